@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench report test check conform load peers minio embeddings s3 simulate hosts model model-files programs calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench evidence report test check conform load peers python-daemons minio mcp postgres embeddings corpora s3 simulate hosts model model-files programs scale calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -24,8 +24,11 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (five minutes), print verdict and report path
+bench: build ## Run the default suite (seven minutes), print verdicts and report path
 	@$(CTXBENCH) run $(ARGS)
+
+evidence: build ## What all policies and most claims need, then decisions and claims over all of it (45 minutes; make evidence ARGS=--plan)
+	@scripts/evidence $(ARGS)
 
 report: build ## Write the newest run's report anew and print where it lies
 	@$(CTXBENCH) report $(ARGS)
@@ -51,6 +54,9 @@ load: build ## Eight processes on one mount (four minutes), then 100,000 files o
 peers: build ## Install file systems of others that can be measured beside ours
 	@scripts/peers
 
+python-daemons: ## Install what our two Python daemons need into target/peers (the tests use it)
+	@scripts/peers python
+
 minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
 	@scripts/minio
 
@@ -60,8 +66,17 @@ model: ## Build llama-server into target/model, with SmolLM2-135M (five minutes,
 model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)
 	@$(CTXBENCH) run --suite model-files $(ARGS)
 
+mcp: ## Install the official Python SDK of MCP into target/tools/mcp (the tests use it)
+	@scripts/mcp
+
+postgres: ## Install Debian's PostgreSQL, which the tests of `view` start (seconds)
+	@scripts/postgres
+
 embeddings: ## Install a sentence model into target/embeddings (83 MB, seconds): recall by meaning
 	@scripts/embeddings
+
+corpora: ## Install questions with labelled evidence into target/corpora (2 MB): the suite recall
+	@scripts/corpora
 
 s3: build ## What s3 costs beyond bare requests (ten minutes)
 	@$(CTXBENCH) run --suite bucket $(ARGS)
@@ -74,6 +89,9 @@ hosts: build ## What two hosts see of one memory: delays, lost updates; ours and
 
 programs: build ## What agents' shells do: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
+
+scale: build ## A report of a run of a million calls: at most 5 s and 500 MB
+	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const BACKENDS: &[(&str, &[&str])] = &[
     ("DIRECT", &["direct.rs"]),
     ("MEMORY", &["memory", "fuse", "store.rs"]),
-    ("NULL", &["null.rs", "fuse", "store.rs"]),
+    ("NULL", &["null", "fuse", "store.rs"]),
     ("SQLITE", &["sqlite", "fuse", "store.rs"]),
     (
         "AGENT_MEMORY",
@@ -52,6 +52,12 @@ const BACKENDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("STATE", &["state.rs"]),
+    ("VIEW", &["view", "fuse", "store.rs"]),
+    ("TOOLS_SQL", &["sql_tool.rs"]),
+    (
+        "TOOLS_MCP",
+        &["sql_tool.rs", "../../harness/src/cmd/mcp/mod.rs"],
+    ),
 ];
 
 fn main() {
@@ -70,7 +76,12 @@ fn main() {
 
 fn count(place: &Path) -> usize {
     if place.is_dir() {
-        return entries(place).iter().map(|entry| count(entry)).sum();
+        let entries = entries(place);
+        // How a backend is described and launched serves no file.
+        let serving = entries
+            .iter()
+            .filter(|entry| !entry.ends_with("backend.rs"));
+        return serving.map(|entry| count(entry)).sum();
     }
     let source = std::fs::read_to_string(place)
         .unwrap_or_else(|error| panic!("counting the lines of {}: {error}", place.display()));

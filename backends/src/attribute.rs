@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::getxattr;
 use rustix::io::Errno;
 
 /// The value of an attribute as text, at most 64 KiB.
@@ -11,9 +11,4 @@ pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
     let length = getxattr(path, name, &mut value)?;
     value.truncate(length);
     Ok(String::from_utf8_lossy(&value).into_owned())
-}
-
-/// Sets an attribute.
-pub fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
-    setxattr(path, name, value.as_bytes(), XattrFlags::empty())
 }

@@ -1,32 +1,23 @@
-//! The [`Backend`] and [`Workspace`] traits, and the registry of all backends.
+//! The [`Backend`] and [`Workspace`] traits.
 //!
-//! The backends themselves are in other modules.
+//! Each backend is in a module of its own, and [`crate::registry`] lists them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::direct::Direct;
-use crate::external::{self, External};
-use crate::fio;
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
-use crate::model_service::Answers;
-pub use crate::mounted::Launch;
-use crate::mounted::{LlmMode, LlmMount, Mounted, S3Mount, S3Variant};
+use crate::inbox::Source;
 use crate::promise::Promises;
-use crate::s3::S3Bare;
-use crate::s3_service::Server;
-use crate::state::State;
 
 /// What a backend can do. The harness skips a cell that needs a missing capability, with a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capabilities {
     /// A read returns the bytes that were written.
@@ -62,7 +53,7 @@ pub struct Need {
 }
 
 /// A backend's properties, the same on every machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
     /// The name on the command line and in results.
@@ -128,6 +119,15 @@ pub struct Site {
     pub allow_other: bool,
 }
 
+/// Options and environment of a daemon, besides those that every daemon gets.
+#[derive(Clone, Default)]
+pub struct Launch {
+    /// Options of `ctxbench mount`.
+    pub arguments: Vec<OsString>,
+    /// Environment variables; the only way to pass keys.
+    pub environment: Vec<(&'static str, String)>,
+}
+
 /// How callers access the files of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -163,6 +163,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// What it gives besides files: of `one-file` (the whole state is a file that can be copied), `snapshots` (a moment's
+    /// state can be gone back to) and `versions` (earlier states are kept). `None` if its makers do not say.
+    fn gives(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
     /// Its durability promises. For a third-party file system, those of POSIX.
     fn promises(&self) -> Promises {
         Promises::POSIX
@@ -188,14 +194,19 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// The command that mounts the files of the workspace at `site` a second time, on `beside/mnt`.
-    ///
-    /// The second host's own files are below `beside`. The process prints [`crate::READY`], and ends when
-    /// its standard input closes. `None` where there is nothing to mount.
+    /// What other programs write and this backend shows, for a workspace in `dir`. `None` for a backend that has its
+    /// files to itself. Such a backend takes part only in workloads of tasks.
+    fn source(&self, dir: &Path) -> Option<Source> {
+        let _ = dir;
+        None
+    }
+
+    /// As [`Workspace::second_host`], whether or not the workspace at `site` is open. `None` where that is not
+    /// possible.
     ///
     /// # Errors
-    /// If a required server cannot be started.
-    fn second_mount(&self, site: &Site, beside: &Path) -> io::Result<Option<Command>> {
+    /// As [`Workspace::second_host`].
+    fn second_host(&self, site: &Site, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         let _ = (site, beside);
         Ok(None)
     }
@@ -214,7 +225,10 @@ pub trait Backend: Send + Sync {
 
     /// A common command that prints a file of a workspace at `site` while the backend is stopped:
     /// program and arguments. `None` where that is not possible.
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)>;
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        let _ = (site, name);
+        None
+    }
 }
 
 /// Files behind an agent's tool calls. Each answer is the text that the agent reads.
@@ -248,6 +262,22 @@ pub trait Tools {
     /// # Errors
     /// If `snapshot` is not valid. The files are unchanged then.
     fn restore(&mut self, snapshot: &str) -> io::Result<()>;
+}
+
+/// An agent's tools over a source that other programs write. Each answer is the text that the agent reads.
+pub trait DomainTools {
+    /// The definitions of all tools as JSON, as they stand in the agent's prompt.
+    fn definitions(&self) -> &str;
+
+    /// Calls a tool: the text of its answer, or of the error that it reports.
+    ///
+    /// # Errors
+    /// If there is no such tool, or the process behind it does not answer.
+    fn call(
+        &mut self,
+        tool: &str,
+        arguments: &serde_json::Value,
+    ) -> io::Result<Result<String, String>>;
 }
 
 /// Files that the harness reads and writes by calls in its own process, without a path.
@@ -350,6 +380,11 @@ pub trait Workspace: Send {
         None
     }
 
+    /// The agent's tools over a source, of a backend that has them in place of files.
+    fn domain_tools(&mut self) -> Option<&mut dyn DomainTools> {
+        None
+    }
+
     /// The in-process client, with [`Access::Client`].
     fn client(&mut self) -> Option<&mut dyn FileClient> {
         None
@@ -374,10 +409,7 @@ pub trait Workspace: Send {
 
     /// A handle that ends a hanging call in this workspace from another thread.
     fn kill_handle(&self) -> KillHandle {
-        KillHandle {
-            daemon: None,
-            mount: None,
-        }
+        KillHandle::default()
     }
 
     /// The process ID of the daemon that serves the files; `None` without a daemon.
@@ -456,7 +488,7 @@ pub trait Workspace: Send {
 }
 
 /// Ends a call that hangs in a workspace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct KillHandle {
     pub(crate) daemon: Option<u32>,
     pub(crate) mount: Option<(PathBuf, Option<Connection>)>,
@@ -487,100 +519,6 @@ impl KillHandle {
         }
         Killed { aborted, killed }
     }
-}
-
-/// Every backend of this program, in the order of reports.
-pub fn registry() -> Vec<Box<dyn Backend>> {
-    vec![
-        Box::new(Direct),
-        Box::new(Mounted::Null),
-        Box::new(Mounted::Memory),
-        Box::new(Mounted::Sqlite),
-        Box::new(Mounted::SqliteWriteback),
-        Box::new(Mounted::AgentMemory),
-        Box::new(Mounted::AgentMemoryMeaning),
-        Box::new(Mounted::S3(s3(S3Variant::Default))),
-        Box::new(Mounted::S3(s3(S3Variant::Fsync))),
-        Box::new(Mounted::Llm(llm(LlmMode::History))),
-        Box::new(Mounted::Llm(llm(LlmMode::Generate))),
-        Box::new(State),
-    ]
-}
-
-/// Backends that are only measured: variants of a [`registry`] entry, and baselines.
-///
-/// Other checks run on the registry entry alone, because their results hold for its variants too.
-pub fn measured_otherwise() -> Vec<Box<dyn Backend>> {
-    let variants = [S3Variant::Fresh, S3Variant::Close];
-    variants
-        .into_iter()
-        .map(|variant| Box::new(Mounted::S3(s3(variant))) as Box<dyn Backend>)
-        .chain(S3Bare::of_name("s3-bare").map(|bare| Box::new(bare) as Box<dyn Backend>))
-        .chain([Box::new(fio::Fio) as Box<dyn Backend>])
-        .collect()
-}
-
-fn s3(variant: S3Variant) -> S3Mount {
-    S3Mount {
-        variant,
-        server: Server::default_here(),
-    }
-}
-
-fn llm(mode: LlmMode) -> LlmMount {
-    LlmMount {
-        mode,
-        answers: Answers::Local,
-    }
-}
-
-/// Third-party backends whose definitions ship with this program, sorted by file name.
-pub fn peers() -> Vec<Box<dyn Backend>> {
-    let shipped = external::shipped().into_iter();
-    shipped
-        .map(|external| Box::new(external) as Box<dyn Backend>)
-        .collect()
-}
-
-/// The backend called `name`, or the one that the TOML file at that path defines.
-///
-/// # Errors
-/// [`inputs::InputError`] if no backend has that name, or with the position of an error in the file.
-pub fn find(name: &str) -> Result<Box<dyn Backend>, inputs::InputError> {
-    let path = Path::new(name);
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "toml")
-    {
-        return Ok(Box::new(External::read(path)?));
-    }
-    if let Some(bare) = S3Bare::of_name(name) {
-        return Ok(Box::new(bare));
-    }
-    if name == fio::NAME {
-        return Ok(Box::new(fio::Fio));
-    }
-    if let Some(mount) = S3Mount::of_name(name) {
-        return Ok(Box::new(Mounted::S3(mount)));
-    }
-    if let Some(mount) = LlmMount::of_name(name) {
-        return Ok(Box::new(Mounted::Llm(mount)));
-    }
-    if let Some(external) = external::named(name) {
-        return Ok(Box::new(external));
-    }
-    let mut all = registry().into_iter();
-    all.find(|backend| backend.describe().name == name)
-        .ok_or_else(|| {
-            let known = registry().into_iter().chain(measured_otherwise());
-            let known = known.chain(peers());
-            let known: Vec<String> = known.map(|backend| backend.describe().name).collect();
-            let message = format!(
-                "there is no such backend; there are {}, or the path of a .toml file",
-                known.join(", ")
-            );
-            inputs::InputError::whole(path, message)
-        })
 }
 
 /// Writes back the dirty pages of the file system of `dir`. Empties the kernel's caches machine-wide.

@@ -10,8 +10,10 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Maximum number of queued lines.
 const MAX_LINES: usize = 1000;
@@ -22,7 +24,7 @@ const MAX_BYTES: usize = 256 << 10;
 /// How long an exiting daemon waits until its queue is written.
 const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue of this process, once [`start`] has created it.
+/// The queue, once [`start`] has created it. A process has one standard error and one panic hook, so it has one queue.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Creates the queue, through which all later lines and panic messages go.
@@ -135,7 +137,7 @@ impl Queue {
 
     /// Never blocks on the sink.
     fn push(&self, line: &[u8]) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.entries.len() >= MAX_LINES || state.bytes + line.len() > MAX_BYTES {
             state.dropped += 1;
             return;
@@ -147,34 +149,26 @@ impl Queue {
     }
 
     fn dropped(&self) -> u64 {
-        self.0.lock().dropped
+        self.0.state.lock().dropped
     }
 
     fn finish(&self, patience: Duration) {
-        let state = self.0.lock();
-        let waited = self
-            .0
+        let mut state = self.0.state.lock();
+        self.0
             .changed
-            .wait_timeout_while(state, patience, |state| !state.is_done());
-        drop(waited);
+            .wait_while_for(&mut state, |state| !state.is_done(), patience);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes entries until the process ends.
     fn drain(&self, mut sink: impl Write) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let Some(entry) = state.entries.pop_front() else {
                 self.changed.notify_all();
-                let wait = self
-                    .changed
-                    .wait_while(state, |state| state.entries.is_empty());
-                state = wait.unwrap_or_else(PoisonError::into_inner);
+                self.changed
+                    .wait_while(&mut state, |state| state.entries.is_empty());
                 continue;
             };
             if let Entry::Line(line) = &entry {
@@ -186,7 +180,7 @@ impl Shared {
                 Entry::Line(line) => sink.write_all(line),
                 Entry::Gap(lines) => sink.write_all(gap(*lines).as_bytes()),
             };
-            state = self.lock();
+            state = self.state.lock();
             state.is_writing = false;
             match (written, entry) {
                 // With an empty queue, no later line may come to report the drop.
@@ -278,7 +272,7 @@ mod tests {
         tell.send(Ok(())).unwrap();
         assert_eq!(lines.recv().unwrap(), "first\n");
         // The thread takes the next line asynchronously.
-        while queue.0.lock().entries.len() >= MAX_LINES {
+        while queue.0.state.lock().entries.len() >= MAX_LINES {
             std::thread::yield_now();
         }
         queue.push(b"last\n");
@@ -305,9 +299,12 @@ mod tests {
     #[test]
     fn a_closed_sink_loses_lines_and_nothing_else() {
         let (queue, tell, lines) = queue();
+        // All lines come before the first failure: a gap between them would be written, too.
+        for _ in 0..3 {
+            queue.push(b"lost\n");
+        }
         for _ in 0..3 {
             tell.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
-            queue.push(b"lost\n");
         }
         queue.finish(Duration::from_secs(60));
         assert_eq!(queue.dropped(), 3);

@@ -17,25 +17,23 @@ struct Directory {
 }
 
 impl Backend for Direct {
+    fn gives(&self) -> Option<&'static [&'static str]> {
+        Some(&[])
+    }
+
     fn describe(&self) -> Description {
         Description {
             name: "direct".to_owned(),
-            file: None,
             summary: "a plain directory; a second host of it is the same directory".to_owned(),
             durability: "what has been written survives a killed process; fsync makes it survive power loss, as the file system below promises".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,
-                counts_requests: false,
-                answers_requests: false,
-                guesses_content: false,
-                starts_empty: false,
                 several_hosts: true,
+                ..Capabilities::default()
             },
-            daemons: 0,
-            mounts: 0,
-            needs: Vec::new(),
             lines_of_code: env!("CTXBENCH_LINES_DIRECT").parse().unwrap_or(0),
+            ..Description::default()
         }
     }
 

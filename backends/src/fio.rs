@@ -2,7 +2,6 @@
 //!
 //! Its service times validate the harness's own.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,26 +26,19 @@ impl Backend for Fio {
     fn describe(&self) -> Description {
         Description {
             name: NAME.to_owned(),
-            file: None,
             summary: "a plain directory, read by fio (engine psync), which times its own calls"
                 .to_owned(),
             durability: "fio only reads".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,
-                counts_requests: false,
-                answers_requests: false,
-                guesses_content: false,
-                starts_empty: false,
-                several_hosts: false,
+                ..Capabilities::default()
             },
-            daemons: 0,
-            mounts: 0,
             needs: vec![Need {
                 name: NAME.to_owned(),
                 why: "it makes and times the calls".to_owned(),
             }],
-            lines_of_code: 0,
+            ..Description::default()
         }
     }
 
@@ -73,10 +65,6 @@ impl Backend for Fio {
         std::fs::create_dir_all(&root)?;
         let cpu = site.cpu;
         Ok(Box::new(Workplace { root, cpu }))
-    }
-
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
-        None
     }
 }
 

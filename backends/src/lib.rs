@@ -14,24 +14,19 @@ mod direct;
 mod external;
 mod fio;
 pub mod fuse;
+pub mod inbox;
 pub mod llm;
 pub mod memory;
-pub mod model_service;
 mod mounted;
 pub mod null;
 pub mod promise;
+pub mod registry;
 pub mod s3;
-pub mod s3_service;
+pub mod services;
+pub mod sql_tool;
 pub mod sqlite;
 pub mod state;
 pub mod store;
+pub mod view;
 
 pub use mounted::READY;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/ADDING-A-BACKEND.md")]
-struct AddingABackend;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/LLM.md")]
-struct FilesOfAModel;

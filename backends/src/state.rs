@@ -5,7 +5,6 @@
 //! directories. A snapshot is JSON, as an agent framework stores it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -156,10 +155,13 @@ struct InState {
 }
 
 impl Backend for State {
+    fn gives(&self) -> Option<&'static [&'static str]> {
+        Some(&["one-file", "snapshots"])
+    }
+
     fn describe(&self) -> Description {
         Description {
             name: "state".to_owned(),
-            file: None,
             summary:
                 "files in the agent's own state: ls_files, write_file, read_file; no mount, no path"
                     .to_owned(),
@@ -168,17 +170,10 @@ impl Backend for State {
                     .to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
-                persistent: false,
-                counts_requests: false,
-                answers_requests: false,
-                guesses_content: false,
-                starts_empty: false,
-                several_hosts: false,
+                ..Capabilities::default()
             },
-            daemons: 0,
-            mounts: 0,
-            needs: Vec::new(),
             lines_of_code: env!("CTXBENCH_LINES_STATE").parse().unwrap_or(0),
+            ..Description::default()
         }
     }
 
@@ -196,10 +191,6 @@ impl Backend for State {
             files: Files::default(),
             dir: site.dir.clone(),
         }))
-    }
-
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
-        None
     }
 }
 

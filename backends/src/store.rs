@@ -381,7 +381,7 @@ pub fn check_rename(
 }
 
 /// Space and inodes of a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct StatFs {
     /// Bytes in a block.
     pub block_bytes: u32,
@@ -536,8 +536,32 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Drops what the store remembers of inodes that the kernel has forgotten: it looks each up before it uses it again.
+    fn forget(&self, _inos: &[Ino]) {}
+
     /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
+
+    /// The number of a new open file, for a store whose content may change between two reads; 0 if the store needs none.
+    /// Stores whose opens the kernel omits ([`Coherence::Exclusive`]) are not asked.
+    fn open(&self, _ino: Ino) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// [`Store::read`] through the open file `handle`.
+    fn read_handle(
+        &self,
+        _handle: u64,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.read(ino, offset, size, out)
+    }
+
+    /// Ends an open file.
+    fn release(&self, _handle: u64) {}
 
     /// Writes all of `data` at `offset`, extending the file as needed.
     fn write(&self, _caller: &Caller, _ino: Ino, _offset: u64, _data: &[u8]) -> Result<()> {
@@ -646,6 +670,17 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether an inode's name and attributes stay as they are until the unmount. The kernel then caches them also where
+    /// [`Store::coherence`] permits nothing else.
+    fn is_fixed(&self, _ino: Ino) -> bool {
+        false
+    }
+
+    /// Whether the kernel asks for attributes with each listing. Of no use where it may not cache them.
+    fn lists_attributes(&self) -> bool {
+        true
+    }
+
     /// The attributes of an inode before a read, or a seek to its end, for a store that does not know the
     /// size earlier. `stat` never calls this.
     fn size_for_read(&self, ino: Ino) -> Result<Attr> {
@@ -659,8 +694,13 @@ pub trait Store: Send + Sync {
     /// Ends background work after the unmount, completed or abandoned. [`Store::sync`] has run before.
     fn detach(&self) {}
 
-    /// Space and inodes, total and free.
-    fn statfs(&self) -> Result<StatFs>;
+    /// Space and inodes, total and free. Without an answer of its own a store has none to give.
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(StatFs {
+            block_bytes: 4096,
+            ..StatFs::default()
+        })
+    }
 
     /// Counts of the store's own work since it was opened, such as SQL statements or syncs.
     fn counters(&self) -> BTreeMap<&'static str, u64> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use backends::backend::{Access, Backend, Description, Site, drop_machine_caches};
 use backends::cpu;
-use backends::s3_service;
+use backends::services::Services;
 use hdrhistogram::Histogram;
 use rundir::{
     CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION,
@@ -25,7 +25,7 @@ use workloads::script::{CallKind, FileOp, Script};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::pass::{
-    self, Counting, Expectations, Hosts, Pass, Passed, fill, restore, start_model, warm_up,
+    self, Counting, Desk, Expectations, Hosts, Pass, Passed, fill, restore, start_model, warm_up,
 };
 use crate::quiet::Gauge;
 use crate::replay::Scratch;
@@ -100,6 +100,8 @@ pub struct CellTask {
     pub interrupt: Interrupt,
     /// When the run started.
     pub run_started: Instant,
+    /// The servers that the arms share.
+    pub services: Arc<Services>,
 }
 
 /// A line for the run directory.
@@ -137,8 +139,8 @@ struct Mounted<'a> {
     memory: Memory,
     /// In lukewarm and cold cells: the daemon's counters from before the caches were dropped.
     counted_before: Option<DaemonCounters>,
-    /// Whether the S3 servers are stopped with its daemon.
-    stops_servers: bool,
+    /// The S3 servers, if they are stopped with its daemon.
+    stops_servers: Option<&'a Services>,
     /// It takes part in rounds that are multiples of this.
     stride: u32,
 }
@@ -307,8 +309,9 @@ impl CellTask {
             memory: Memory::default(),
             counted_before: None,
             // An external file system in the cell may use the same servers, so they keep running.
-            stops_servers: arm.backend.promises().machine_loss.is_some()
-                && self.arms.iter().all(|arm| !arm.is_external),
+            stops_servers: (arm.backend.promises().machine_loss.is_some()
+                && self.arms.iter().all(|arm| !arm.is_external))
+            .then_some(&*self.services),
             stride: 1,
         }
     }
@@ -423,7 +426,14 @@ impl CellTask {
             has_bucket: arm.has_bucket,
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
+            desk: self.workload.script.tasks.as_ref().map(|tasks| Desk {
+                tasks,
+                shown: arm.arm.backend.source(&arm.site.dir),
+                dir: &arm.site.dir,
+            }),
             counting: match (is_hot, is_warm_up) {
+                // A daemon's requests for copies and looks between tasks are none of the agent's calls.
+                _ if self.workload.script.tasks.is_some() => Counting::Never,
                 (true, true) => Counting::Now,
                 (true, false) => Counting::Never,
                 (false, _) => Counting::Since(arm.counted_before.take()),
@@ -433,6 +443,7 @@ impl CellTask {
             // a program are not counted, so a proof would hold for arms with a daemon alone.
             proves_state: !is_warm_up
                 && arm.arm.backend.access() != Access::Client
+                && self.workload.script.tasks.is_none()
                 && !self.workload.script.runs_programs(),
             reads_back: is_warm_up || round.is_multiple_of(READ_BACK_EVERY),
             call_timeout: self.call_timeout,
@@ -441,7 +452,10 @@ impl CellTask {
         let reading = gauge.begin();
         let mut load = Load::default();
         let mut passed = pass.run(hosts, watchdog, clock, scratch, &mut || {
-            let waits_for_disk = !is_hot || arm.expectations.syncs() || arm.expectations.changes();
+            let waits_for_disk = !is_hot
+                || arm.expectations.syncs()
+                || arm.expectations.changes()
+                || self.workload.script.tasks.is_some();
             load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
         });
         if let Some(daemon) = hosts.first.daemon() {
@@ -475,8 +489,11 @@ impl CellTask {
                 // Skip the orderly close: it would upload files that no later pass reads.
                 arm.hosts = None;
             }
-            if let Some(hosts) = arm.hosts.take()
-                && let Err(error) = hosts.close()
+            // A mount that did not close could make a walk hang.
+            let closed = arm.hosts.take().map(|hosts| hosts.close());
+            let stored_bytes =
+                matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.site.dir));
+            if let Some(Err(error)) = closed
                 && !self.interrupt.is_set()
             {
                 let passed =
@@ -497,6 +514,7 @@ impl CellTask {
                 latencies: latencies.collect(),
                 counted: arm.counted,
                 memory: arm.memory,
+                stored_bytes,
                 ready_ns: arm.ready_ns,
                 took_ms: began.elapsed().as_millis() as u64,
                 timed_us: arm.timed_ns / 1000,
@@ -540,8 +558,8 @@ impl Mounted<'_> {
     fn signal(&self, signal: Signal) {
         let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
         let servers = match self.stops_servers {
-            true => s3_service::processes(),
-            false => Vec::new(),
+            Some(services) => services.s3.processes(),
+            None => Vec::new(),
         };
         signal_all(servers.into_iter().chain(daemon), signal);
     }

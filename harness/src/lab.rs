@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backends::backend::DEFINITION;
-use backends::s3_service;
+use backends::services::Services;
 use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
@@ -76,6 +76,8 @@ pub struct Machine {
     pub started: Instant,
     /// The epoch under way.
     pub epoch: Option<UnderWay>,
+    /// The servers that the backends share.
+    pub services: Arc<Services>,
 }
 
 /// An epoch under way on this machine.
@@ -178,6 +180,7 @@ impl Machine {
             limits: plan.limits,
             interrupt: self.interrupt.clone(),
             run_started: self.started,
+            services: Arc::clone(&self.services),
         })
     }
 }
@@ -253,7 +256,7 @@ impl Lab for Machine {
         if is_lost {
             // Mounts in `dir` may still hang. The scratch detaches them when the epoch ends.
             // The abandoned cell may have stopped the servers, which other cells need.
-            signal_all(s3_service::processes(), Signal::CONT);
+            signal_all(self.services.s3.processes(), Signal::CONT);
         } else if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::warn!("removing {}: {error}", dir.display());
         }

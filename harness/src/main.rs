@@ -5,8 +5,10 @@ mod cell;
 mod clock;
 mod cmd;
 mod environment;
+mod evidence;
 mod fusectl;
 mod interrupt;
+mod known;
 mod lab;
 mod load;
 mod model_files;
@@ -30,14 +32,15 @@ mod testing;
 use std::process::ExitCode;
 
 use backends::daemon_log;
+use backends::registry::Registry;
 use clap::Parser;
 
 fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     cmd::log_to_stderr();
-    let ended = arguments.run();
-    backends::s3_service::stop_all();
-    backends::model_service::stop_all();
+    let registry = Registry::default();
+    let ended = arguments.run(&registry);
+    registry.services().stop();
     let code = match ended {
         Ok(code) => code,
         Err(error) => {

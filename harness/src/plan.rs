@@ -14,7 +14,7 @@ use workloads::definition::{CacheState, Workload};
 use workloads::script::Script;
 use workloads::suite::Suite;
 
-use crate::pass::unsupported_by_program;
+use crate::pass::{unsupported_by_program, unsupported_in_tasks};
 use crate::replay::in_process;
 use crate::replay::tools::unsupported;
 use crate::replay::{program, program_directories};
@@ -66,8 +66,10 @@ pub struct Inputs<'a> {
     pub margins: Margins,
     /// How calls are measured.
     pub settings: Settings,
-    /// The policy.
+    /// The policy, if it is not a built-in one.
     pub policy: Option<PlannedPolicy>,
+    /// SHA-256 of the built-in policies that the run decides by.
+    pub policies: BTreeMap<String, String>,
     /// Whether the kernel's caches can be dropped.
     pub can_drop_caches: bool,
     /// When the plan is made, in UTC.
@@ -102,21 +104,45 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         }),
         settings: inputs.settings.clone(),
         policy: inputs.policy.clone(),
-        arms: inputs.arms.iter().map(arm).collect(),
+        policies: inputs.policies.clone(),
+        arms: inputs
+            .arms
+            .iter()
+            .map(|live| Arm {
+                only: inputs
+                    .suite
+                    .only
+                    .get(&live.name)
+                    .cloned()
+                    .unwrap_or_default(),
+                ..arm(live)
+            })
+            .collect(),
         workloads: workloads
             .map(|(entry, workload)| {
                 let states = entry.states.iter().map(|state| state.name().to_owned());
-                planned_workload(workload, states.collect(), inputs.result_tokens)
+                PlannedWorkload {
+                    epochs: entry.epochs,
+                    ..planned_workload(workload, states.collect(), inputs.result_tokens)
+                }
             })
             .collect(),
         scenarios: Vec::new(),
         crash_points: 0,
-        features: Vec::new(),
+        features: match inputs.suite.probes {
+            true => crate::probe::short_features()
+                .map(crate::probe::feature_name)
+                .collect(),
+            false => Vec::new(),
+        },
         skipped: Vec::new(),
     };
     for (entry, workload) in inputs.suite.workloads.iter().zip(inputs.workloads) {
         for state in &entry.states {
-            for arm in inputs.arms {
+            let only = |arm: &&LiveArm| inputs.suite.only.get(&arm.name);
+            let takes_part =
+                |arm: &&LiveArm| only(arm).is_none_or(|own| own.contains(&workload.name));
+            for arm in inputs.arms.iter().filter(takes_part) {
                 if let Some(reason) = skip_reason(arm, workload, *state, inputs.can_drop_caches) {
                     plan.skipped.push(Skipped {
                         arm: arm.name.clone(),
@@ -169,6 +195,7 @@ pub fn arm(live: &LiveArm) -> Arm {
         same_as: (live.name == SAME).then(|| BASELINE.to_owned()),
         slowed_percent: live.slowed_percent,
         against: live.against.clone(),
+        only: Vec::new(),
         unavailable,
         backend: ArmBackend {
             name: described.name.clone(),
@@ -188,6 +215,10 @@ pub fn arm(live: &LiveArm) -> Arm {
             needs: needs
                 .map(|need| format!("{}: {}", need.name, need.why))
                 .collect(),
+            gives: live
+                .backend
+                .gives()
+                .map(|own| own.iter().map(|name| (*name).to_owned()).collect()),
             lines_of_code: described.lines_of_code,
             receipt,
         },
@@ -236,12 +267,14 @@ fn planned_workload(
         essay: workload.essay.clone(),
         sha256: workload.sha256.clone(),
         states,
+        epochs: None,
         calls: script
             .timed_calls()
             .into_iter()
             .map(|(kind, count)| (kind.to_string(), count))
             .collect(),
         not_replayed: script.not_replayed.clone(),
+        commands: script.commands.clone(),
         result_tokens: result_tokens.get(&workload.name).copied(),
         session_ms: (!turns.is_empty()).then(|| turns.iter().sum()),
         turns: (!turns.is_empty()).then_some(turns.len() as u64),
@@ -285,6 +318,12 @@ fn skip_reason(
     let name = &described.name;
     if let Err(reason) = &arm.receipt {
         return Some(reason.to_string());
+    }
+    if let Some(reason) = unsupported_in_tasks(&workload.script, name, &*arm.backend) {
+        return Some(reason);
+    }
+    if workload.script.tasks.is_some() {
+        return None;
     }
     if !described.capabilities.holds_data && !workload.fits_fixed_tree {
         return Some(format!(
@@ -374,7 +413,7 @@ fn skip_reason(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backends::backend;
+    use backends::registry::Registry;
     use rundir::Looks;
     use workloads::catalogue;
 
@@ -393,7 +432,7 @@ states = ["hot"]
         let found = suite
             .backends
             .iter()
-            .map(|name| backend::find(name).unwrap().into());
+            .map(|name| Registry::default().find(name).unwrap().into());
         let mut arms = arms(found.collect());
         for arm in &mut arms {
             arm.receipt = if fuse || arm.backend.describe().daemons == 0 {
@@ -429,6 +468,7 @@ states = ["hot"]
                 placement: "free".to_owned(),
             },
             policy: None,
+            policies: BTreeMap::new(),
             can_drop_caches,
             created: "now".to_owned(),
             command: "ctxbench run".to_owned(),
@@ -444,6 +484,16 @@ states = ["hot"]
         // read-1k: 5 arms hot, 5 lukewarm, 4 cold, because `memory` is not persistent. vsm-cycle: 4 arms, because
         // `null` holds no data. `state` is in none: its tools have no paths and no rename.
         assert_eq!(arms, [5, 5, 4, 4]);
+    }
+
+    #[test]
+    fn a_backend_takes_part_in_its_workloads_only_and_is_not_called_unable() {
+        let mut plan = planned(1, true, true);
+        plan.arms[4].only = vec!["agent/vsm-cycle".to_owned()];
+        let cells = crate::schedule::all_cells(&plan);
+        let with_store = cells.iter().map(|cell| cell.arms.contains(&4));
+        assert_eq!(with_store.collect::<Vec<_>>(), [false, false, false, true]);
+        assert!(plan.skipped.iter().all(|own| own.arm != plan.arms[4].name));
     }
 
     #[test]
@@ -479,9 +529,9 @@ states = ["hot"]
 
     #[test]
     fn a_model_arm_skips_many_reads_and_a_recording_skips_unrecorded_workloads() {
-        use backends::model_service::RECORDED;
+        use backends::services::model::RECORDED;
         let reason = |arm: &str, workload: &str| {
-            let backend: Arc<dyn Backend> = backend::find(arm).unwrap().into();
+            let backend: Arc<dyn Backend> = Registry::default().find(arm).unwrap().into();
             let live = LiveArm {
                 name: arm.to_owned(),
                 backend,
@@ -519,7 +569,7 @@ states = ["hot"]
             let reason = |arm: &str| {
                 let live = LiveArm {
                     name: arm.to_owned(),
-                    backend: backend::find(arm).unwrap().into(),
+                    backend: Registry::default().find(arm).unwrap().into(),
                     slowed_percent: None,
                     against: None,
                     receipt: Ok(Receipt::new()),

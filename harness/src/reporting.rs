@@ -3,35 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::Args;
 use reports::claims::{self, Judged};
-use reports::context::{Contexts, contexts};
-use reports::decide::{Decision, Policy, decide, find};
-use reports::prices::Prices;
+use reports::context::Contexts;
+use reports::decide::{
+    CRON_KILL, Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
+};
 use reports::render::{Report, results_page, splice, write};
-use reports::summary::{Summary, summarise};
-use rundir::{PLAN, POLICY, Run};
+use reports::summary::Summary;
+use rundir::{POLICY, Plan, Run};
+use workloads::catalogue::workload_names;
+use workloads::fault::scenarios;
+use workloads::script::CallKind;
 
-/// Which price list counts.
-#[derive(Clone, Debug, Args)]
-pub struct PriceList {
-    /// Another price list than the built-in one.
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
-}
-
-impl PriceList {
-    /// Reads the price list.
-    pub fn read(&self) -> anyhow::Result<Prices> {
-        Ok(Prices::find(self.prices.as_deref())?)
-    }
-
-    /// The option that selects this list, for a printed command.
-    pub fn option(&self) -> Option<String> {
-        let file = self.prices.as_ref()?;
-        Some(format!("--prices {}", file.display()))
-    }
-}
+use crate::evidence::{PriceList, RunEvidence};
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
@@ -43,41 +27,140 @@ pub struct ReportInputs {
     pub contexts: Contexts,
     /// The published figures, judged by this run.
     pub claims: Vec<Judged>,
-    /// The decision, if there is a policy.
-    pub decision: Option<Decision>,
+    /// The decisions by its policies.
+    pub decisions: Vec<Decision>,
+    /// The directories of the other runs that claims and decisions rest on.
+    others: Vec<PathBuf>,
+}
+
+/// A policy with its text, and its file for error messages.
+pub struct OwnPolicy {
+    /// The policy.
+    pub policy: Policy,
+    /// Its file.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// Whether it is one of ours, whose names a test checks.
+    is_built_in: bool,
+}
+
+impl OwnPolicy {
+    /// The built-in policy or policy file `name`.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let (file, text) = find(name)?;
+        let policy = Policy::parse(&file, &text)?;
+        let is_built_in = !name.ends_with(".toml");
+        Ok(Self {
+            policy,
+            file,
+            text,
+            is_built_in,
+        })
+    }
+
+    /// Checks the names of a user's policy against ours and those of these plans.
+    pub fn check_names<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<()> {
+        if !self.is_built_in {
+            let names = known_names(plans)?;
+            self.policy.check_names(&self.file, &self.text, &names)?;
+        }
+        Ok(())
+    }
+}
+
+/// The names that a policy may use: ours, and those of these plans.
+fn known_names<'a>(plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<Names> {
+    let kinds = CallKind::ALL.iter().map(|kind| kind.name().to_owned());
+    let mut names = Names {
+        workloads: workload_names().into_iter().collect(),
+        metrics: kinds.collect(),
+        scenarios: scenarios()?.into_iter().map(|own| own.name).collect(),
+    };
+    names.scenarios.insert(CRON_KILL.to_owned());
+    plans.for_each(|plan| names.add(plan));
+    Ok(names)
+}
+
+/// Every built-in policy.
+pub const ALL_POLICIES: &str = "all";
+
+/// The policies that decide on runs: `asked`, which may be [`ALL_POLICIES`]; else those that a single run was made for.
+pub fn policies(asked: Option<&str>, runs: &[&Run]) -> anyhow::Result<Vec<OwnPolicy>> {
+    let built_in = || {
+        built_in()
+            .iter()
+            .map(|name| OwnPolicy::named(name))
+            .collect()
+    };
+    match (asked, runs) {
+        (Some(ALL_POLICIES), _) => built_in(),
+        (Some(name), _) => {
+            let own = OwnPolicy::named(name)?;
+            own.check_names(runs.iter().map(|run| &run.plan))?;
+            Ok(vec![own])
+        }
+        (None, [run]) => match &run.policy {
+            Some(text) => {
+                let file = run.dir.join(POLICY);
+                let policy = Policy::parse(&file, text).context(
+                    "the policy that this run was made for cannot be read (choose another one with --policy NAME, or `--policy all`)",
+                )?;
+                let text = text.clone();
+                Ok(vec![OwnPolicy {
+                    policy,
+                    file,
+                    text,
+                    is_built_in: false,
+                }])
+            }
+            None if run.plan.policies.is_empty() => Ok(Vec::new()),
+            None => built_in(),
+        },
+        (None, _) => built_in(),
+    }
 }
 
 impl ReportInputs {
-    /// Reads a run and decides by `policy`, or by the policy in its plan.
-    pub fn of(dir: &Path, policy: Option<&str>, prices: &PriceList) -> anyhow::Result<Self> {
-        let run = Run::read(dir)?;
-        let summary = match summarise(&run) {
-            Ok(summary) => summary,
-            Err(problem) => bail!("{}: {problem}", dir.display()),
-        };
-        let contexts = match contexts(&run, &prices.read()?) {
-            Ok(contexts) => contexts,
-            Err(problem) => bail!("{}: {problem}", dir.display()),
-        };
-        let claims = claims::judge(&summary, &contexts)?;
-        let text = match (policy, &run.policy) {
-            (Some(name), _) => Some(find(name)?),
-            (None, Some(text)) => Some((dir.join(POLICY), text.clone())),
-            (None, None) => None,
-        };
-        let decision = match text {
-            Some((file, text)) => {
-                let policy = Policy::parse(&file, &text)?;
-                Some(decide(&policy, &text, &run, &summary))
-            }
-            None => None,
-        };
+    /// Reads a run and decides by `policy`, or by the policies in its plan. Claims and decisions rest on the evidence of
+    /// `others`, too.
+    pub fn of(
+        dir: &Path,
+        others: &[PathBuf],
+        policy: Option<&str>,
+        prices: &PriceList,
+    ) -> anyhow::Result<Self> {
+        let RunEvidence {
+            run,
+            summary,
+            contexts,
+        } = RunEvidence::read(dir, prices)?;
+        let others = others.iter().map(|own| RunEvidence::read(own, prices));
+        let others: Vec<RunEvidence> = others.collect::<Result<_, _>>()?;
+        let runs: Vec<&Run> = std::iter::once(&run)
+            .chain(others.iter().map(|own| &own.run))
+            .collect();
+        if let Err(problem) = check_compatible(&runs) {
+            bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
+        }
+        let mut all = vec![claims::Evidence::new(&run, &summary, &contexts)];
+        all.extend(others.iter().map(RunEvidence::evidence));
+        let claims = claims::judge(&all)?;
+        let mut evidence = Evidence::of(&run, &summary, &contexts);
+        evidence
+            .runs
+            .extend(others.iter().map(RunEvidence::for_decisions));
+        let policies = policies(policy, &[&run])?;
+        let decisions = policies.iter();
+        let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, &evidence));
+        let decisions = decisions.collect();
         Ok(Self {
             run,
             summary,
             contexts,
             claims,
-            decision,
+            decisions,
+            others: others.iter().map(|own| own.run.dir.clone()).collect(),
         })
     }
 
@@ -87,7 +170,8 @@ impl ReportInputs {
             summary: &self.summary,
             contexts: &self.contexts,
             claims: &self.claims,
-            decision: self.decision.clone(),
+            decisions: self.decisions.clone(),
+            others: &self.others,
         }
     }
 
@@ -111,54 +195,17 @@ impl ReportInputs {
     }
 }
 
-/// The directory `asked`, or the newest run directory under `results`.
-pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
-    match asked {
-        Some(dir) => Ok(dir.to_owned()),
-        None => newest(results, |_| true),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// As [`run_dir`], but only a run with measurements: no fault run, no conformance run.
-///
-/// # Errors
-/// If `asked` has no measurements, or `results` has no such run.
-pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
-    let Some(dir) = asked else {
-        // Take an unreadable run, so that the caller reports the error.
-        return newest(results, |dir| {
-            Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none())
-        });
-    };
-    if let Some(why) = Run::read(dir)?.plan.measures_nothing() {
-        bail!(
-            "{}: {why}\n  fix: name a directory that `ctxbench run` wrote",
-            dir.display()
-        );
-    }
-    Ok(dir.to_owned())
-}
-
-fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<PathBuf> {
-    let entries = match std::fs::read_dir(results) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!(
-                "there is no {} here: make a run with `ctxbench run`, or name its directory",
-                results.display()
-            )
+    #[test]
+    fn built_in_policies_name_only_what_there_is() {
+        let names = known_names(std::iter::empty()).unwrap();
+        for own in policies(Some(ALL_POLICIES), &[]).unwrap() {
+            own.policy
+                .check_names(&own.file, &own.text, &names)
+                .unwrap();
         }
-        Err(error) => return Err(error).with_context(|| format!("reading {}", results.display())),
-    };
-    let runs = entries.flatten().map(|entry| entry.path());
-    let mut runs: Vec<PathBuf> = runs.filter(|dir| dir.join(PLAN).is_file()).collect();
-    // Names start with the time, so the last is the newest.
-    runs.sort();
-    match runs.into_iter().rfind(|dir| is_wanted(dir)) {
-        Some(newest) => Ok(newest),
-        None => bail!(
-            "there is no run in {}: make one with `ctxbench run`",
-            results.display()
-        ),
     }
 }

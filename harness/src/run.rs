@@ -11,7 +11,7 @@ use stats::MIN_EPOCHS;
 use crate::cell::Line;
 use crate::interrupt::Interrupt;
 use crate::lab::{CellResult, Lab};
-use crate::schedule::{PlannedCell, all_cells, in_order, still_open};
+use crate::schedule::{PlannedCell, all_cells, due, in_order, still_open};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub struct Runner<'a> {
     pub samples: Vec<Sample>,
     /// The epochs that ended.
     pub epochs: Vec<Epoch>,
+    /// The time that the last epoch spent on workloads with a number of epochs of their own.
+    limited: Duration,
 }
 
 impl<'a> Runner<'a> {
@@ -76,7 +78,19 @@ impl<'a> Runner<'a> {
             interrupt,
             samples,
             epochs,
+            limited: Duration::ZERO,
         }
+    }
+
+    /// The number of epochs of a cell's workload, if it has one of its own.
+    fn limit(&self, cell: &PlannedCell) -> Option<u32> {
+        self.plan.workloads[cell.workload].epochs
+    }
+
+    /// The part of the budget that workloads with a number of epochs of their own will take, as the last epoch shows.
+    fn reserved(&self, due: &[PlannedCell], sound: u32) -> Duration {
+        let most = due.iter().filter_map(|cell| self.limit(cell)).max();
+        self.limited * most.map_or(0, |most| most.saturating_sub(sound))
     }
 
     /// Epochs that do not count: void ones and interrupted ones.
@@ -125,17 +139,19 @@ impl<'a> Runner<'a> {
                 cells = still_open(self.plan, cells, &self.samples, &self.void());
             }
             let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
-            if cells.is_empty() || sound >= schedule.epochs || void.count() > most_void {
+            let due = due(self.plan, &cells, sound);
+            if due.is_empty() || sound >= schedule.epochs || void.count() > most_void {
                 return Ended::Complete;
             }
             let left = budget.saturating_sub(spent);
-            let least = self.least(cells.len());
+            let least = self.least(due.len());
             if sound as usize >= MIN_EPOCHS && left < least {
                 return Ended::Complete;
             }
-            let share = left / (schedule.epochs - sound).max(1);
-            watcher.epoch(self.plan, next, cells.len(), spent);
-            let epoch = match self.epoch(next, &cells, share, lab, watcher) {
+            let shared = left.saturating_sub(self.reserved(&due, sound));
+            let share = shared / (schedule.epochs - sound).max(1);
+            watcher.epoch(self.plan, next, due.len(), spent);
+            let epoch = match self.epoch(next, &due, share, lab, watcher) {
                 Ok(epoch) => epoch,
                 Err(ended) => return ended,
             };
@@ -179,17 +195,32 @@ impl<'a> Runner<'a> {
         };
         let mut used = Duration::ZERO;
         let mut hot_timed_us = 0;
+        self.limited = Duration::ZERO;
         let ordered = in_order(self.plan, number, cells.to_vec());
-        for (at, cell) in ordered.iter().enumerate() {
+        let mut to_share = cells
+            .iter()
+            .filter(|cell| self.limit(cell).is_none())
+            .count() as u32;
+        for cell in &ordered {
             if self.interrupt.is_set() {
                 return Err(Ended::Interrupted);
             }
             watcher.begins(self.plan, cell);
-            let slice = share.saturating_sub(used) / (ordered.len() - at) as u32;
+            let is_limited = self.limit(cell).is_some();
+            let slice = match is_limited {
+                true => Duration::ZERO,
+                false => share.saturating_sub(used) / to_share,
+            };
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
                 return Err(Ended::Interrupted);
             };
-            used += result.took;
+            match is_limited {
+                true => self.limited += result.took,
+                false => {
+                    used += result.took;
+                    to_share -= 1;
+                }
+            }
             let state = &self.plan.workloads[cell.workload].states[cell.state];
             if state == "hot" {
                 epoch.hot_ms += result.took.as_millis() as u64;

@@ -38,8 +38,12 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
                         && skipped.state == *name
                 })
             };
+            let takes_part = |arm: usize| {
+                let only = &plan.arms[arm].only;
+                only.is_empty() || only.contains(&planned.name)
+            };
             let arms: Vec<usize> = (0..plan.arms.len())
-                .filter(|arm| !is_skipped(*arm))
+                .filter(|arm| takes_part(*arm) && !is_skipped(*arm))
                 .collect();
             if !arms.is_empty() {
                 cells.push(PlannedCell {
@@ -51,6 +55,17 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
         }
     }
     cells
+}
+
+/// The cells to measure after `sound` epochs that count: a workload with a number of epochs of its own is in no more.
+pub fn due(plan: &Plan, cells: &[PlannedCell], sound: u32) -> Vec<PlannedCell> {
+    let cells = cells.iter();
+    let due = cells.filter(|cell| {
+        plan.workloads[cell.workload]
+            .epochs
+            .is_none_or(|own| sound < own)
+    });
+    due.cloned().collect()
 }
 
 /// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose

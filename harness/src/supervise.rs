@@ -1,12 +1,13 @@
 //! Runs work that may hang in its own thread. A watchdog gives each step a deadline and cuts off an overdue one.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::backend::{KillHandle, Killed};
+use parking_lot::Mutex;
 
 use crate::interrupt::Interrupt;
 
@@ -96,32 +97,26 @@ impl Watchdog {
 
     /// Replaces the kill handles for calls that hang.
     pub fn depend_on(&self, kill_handle: KillHandle) {
-        *self.kill_handles() = vec![kill_handle];
+        *self.kill_handles.lock() = vec![kill_handle];
     }
 
     /// Adds a kill handle, if a call may hang in either of two mounts.
     pub fn depend_on_too(&self, kill_handle: KillHandle) {
-        self.kill_handles().push(kill_handle);
+        self.kill_handles.lock().push(kill_handle);
     }
 
     /// Drops the kill handles, because their daemons end: the kernel can reuse a process id.
     pub fn independent(&self) {
-        self.kill_handles().clear();
+        self.kill_handles.lock().clear();
     }
 
     /// Forgets the cut and the kill handles, after the hung mount is gone. Later steps have deadlines again.
     pub fn mend(&self) {
         self.leave();
         self.independent();
-        let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut how = self.how.lock();
         *how = None;
         self.killed.store(false, Ordering::Release);
-    }
-
-    fn kill_handles(&self) -> MutexGuard<'_, Vec<KillHandle>> {
-        self.kill_handles
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the work was cut off, if it was.
@@ -130,7 +125,7 @@ impl Watchdog {
             return None;
         }
         // The flag is set before the cut is complete. The lock waits for it.
-        *self.how.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.how.lock()
     }
 
     fn is_overdue(&self) -> bool {
@@ -140,7 +135,7 @@ impl Watchdog {
 
     /// Uses the kill handles if the step is still overdue, or in any case if `anyway`.
     fn kill(&self, anyway: bool) {
-        let mut how = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut how = self.how.lock();
         // Read before the deadline: the step may end and the next one begin between the two reads.
         let entered = Duration::from_nanos(self.entered.load(Ordering::Relaxed));
         if !anyway && !self.is_overdue() {
@@ -151,7 +146,7 @@ impl Watchdog {
             aborted: false,
             killed: false,
         };
-        for kill_handle in self.kill_handles().iter() {
+        for kill_handle in self.kill_handles.lock().iter() {
             let one = kill_handle.kill();
             killed.aborted |= one.aborted;
             killed.killed |= one.killed;

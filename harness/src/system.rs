@@ -1,6 +1,9 @@
 //! Reads the kernel's statistics of threads and processes: processor time, memory, I/O.
 
+use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rundir::Memory;
@@ -24,6 +27,29 @@ pub fn process_cpu_ns(pid: u32) -> u64 {
         .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
         .filter_map(|schedstat| schedstat.split(' ').next()?.parse::<u64>().ok())
         .sum()
+}
+
+/// Bytes of the blocks of all files below a directory; a file with several names counts once. What cannot be read counts
+/// as nothing.
+pub fn disk_use(dir: &Path) -> u64 {
+    let (mut bytes, mut seen, mut dirs) = (0, HashSet::new(), vec![dir.to_owned()]);
+    let device = fs::symlink_metadata(dir).map(|own| own.dev()).ok();
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(about) = entry.metadata() else {
+                continue;
+            };
+            // A mount below shows the same bytes again.
+            if Some(about.dev()) != device || !seen.insert(about.ino()) {
+                continue;
+            }
+            bytes += about.blocks() * 512;
+            if about.is_dir() {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    bytes
 }
 
 /// Memory of a process in bytes; zeros if it has ended.
@@ -71,5 +97,24 @@ fn io(file: &str) -> Io {
         read_bytes: count("read_bytes: "),
         write_bytes: count("write_bytes: "),
         written: count("wchar: "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_of_a_file_with_two_names_count_once_and_holes_do_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let empty = disk_use(dir.path());
+        fs::write(dir.path().join("a"), vec![7; 100_000]).unwrap();
+        fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
+        fs::create_dir(dir.path().join("c")).unwrap();
+        let hole = fs::File::create(dir.path().join("c/hole")).unwrap();
+        hole.set_len(1 << 30).unwrap();
+        let used = disk_use(dir.path()) - empty;
+        assert!((100_000..200_000).contains(&used), "{used}");
+        assert_eq!(disk_use(&dir.path().join("missing")), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokens::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 
@@ -19,7 +20,7 @@ pub const WINDOW: u64 = 200_000;
 pub const INLINE: &str = "inline";
 
 /// All results about contexts that follow from a run.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Contexts {
     /// The costs by workload and policy, in the run's order.
     pub costs: Vec<ContextCost>,
@@ -34,7 +35,7 @@ pub struct Contexts {
 }
 
 /// The cost of a session under a policy. Tokens are `o200k` tokens; published accounts keep their own units.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ContextCost {
     /// The workload.
     pub workload: String,
@@ -75,7 +76,7 @@ pub struct ContextCost {
 }
 
 /// The ledger against the figures that the API reported.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reconciled {
     /// The workload.
     pub workload: String,
@@ -105,7 +106,7 @@ pub struct Reconciled {
 }
 
 /// The effect of waiting for files on the prompt cache.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Delay {
     /// The workload.
     pub workload: String,
@@ -131,7 +132,7 @@ pub struct Delay {
 }
 
 /// The cost of a session that waits for its files.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Waited {
     /// The longest wait of one turn for files, in milliseconds, rounded up.
     pub longest_ms: u64,
@@ -229,7 +230,7 @@ fn terms(session: &SessionContext, model: &str) -> Terms {
 }
 
 /// The terms for `o200k` tokens, with thinking kept as on the recorded model.
-fn o200k(session: &SessionContext) -> Terms {
+pub(crate) fn o200k(session: &SessionContext) -> Terms {
     Terms {
         per_o200k: 1.0,
         ..terms(session, session.model.as_deref().unwrap_or_default())

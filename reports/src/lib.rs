@@ -2,11 +2,14 @@
 //! Everything here is a function of files, so an old run can always be reported again.
 //! Nothing here mounts, times or probes; statistics are in the crate `stats`.
 
+mod bucket_price;
 pub mod claims;
+pub mod compare;
 pub mod context;
 pub mod decide;
 mod digest;
 pub mod prices;
+pub mod rank;
 pub mod render;
 pub mod reproduction;
 pub mod summary;

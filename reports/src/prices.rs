@@ -6,6 +6,8 @@ use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 use tokens::{Account, CallTokens};
 
+pub use crate::bucket_price::BucketPrice;
+
 /// The prices that come with ctxbench.
 const BUILT_IN: &str = include_str!("../prices.toml");
 
@@ -19,6 +21,7 @@ const HOUR_MS: u64 = 3_600_000;
 #[derive(Clone, Debug)]
 pub struct Prices {
     models: Vec<Model>,
+    bucket: Option<BucketPrice>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -26,6 +29,7 @@ pub struct Prices {
 struct PriceFile {
     #[serde(rename = "model")]
     models: Vec<Model>,
+    bucket: Option<BucketPrice>,
 }
 
 /// The prices of a model from a given day.
@@ -119,7 +123,7 @@ impl Prices {
     /// # Errors
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
-        let PriceFile { models } = parse_toml(file, text)?;
+        let PriceFile { models, bucket } = parse_toml(file, text)?;
         for model in &models {
             model.check().map_err(|problem| {
                 InputError::whole(file, format!("model {}: {problem}", model.name))
@@ -137,7 +141,12 @@ impl Prices {
                 return Err(InputError::whole(file, message));
             }
         }
-        Ok(Self { models })
+        Ok(Self { models, bucket })
+    }
+
+    /// What a bucket costs, if the list says so.
+    pub fn bucket(&self) -> Option<&BucketPrice> {
+        self.bucket.as_ref()
     }
 
     /// The row of a model on a day such as `2026-11-21`. The whole name must match, because a name with

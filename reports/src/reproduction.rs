@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{Plan, Run};
+use rundir::Run;
 use serde::Serialize;
 use stats::{Comparison, Verdict};
 
+use crate::compare::differences;
 use crate::summary::{Cell, summarise};
 
 /// The comparison of several runs of one plan.
@@ -39,22 +40,12 @@ pub struct Reproduced {
     pub undecided: usize,
 }
 
-/// The fields that runs of one plan must have in common: everything measured, and the method.
-fn identity(plan: &Plan) -> serde_json::Value {
-    let arms = plan
-        .arms
-        .iter()
-        .map(|arm| (&arm.name, &arm.backend.receipt));
-    let workloads = plan.workloads.iter();
-    let workloads = workloads.map(|own| (&own.name, &own.sha256, &own.states));
-    serde_json::json!({
-        "schema": plan.schema,
-        "ctxbench": plan.ctxbench,
-        "margins": plan.margins,
-        "settings": plan.settings,
-        "arms": arms.collect::<Vec<_>>(),
-        "workloads": workloads.collect::<Vec<_>>(),
-    })
+/// The build that made a run, and the versions of its arms.
+fn build(run: &Run) -> impl PartialEq {
+    let arms = run.plan.arms.iter();
+    let arms: Vec<_> = arms.map(|arm| arm.backend.receipt.clone()).collect();
+    let binary = run.environment.binary_sha256.clone();
+    (run.plan.ctxbench.clone(), binary, arms)
 }
 
 /// Checks that runs are of one plan on one machine.
@@ -71,28 +62,16 @@ pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
         }
     }
     for other in others {
-        let name = other.dir.display();
-        if identity(&first.plan) != identity(&other.plan) {
-            return Err(format!(
-                "{name}: another plan than {} (arms, workloads, margins, settings or ctxbench differ)",
-                first.dir.display()
-            ));
+        let mut found = differences(first, other);
+        if build(first) != build(other) {
+            found.push("builds, or versions of arms".to_owned());
         }
-        let machine = |run: &Run| {
-            let environment = &run.environment;
-            (
-                environment.kernel.clone(),
-                environment.cpu.clone(),
-                environment.cpus,
-                environment.binary_sha256.clone(),
-                environment.scratch.file_system.clone(),
-                environment.scratch.kind,
-            )
-        };
-        if machine(first) != machine(other) {
+        if !found.is_empty() {
             return Err(format!(
-                "{name}: another machine, binary or scratch than {}",
-                first.dir.display()
+                "{}: another plan or machine than {}: {}",
+                other.dir.display(),
+                first.dir.display(),
+                found.join("; ")
             ));
         }
     }
@@ -185,6 +164,7 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use stats::{Margin, MarginKind, compare};
 
     fn comparison(center: f64) -> Comparison {
@@ -196,6 +176,20 @@ mod tests {
             kind: MarginKind::Relative,
         };
         compare(&epochs, 0.01, margin).unwrap()
+    }
+
+    #[test]
+    fn runs_of_another_build_or_machine_are_no_repetition() {
+        let (first, same) = (testing::seeded(1), testing::seeded(2));
+        assert_eq!(check_same_plan(&[first.clone(), same.clone()]), Ok(()));
+        let mut built = same.clone();
+        built.environment.binary_sha256 = "2".repeat(64);
+        let error = check_same_plan(&[first.clone(), built]).unwrap_err();
+        assert!(error.ends_with("builds, or versions of arms"), "{error}");
+        let mut moved = same;
+        moved.environment.kernel = "another kernel".to_owned();
+        let error = check_same_plan(&[first, moved]).unwrap_err();
+        assert!(error.contains("and another kernel"), "{error}");
     }
 
     #[test]

@@ -318,6 +318,7 @@ fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
             resident: 8 << 20,
             peak: 9 << 20,
         },
+        stored_bytes: None,
         ready_ns: match arm.backend.daemons {
             0 => Vec::new(),
             // The start times of daemons vary a little.
@@ -350,8 +351,10 @@ fn plan(seed: u64) -> Plan {
         essay: format!("What {name} stands for."),
         sha256: "0".repeat(64),
         states: vec!["hot".to_owned()],
+        epochs: None,
         calls: BTreeMap::from([(kind.to_owned(), CALLS)]),
         not_replayed: BTreeMap::new(),
+        commands: BTreeMap::new(),
         result_tokens: tokens,
         session_ms: turn,
         turns: turn.map(|_| 40),
@@ -379,6 +382,7 @@ fn plan(seed: u64) -> Plan {
             placement: "shared-cpu".to_owned(),
         },
         policy: None,
+        policies: BTreeMap::new(),
         arms: vec![
             arm("direct", None),
             arm("direct", Some("direct")),
@@ -403,19 +407,13 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
             None => backend.to_owned(),
         },
         same_as: same_as.map(str::to_owned),
-        slowed_percent: None,
-        against: None,
-        unavailable: None,
         backend: ArmBackend {
             name: backend.to_owned(),
-            file: None,
             summary: format!("The {backend} backend."),
             durability: "what is promised".to_owned(),
             holds_data: true,
             persistent: true,
             counts_requests: !is_direct,
-            has_bucket: false,
-            promises: BTreeMap::new(),
             daemons: u32::from(!is_direct),
             mounts: u32::from(!is_direct),
             needs: if is_direct {
@@ -423,9 +421,15 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
             } else {
                 vec!["/dev/fuse: to serve files".to_owned()]
             },
+            gives: Some(match backend {
+                "sqlite" => vec!["one-file".to_owned()],
+                _ => Vec::new(),
+            }),
             lines_of_code: if is_direct { 50 } else { 2000 },
             receipt: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
+            ..ArmBackend::default()
         },
+        ..Arm::default()
     }
 }
 

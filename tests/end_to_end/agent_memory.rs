@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Mount, Scratch, can_mount};
+use crate::common::{Mount, Scratch, mountable, mounts_under, run, stderr};
 use rustix::fs::{XattrFlags, setxattr};
 
 /// The standard output of a shell command in the mount. The command must succeed.
@@ -30,10 +30,7 @@ fn shell(dir: &Path, command: &str) -> (i32, String, String) {
 
 #[test]
 fn shell_tools_search_and_recall_notes() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &["--agent-id", "akashi"]);
     sh(
@@ -111,10 +108,7 @@ fn shell_tools_search_and_recall_notes() {
 
 #[test]
 fn bad_requests_and_writes_to_answers_fail() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
     for (request, reason) in [
@@ -149,10 +143,7 @@ fn bad_requests_and_writes_to_answers_fail() {
 
 #[test]
 fn agent_memory_serves_ordinary_files() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
     let bytes: Vec<u8> = (0..=255).cycle().take(600_000).collect();
@@ -235,10 +226,7 @@ fn agent_memory_serves_ordinary_files() {
 
 #[test]
 fn a_failed_request_on_a_missing_file_is_not_cached() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
     for (name, made) in [
@@ -261,10 +249,7 @@ fn a_failed_request_on_a_missing_file_is_not_cached() {
 
 #[test]
 fn a_killed_daemon_keeps_all_notes_and_finds_them() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
     for number in 0..50 {
@@ -288,11 +273,38 @@ fn a_killed_daemon_keeps_all_notes_and_finds_them() {
 }
 
 #[test]
+fn processes_of_one_host_share_a_memory_and_a_second_mount_is_referred_to_the_first() {
+    let Some(scratch) = mountable() else { return };
+    let (one, two) = (scratch.dir("one"), scratch.dir("two"));
+    let db = scratch.path().join("avm.db").display().to_string();
+    let mount = Mount::new("agent-memory", &one, &["--db", &db]);
+    // Each `sh` is a process of its own, and sees at once what another has noted.
+    sh(&one, "echo 'RSI above 70 means exit' > rule.md");
+    assert!(sh(&one, "cat ':search?RSI'").contains("/rule.md"));
+    sh(&one, "echo 'RSI above 80 means exit' > rule.md");
+    assert!(sh(&one, "cat ':recall?query=RSI+exit'").contains("above 80"));
+    let output = run([
+        "mount",
+        "agent-memory",
+        two.to_str().unwrap(),
+        "--db",
+        db.as_str(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = stderr(&output);
+    assert!(
+        error.contains("in use by another ctxbench mount")
+            && error.contains(one.to_str().unwrap())
+            && error.contains("use that mount"),
+        "{error}"
+    );
+    assert!(mounts_under(&two).is_empty());
+    mount.end();
+}
+
+#[test]
 fn concurrent_searches_get_answers_during_writes() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &["--threads", "4"]);
     fs::write(dir.join("first.md"), "alpha\n").unwrap();
@@ -348,10 +360,7 @@ fn embedded(dir: &Path) {
 #[test]
 fn a_recall_finds_notes_by_meaning_across_remounts() {
     let Some(model) = model() else { return };
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let with = ["--embeddings", &model];
     let mount = Mount::new("agent-memory", &dir, &with);

@@ -90,6 +90,62 @@ pub fn is_root() -> bool {
     is_root
 }
 
+/// A scratch on which tests mount; `None` where they cannot.
+pub fn mountable() -> Option<Scratch> {
+    can_mount().then(Scratch::new)
+}
+
+/// As [`mountable`], for tests that also need root.
+pub fn as_root() -> Option<Scratch> {
+    (can_mount() && is_root()).then(Scratch::new)
+}
+
+/// The words of a command line, none of which holds a space.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// The complete lines of a run's file. The run may still write to it.
+pub fn lines(out: &Path, name: &str) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Checks that a text has each of these parts.
+#[track_caller]
+pub fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+/// Runs a command that must be refused. Returns its standard error.
+#[track_caller]
+pub fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} was not refused");
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
+    stderr(&output)
+}
+
+/// Commands that must succeed.
+pub trait Succeeds {
+    /// Runs it to its end, and checks that it succeeds.
+    fn succeeds(&mut self) -> Output;
+}
+
+impl Succeeds for Command {
+    fn succeeds(&mut self) -> Output {
+        let output = self.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        output
+    }
+}
+
 pub fn ctxbench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(CTXBENCH);
     command.args(arguments).stdin(Stdio::null());
@@ -99,6 +155,15 @@ pub fn ctxbench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Comm
 /// Runs the binary to its end.
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     ctxbench(arguments).output().unwrap()
+}
+
+/// `ctxbench run` with the options of a line, and where its run directory will be. Its workspaces are in the scratch.
+pub fn measure(scratch: &Scratch, line: &str) -> (PathBuf, Command) {
+    let out = scratch.path().join("run");
+    let mut command = ctxbench(["run", "--out"]);
+    command.arg(&out).arg("--scratch-dir");
+    command.arg(scratch.dir("work")).args(words(line));
+    (out, command)
 }
 
 /// Runs `ctxbench conform` and removes its run directory.

@@ -1,11 +1,9 @@
 //! Exact counts of each call against budgets. Continuous integration can gate on them on any machine.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::common::{Scratch, can_mount, run, stderr};
-use serde_json::Value;
+use crate::common::{Succeeds, as_root, lines, measure};
 
 /// How far a count may exceed its budget, as a share. Some calls of a pass may send a one-time request.
 const ABOVE: f64 = 0.02;
@@ -48,8 +46,7 @@ struct Sums {
 
 fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
     let mut all: BTreeMap<(String, String), Sums> = BTreeMap::new();
-    for line in fs::read_to_string(out.join("cells.jsonl")).unwrap().lines() {
-        let line: Value = serde_json::from_str(line).unwrap();
+    for line in lines(out, "cells.jsonl") {
         let text = |name: &str| line[name].as_str().unwrap().to_owned();
         let own = all.entry((text("workload"), text("arm"))).or_default();
         let counted = &line["counted"];
@@ -74,37 +71,15 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
 
 #[test]
 fn a_call_stays_within_its_budget() {
-    if !can_mount() {
-        return;
-    }
+    let Some(scratch) = as_root() else { return };
     let budgets: Budgets = toml::from_str(include_str!("counts.toml")).unwrap();
-    let scratch = Scratch::new();
-    let out = scratch.path().join("run");
-    let mut arguments: Vec<&str> = vec![
-        "run",
-        "--state",
-        "hot",
-        "--backend",
-        "memory",
-        "--backend",
-        "sqlite",
-        "--budget",
-        "1",
-        "--epochs",
-        "3",
-        "--rounds",
-        "1",
-        "--no-probes",
-        "--policy",
-        "none",
-    ];
-    let (out_text, scratch_text) = (out.to_str().unwrap(), scratch.path().to_str().unwrap());
-    arguments.extend(["--out", out_text, "--scratch-dir", scratch_text]);
+    let line = "--state hot --backend memory --backend sqlite --budget 60 --epochs 3 --rounds 1 \
+                --no-probes --policy none";
+    let (out, mut run) = measure(&scratch, line);
     for budget in &budgets.count {
-        arguments.extend(["--workload", &budget.workload]);
+        run.args(["--workload", &budget.workload]);
     }
-    let output = run(arguments);
-    assert!(output.status.success(), "{}", stderr(&output));
+    run.succeeds();
     let sums = sums(&out);
     let mut problems = Vec::new();
     for Budget { workload, arms } in &budgets.count {
@@ -121,26 +96,15 @@ fn a_call_stays_within_its_budget() {
                 }
             };
             hold("system calls", each(own.system_calls), budget.system_calls);
-            for (opcode, count) in &own.fuse {
-                hold(
-                    opcode,
-                    each(*count),
-                    budget.fuse.get(opcode).copied().unwrap_or(0.0),
-                );
-            }
-            for opcode in budget
-                .fuse
-                .keys()
-                .filter(|opcode| !own.fuse.contains_key(*opcode))
-            {
-                hold(opcode, 0.0, budget.fuse[opcode]);
+            let opcodes: BTreeSet<_> = own.fuse.keys().chain(budget.fuse.keys()).collect();
+            for opcode in opcodes {
+                let count = own.fuse.get(opcode).copied().unwrap_or(0);
+                let budget = budget.fuse.get(opcode).copied().unwrap_or(0.0);
+                hold(opcode, each(count), budget);
             }
             for (name, budget) in &budget.store {
-                hold(
-                    name,
-                    each(own.store.get(name).copied().unwrap_or(0)),
-                    *budget,
-                );
+                let count = own.store.get(name).copied().unwrap_or(0);
+                hold(name, each(count), *budget);
             }
         }
     }

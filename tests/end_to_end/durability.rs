@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Mount, Scratch, can_mount, is_root, run, stderr};
+use crate::common::{Mount, Scratch, as_root, has, mountable, run, stderr};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -177,10 +177,7 @@ fn a_killed_daemon_keeps_closed_files_with_writeback() {
 /// `close` reports it.
 #[test]
 fn close_fails_if_a_killed_daemon_lost_dirty_pages() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("ctx");
     let mount = Mount::new("sqlite", &dir, &["--writeback"]);
     fs::write(dir.join("file"), "old").unwrap();
@@ -195,10 +192,7 @@ fn close_fails_if_a_killed_daemon_lost_dirty_pages() {
 
 /// Kills the daemon repeatedly; every step ends with `close`.
 fn crash_and_compare(options: &[&str]) {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("ctx");
     let mut dice = ChaCha8Rng::seed_from_u64(3);
     let mut acknowledged = Files::new();
@@ -257,10 +251,7 @@ fn crash_and_compare(options: &[&str]) {
 
 #[test]
 fn a_write_with_a_durability_flag_syncs_the_log() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let (dir, control) = (scratch.dir("ctx"), scratch.path().join("control"));
     let mount = Mount::new("sqlite", &dir, &["--control", control.to_str().unwrap()]);
     let syncs = || {
@@ -308,10 +299,7 @@ fn small_disk(scratch: &Scratch) -> PathBuf {
 
 #[test]
 fn a_full_disk_fails_only_the_call_that_meets_it() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
     let db = disk.join("fs.db");
     let db_option = db.to_str().unwrap();
@@ -357,10 +345,7 @@ fn a_full_disk_fails_only_the_call_that_meets_it() {
 
 #[test]
 fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
     let db = disk.join("fs.db");
     let db_option = db.to_str().unwrap();
@@ -374,10 +359,7 @@ fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
     let refused = run(["mount", "sqlite", dir.to_str().unwrap(), "--db", db_option]);
     let said = stderr(&refused);
     assert!(!refused.status.success());
-    assert!(
-        said.contains("0 KiB left") && said.contains("fix: make room"),
-        "{said}"
-    );
+    has(&said, &["0 KiB left", "fix: make room"]);
     assert!(fs::read(&db).unwrap() == before);
     drop(full);
     fs::remove_file(&filler).unwrap();

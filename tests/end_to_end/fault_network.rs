@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{CTXBENCH, Scratch, can_mount};
+use crate::common::{CTXBENCH, mountable};
 use serde_json::Value;
 
 /// Runs scenarios and returns their outcomes.
@@ -36,10 +36,7 @@ fn play(out: &Path, backends: &[&str], scenarios: &[&str]) -> Vec<Value> {
 
 #[test]
 fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("results");
     let scenarios = [
         "s3-short-body",
@@ -80,10 +77,7 @@ fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
 
 #[test]
 fn a_mount_commits_every_change_once_after_an_outage() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("results");
     let outcomes = play(&out, &["s3-embedded"], &["s3-slow-down"]);
     let outcome = &outcomes[0];
@@ -97,16 +91,14 @@ fn a_mount_commits_every_change_once_after_an_outage() {
     assert!(facts["commits"].as_u64() > Some(0), "{outcome:#}");
     let kib = |name: &str| facts[name].as_u64().unwrap();
     // The daemon must not hold even half of the data written during the outage.
-    let grown = kib("rss_peak_kib") - kib("rss_before_kib");
+    // The kernel counts both at different moments: a daemon that did not grow can have the lower peak.
+    let grown = kib("rss_peak_kib").saturating_sub(kib("rss_before_kib"));
     assert!(grown < kib("written_meanwhile_kib") / 2, "{outcome:#}");
 }
 
 #[test]
 fn a_mount_reports_model_faults_as_errors_never_as_an_empty_file() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("results");
     let backends = ["llm-history-scripted", "llm-generate-scripted"];
     let scenarios = ["llm-empty", "llm-context-overflow", "llm-wrong-content"];

@@ -12,7 +12,8 @@ use rundir::faults::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
-    Scratch, can_mount, ctxbench, is_root, mounts_under, run, stderr, stdout, wait_for,
+    Scratch, Succeeds, as_root, ctxbench, has, mountable, mounts_under, run, stderr, stdout,
+    wait_for, words,
 };
 
 /// Runs `ctxbench fault`. Returns its exit code, the recorded run and its standard error.
@@ -47,22 +48,14 @@ fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
 
 #[test]
 fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let (code, run, said) = fault(
         &scratch,
-        &[
-            "--backend=sqlite",
-            "--scenario=nothing-broken",
-            "--scenario=kill-while-writing",
-            "--scenario=kill-before-sync",
-            "--scenario=client-killed",
-            "--scenario=writers-append",
-            "--scenario=database-newer",
-            "--scenario=crash-loop",
-        ],
+        &words(
+            "--backend=sqlite --scenario=nothing-broken --scenario=kill-while-writing \
+             --scenario=kill-before-sync --scenario=client-killed --scenario=writers-append \
+             --scenario=database-newer --scenario=crash-loop",
+        ),
     );
     assert_eq!(code, 0, "{said}");
     let killed = of(&run, "kill-while-writing");
@@ -108,10 +101,7 @@ fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
 
 #[test]
 fn a_hang_is_reported_and_ended() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let file = scratch.path().join("stuck.toml");
     let scenario = "name = \"stuck\"\ngroup = \"daemon\"\ntitle = \"stopped for longer than the limit\"\n\
         essay = \"A daemon that stands still for longer than the limit: the watchdog has to end the call.\"\n\
@@ -142,18 +132,10 @@ fn a_hang_is_reported_and_ended() {
 
 #[test]
 fn sqlite_keeps_its_promise_at_crash_points() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let (code, run, said) = fault(
         &scratch,
-        &[
-            "--backend=sqlite",
-            "--no-scenarios",
-            "--crash-points=12",
-            "--seed=5",
-        ],
+        &words("--backend=sqlite --no-scenarios --crash-points=12 --seed=5"),
     );
     assert_eq!(code, 0, "{said}");
     let losses: Vec<&str> = run
@@ -180,17 +162,11 @@ fn sqlite_keeps_its_promise_at_crash_points() {
 
 #[test]
 fn an_interrupted_fault_run_leaves_nothing_behind() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let (results, work) = (scratch.dir("results"), scratch.dir("work"));
-    let mut process = ctxbench([
-        "fault",
-        "--backend=sqlite",
-        "--scenario=stop-daemon",
-        "--long",
-    ])
+    let mut process = ctxbench(words(
+        "fault --backend=sqlite --scenario=stop-daemon --long",
+    ))
     .arg("--results")
     .arg(&results)
     .arg("--scratch")
@@ -216,12 +192,9 @@ fn an_interrupted_fault_run_leaves_nothing_behind() {
 
 #[test]
 fn the_fault_command_lists_selects_and_checks_scenarios() {
-    let listed = stdout(&run([
-        "fault",
-        "--list",
-        "--backend=direct",
-        "--backend=sqlite",
-    ]));
+    let listed = stdout(&run(words(
+        "fault --list --backend=direct --backend=sqlite",
+    )));
     let line = listed
         .lines()
         .find(|line| line.contains("kill-idle"))
@@ -245,11 +218,7 @@ fn the_fault_command_lists_selects_and_checks_scenarios() {
     refused(&file, &[":4: ", "colour"]);
     let missing = run(["fault", "--scenario", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(
-        stderr(&missing).contains("kill-idle"),
-        "{}",
-        stderr(&missing)
-    );
+    has(&stderr(&missing), &["kill-idle"]);
 }
 
 fn refused(file: &Path, words: &[&str]) {
@@ -272,18 +241,10 @@ fn a_misfit_is_recorded_with_its_reason() {
 
 #[test]
 fn local_stores_keep_synced_changes_after_a_power_cut() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let (code, run, said) = fault(
         &scratch,
-        &[
-            "--backend=direct",
-            "--backend=sqlite",
-            "--backend=s3-embedded",
-            "--scenario=power-loss",
-        ],
+        &words("--backend=direct --backend=sqlite --backend=s3-embedded --scenario=power-loss"),
     );
     assert_eq!(code, 0, "{said}{:#?}", run.fault_outcomes);
     assert_eq!(run.fault_outcomes.len(), 3);
@@ -309,19 +270,13 @@ fn local_stores_keep_synced_changes_after_a_power_cut() {
 
 #[test]
 fn the_option_that_a_refusal_names_recovers_the_mount() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let (_, run, said) = fault(
         &scratch,
-        &[
-            "--backend=sqlite-writeback",
-            "--backend=s3-embedded",
-            "--scenario=log-gone",
-            "--scenario=database-truncated",
-            "--scenario=s3-emptied",
-        ],
+        &words(
+            "--backend=sqlite-writeback --backend=s3-embedded --scenario=log-gone \
+             --scenario=database-truncated --scenario=s3-emptied",
+        ),
     );
     for (scenario, backend, option, audit, verdict) in [
         (
@@ -369,10 +324,7 @@ fn the_option_that_a_refusal_names_recovers_the_mount() {
 
 #[test]
 fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let scenarios = [
         "disk-full",
         "read-only",
@@ -436,14 +388,12 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
 fn a_conformance_run_has_a_run_directory_and_a_report() {
     let scratch = Scratch::new();
     let (results, work) = (scratch.dir("results"), scratch.dir("work"));
-    let output = ctxbench(["conform", "direct", "--only", "rename"])
+    ctxbench(["conform", "direct", "--only", "rename"])
         .arg("--results")
         .arg(&results)
         .arg("--scratch")
         .arg(&work)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
     let dir = fs::read_dir(&results).unwrap().next().unwrap().unwrap();
     let run = Run::read(&dir.path()).unwrap();
     assert_eq!(run.plan.arms[0].name, "direct");

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use crate::common::{CTXBENCH, Scratch, can_mount, ctxbench, is_root, mounts_under, stderr};
+use crate::common::{
+    CTXBENCH, Scratch, Succeeds, as_root, has, is_root, lines, measure, mountable, mounts_under,
+    stderr,
+};
 use serde_json::Value;
 
 const ESSAY: &str = "A few calls only, to see that two hosts are mounted, are timed, are compared, and are taken down again.";
@@ -25,36 +28,22 @@ fn play(
     backends: &[&str],
     timeout: &str,
 ) -> (PathBuf, Output) {
-    let out = scratch.path().join("run");
-    let mut command = ctxbench(["run", "--seed", "7", "--no-probes"]);
-    command.args(["--budget", "1", "--epochs", "3", "--rounds", "1"]);
-    command.args(["--policy", "none", "--call-timeout", timeout]);
+    let line = "--seed 7 --no-probes --budget 60 --epochs 3 --rounds 1 --policy none";
+    let (out, mut command) = measure(scratch, line);
+    command.args(["--call-timeout", timeout]);
     for workload in workloads {
         command.arg("--workload").arg(workload);
     }
     for backend in backends {
         command.args(["--backend", backend]);
     }
-    command
-        .arg("--scratch-dir")
-        .arg(scratch.dir("work"))
-        .arg("--out")
-        .arg(&out);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = command.succeeds();
     assert!(mounts_under(scratch.path()).is_empty());
     (out, output)
 }
 
-fn read(out: &Path, name: &str) -> Vec<Value> {
-    let text = fs::read_to_string(out.join(name)).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
 fn samples(out: &Path) -> Vec<Value> {
-    read(out, "samples.jsonl")
+    lines(out, "samples.jsonl")
 }
 
 fn sample<'a>(samples: &'a [Value], arm: &str, workload: &str) -> &'a Value {
@@ -65,10 +54,7 @@ fn sample<'a>(samples: &'a [Value], arm: &str, workload: &str) -> &'a Value {
 
 #[test]
 fn a_run_measures_note_handover_and_sync_to_the_bucket() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 300\nseed = 1\n";
     let dirty = "[syncing]\nfiles = 10\nbytes = 1024\ntimes = 1\nseed = 1\n";
     let files = [
@@ -99,15 +85,12 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
         }
     }
     // A sync commits every pending change before it returns.
-    let cells = read(&out, "cells.jsonl");
+    let cells = lines(&out, "cells.jsonl");
     let counted = &sample(&cells, "s3-embedded", "dirty")["counted"]["daemon"]["store"];
     assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
 
     let plan = fs::read_to_string(out.join("plan.toml")).unwrap();
-    assert!(
-        plan.contains("what sqlite holds is one host's at a time"),
-        "{plan}"
-    );
+    has(&plan, &["what sqlite holds is one host's at a time"]);
     let report = fs::read_to_string(out.join("report.md")).unwrap();
     for said in [
         "## Several hosts",
@@ -126,10 +109,7 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
 
 #[test]
 fn a_run_finds_every_line_of_two_writers() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let lines = "[two_writers]\nlines = 8\npause_ms = 150\nseed = 1\n";
     let lines = workload(&scratch, "lines", lines);
     let (out, output) = play(&scratch, &[&lines], &["s3-embedded"], "20");
@@ -180,10 +160,7 @@ unmount = ["fusermount3", "-u", "{mount}"]
 
 #[test]
 fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let told = scratch.dir("told");
     let backend = scratch.path().join("stalling.toml");
     let text = STALLING.replace("CTXBENCH", CTXBENCH);

@@ -2,27 +2,22 @@
 
 use std::fs;
 
-use crate::common::{Scratch, run, stderr, stdout};
-
-fn refused(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    assert!(!output.status.success(), "{arguments:?} was not refused");
-    assert!(output.stdout.is_empty(), "{}", stdout(&output));
-    stderr(&output)
-}
+use crate::common::{Scratch, Succeeds, has, measure, refused, run, stderr, stdout, words};
 
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
     assert!(
         refused(&["run", "--suite", "nonsense"])
-            .contains("there are agent-memory, bucket, calibrate, context, default")
+            .contains("there are agent-memory, bucket, bucket-peers, calibrate, context")
     );
     assert!(refused(&["run", "--workload", "micro/nonsense"]).contains("micro/read-1k"));
     assert!(
         refused(&["run", "--backend", "nonsense"])
             .contains("there are direct, null, memory, sqlite")
     );
-    assert!(refused(&["run", "--policy", "nonsense"]).contains("there are vsm"));
+    assert!(
+        refused(&["run", "--policy", "nonsense"]).contains("there are agent-memory, coding-agent")
+    );
     assert!(refused(&["run", "--rounds", "0"]).contains("0 is not in 1.."));
     assert!(refused(&["run", "--epochs", "2"]).contains("2 is not in 3.."));
     assert!(refused(&["run", "--budget", "0"]).contains("above 0"));
@@ -33,7 +28,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
     );
     assert!(
         refused(&["mount", "nonsense", "/tmp"])
-            .contains("sqlite, agent-memory, s3, llm-history, llm-generate, memory, null")
+            .contains("sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null")
     );
     assert!(
         refused(&["mount", "memory", "/tmp", "--db", "x"])
@@ -60,10 +55,12 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         "essay = 'e'\nrounds = 1\nbackends = []\ncolour = 1\n",
     );
     let message = refused(&["run", "--suite", &suite]);
-    assert!(
-        message.contains("s.toml:4: ")
-            && message.contains("unknown field `colour`, expected one of `essay`, `budget`"),
-        "{message}"
+    has(
+        &message,
+        &[
+            "s.toml:4: ",
+            "unknown field `colour`, expected one of `essay`, `budget`",
+        ],
     );
 
     for (field, wrong, reason) in [
@@ -75,18 +72,14 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
             "essay = 'e'\n{field} = {wrong}\nbackends = []\n[[workload]]\nname = 'micro/stat'\nstates = ['hot']\n"
         );
         let message = refused(&["run", "--suite", &file("s.toml", &text)]);
-        assert!(
-            message.contains(&format!("field `{field}`: ")) && message.contains(reason),
-            "{message}"
-        );
+        has(&message, &[&format!("field `{field}`: "), reason]);
     }
 
     let workload = file("w.toml", &format!("name = 'w'\n{essay}states = ['warm']\n"));
     let message = refused(&["run", "--workload", &workload]);
-    assert!(
-        message.contains("w.toml:3: ")
-            && message.contains("expected one of `hot`, `lukewarm`, `cold`"),
-        "{message}"
+    has(
+        &message,
+        &["w.toml:3: ", "expected one of `hot`, `lukewarm`, `cold`"],
     );
 
     let workload = file(
@@ -96,9 +89,9 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         ),
     );
     let message = refused(&["run", "--workload", &workload]);
-    assert!(
-        message.contains("w.toml: field `micro.calls`: must be at least 1"),
-        "{message}"
+    has(
+        &message,
+        &["w.toml: field `micro.calls`: must be at least 1"],
     );
 
     let trace = "{\"t\":\"head\",\"v\":1,\"id\":\"t\",\"source\":{\"format\":\"f\",\"path\":\"p\",\"sha256\":\"0\"},\"agent\":\"a\",\"model\":\"m\",\"cwd\":\"/ws\",\"fidelity\":\"shape\",\"tokenizer\":\"o200k\"}\n{\"t\":\"file\",\"path\":\"../../etc/passwd\",\"known\":\"full\",\"content\":{\"bytes\":0,\"lines\":0,\"sha256\":\"0\"}}\n{\"t\":\"end\",\"exit\":\"\"}\n";
@@ -108,20 +101,17 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         &format!("name = 'w'\n{essay}states = ['hot']\n[trace]\nfile = 't.jsonl'\n"),
     );
     let message = refused(&["run", "--workload", &workload]);
-    assert!(
-        message.contains("t.jsonl:2: field `path`: path \"../../etc/passwd\" leaves the workspace"),
-        "{message}"
+    has(
+        &message,
+        &["t.jsonl:2: field `path`: path \"../../etc/passwd\" leaves the workspace"],
     );
 
     let policy = file(
         "p.toml",
-        "name = 'p'\nessay = 'e'\nbaseline = 'direct'\ncandidate = 'sqlite'\nwins_needed = 1\nweight = 3\n",
+        "name = 'p'\nquestion = 'q'\nessay = 'e'\nbaseline = 'direct'\nbenefits_needed = 1\nweight = 3\n",
     );
     let message = refused(&["run", "--policy", &policy]);
-    assert!(
-        message.contains("p.toml:6: unknown field `weight`"),
-        "{message}"
-    );
+    has(&message, &["p.toml:6: unknown field `weight`"]);
 
     let left: Vec<_> = fs::read_dir(scratch.path())
         .unwrap()
@@ -140,24 +130,15 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
     );
     let out = scratch.path().join("mine.trace.jsonl");
     let out_text = out.to_str().unwrap();
-    let imported = run([
-        "trace",
-        "import",
-        "--format",
-        "claude-code",
-        session,
-        "--out",
-        out_text,
-        "--licence",
-        "MIT",
-    ]);
+    let imported = run(words(&format!(
+        "trace import --format claude-code {session} --out {out_text} --licence MIT"
+    )));
     assert!(imported.status.success(), "{}", stderr(&imported));
     let shown = run(["trace", "show", out_text]);
     assert_eq!(stdout(&shown), stdout(&imported));
-    assert!(
-        stdout(&shown).contains("calls replayed: edit 2, read 3, search 1, write 1"),
-        "{}",
-        stdout(&shown)
+    has(
+        &stdout(&shown),
+        &["calls replayed: edit 2, read 3, search 1, write 1"],
     );
 
     let workload = scratch.path().join("mine.toml");
@@ -166,28 +147,10 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
         "name = 'agent/mine'\nessay = 'A session of my own, imported to see that anybody can replay theirs: it stands for nothing else.'\nstates = ['hot']\n[trace]\nfile = 'mine.trace.jsonl'\n",
     )
     .unwrap();
-    let run_dir = scratch.path().join("run");
-    let replayed = run([
-        "run",
-        "--workload",
-        workload.to_str().unwrap(),
-        "--backend",
-        "direct",
-        "--budget",
-        "1",
-        "--epochs",
-        "3",
-        "--rounds",
-        "2",
-        "--policy",
-        "none",
-        "--no-probes",
-        "--out",
-        run_dir.to_str().unwrap(),
-        "--scratch-dir",
-        scratch.path().to_str().unwrap(),
-    ]);
-    assert!(replayed.status.success(), "{}", stderr(&replayed));
+    let line =
+        "--backend direct --budget 60 --epochs 3 --rounds 2 --policy none --no-probes --workload";
+    let (run_dir, mut replayed) = measure(&scratch, line);
+    replayed.arg(&workload).succeeds();
     let samples = fs::read_to_string(run_dir.join("samples.jsonl")).unwrap();
     assert_eq!(
         samples.matches("\"outcome\":\"ok\"").count(),
@@ -199,15 +162,11 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
     let nonsense = scratch.path().join("nonsense.jsonl");
     fs::write(&nonsense, "{}\n").unwrap();
     let target = scratch.path().join("never.jsonl");
-    let message = refused(&[
-        "trace",
-        "import",
-        "--format",
-        "claude-code",
-        nonsense.to_str().unwrap(),
-        "--out",
-        target.to_str().unwrap(),
-    ]);
+    let message = refused(&words(&format!(
+        "trace import --format claude-code {} --out {}",
+        nonsense.display(),
+        target.display()
+    )));
     assert!(message.contains("no line of it is a message"), "{message}");
     assert!(!target.exists());
 }
@@ -216,22 +175,16 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
 fn a_directory_without_a_run_is_refused() {
     let scratch = Scratch::new();
     let message = refused(&["report", scratch.path().to_str().unwrap()]);
-    assert!(
-        message.contains("plan.toml") && message.contains("No such file"),
-        "{message}"
-    );
+    has(&message, &["plan.toml", "No such file"]);
     let results = scratch.path().join("results");
     let message = refused(&["decide", "--results", results.to_str().unwrap()]);
-    assert!(
-        message.contains("make a run with `ctxbench run`"),
-        "{message}"
-    );
+    has(&message, &["make a run with `ctxbench run`"]);
 }
 
 #[test]
 fn every_command_shows_examples_in_its_help() {
     let help = stdout(&run(["--help"]));
-    assert!(help.lines().count() <= 24, "more than a screen: {help}");
+    assert!(help.lines().count() <= 30, "more than a screen: {help}");
     let commands = help.lines().filter_map(|line| line.strip_prefix("  "));
     let commands = commands.filter_map(|line| line.split_once("  "));
     let commands: Vec<&str> = commands.map(|(name, _)| name.trim()).collect();

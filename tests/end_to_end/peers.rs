@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Scratch, can_mount, conform, ctxbench, is_root, mounts_under, stderr, stdout,
+    CTXBENCH, Scratch, Succeeds, as_root, conform, has, is_root, lines, measure, mounts_under,
+    stderr, stdout,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
@@ -22,6 +23,14 @@ fn write(scratch: &Scratch, text: &str) -> PathBuf {
     file
 }
 
+/// Checks that an arm has passes, and that all of them ended well.
+fn all_ok(results: &Path, arm: &str) {
+    let samples = lines(results, "samples.jsonl");
+    let mut own = samples.iter().filter(|own| own["arm"] == arm).peekable();
+    assert!(own.peek().is_some(), "{samples:?}");
+    assert!(own.all(|own| own["outcome"] == "ok"), "{samples:?}");
+}
+
 #[test]
 fn the_documented_example_is_measured_like_every_other_backend() {
     if !is_root() {
@@ -29,36 +38,12 @@ fn the_documented_example_is_measured_like_every_other_backend() {
     }
     let scratch = Scratch::new();
     let file = write(&scratch, &documented());
-    let results = scratch.path().join("run");
-    let output = ctxbench(["run", "--workload", "micro/read-1k", "--state", "hot"])
-        .args([
-            "--budget",
-            "1",
-            "--epochs",
-            "3",
-            "--rounds",
-            "1",
-            "--backend",
-        ])
-        .arg(&file)
-        .arg("--scratch-dir")
-        .arg(scratch.dir("work"))
-        .arg("--out")
-        .arg(&results)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let line = "--workload micro/read-1k --state hot --budget 60 --epochs 3 --rounds 1 --backend";
+    let (results, mut run) = measure(&scratch, line);
+    run.arg(&file).succeeds();
     let report = fs::read_to_string(results.join("report.md")).unwrap();
     assert!(report.contains("my-bind"), "{report}");
-    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
-    let mine: Vec<&str> = samples
-        .lines()
-        .filter(|line| line.contains("my-bind"))
-        .collect();
-    assert!(
-        !mine.is_empty() && mine.iter().all(|line| line.contains("\"ok\"")),
-        "{mine:?}"
-    );
+    all_ok(&results, "my-bind");
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
@@ -66,29 +51,11 @@ fn the_documented_example_is_measured_like_every_other_backend() {
 fn several_clients_leave_a_foreign_directory_as_it_was() {
     let scratch = Scratch::new();
     let theirs = scratch.dir("theirs");
-    let out = scratch.path().join("run");
-    let output = ctxbench(["run", "--suite", "load", "--backend", "directory"])
-        .args(["--budget", "1", "--epochs", "3", "--rounds", "1"])
-        .arg("--scratch-dir")
-        .arg(scratch.dir("work"))
-        .arg("--out")
-        .arg(&out)
-        .env("CTXBENCH_DIRECTORY", &theirs)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(
-        stdout(&output).contains("micro/eight-clients hot"),
-        "{}",
-        stdout(&output)
-    );
-    let samples = fs::read_to_string(out.join("samples.jsonl")).unwrap();
-    let own = samples
-        .lines()
-        .filter(|line| line.contains(r#""arm":"directory""#));
-    let mut own = own.peekable();
-    assert!(own.peek().is_some(), "{samples}");
-    assert!(own.all(|line| line.contains(r#""outcome":"ok""#)));
+    let line = "--suite load --backend directory --budget 60 --epochs 3 --rounds 1";
+    let (out, mut run) = measure(&scratch, line);
+    let output = run.env("CTXBENCH_DIRECTORY", &theirs).succeeds();
+    has(&stdout(&output), &["micro/eight-clients hot"]);
+    all_ok(&out, "directory");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
@@ -133,20 +100,14 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
     let scratch = Scratch::new();
     let file = write(&scratch, ON_A_BUCKET);
     let told = scratch.dir("told");
-    let results = scratch.path().join("run");
-    let output = ctxbench(["run", "--workload", "micro/stat", "--state", "hot"])
-        .args(["--budget", "1", "--epochs", "3", "--rounds", "1"])
-        .args(["--no-probes", "--backend"])
+    let line =
+        "--workload micro/stat --state hot --budget 60 --epochs 3 --rounds 1 --no-probes --backend";
+    let (results, mut run) = measure(&scratch, line);
+    let output = run
         .arg(&file)
-        .arg("--scratch-dir")
-        .arg(scratch.dir("work"))
-        .arg("--out")
-        .arg(&results)
         .env("TOLD", &told)
         .env_remove("CTXBENCH_S3_ENDPOINT")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
     let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
     let of_mine = |text: &str| {
         let mut mine = text.lines().filter(|line| line.contains("my-bucket-"));
@@ -195,33 +156,16 @@ unmount = ["fusermount3", "-u", "{mount}"]
 
 #[test]
 fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let file = write(&scratch, &STALLING.replace("CTXBENCH", CTXBENCH));
     let told = scratch.dir("told");
-    let results = scratch.path().join("run");
     let begun = Instant::now();
-    let output = ctxbench(["run", "--workload", "micro/list-1000-attributes"])
-        .args(["--state", "hot", "--no-probes"])
-        .args(["--budget", "1", "--epochs", "3", "--rounds", "2"])
-        .args(["--call-timeout", "0.5", "--backend"])
-        .arg(&file)
-        .arg("--scratch-dir")
-        .arg(scratch.dir("work"))
-        .arg("--out")
-        .arg(&results)
-        .env("TOLD", &told)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let line = "--workload micro/list-1000-attributes --state hot --no-probes --budget 60 \
+                --epochs 3 --rounds 2 --call-timeout 0.5 --backend";
+    let (results, mut run) = measure(&scratch, line);
+    run.arg(&file).env("TOLD", &told).succeeds();
     assert!(begun.elapsed() < Duration::from_secs(60));
-    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
-    let samples: Vec<serde_json::Value> = samples
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let samples = lines(&results, "samples.jsonl");
     // Per epoch, both `direct` arms have a warm-up round and two rounds. The peer is excluded after its
     // first round.
     assert_eq!(samples.len(), 3 * (2 * 3 + 1), "{samples:?}");
@@ -233,9 +177,9 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
         assert_eq!(sample["outcome"], "hang", "{sample}");
         // The watchdog aborts a call after twice its limit.
         let reason = sample["reason"].as_str().unwrap();
-        assert!(
-            reason.contains("no answer after 1.") && reason.contains("its connection was aborted"),
-            "{reason}"
+        has(
+            reason,
+            &["no answer after 1.", "its connection was aborted"],
         );
         assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
     }
@@ -253,27 +197,23 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     }
 }
 
+/// The message about a definition that is refused.
+fn wrong(scratch: &Scratch, text: &str) -> String {
+    let output = conform([&write(scratch, text)]);
+    assert!(!output.status.success());
+    stderr(&output)
+}
+
 #[test]
 fn a_peer_on_a_bucket_must_name_the_server() {
     let scratch = Scratch::new();
-    let wrong = |text: &str| {
-        let file = write(&scratch, text);
-        let output = conform([&file]);
-        assert!(!output.status.success());
-        stderr(&output)
-    };
+    let wrong = |text: &str| wrong(&scratch, text);
     let unnamed = wrong(&ON_A_BUCKET.replace("my-bucket-{s3_server}", "my-bucket"));
-    assert!(
-        unnamed.contains("does not end with `-{s3_server}`"),
-        "{unnamed}"
-    );
+    has(&unnamed, &["does not end with `-{s3_server}`"]);
     let shown = wrong(&ON_A_BUCKET.replace("{data}", "{s3_secret_key}"));
     assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
     let unknown = wrong(&ON_A_BUCKET.replace("{s3_bucket}", "{s3_buckets}"));
-    assert!(
-        unknown.contains("there is no variable `s3_buckets`"),
-        "{unknown}"
-    );
+    has(&unknown, &["there is no variable `s3_buckets`"]);
     let server = stderr(&conform(["s3fs-maxio"]));
     assert!(server.contains("there is no such backend"), "{server}");
 }
@@ -281,30 +221,16 @@ fn a_peer_on_a_bucket_must_name_the_server() {
 #[test]
 fn an_error_in_a_definition_is_named() {
     let scratch = Scratch::new();
-    let wrong = |text: &str| {
-        let file = write(&scratch, text);
-        let output = conform([&file]);
-        assert!(!output.status.success());
-        stderr(&output)
-    };
+    let wrong = |text: &str| wrong(&scratch, text);
     let typo = wrong(&documented().replace("unmount =", "umount ="));
-    assert!(
-        typo.contains("my-bind.toml:8: unknown field `umount`"),
-        "{typo}"
-    );
+    has(&typo, &["my-bind.toml:8: unknown field `umount`"]);
     let variable = wrong(&documented().replace("{data}", "{datum}"));
-    assert!(
-        variable.contains("there is no variable `datum`"),
-        "{variable}"
-    );
+    has(&variable, &["there is no variable `datum`"]);
     let missing = stderr(&conform(["no-such-file.toml"]));
-    assert!(
-        missing.contains("no-such-file.toml: No such file"),
-        "{missing}"
-    );
+    has(&missing, &["no-such-file.toml: No such file"]);
     let unknown = stderr(&conform(["sqlight"]));
-    assert!(
-        unknown.contains("there is no such backend; there are direct, null, memory, sqlite"),
-        "{unknown}"
+    has(
+        &unknown,
+        &["there is no such backend; there are direct, null, memory, sqlite"],
     );
 }

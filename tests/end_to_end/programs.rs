@@ -4,22 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::common::{Scratch, can_mount, ctxbench, is_root, run, stderr, wait_for};
+use crate::common::{Scratch, can_mount, is_root, lines, measure, stderr, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Runs a workload hot, and returns the run directory.
-fn measure(scratch: &Scratch, workload: &str, backends: &[&str]) -> PathBuf {
-    let out = scratch.path().join("run");
-    let mut arguments = vec!["run", "--state", "hot", "--workload", workload];
-    for backend in backends {
-        arguments.extend(["--backend", backend]);
-    }
-    arguments.extend(["--budget", "1", "--epochs", "3", "--rounds", "2"]);
-    arguments.extend(["--no-probes", "--policy", "none"]);
-    let (out_text, scratch_text) = (out.to_str().unwrap(), scratch.path().to_str().unwrap());
-    arguments.extend(["--out", out_text, "--scratch-dir", scratch_text]);
-    let output = run(arguments);
+/// Runs a workload hot in a directory, and returns the run directory.
+fn hot(scratch: &Scratch, workload: &str) -> PathBuf {
+    let line = "--state hot --backend direct --budget 60 --epochs 3 --rounds 2 --no-probes \
+                --policy none --workload";
+    let (out, mut command) = measure(scratch, line);
+    let output = command.arg(workload).output().unwrap();
     assert!(
         output.status.code().is_some_and(|code| code < 2),
         "{}",
@@ -30,10 +24,7 @@ fn measure(scratch: &Scratch, workload: &str, backends: &[&str]) -> PathBuf {
 
 fn samples(run: &Path) -> Vec<Value> {
     // Without a pass there is no such file.
-    let text = fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines(run, "samples.jsonl")
 }
 
 /// A workload file whose one program lists a directory of two files.
@@ -57,7 +48,7 @@ fn a_program_that_prints_something_else_is_wrong_data() {
     ] {
         let scratch = Scratch::new();
         let file = listing(&scratch, "ls", output);
-        let samples = samples(&measure(&scratch, &file, &["direct"]));
+        let samples = samples(&hot(&scratch, &file));
         assert!(!samples.is_empty());
         for sample in samples {
             assert_eq!(sample["outcome"], outcome, "{sample}");
@@ -73,7 +64,7 @@ fn a_program_that_prints_something_else_is_wrong_data() {
 fn a_program_that_is_not_installed_is_skipped_with_its_package() {
     let scratch = Scratch::new();
     let file = listing(&scratch, "no-such-program", "");
-    let run = measure(&scratch, &file, &["direct"]);
+    let run = hot(&scratch, &file);
     let plan = fs::read_to_string(run.join("plan.toml")).unwrap();
     let reason = "no-such-program is not installed: `apt-get install a-package`";
     assert!(plan.contains(reason), "{plan}");
@@ -84,22 +75,16 @@ fn a_program_that_is_not_installed_is_skipped_with_its_package() {
 /// workload whose programs are not installed is reported and left out.
 fn once(workloads: &[&str], state: &str, backends: &[&str]) -> Vec<Value> {
     let scratch = Scratch::new();
-    let out = scratch.path().join("run");
-    let mut command = ctxbench(["run", "--state", state, "--budget", "1", "--rounds", "1"]);
+    let line = "--budget 1 --rounds 1 --no-probes --policy none --call-timeout 60";
+    let (out, mut command) = measure(&scratch, line);
+    command.args(["--state", state]);
     for workload in workloads {
         command.args(["--workload", workload]);
     }
     for backend in backends {
         command.args(["--backend", backend]);
     }
-    command
-        .args(["--no-probes", "--policy", "none", "--call-timeout", "60"])
-        .arg("--out")
-        .arg(&out)
-        .arg("--scratch-dir")
-        .arg(scratch.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     wait_for("the first epoch", || {
         fs::read_to_string(out.join("epochs.jsonl")).is_ok_and(|text| text.contains('\n'))
@@ -212,7 +197,7 @@ fn a_need_with_arguments_is_run_and_its_failure_skips_the_workload() {
     let text = fs::read_to_string(&file).unwrap();
     let needs = "needs = { 'ls --no-such-option' = 'b-package', ";
     fs::write(&file, text.replace("needs = { ", needs)).unwrap();
-    let run = measure(&scratch, &file, &["direct"]);
+    let run = hot(&scratch, &file);
     let plan = fs::read_to_string(run.join("plan.toml")).unwrap();
     let reason = "`ls --no-such-option` fails: `apt-get install b-package`";
     assert!(plan.contains(reason), "{plan}");

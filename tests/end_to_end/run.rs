@@ -1,6 +1,7 @@
 //! Whole runs over real mounts: complete, interrupted, hung, crashed, or with missing requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    CTXBENCH, Scratch, can_mount, ctxbench, is_root, mounts_under, run, stderr, stdout, wait_for,
+    CTXBENCH, Scratch, Succeeds, as_root, can_mount, ctxbench, has, is_root, lines, measure,
+    mountable, mounts_under, run, stderr, stdout, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -47,16 +49,6 @@ fn arguments<'a>(suite: &'a Path, out: &'a Path, scratch: &'a Scratch) -> Vec<&'
         "--seed",
         "7",
     ]
-}
-
-/// The complete lines of a run's file. The run may still write to it.
-fn lines(out: &Path, name: &str) -> Vec<Value> {
-    let text = fs::read_to_string(out.join(name)).unwrap_or_default();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
 }
 
 fn samples(out: &Path) -> Vec<Value> {
@@ -114,10 +106,7 @@ fn nothing_is_left(scratch: &Scratch) {
 
 #[test]
 fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
     let text = r#"
 essay = "What is read cold, with the cache and without."
@@ -132,8 +121,7 @@ states = ["hot", "lukewarm", "cold"]
 name = "micro/list-1000-attributes"
 states = ["cold"]
 "#;
-    let output = run(arguments(&suite(&scratch, text), &out, &scratch));
-    assert!(output.status.success(), "{}", stderr(&output));
+    ctxbench(arguments(&suite(&scratch, text), &out, &scratch)).succeeds();
     nothing_is_left(&scratch);
     for sample in samples(&out) {
         assert_eq!(sample["outcome"], "ok", "{sample}");
@@ -173,13 +161,9 @@ states = ["cold"]
 
 #[test]
 fn a_run_measures_every_cell_and_reports_and_decides() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
-    let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = ctxbench(arguments(&suite(&scratch, SUITE), &out, &scratch)).succeeds();
     nothing_is_left(&scratch);
 
     // stat: 5 arms hot with one warm-up round and two rounds, 5 lukewarm, 4 cold. vsm-cycle: 4 arms, hot.
@@ -257,17 +241,11 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
         .collect();
     assert_eq!(sqlite.len(), 4, "{faults}");
     for fault in sqlite {
-        assert!(
-            fault.contains("\"recovered\":true") && fault.contains("\"lost\":0"),
-            "{fault}"
-        );
+        has(fault, &["\"recovered\":true", "\"lost\":0"]);
     }
 
     let printed = stdout(&output);
-    assert!(
-        printed.contains("verdict: ") && printed.contains("report: "),
-        "{printed}"
-    );
+    has(&printed, &["cron-controller", "report: "]);
     for file in [
         "report.md",
         "report.html",
@@ -280,14 +258,77 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     // The report only depends on the run's files.
     let before = fs::read(out.join("report.html")).unwrap();
     fs::remove_file(out.join("report.html")).unwrap();
-    let output = run(["report".as_ref(), out.as_os_str()]);
-    assert!(output.status.success(), "{}", stderr(&output));
+    ctxbench(["report".as_ref(), out.as_os_str()]).succeeds();
     assert!(fs::read(out.join("report.html")).unwrap() == before);
 
-    // With so few rounds the decision is chance, but every aspect must be printed.
-    let output = run(["decide".as_ref(), out.as_os_str()]);
+    decides(&out);
+    let output = run(["claims".as_ref(), out.as_os_str()]);
+    assert!(output.status.success() && stdout(&output).contains("vsm-fuse-latency"));
+    // Anybody may judge claims of their own, and a wrong name is refused.
+    let own = scratch.path().join("own.toml");
+    let claim = |arm: &str| {
+        format!(
+            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 1, unit = 'count' }}\ntest.count = {{ figure = 'daemons', arm = '{arm}' }}\n"
+        )
+    };
+    fs::write(&own, claim("sqlite")).unwrap();
+    let judge = || {
+        let arguments = ["claims", "--format", "json", "--file"].map(OsStr::new);
+        run(arguments
+            .into_iter()
+            .chain([own.as_os_str(), out.as_os_str()]))
+    };
+    let judged: Value = serde_json::from_str(&stdout(&judge())).unwrap();
+    assert_eq!(judged["claims"][0]["standing"], "confirmed", "{judged}");
+    assert_eq!(
+        (&judged["tally"]["settled"], &judged["tally"]["claims"]),
+        (&1.into(), &1.into())
+    );
+    fs::write(&own, claim("sqlight")).unwrap();
+    let refused = stderr(&judge());
+    has(&refused, &["own.toml:6: field `claim[0].test.arm`"]);
+
+    // A run compared with itself passes every gate.
+    let compare = [
+        "compare",
+        "--fail-on",
+        "worse,counts,claims",
+        "--format",
+        "junit",
+    ]
+    .map(OsStr::new);
+    let compare = compare
+        .into_iter()
+        .chain([out.as_os_str(), out.as_os_str()]);
+    let output = run(compare);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    has(&stdout(&output), &["failures=\"0\""]);
+    let output = run(["compare".as_ref(), out.as_os_str()]);
+    assert!(output.status.success() && stdout(&output).contains("paired by round"));
+
+    // A second run into the same directory is refused.
+    let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
+    assert_eq!(output.status.code(), Some(1));
+    has(&stderr(&output), &["File exists"]);
+}
+
+/// Decides on a run in every format. With so few rounds latencies decide nothing, but a killed daemon does.
+fn decides(out: &Path) {
+    let decide = |options: &[&str]| {
+        let mut command = ctxbench(["decide"]);
+        command.arg(out).args(options).output().unwrap()
+    };
+    let all = decide(&[]);
+    assert_eq!(all.status.code(), Some(11), "{}", stderr(&all));
+    for policy in ["cron-controller", "long-context", "roaming-agents"] {
+        assert!(stdout(&all).contains(policy), "{}", stdout(&all));
+    }
+    assert!(stdout(&all).contains("no evidence: "), "{}", stdout(&all));
+    let one = ["--policy", "cron-controller", "--candidate", "sqlite"];
+    let output = decide(&one);
     let printed = stdout(&output);
-    assert!(matches!(output.status.code(), Some(10 | 11)), "{printed}");
+    assert_eq!(output.status.code(), Some(10), "{printed}");
+    has(&printed, &["because: Calls fail when the daemon dies"]);
     for aspect in [
         "Read latency",
         "Deployment",
@@ -299,17 +340,33 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     ] {
         assert!(printed.contains(aspect), "{printed}");
     }
-    let output = run(["claims".as_ref(), out.as_os_str()]);
-    assert!(output.status.success() && stdout(&output).contains("vsm-read-fuse"));
-
-    // A second run into the same directory is refused.
-    let output = run(arguments(&suite(&scratch, SUITE), &out, &scratch));
-    assert_eq!(output.status.code(), Some(1));
+    let json = decide(&[&one[..], &["--format", "json"]].concat());
+    let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!(json[0]["verdict"], "archive");
+    assert_eq!(json[0]["planned"], true);
+    let record = stdout(&decide(&[&one[..], &["--adr"]].concat()));
     assert!(
-        stderr(&output).contains("File exists"),
-        "{}",
-        stderr(&output)
+        record.starts_with("# cron-controller: archive sqlite"),
+        "{record}"
     );
+    let missing = decide(&["--candidate", "nonsense"]);
+    assert_eq!(missing.status.code(), Some(1));
+    has(&stderr(&missing), &["no candidate nonsense fits"]);
+
+    // Another machine's run is refused, unless the user asks for it.
+    let other = out.with_extension("other");
+    let copied = Command::new("cp").arg("-r").arg(out).arg(&other).status();
+    assert!(copied.unwrap().success());
+    let file = other.join("env.json");
+    let mut environment: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    environment["cpu"] = "another processor".into();
+    fs::write(&file, environment.to_string()).unwrap();
+    let other = other.to_str().unwrap();
+    let refused = decide(&[other]);
+    assert_eq!(refused.status.code(), Some(1));
+    has(&stderr(&refused), &["different processors"]);
+    let mixed = decide(&[other, "--mixed"]);
+    assert_eq!(mixed.status.code(), Some(11), "{}", stderr(&mixed));
 }
 
 const LONG: &str = r#"
@@ -333,10 +390,7 @@ fn started(arguments: Vec<&str>) -> Child {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
     let suite = suite(&scratch, LONG);
     let child = started(arguments(&suite, &out, &scratch));
@@ -372,8 +426,7 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
         "--scratch-dir",
         scratch.path().to_str().unwrap(),
     ];
-    let output = run(resume);
-    assert!(output.status.success(), "{}", stderr(&output));
+    ctxbench(resume).succeeds();
     let after = samples(&out);
     assert_eq!(after[..before.len()], before[..], "what was measured stays");
     assert_eq!(epochs(&after), BTreeSet::from([0, 1, 2]));
@@ -390,10 +443,7 @@ fn state(pid: Pid) -> Option<char> {
 
 #[test]
 fn a_killed_run_ends_its_daemons_even_stopped_ones() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let suite = suite(&scratch, LONG);
     for after_ms in [0, 150, 400] {
         let out = scratch.path().join(format!("run-{after_ms}"));
@@ -420,16 +470,14 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
                 .all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
         });
     }
-    let output = ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
+    ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
         .args(["--backend", "direct", "--workload", "micro/stat"])
-        .args(["--rounds", "1", "--epochs", "3", "--budget", "1"])
+        .args(["--rounds", "1", "--epochs", "3", "--budget", "60"])
         .arg("--scratch-dir")
         .arg(scratch.path())
         .arg("--out")
         .arg(scratch.path().join("again"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
     nothing_is_left(&scratch);
 }
 
@@ -461,10 +509,7 @@ fn is_half_written(daemon: Pid) -> bool {
 
 #[test]
 fn a_run_records_a_stopped_daemon_as_a_hang_and_continues() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
     let suite = suite(&scratch, LARGE);
     let mut arguments = arguments(&suite, &out, &scratch);
@@ -518,10 +563,7 @@ fn a_run_records_a_stopped_daemon_as_a_hang_and_continues() {
 
 #[test]
 fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
     let suite = suite(&scratch, &LONG.replace("budget = 6", "budget = 3"));
     let child = started(arguments(&suite, &out, &scratch));
@@ -547,10 +589,7 @@ fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
 
 #[test]
 fn a_run_removes_its_default_scratch_image() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     let base = scratch.dir("base");
     let out = scratch.path().join("run");
     let text = r#"
@@ -617,10 +656,7 @@ states = ["cold"]
 
 #[test]
 fn a_run_without_fuse_skips_mounts_and_reports_it() {
-    if !can_mount() || !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = as_root() else { return };
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let suite = suite(&scratch, &SUITE.replace("probes = true", ""));
     let script = format!(
@@ -637,14 +673,11 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
         .unwrap();
     let message = stderr(&output);
     assert!(output.status.success(), "{message}");
-    assert!(
-        message.contains("skipped: sqlite: /dev/fuse is not permitted to this user (fix: "),
-        "{message}"
+    has(
+        &message,
+        &["skipped: sqlite: /dev/fuse is not permitted to this user (fix: "],
     );
-    assert!(
-        message.contains("only root can drop the kernel's caches"),
-        "{message}"
-    );
+    has(&message, &["only root can drop the kernel's caches"]);
     let out = scratch.path().join("run");
     let arms: BTreeSet<String> = samples(&out)
         .iter()
@@ -655,10 +688,7 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
         BTreeSet::from(["direct".to_owned(), "direct-again".to_owned()])
     );
     let report = fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(
-        report.contains("SKIPPED: /dev/fuse is not permitted"),
-        "{report}"
-    );
+    has(&report, &["SKIPPED: /dev/fuse is not permitted"]);
     assert!(
         report.contains("skipped 8") || report.contains("skipped "),
         "{report}"
@@ -685,10 +715,7 @@ fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
-    assert!(
-        message.contains("results cannot be written any more"),
-        "{message}"
-    );
+    has(&message, &["results cannot be written any more"]);
     assert!(message.contains("No space left on device"), "{message}");
     let copy = scratch.path().join("copy");
     assert!(
@@ -700,35 +727,25 @@ fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
             .unwrap()
             .success()
     );
-    let output = run(["report".as_ref(), copy.as_os_str()]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let recorded = fs::read_to_string(copy.join("samples.jsonl"))
-        .unwrap()
-        .matches('\n')
-        .count();
+    ctxbench(["report".as_ref(), copy.as_os_str()]).succeeds();
+    let recorded = samples(&copy).len();
     assert!(recorded > 0, "{recorded}");
 }
 
 /// Runs workloads briefly over a backend. Returns the samples.
 fn play_briefly(workloads: &[&str], backend: &str, state: &str) -> Vec<Value> {
     let scratch = Scratch::new();
-    let out = scratch.path().join("run");
-    let mut command = ctxbench(["run", "--seed", "7", "--no-probes", "--policy", "none"]);
-    command.args(["--budget", "1", "--epochs", "3", "--rounds", "2"]);
+    let line = "--seed 7 --no-probes --policy none --budget 60 --epochs 3 --rounds 2";
+    let (out, mut command) = measure(&scratch, line);
     command.args(["--backend", backend, "--state", state]);
     for workload in workloads {
         command.args(["--workload", workload]);
     }
-    command.arg("--scratch-dir").arg(scratch.dir("work"));
-    let output = command.arg("--out").arg(&out).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    command.succeeds();
     assert!(mounts_under(scratch.path()).is_empty());
     let left = fs::read_dir(scratch.path().join("work")).unwrap().count();
     assert_eq!(left, 0, "files of workspaces stay behind");
-    let text = fs::read_to_string(out.join("samples.jsonl")).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    samples(&out)
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, can_mount, ctxbench, mounts_under, stderr, stdout, wait_for,
+    CTXBENCH, Mount, Scratch, can_mount, ctxbench, mountable, mounts_under, stderr, stdout,
+    wait_for,
 };
 use object_store::ObjectStoreExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -118,10 +119,7 @@ fn synced(mount: &Mount) {
 
 #[test]
 fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let data = scratch.dir("server");
     let serve = |quirk: servers::Quirk| {
@@ -197,10 +195,7 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
 
 #[test]
 fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let quick = ["--poll", "50", "--delay", "20"];
     let a = server.mount(&scratch, "a", &quick);
@@ -230,10 +225,7 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
 
 #[test]
 fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let [a, b] = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "60000"]));
     let pull = |mount: &Mount| {
@@ -264,10 +256,7 @@ fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append()
 
 #[test]
 fn two_hosts_that_append_at_once_keep_every_line_in_one_file() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let mounts = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "50"]));
     let log = |mount: &Mount| mount.dir.join("log.md");
@@ -318,10 +307,7 @@ fn two_hosts_that_append_at_once_keep_every_line_in_one_file() {
 
 #[test]
 fn close_can_wait_for_the_bucket() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let a = server.mount(&scratch, "a", &["--sync", "close", "--delay", "60000"]);
     fs::write(a.dir.join("x.md"), "there").unwrap();
@@ -334,10 +320,7 @@ fn close_can_wait_for_the_bucket() {
 
 #[test]
 fn a_killed_daemon_loses_nothing_that_was_closed_and_the_bucket_gets_it_later() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let mut written = 0;
     for crash in 0..4 {
@@ -384,10 +367,7 @@ fn a_killed_daemon_loses_nothing_that_was_closed_and_the_bucket_gets_it_later() 
 
 #[test]
 fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     // In the process of `s3 serve` itself, which can then be stopped.
     let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
     let a = server.mount(&scratch, "a", &[]);
@@ -423,10 +403,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
 
 #[test]
 fn while_the_server_is_away_work_goes_on_and_everything_arrives_later() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let data = scratch.dir("server");
     let server = Server::start(&data, "0");
     let a = server.mount(
@@ -486,10 +463,7 @@ fn while_the_server_is_away_work_goes_on_and_everything_arrives_later() {
 
 #[test]
 fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let data = scratch.dir("server");
     let server = Server::start(&data, "0");
     let a = server.mount(&scratch, "a", &[]);
@@ -539,10 +513,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
 
 #[test]
 fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     // Its objects are plain files, which the test can damage.
     let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
     let a = server.mount(&scratch, "a", &["--poll", "50", "--delay", "60000"]);
@@ -677,10 +648,7 @@ fn damage_blob(dir: &Path) {
 
 #[test]
 fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let a = server.mount(&scratch, "a", &["--poll", "50"]);
     fs::create_dir(a.dir.join("notes")).unwrap();
@@ -742,10 +710,7 @@ fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
 
 #[test]
 fn large_files_take_little_memory() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let size = 300 << 20;
     let peak = |mount: &Mount| {
@@ -778,10 +743,7 @@ fn large_files_take_little_memory() {
 
 #[test]
 fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let dir = scratch.dir("mnt");
     let refused = |change: &dyn Fn(&mut Command)| {

@@ -3,19 +3,13 @@
 
 use std::fs;
 
-use crate::common::{Scratch, run, stderr, stdout};
+use crate::common::{
+    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, words,
+};
 use serde_json::Value;
 
-fn refused(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    assert!(!output.status.success(), "{arguments:?} was not refused");
-    assert!(output.stdout.is_empty(), "{}", stdout(&output));
-    stderr(&output)
-}
-
 fn json(arguments: &[&str]) -> Value {
-    let output = run(arguments.iter().copied().chain(["--json"]));
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = ctxbench(arguments.iter().copied().chain(["--json"])).succeeds();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -41,21 +35,10 @@ fn trajectory(model: &str, second_prompt: u64, seconds: u64) -> String {
 
 #[test]
 fn offloading_saves_tokens_only_if_the_model_did_not_write_them() {
-    let found = json(&[
-        "tokens",
-        "--workload",
-        "agent/offload-comparison",
-        "--model",
-        "gpt-6.1-sol",
-        "--policy",
-        "inline",
-        "--policy",
-        "offload",
-        "--policy",
-        "evict",
-        "--window",
-        "20000",
-    ]);
+    let found = json(&words(
+        "tokens --workload agent/offload-comparison --model gpt-6.1-sol --policy inline \
+         --policy offload --policy evict --window 20000",
+    ));
     let policies = found[0]["policies"].as_array().unwrap();
     let figure = |at: usize, name: &str| policies[at][name].as_u64().unwrap();
     let (inline, offload, evict) = (0, 1, 2);
@@ -104,19 +87,19 @@ fn the_ledger_compares_a_recorded_session_with_reported_usage() {
     assert_eq!(found["policies"][0]["tokens_are"], "recorded");
     assert_eq!(found["priced_for"].as_str().unwrap().len(), 10);
 
-    let output = run([
-        "tokens",
-        "--format",
-        "mini-swe-agent",
-        file.to_str().unwrap(),
-    ]);
+    let output = run(words(&format!(
+        "tokens --format mini-swe-agent {}",
+        file.display()
+    )));
     let page = stdout(&output);
-    assert!(
-        page.contains("×1.00, measured: ")
-            && page.contains("gpt-5: 1.25 in, 10 out, 0.125 from the cache")
-            && page.contains("genai-prices")
-            && page.contains("against what the API reported"),
-        "{page}"
+    has(
+        &page,
+        &[
+            "×1.00, measured: ",
+            "gpt-5: 1.25 in, 10 out, 0.125 from the cache",
+            "genai-prices",
+            "against what the API reported",
+        ],
     );
 }
 
@@ -184,18 +167,10 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     let session = file("s.traj.json", &trajectory("nobody/knows-9", 44, 10));
     assert!(refused(&["tokens", &session]).contains("--format"));
     let message = refused(&["tokens", "--format", "mini-swe-agent", &session]);
-    assert!(
-        message.contains("\"nobody/knows-9\" has no price"),
-        "{message}"
-    );
-    let none = run([
-        "tokens",
-        "--format",
-        "mini-swe-agent",
-        &session,
-        "--model",
-        "none",
-    ]);
+    has(&message, &["\"nobody/knows-9\" has no price"]);
+    let none = run(words(&format!(
+        "tokens --format mini-swe-agent {session} --model none"
+    )));
     assert!(none.status.success() && stdout(&none).contains('–'));
     assert!(
         refused(&["tokens", "--format", "claude-code", &session]).contains("s.traj.json: no line")
@@ -216,16 +191,13 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     assert!(with(&["--policy", "nonsense"]).contains("there are inline, evict"));
     let policy = file("p.toml", "name = 'p'\nessay = 'e'\n[evict]\nabove = 1\n");
     let message = with(&["--policy", &policy]);
-    assert!(
-        message.contains("p.toml:4: field `evict.above`: unknown field `above`"),
-        "{message}"
+    has(
+        &message,
+        &["p.toml:4: field `evict.above`: unknown field `above`"],
     );
     let prices = file("prices.toml", "[[model]]\nname = 'm'\nprize = 1\n");
     let message = with(&["--prices", &prices]);
-    assert!(
-        message.contains("prices.toml:3: ") && message.contains("unknown field `prize`"),
-        "{message}"
-    );
+    has(&message, &["prices.toml:3: ", "unknown field `prize`"]);
     for other in [
         "gpt-5.5-pro",
         "gpt-5.1-codex-mini",
@@ -233,16 +205,12 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         "gemini-3-pro-image",
     ] {
         let message = with(&["--model", other]);
-        assert!(
-            message.contains(&format!("{other:?} has no price")),
-            "{message}"
-        );
+        has(&message, &[&format!("{other:?} has no price")]);
     }
     let message = with(&["--model", "gpt-6.1-sol", "--cache-ttl", "1h"]);
-    assert!(
-        message
-            .contains("a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m"),
-        "{message}"
+    has(
+        &message,
+        &["a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m"],
     );
     assert!(with(&["--cache-ttl", "10m"]).contains("sold are 5m, 1h"));
     assert!(with(&["--model", "gpt-99"]).contains("model \"gpt-99\" has no price"));
@@ -258,52 +226,21 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         ),
     );
     let message = refused(&["tokens", "--workload", &workload]);
-    assert!(
-        message.contains("w.toml: field `contexts`: outline: no such context policy"),
-        "{message}"
+    has(
+        &message,
+        &["w.toml: field `contexts`: outline: no such context policy"],
     );
 }
 
 #[test]
 fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let scratch = Scratch::new();
-    let dir = scratch.path().join("run");
-    let output = run([
-        "run",
-        "--backend",
-        "state",
-        "--workload",
-        "agent/offload-comparison",
-        "--workload",
-        "agent/claude-code-write-heavy",
-        "--workload",
-        "agent/vsm-cycle",
-        "--workload",
-        "micro/stat",
-        "--state",
-        "hot",
-        "--budget",
-        "1",
-        "--epochs",
-        "3",
-        "--rounds",
-        "1",
-        "--seed",
-        "1",
-        "--policy",
-        "none",
-        "--no-probes",
-        "--out",
-        dir.to_str().unwrap(),
-        "--scratch-dir",
-        scratch.path().to_str().unwrap(),
-    ]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let samples = fs::read_to_string(dir.join("samples.jsonl")).unwrap();
-    let samples: Vec<Value> = samples
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let line = "--backend state --workload agent/offload-comparison --workload \
+                agent/claude-code-write-heavy --workload agent/vsm-cycle --workload micro/stat \
+                --state hot --budget 60 --epochs 3 --rounds 1 --seed 1 --policy none --no-probes";
+    let (dir, mut measured) = measure(&scratch, line);
+    measured.succeeds();
+    let samples = lines(&dir, "samples.jsonl");
     let ended: Vec<_> = samples
         .iter()
         .filter(|sample| sample["arm"] == "state")
@@ -325,10 +262,7 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     assert!(
         plan.contains("state is reached by tool calls only: it has no path for a POSIX operation")
     );
-    assert!(
-        plan.contains("state: there is no tool for it: to rename to"),
-        "{plan}"
-    );
+    has(&plan, &["state: there is no tool for it: to rename to"]);
 
     let report = fs::read_to_string(dir.join("report.md")).unwrap();
     for expected in [
@@ -345,14 +279,15 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let claims = fs::read_to_string(dir.join("claims.csv")).unwrap();
     let standing = |id: &str| {
         let line = claims.lines().find(|line| line.starts_with(id)).unwrap();
-        ["confirmed", "refuted", "open", "arithmetic only"]
+        ["confirmed", "refuted", "conditional", "arithmetic only"]
             .into_iter()
             .find(|word| line.contains(&format!(",{word},")))
             .unwrap()
             .to_owned()
     };
-    assert_eq!(standing("sybil-85-percent,"), "arithmetic only");
-    assert_eq!(standing("sybil-85-percent-written,"), "refuted");
+    assert_eq!(standing("sybil-85-percent-own,"), "arithmetic only");
+    assert_eq!(standing("sybil-85-percent,"), "refuted");
+    assert_eq!(standing("sybil-cheaper,"), "conditional");
     assert_eq!(standing("sybil-50kb-is-50000-tokens,"), "refuted");
     let contexts = fs::read_to_string(dir.join("contexts.csv")).unwrap();
     assert!(contexts.lines().count() > 10, "{contexts}");
@@ -370,30 +305,14 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     fs::write(&future, rows.join("\n")).unwrap();
     let future = future.to_str().unwrap();
     let message = refused(&["report", dir.to_str().unwrap(), "--prices", future]);
-    assert!(
-        message.contains("claude-opus-5-5 has no price on"),
-        "{message}"
-    );
+    has(&message, &["claude-opus-5-5 has no price on"]);
     let never = scratch.path().join("never");
-    let message = refused(&[
-        "run",
-        "--backend",
-        "state",
-        "--workload",
-        "agent/offload-comparison",
-        "--state",
-        "hot",
-        "--policy",
-        "none",
-        "--prices",
-        future,
-        "--out",
-        never.to_str().unwrap(),
-    ]);
-    assert!(
-        message.contains("the report of this run could not be priced"),
-        "{message}"
-    );
+    let message = refused(&words(&format!(
+        "run --backend state --workload agent/offload-comparison --state hot --policy none \
+         --prices {future} --out {}",
+        never.display()
+    )));
+    has(&message, &["the report of this run could not be priced"]);
     assert!(!never.exists());
     // `ctxbench report` reproduces the report from the files alone.
     let again = run(["report", dir.to_str().unwrap()]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::common::{Mount, Scratch, can_mount, ctxbench, wait_for};
+use crate::common::{Mount, Scratch, can_mount, ctxbench, mountable, wait_for};
 use backends::fuse::{Command as Ask, ask};
 use models::{Behaviour, FakeServer};
 
@@ -160,10 +160,7 @@ fn a_local_mount_never_waits_for_its_log() {
 
 #[test]
 fn an_s3_mount_never_waits_for_its_log() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_server, access) = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -5,6 +5,7 @@
 mod crates;
 mod documents;
 mod licences;
+mod scripts;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

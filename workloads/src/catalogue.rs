@@ -131,6 +131,10 @@ mod tests {
         assert!(names.len() >= 14, "{names:?}");
         for name in names {
             let workload = workload(&name).unwrap();
+            if workload.missing.is_some() {
+                // What it reads is not installed here.
+                continue;
+            }
             let mut model = Model::of(&workload.script);
             for (at, call) in workload.script.calls.iter().enumerate() {
                 for op in &call.ops {

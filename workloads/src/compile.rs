@@ -101,6 +101,10 @@ impl<'a> Compiler<'a> {
                 .not_replayed
                 .entry(call.op.name().to_owned())
                 .or_default() += 1;
+            let has_run = result.err != Some(CallError::Rejected);
+            for command in call.commands.iter().filter(|_| has_run) {
+                *self.script.commands.entry(command.clone()).or_default() += 1;
+            }
             return Ok(());
         };
         self.apply(&ops, result.ok)?;

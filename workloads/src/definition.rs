@@ -9,9 +9,9 @@ use tokens::Conversation;
 use crate::compile::{compile, sha256};
 use crate::context::{context, context_names};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::{
-    asking, clients, finding, hosts, micro, offload, program, syncing, vsm_cycle,
-};
+use crate::generate::finding::Finding;
+use crate::generate::inbox::Inbox;
+use crate::generate::{asking, clients, hosts, micro, offload, program, syncing, vsm_cycle};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml};
@@ -55,14 +55,15 @@ struct Definition {
     two_writers: Option<hosts::TwoWriters>,
     syncing: Option<syncing::Syncing>,
     clients: Option<clients::Clients>,
-    finding: Option<finding::Finding>,
+    finding: Option<Finding>,
     program: Option<program::Program>,
+    inbox: Option<Inbox>,
     trace: Option<TraceFile>,
     shortened: Option<Shortened>,
 }
 
 /// The tables, of which a workload has exactly one.
-const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[trace]`";
+const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[inbox]`, `[trace]`";
 
 impl Definition {
     /// The number of these tables in the definition.
@@ -78,6 +79,7 @@ impl Definition {
             self.clients.is_some(),
             self.finding.is_some(),
             self.program.is_some(),
+            self.inbox.is_some(),
             self.trace.is_some(),
         ]
         .into_iter()
@@ -95,10 +97,11 @@ impl Definition {
             || self.clients.is_some()
             || self.finding.is_some()
             || self.program.is_some()
+            || self.inbox.is_some()
     }
 
-    /// The script of a workload that is not a session.
-    fn generated(&self) -> Result<Script, String> {
+    /// The script of a workload that is not a session; `corpus` is the text of the corpus that it names.
+    fn generated(&self, corpus: Option<&str>) -> Result<Script, String> {
         match self {
             Self {
                 micro: Some(micro), ..
@@ -126,11 +129,14 @@ impl Definition {
             Self {
                 finding: Some(finding),
                 ..
-            } => finding.script(),
+            } => finding.script(corpus),
             Self {
                 program: Some(program),
                 ..
             } => program.script(),
+            Self {
+                inbox: Some(inbox), ..
+            } => inbox.script(),
             _ => Err(format!("needs exactly one of the tables {TABLES}")),
         }
     }
@@ -197,6 +203,8 @@ pub struct Workload {
     pub is_recorded: bool,
     /// The Debian package of each program that it runs.
     pub needs: BTreeMap<String, String>,
+    /// What is not installed that it needs, and how to install it; its script is then empty.
+    pub missing: Option<String>,
     /// Whether it runs on a backend with fixed names and bytes that stores no data.
     pub fits_fixed_tree: bool,
     /// Whether it asks questions that only some backends answer.
@@ -236,6 +244,7 @@ impl Workload {
                 .map_err(|error| InputError::whole(file, format!("field `contexts`: {error}")))?;
         }
         let mut session = SessionSource::Script;
+        let mut missing = None;
         if definition.shortened.is_some() && definition.vsm_cycle.is_none() {
             let message = "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets";
             return Err(InputError::whole(file, message));
@@ -246,9 +255,19 @@ impl Workload {
         }
         let mut script = if definition.is_no_session() {
             session = SessionSource::None;
-            definition
-                .generated()
-                .map_err(|message| InputError::whole(file, message))?
+            let finding = definition.finding.as_ref();
+            match finding.map_or(Ok(None), Finding::corpus) {
+                Ok(corpus) => {
+                    identity.push_str(corpus.as_deref().unwrap_or_default());
+                    definition
+                        .generated(corpus.as_deref())
+                        .map_err(|message| InputError::whole(file, message))?
+                }
+                Err(reason) => {
+                    missing = Some(reason);
+                    Script::default()
+                }
+            }
         } else if let Some(cycle) = &definition.vsm_cycle {
             cycle.script()
         } else if let Some(comparison) = &definition.offload_comparison {
@@ -290,6 +309,7 @@ impl Workload {
         let asks = ops.any(|op| matches!(op, FileOp::Ask { .. }));
         Ok(Self {
             asks,
+            missing,
             needs: definition
                 .program
                 .map_or_else(BTreeMap::new, |program| program.needs),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bm25;
 use crate::generate::notes::{Answerable, Note, Notebook, Question};
 
 /// A method to search the notes.
@@ -20,17 +21,27 @@ pub enum Method {
     GrepBoth,
     /// `:search` for keyword and attribute.
     Search,
+    /// The notes with the most words of the question, newest first, as much as fits: what `grep` can do.
+    Words,
+    /// The notes by BM25 over the words of the question, as SQLite's `bm25()` computes it, as much as fits.
+    Bm25,
     /// `:recall` with the unchanged question, by this strategy.
     Recall(&'static str),
+    /// `:recall` by the balanced strategy within [`BRIEF_TOKENS`].
+    RecallBrief,
 }
+
+/// The token budget of [`Method::RecallBrief`], if the exam's is not smaller.
+pub const BRIEF_TOKENS: u64 = 500;
 
 impl Method {
     /// The methods that read files, which every backend supports.
     pub const BY_FILES: [Self; 4] = [Self::WholeFile, Self::FileEnd, Self::Grep, Self::GrepBoth];
 
     /// The methods that ask the backend.
-    pub const BY_REQUEST: [Self; 4] = [
+    pub const BY_REQUEST: [Self; 5] = [
         Self::Search,
+        Self::RecallBrief,
         Self::Recall("balanced"),
         Self::Recall("recency"),
         Self::Recall("importance"),
@@ -44,20 +55,34 @@ impl Method {
             Self::Grep => "grep".to_owned(),
             Self::GrepBoth => "grep, both words, newest first".to_owned(),
             Self::Search => ":search".to_owned(),
+            Self::Words => "grep, most words first".to_owned(),
+            Self::Bm25 => "BM25".to_owned(),
             Self::Recall(strategy) => format!(":recall {strategy}"),
+            Self::RecallBrief => format!(":recall balanced, {BRIEF_TOKENS} tokens"),
+        }
+    }
+
+    /// The token budget of an answer, of an exam with `max_tokens`.
+    fn budget(self, max_tokens: u64) -> u64 {
+        match self {
+            Self::RecallBrief => max_tokens.min(BRIEF_TOKENS),
+            _ => max_tokens,
         }
     }
 
     /// The file name that asks a backend a question; `None` for a method that reads files.
     pub fn request(self, question: &Question, max_tokens: u64) -> Option<String> {
-        match self {
-            Self::Search => Some(format!(":search?{}", encoded(&question.keywords))),
-            Self::Recall(strategy) => Some(format!(
-                ":recall?query={}&max_tokens={max_tokens}&strategy={strategy}",
-                encoded(&question.text)
-            )),
-            _ => None,
-        }
+        let strategy = match self {
+            Self::Search => return Some(format!(":search?{}", encoded(&question.keywords))),
+            Self::Recall(strategy) => strategy,
+            Self::RecallBrief => "balanced",
+            _ => return None,
+        };
+        let budget = self.budget(max_tokens);
+        Some(format!(
+            ":recall?query={}&max_tokens={budget}&strategy={strategy}",
+            encoded(&question.text)
+        ))
     }
 }
 
@@ -139,6 +164,19 @@ impl Shown {
             .position(|piece| piece.lines().any(|found| found.ends_with(line)))
     }
 
+    /// The position of the section of a note of one line, if that line, the section's last, shows an answer.
+    fn position_of_answer(&self, path: &str, answer: &str) -> Option<usize> {
+        self.pieces.iter().position(|piece| {
+            let mut lines = piece.lines();
+            let is_of_note = lines.any(|line| {
+                line.strip_prefix("## ")
+                    .is_some_and(|of| of.trim_start_matches('/') == path)
+            });
+            let has_answer = |line: &str| line.to_lowercase().contains(answer);
+            is_of_note && lines.last().is_some_and(has_answer)
+        })
+    }
+
     /// The position of a line among all lines, in order of reading.
     fn line(&self, line: &str) -> Option<usize> {
         let mut lines = self.pieces.iter().flat_map(|piece| piece.lines());
@@ -194,6 +232,7 @@ impl Exam {
         match method {
             Method::WholeFile | Method::FileEnd => Err("a file is read once".to_owned()),
             Method::Grep | Method::GrepBoth => Ok(self.grepped(method, question)),
+            Method::Words | Method::Bm25 => Ok(self.ranked(method, question)),
             Method::Search => {
                 let lines = answer.split_inclusive('\n').map(str::to_owned);
                 // The first line is the number of results.
@@ -204,7 +243,9 @@ impl Exam {
                     admits: answer.starts_with("nothing found"),
                 })
             }
-            Method::Recall(_) => self.recalled(question, answer),
+            Method::Recall(_) | Method::RecallBrief => {
+                self.recalled(question, answer, method.budget(self.max_tokens))
+            }
         }
     }
 
@@ -229,10 +270,30 @@ impl Exam {
         Shown { pieces, admits }
     }
 
-    fn recalled(&self, question: &Question, answer: &str) -> Result<Shown, String> {
+    /// Whole notes in the order of a ranking; one that does not fit leaves room for a smaller one.
+    fn ranked(&self, method: Method, question: &Question) -> Shown {
+        let notes = &self.notebook.notes;
+        let order = match method {
+            Method::Words => bm25::by_words(notes, &question.text),
+            _ => bm25::by_bm25(notes, &question.text),
+        };
+        let mut used = 0;
+        let sections = order.into_iter().filter_map(|at| {
+            let section = format!("## {}\n{}", notes[at].path, notes[at].text);
+            let cost = tokens::count(&section);
+            (used + cost <= self.max_tokens).then(|| {
+                used += cost;
+                section
+            })
+        });
+        let pieces: Vec<String> = sections.collect();
+        let admits = pieces.is_empty();
+        Shown { pieces, admits }
+    }
+
+    fn recalled(&self, question: &Question, answer: &str, limit: u64) -> Result<Shown, String> {
         let counted = tokens::count(answer);
-        if counted > self.max_tokens {
-            let limit = self.max_tokens;
+        if counted > limit {
             return Err(format!(
                 "the answer has {counted} tokens, more than the {limit} asked for"
             ));
@@ -251,6 +312,16 @@ impl Exam {
         }
         merge_first(&mut pieces);
         Ok(Shown { pieces, admits })
+    }
+
+    /// The position of what shows a line of evidence, or the question's answer in its note.
+    fn position(&self, shown: &Shown, question: &Question, evidence: &str) -> Option<usize> {
+        let Some(answer) = &question.answer else {
+            return shown.position(evidence);
+        };
+        let mut notes = self.notebook.notes.iter();
+        let note = notes.find(|note| note.text.trim_end() == evidence)?;
+        shown.position_of_answer(&note.path, answer)
     }
 
     /// The leading lines that fit into the budget.
@@ -287,14 +358,23 @@ impl Exam {
             return;
         };
         count("tokens", tokens, 1);
-        let at = shown.position(evidence).filter(|_| !is_over);
+        let at = self.position(shown, question, evidence);
+        let at = at.filter(|_| !is_over);
         let found = u64::from(at.is_some());
+        let also = question.also.iter();
+        let is_found = |line: &&String| self.position(shown, question, line).is_some();
+        let found_also = also.filter(|line| !is_over && is_found(line));
+        let all_found = found + found_also.count() as u64;
         if !is_file {
             for (name, first) in [("found-at-1", 1), ("found-at-5", 5), ("found-at-10", 10)] {
                 count(name, u64::from(at.is_some_and(|at| at < first)), 1);
             }
         }
-        count("evidence-in-budget", found, 1);
+        count(
+            "evidence-in-budget",
+            all_found,
+            1 + question.also.len() as u64,
+        );
         match question.is_reworded {
             true => count("other-words", found, 1),
             false => count("own-words", found, 1),
@@ -356,6 +436,29 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_note_counts_if_it_has_the_answer_and_another_note_does_not() {
+        let text = r#"{"notes": [{"path": "a/1.md", "text": "Tosca: An opera. Sung in Rome first.", "written": 5},
+                                 {"path": "b/a/1.md", "text": "Rome: A city.", "written": 6}],
+            "questions": [{"text": "Where?", "evidence": ["a/1.md"], "answer": "in rome"}]}"#;
+        let asked = Asked {
+            exam: Arc::new(Exam {
+                notebook: crate::generate::corpus::notebook("small", text).unwrap(),
+                max_tokens: 2000,
+            }),
+            methods: vec![Method::Recall("balanced")],
+            question: Some(0),
+        };
+        let found = |answer: &str| asked.score(answer).unwrap().remove(0).1["evidence-in-budget"].0;
+        assert_eq!(
+            found("# 1 of 1\n## /a/1.md\n2026\n… Sung in Rome first. …\n"),
+            1
+        );
+        assert_eq!(found("# 1 of 1\n## /a/1.md\n2026\nTosca: An opera. …\n"), 0);
+        assert_eq!(found("# 1 of 1\n## /b/a/1.md\n2026\nSung in Rome.\n"), 0);
+        assert_eq!(found("# 1 of 1\n## /a/1.md\ntags in rome\nTosca.\n"), 0);
+    }
+
+    #[test]
     fn an_answer_is_scored_by_the_position_of_the_evidence() {
         let exam = exam();
         let questions = exam.notebook.questions.iter();
@@ -372,17 +475,18 @@ mod tests {
 
     #[test]
     fn an_answer_over_the_budget_is_refused() {
-        let long = "word ".repeat(5000);
+        let long = "word ".repeat(1000);
+        scores(Method::Recall("recency"), &long, Some(0));
         let asked = Asked {
             exam: exam(),
-            methods: vec![Method::Recall("recency")],
+            methods: vec![Method::RecallBrief],
             question: Some(0),
         };
         assert!(
             asked
                 .score(&long)
                 .unwrap_err()
-                .contains("more than the 2000")
+                .contains("more than the 500")
         );
     }
 

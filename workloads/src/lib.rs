@@ -1,6 +1,7 @@
 //! Workloads of agents on the files of their context: traces, generators, importers and scripts.
 //! Nothing here uses a file system under test or a clock; replay is in the harness.
 
+mod bm25;
 pub mod catalogue;
 pub mod compile;
 pub mod context;
@@ -16,4 +17,5 @@ pub mod path;
 pub mod render;
 pub mod script;
 pub mod suite;
+pub mod tasks;
 pub mod trace;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::exam::Asked;
 use crate::generate::clients::Clients;
 use crate::path::WorkspacePath;
+use crate::tasks::Tasks;
 
 /// Content of a file; cheap to clone.
 pub type Bytes = Arc<[u8]>;
@@ -268,6 +269,9 @@ macro_rules! call_kinds {
         pub enum CallKind { $($variant),* }
 
         impl CallKind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(CallKind::$variant),*];
+
             /// The name in traces, results and reports.
             pub fn name(self) -> &'static str {
                 match self { $(CallKind::$variant => $name),* }
@@ -288,7 +292,7 @@ call_kinds! {
     Log => "log", Gc => "gc", FindSize => "find-size", DiskUsage => "disk-usage",
     Mirror => "mirror", MirrorUnchanged => "mirror-unchanged",
     Environment => "environment", Install => "install", Build => "build", Rebuild => "rebuild",
-    Save => "save", Follow => "follow",
+    Save => "save", Follow => "follow", ToolCall => "tool-call",
 }
 
 impl fmt::Display for CallKind {
@@ -337,6 +341,10 @@ pub struct Script {
     pub first_touches: Option<usize>,
     /// Recorded calls that no file operation can replay, by the trace's `op`: shell, network, planning.
     pub not_replayed: BTreeMap<String, u64>,
+    /// Tasks that the scripted agent performs in place of `calls`; `None` in other workloads.
+    pub tasks: Option<Arc<Tasks>>,
+    /// How often the recorded shell commands ran each program, by the trace's `commands`.
+    pub commands: BTreeMap<String, u64>,
     /// The times in which the agent's model thought between calls, in milliseconds; empty for generated
     /// workloads.
     pub think_ms: Vec<u64>,
@@ -459,6 +467,9 @@ impl Script {
         let mut counts = BTreeMap::new();
         for kind in self.calls.iter().filter_map(|call| call.kind) {
             *counts.entry(kind).or_insert(0) += 1;
+        }
+        if let Some(tasks) = &self.tasks {
+            counts.insert(CallKind::ToolCall, tasks.calls());
         }
         counts
     }

@@ -25,6 +25,9 @@ pub struct Suite {
     /// Backends that are compared with another backend of the suite instead of `direct`.
     #[serde(default)]
     pub against: BTreeMap<String, String>,
+    /// Backends that take part in these workloads of the suite only. Every other backend takes part in all.
+    #[serde(default)]
+    pub only: BTreeMap<String, Vec<String>>,
     /// The workloads to replay.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<SuiteWorkload>,
@@ -65,6 +68,9 @@ pub struct SuiteWorkload {
     pub name: String,
     /// The cache states in which it is measured.
     pub states: Vec<CacheState>,
+    /// The number of epochs that measure it, with the fewest rounds; `None` for all epochs, with as many rounds as the
+    /// budget allows. For long passes.
+    pub epochs: Option<u32>,
 }
 
 impl Suite {
@@ -113,6 +119,13 @@ impl Suite {
                 let message = format!("workload {}: field `states` is empty", workload.name);
                 return Err(InputError::whole(file, message));
             }
+            if workload.epochs.is_some_and(|epochs| epochs < 3) {
+                let message = format!(
+                    "workload {}: field `epochs`: must be at least 3: fewer carry no interval",
+                    workload.name
+                );
+                return Err(InputError::whole(file, message));
+            }
         }
         suite
             .check_duplicates()
@@ -134,6 +147,15 @@ impl Suite {
         for name in self.against.iter().flat_map(|(own, other)| [own, other]) {
             if !self.backends.contains(name) {
                 return Err(format!("field `against`: {name} is not in `backends`"));
+            }
+        }
+        for (name, workloads) in &self.only {
+            if !self.backends.contains(name) {
+                return Err(format!("field `only`: {name} is not in `backends`"));
+            }
+            let is_there = |name: &String| self.workloads.iter().any(|own| own.name == *name);
+            if let Some(unknown) = workloads.iter().find(|name| !is_there(name)) {
+                return Err(format!("field `only`: the suite has no workload {unknown}"));
             }
         }
         let mut seen = BTreeSet::new();
@@ -166,6 +188,34 @@ mod tests {
         assert_eq!(parse("s3-bare").unwrap().against["s3"], "s3-bare");
         let error = parse("sqlite").unwrap_err();
         assert!(error.contains("sqlite is not in `backends`"), "{error}");
+    }
+
+    #[test]
+    fn a_backend_can_be_limited_to_workloads_of_the_suite_and_a_workload_to_epochs() {
+        let parse = |only: &str, epochs: u32| {
+            let text = format!(
+                "essay = 'e'\nbackends = ['sqlite']\n[only]\n{only}\n[[workload]]\nname = 'w'\nstates = ['hot']\nepochs = {epochs}\n"
+            );
+            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+        };
+        let suite = parse("sqlite = ['w']", 3).unwrap();
+        assert_eq!(suite.only["sqlite"], ["w"]);
+        assert_eq!(suite.workloads[0].epochs, Some(3));
+        for (only, epochs, expected) in [
+            ("s3 = ['w']", 3, "s3 is not in `backends`"),
+            ("sqlite = ['x']", 3, "the suite has no workload x"),
+            (
+                "sqlite = ['w']",
+                2,
+                "workload w: field `epochs`: must be at least 3",
+            ),
+        ] {
+            let error = parse(only, epochs).unwrap_err();
+            assert!(
+                error.contains("s.toml") && error.contains(expected),
+                "{error}"
+            );
+        }
     }
 
     #[test]

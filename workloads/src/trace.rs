@@ -287,6 +287,9 @@ pub struct Call {
     pub range: Option<(u64, u64)>,
     /// The tool's arguments.
     pub args: Extra,
+    /// The programs that a shell command runs, such as `git status`; `other` for one that is not widely known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
     /// Tokens of the tool's name and arguments as JSON, which the model wrote to make the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tok: Option<u64>,
@@ -580,6 +583,7 @@ mod tests {
                     path: Some(WorkspacePath::new("a.md").unwrap()),
                     range: None,
                     args: Extra::new(),
+                    commands: Vec::new(),
                     tok: None,
                     effect: Some(Effect::Edit(vec![Span {
                         at: 1,
@@ -626,7 +630,7 @@ mod tests {
             assert!(text.contains(from));
             error(&text.replacen(from, to, 1))
         };
-        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `tok`, `effect`, `at`, `x`");
+        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `commands`, `tok`, `effect`, `at`, `x`");
         insta::assert_snapshot!(changed("\"path\":\"a.md\"", "\"path\":\"../a.md\""), @r#"t.jsonl:2: field `path`: path "../a.md" leaves the workspace; a path in a workload is relative to its workspace and stays inside it"#);
         insta::assert_snapshot!(changed("\"v\":1", "\"v\":2"), @"t.jsonl:1: trace version 2; this ctxbench reads version 1");
         insta::assert_snapshot!(changed("\"t\":\"end\"", "\"t\":\"fin\""), @r#"t.jsonl:5: field `t`: unknown record "fin", expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"#);

@@ -61,9 +61,8 @@ fn pieces_and_vectors_are_those_of_other_programs() {
     assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.5);
 }
 
-/// Prints the speed on this machine: `cargo test --release -p embeddings -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "prints the speed on this machine: cargo test --release -p embeddings -- --ignored --nocapture"]
 fn speed() {
     let Some(model) = model() else { return };
     let median = |texts: &[Vec<u32>]| {

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::{Cancel, Finish, Model, ModelError, Origin, Reply, Request, Timing, Usage};
@@ -300,7 +300,7 @@ impl Model for Recorder {
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let reply = self.model.complete(request, cancel)?;
         let hash = request.hash();
-        let mut recording = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recording = self.file.lock();
         if !recording.known.contains(&hash) {
             let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
             let line = Line::Answer {

@@ -2,10 +2,11 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// The `system_fingerprint` of a server without a model.
@@ -100,23 +101,17 @@ impl FakeServer {
 
     /// Replaces the script.
     pub fn behave(&self, script: Vec<Behaviour>) {
-        *self
-            .shared
-            .script
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = script;
+        *self.shared.script.lock() = script;
     }
 
     /// The bodies of all completion requests so far.
     pub fn requests(&self) -> Vec<Value> {
-        let requests = self.shared.requests.lock();
-        requests.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.requests.lock().clone()
     }
 
     /// The request lines and headers of all requests so far.
     pub fn headers(&self) -> Vec<String> {
-        let headers = self.shared.headers.lock();
-        headers.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.headers.lock().clone()
     }
 
     /// Number of completion requests so far.
@@ -151,10 +146,7 @@ impl Shared {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let is_list = head.starts_with("GET");
-        self.headers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(head);
+        self.headers.lock().push(head);
         if is_list {
             let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
             return respond(
@@ -167,17 +159,14 @@ impl Shared {
         }
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         let behaviour = {
-            let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut script = self.script.lock();
             if script.len() > 1 {
                 script.remove(0)
             } else {
                 script.first().cloned().unwrap_or(Behaviour::Answer)
             }
         };
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(request.clone());
+        self.requests.lock().push(request.clone());
         match behaviour {
             Behaviour::Answer => {
                 stream_answer(&mut stream, &request, &own_answer(&request), "stop")

@@ -1,7 +1,8 @@
 //! Counts a model's requests, tokens and costs, and enforces a budget.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::{Cancel, Model, ModelError, Reply, Request};
 
@@ -83,7 +84,7 @@ struct Slot<'a>(&'a Meter);
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.0.state().running -= 1;
+        self.0.state.lock().running -= 1;
         self.0.freed.notify_one();
     }
 }
@@ -116,7 +117,7 @@ impl Meter {
 
     /// The unused budget.
     pub fn left(&self) -> Budget {
-        let state = self.state();
+        let state = self.state.lock();
         Budget {
             tokens: self
                 .budget
@@ -131,17 +132,13 @@ impl Meter {
 
     /// The use so far.
     pub fn totals(&self) -> Totals {
-        self.state().totals
+        self.state.lock().totals
     }
 
     /// US dollars used so far by the model with a known price, unanswered requests included.
     /// `None` without a price.
     pub fn dollars(&self) -> Option<f64> {
-        self.price.map(|_| self.state().dollars)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.price.map(|_| self.state.lock().dollars)
     }
 
     fn check_budget(&self, state: &State) -> Result<(), ModelError> {
@@ -183,7 +180,7 @@ impl Meter {
 
     /// Waits for a free slot.
     fn queue(&self, came: Instant, cancel: &Cancel) -> Result<Slot<'_>, ModelError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.running >= self.parallel {
             if cancel.is_cancelled() {
                 return Err(ModelError::Cancelled);
@@ -191,8 +188,7 @@ impl Meter {
             if self.is_too_late(came) {
                 break;
             }
-            let waited = self.freed.wait_timeout(state, LOOK_EVERY);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.freed.wait_for(&mut state, LOOK_EVERY);
         }
         if self.is_too_late(came) {
             state.totals.failures += 1;
@@ -220,7 +216,7 @@ impl Model for Meter {
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let came = Instant::now();
         if self.budget.dollars.is_some() && request.model != self.name() {
-            self.state().totals.failures += 1;
+            self.state.lock().totals.failures += 1;
             return Err(ModelError::NoPrice {
                 model: request.model.clone(),
                 priced: self.name().to_owned(),
@@ -245,7 +241,7 @@ impl Model for Meter {
         } else {
             0
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.totals.unanswered_tokens += unanswered;
         self.count(&mut state, &request.model, unanswered, 0);
         if let Ok(reply) = &answered {

@@ -1,9 +1,9 @@
 //! A client for OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -316,13 +316,9 @@ impl OpenAi {
         }
     }
 
-    fn dialects(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
-        self.dialects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that `model` refused a parameter.
     fn learn(&self, model: &str, refused: Parameter, error: &ModelError) {
-        let mut dialects = self.dialects();
+        let mut dialects = self.dialects.lock();
         let dialect = dialects.entry(model.to_owned()).or_default();
         let Some(without) = dialect.without(refused) else {
             // A concurrent request has recorded it already.
@@ -503,7 +499,7 @@ impl Model for OpenAi {
         let deadline = Instant::now() + self.config.timeout;
         let deadline = cancel.deadline().map_or(deadline, |at| at.min(deadline));
         self.runtime.block_on(async {
-            let known = self.dialects().get(&request.model).copied();
+            let known = self.dialects.lock().get(&request.model).copied();
             let mut dialect = known.unwrap_or_default();
             // An attempt refused because of a parameter does not count as a retry.
             let (mut attempts, mut refused, mut broke_off) = (0, 0, 0);

@@ -1,17 +1,100 @@
-//! Checking a log: everything that can be reached, against the digests that the log gives.
+//! What is wrong: with a server, an address or an access key, by asking for one key of the bucket; and with a log, by
+//! comparing everything that can be reached with the digests that the log gives.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use rusty_s3::actions::ListObjectsV2;
 
+use crate::bucket::{Bucket, S3OpenError, bucket_address, one_line};
 use crate::client::{Client, MirrorClient};
-use crate::config::MirrorMode;
-use crate::format::inline_bytes;
-use crate::history::{HistoryError, Walk, checkpoint};
+use crate::config::{MirrorMode, S3Config};
+use crate::history::Result;
 use crate::mirror::{Origin, files, origin};
-use crate::objects::Objects;
-use crate::session::{SessionError, fetch};
-use crate::tree::{Changes, Chunk, Node, Place};
+use crate::objects::{Fault, Objects};
+use crate::reader::{SessionError, Walk, checkpoint, fetch, floors, oldest};
+use crate::tree::{Chunk, Tree};
+
+/// Time limit of one request: a caller who made a mistake waits for it.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Checks address, access key, clock and bucket, by at most two requests. Nothing is written.
+pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
+    let limited = S3Config {
+        timeout: config.timeout.min(CHECK_LIMIT),
+        ..config.clone()
+    };
+    let bucket = Bucket::new(&limited)?;
+    let address = bucket_address(config, config.path_style)?;
+    let Err((error, may_be_style)) = ask(&bucket, &address, config).await else {
+        return Ok(());
+    };
+    if may_be_style
+        && let Ok(other) = bucket_address(config, !config.path_style)
+        && ask(&bucket, &other, config).await.is_ok()
+    {
+        let (place, fix) = match config.path_style {
+            true => ("host name, not in the path", "add --virtual-host"),
+            false => ("path, not in the host name", "leave out --virtual-host"),
+        };
+        let (endpoint, name) = (&config.endpoint, &config.bucket);
+        let reason = format!("{endpoint} needs bucket {name} in the {place}");
+        return Err(S3OpenError::new(reason, fix));
+    }
+    Err(error)
+}
+
+/// Asks for one key. An error comes with whether the bucket may belong in the other place of the address.
+async fn ask(
+    bucket: &Bucket,
+    address: &rusty_s3::Bucket,
+    config: &S3Config,
+) -> Result<(), (S3OpenError, bool)> {
+    let (endpoint, name) = (&config.endpoint, &config.bucket);
+    let answer = bucket.ask(address).await.map_err(|error| {
+        let reason = one_line(&error);
+        // The TLS library gives no type for it.
+        let is_untrusted = reason.contains("certificate") || reason.contains("UnknownIssuer");
+        let (what, fix) = match is_untrusted {
+            true => (
+                "has a certificate that is not trusted",
+                "set SSL_CERT_FILE to the authority that signed it",
+            ),
+            false => (
+                "does not answer",
+                "check that the server runs, and that this is its address",
+            ),
+        };
+        // A host name with the bucket in it need not exist.
+        let may_be_style = !is_untrusted && !config.path_style;
+        let reason = format!("endpoint {endpoint} {what}: {reason}");
+        (S3OpenError::new(reason, fix), may_be_style)
+    })?;
+    // A server that does not know the bucket in its host name may list buckets instead.
+    let is_listing = std::str::from_utf8(&answer.body).is_ok_and(|body| {
+        body.contains("<ListBucketResult") && ListObjectsV2::parse_response(body).is_ok()
+    });
+    if answer.status == 200 && is_listing {
+        return Ok(());
+    }
+    let (status, code) = (answer.status, answer.code().unwrap_or("not as S3 does"));
+    let error = match code {
+        "NoSuchBucket" => format!("there is no bucket {name} at {endpoint}"),
+        "RequestTimeTooSkewed" => {
+            format!("the clocks of this machine and of {endpoint} differ too much for S3")
+        }
+        _ if matches!(status, 401 | 403) || code.contains("AccessKey") => {
+            return Err((S3OpenError::access_key(config, code), true));
+        }
+        _ => match answer.header("x-amz-bucket-region") {
+            Some(region) => format!("bucket {name} of {endpoint} is in region {region}"),
+            None => format!("{endpoint} answered {status}: {code}"),
+        },
+    };
+    let may_be_style = !matches!(status, 300..=399) && code != "RequestTimeTooSkewed";
+    Err((S3OpenError::new(error, answer.fix()), may_be_style))
+}
 
 /// Chunks that are read at once; each holds up to 8 MiB in memory.
 const AT_ONCE: usize = 4;
@@ -35,25 +118,13 @@ pub struct Checked {
     pub notes: Vec<String>,
 }
 
-fn chunks(changes: &Changes) -> impl Iterator<Item = &Chunk> {
-    changes
-        .nodes
-        .values()
-        .filter_map(Node::content)
-        .flat_map(|content| &content.chunks)
-}
-
 /// Reads everything that can be reached from the oldest kept state to the newest, and compares it with its digests.
 /// With a mirror, it is compared with the newest tree. Nothing is written.
-///
-/// # Errors
-/// If a request fails. Damage is no error, but a problem in the answer.
-pub async fn check(
-    client: &Client,
-    mirror: Option<(&MirrorClient, MirrorMode)>,
-) -> Result<Checked, HistoryError> {
+/// Fails if a request does. Damage is no error, but a problem in the answer.
+pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) -> Result<Checked> {
     let mut found = Checked::default();
-    let mut walk = match Walk::from_oldest(client).await {
+    let begun = async { Walk::start(log, oldest(&floors(log, Vec::new()).await?)).await };
+    let mut walk = match begun.await {
         Ok(walk) => walk,
         Err(SessionError::Broken(broken)) => {
             found.problems.push(broken.to_string());
@@ -61,8 +132,8 @@ pub async fn check(
         }
         Err(error) => return Err(error.into()),
     };
-    let checkpoints: BTreeSet<u64> = client.checkpoints().await?.into_iter().collect();
-    let mut wanted: BTreeSet<Chunk> = chunks(&walk.tree().to_changes()).copied().collect();
+    let checkpoints: BTreeSet<u64> = log.checkpoints().await?.into_iter().collect();
+    let mut wanted: BTreeSet<Chunk> = walk.tree.chunks().copied().collect();
     loop {
         let step = match walk.next().await {
             Ok(Some(step)) => step,
@@ -75,25 +146,22 @@ pub async fn check(
             Err(error) => return Err(error.into()),
         };
         let number = step.commit.number;
-        for chunk in chunks(&step.commit.changes) {
-            match chunk.place {
-                Place::Inline { commit, .. } if commit == number => {
-                    found.chunks += 1;
-                    found.bytes += u64::from(chunk.length);
-                    if inline_bytes(&step.object, chunk).is_none() {
-                        let reason = "an inline file differs from its digest";
-                        found.problems.push(format!("commit {number}: {reason}"));
-                    }
-                }
-                _ => drop(wanted.insert(*chunk)),
+        wanted.extend(step.commit.changes.chunks());
+        for (chunk, bytes) in step.inline() {
+            wanted.remove(chunk);
+            found.chunks += 1;
+            found.bytes += u64::from(chunk.length);
+            if bytes.is_none() {
+                let reason = "an inline file differs from its digest";
+                found.problems.push(format!("commit {number}: {reason}"));
             }
         }
         walk.apply(&step);
         found.commits += 1;
         if checkpoints.contains(&number) {
             found.checkpoints += 1;
-            let same = match checkpoint(client, number).await {
-                Ok(Some((own, tree))) => own.hash == walk.head().hash && tree == *walk.tree(),
+            let same = match checkpoint(log, number).await {
+                Ok(Some((own, tree))) => own.hash == walk.head.hash && tree == walk.tree,
                 // Garbage collection removed it meanwhile.
                 Ok(None) => true,
                 Err(SessionError::Broken(_)) => false,
@@ -105,59 +173,49 @@ pub async fn check(
             }
         }
     }
-    found.nodes = walk.tree().len() as u64;
-    let mut fetched = stream::iter(&wanted)
-        .map(|chunk| async move { (chunk, fetch(client, chunk).await) })
-        .buffer_unordered(AT_ONCE);
+    found.nodes = walk.tree.count() as u64;
+    let fetched = stream::iter(&wanted);
+    let fetched = fetched.map(async |chunk| (chunk, fetch(log, chunk).await));
+    let mut fetched = fetched.buffer_unordered(AT_ONCE);
     while let Some((chunk, result)) = fetched.next().await {
         match result {
             Ok(bytes) => {
                 found.chunks += 1;
                 found.bytes += bytes.len() as u64;
             }
-            Err(SessionError::Fault(crate::objects::Fault::Unknown(reason))) => {
-                return Err(SessionError::Fault(crate::objects::Fault::Unknown(reason)).into());
-            }
+            Err(error @ SessionError::Fault(Fault::Unknown(_))) => return Err(error.into()),
             Err(error) => found
                 .problems
                 .push(format!("chunk {:?}: {error}", chunk.hash)),
         }
     }
     if let Some((mirror, mode)) = mirror {
-        compare_mirror(&walk, mirror, mode, &mut found.notes).await?;
+        found.notes = compare_mirror(&walk.tree, mirror, mode).await?;
     }
     Ok(found)
 }
 
 async fn compare_mirror(
-    walk: &Walk<'_, Client>,
+    tree: &Tree,
     mirror: &MirrorClient,
     mode: MirrorMode,
-    notes: &mut Vec<String>,
-) -> Result<(), HistoryError> {
-    let mut files = files(walk.tree(), mode);
-    for object in mirror.list(mirror.prefix()).await? {
-        let key = object.key.strip_prefix(mirror.prefix()).unwrap_or_default();
-        if key.starts_with(".ctx/") {
-            continue;
-        }
+) -> Result<Vec<String>> {
+    let (mut files, mut notes) = (files(tree, mode), Vec::new());
+    for object in mirror.list("").await? {
+        let key = &object.key;
         let file = files.remove(key);
-        let Some(read) = mirror.get(&object.key).await? else {
+        let Some(read) = mirror.get(key).await? else {
             continue;
         };
         let note = match (origin(key, &read.body, &read.metadata), file) {
             (Origin::Foreign { .. }, _) => "was written by another tool (`ctxbench s3 import`)",
-            (Origin::Ours, None) => "mirrors a file that is gone",
-            (Origin::Ours, Some(file)) => match file.is_mirrored_by(&read) {
-                true => continue,
-                false => "mirrors an earlier version",
-            },
+            (Origin::Ours(_), None) => "mirrors a file that is gone",
+            (Origin::Ours(digest), Some(file)) if digest == file.digest() => continue,
+            (Origin::Ours(_), Some(_)) => "mirrors an earlier version",
         };
-        notes.push(format!("{} {note}", object.key));
+        notes.push(format!("{} {note}", mirror.key(key)));
     }
-    let missing = files
-        .keys()
-        .map(|key| format!("{}{key} is missing", mirror.prefix()));
-    notes.extend(missing);
-    Ok(())
+    let missing = files.keys().map(|key| mirror.key(key));
+    notes.extend(missing.map(|key| format!("{key} is missing")));
+    Ok(notes)
 }

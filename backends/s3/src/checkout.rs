@@ -5,15 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::merge::{Needs, difference};
-use crate::objects::Objects;
-use crate::replica::{
-    Fetched, Head, Local, MergeWork, NOTHING, Replica, ReplicaError, Writer, assemble,
-};
+use crate::merge::{Fetched, Needs, ReplicaError, Result};
+use crate::objects::{Head, Objects};
+use crate::replica::{Local, MergeWork, Replica, Writer};
 use crate::session::{Committed, Contact, Session, SessionError};
 use crate::tree::{
-    Attributes, Body, CHUNK, Changes, Content, INLINE_MAX, Name, Node, NodeId, Place, ROOT, Tree,
+    Attributes, Body, Changes, Content, Entry, INLINE_MAX, Name, Node, NodeId, Place, ROOT, Tree,
 };
+use crate::view::difference;
 
 /// A name on the way to a path, or the path itself, is taken by something of another kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +25,8 @@ pub fn now() -> i64 {
     since.map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// A log's newest tree, with edits that are not committed yet.
+/// A log's newest tree, with edits that are not committed yet. After a [`SessionError::Fault`] the commit may be in the
+/// log. An edit is [`Occupied`] if its path, or one above it, is a directory or must be one and is not.
 #[derive(Debug)]
 pub struct Checkout {
     head: Head,
@@ -43,14 +43,11 @@ pub struct Checkout {
 
 impl Checkout {
     /// The newest tree of the log in `objects`; `name` is the writer's name in commits.
-    ///
-    /// # Errors
-    /// [`SessionError`].
     pub async fn open<O: Objects>(objects: &O, name: &str) -> Result<Self, SessionError> {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(|error| ReplicaError(error.to_string()))?;
         let mut checkout = Self {
-            head: NOTHING,
+            head: Head::default(),
             base: Tree::default(),
             edited: None,
             writer: Writer {
@@ -67,16 +64,33 @@ impl Checkout {
     }
 
     /// Adopts what others have committed meanwhile.
-    ///
-    /// # Errors
-    /// [`SessionError`].
     pub async fn join<O: Objects>(&mut self, objects: &O) -> Result<u64, SessionError> {
+        self.run(objects, async |session| session.join().await)
+            .await
+    }
+
+    /// Commits the edits, merged with what others have committed meanwhile.
+    pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<Committed, SessionError> {
+        self.run(objects, async |session| session.commit().await)
+            .await
+    }
+
+    async fn run<O: Objects, T>(
+        &mut self,
+        objects: &O,
+        work: impl AsyncFnOnce(&mut Session<'_, O, Self>) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
         let mut contact = std::mem::take(&mut self.contact);
-        let joined = Session::new(objects, self, &now, &random, &mut contact)
-            .join()
-            .await;
+        let mut session = Session {
+            objects,
+            replica: self,
+            now: &now,
+            random: &random,
+            contact: &mut contact,
+        };
+        let done = work(&mut session).await;
         self.contact = contact;
-        joined
+        done
     }
 
     /// The tree with the edits.
@@ -84,10 +98,13 @@ impl Checkout {
         self.edited.as_ref().unwrap_or(&self.base)
     }
 
-    fn edit(&mut self, changes: &Changes) {
-        self.edited
-            .get_or_insert_with(|| self.base.clone())
-            .apply(changes);
+    /// Gives a name to a node, which may be new or changed, or takes it.
+    fn edit(&mut self, entry: Entry, to: Option<NodeId>, node: Option<Node>) {
+        let edited = self.edited.get_or_insert_with(|| self.base.clone());
+        edited.apply(&Changes {
+            nodes: to.zip(node).into_iter().collect(),
+            names: BTreeMap::from([(entry, to)]),
+        });
     }
 
     fn fresh(&mut self) -> NodeId {
@@ -98,176 +115,118 @@ impl Checkout {
         }
     }
 
-    /// Keeps new content until it is committed.
-    pub fn hold(&mut self, bytes: &Bytes) -> Content {
-        let content = Content::local(bytes);
-        for (index, chunk) in content.chunks.iter().enumerate() {
-            let start = index * CHUNK as usize;
-            let piece = bytes.slice(start..start + chunk.length as usize);
-            self.bytes.insert(chunk.hash, piece);
-        }
-        content
-    }
-
-    /// The directory at a path, which is made if there is none, with the permissions 0755 and its parent's owner.
-    fn directory(&mut self, path: &[u8]) -> Result<NodeId, Occupied> {
+    /// The directory and name of a path. Directories on the way are made: mode 0755, with the owner of the one above.
+    fn entry(&mut self, path: &[u8]) -> Result<Entry, Occupied> {
+        let names = path.split(|byte| *byte == b'/');
+        let mut names = names.filter(|name| !name.is_empty()).peekable();
         let mut dir = ROOT;
-        for name in path
-            .split(|byte| *byte == b'/')
-            .filter(|name| !name.is_empty())
-        {
-            let name = Name(name.to_vec());
-            let above = self.tree().node(dir).map(|node| node.attributes.clone());
-            dir = match self.tree().name(dir, &name) {
-                Some(id) if self.tree().node(id).is_some_and(Node::is_directory) => id,
+        while let Some(name) = names.next() {
+            let entry = (dir, Name(name.to_vec()));
+            if names.peek().is_none() {
+                return Ok(entry);
+            }
+            dir = match self.tree().name(&entry) {
+                Some(id) if self.is_directory(id) => id,
                 Some(_) => return Err(Occupied(path.to_vec())),
                 None => {
                     let id = self.fresh();
                     let node = Node {
                         body: Body::Directory,
-                        attributes: new_attributes(above.as_ref(), 0o755),
+                        attributes: self.new_attributes(dir, 0o755),
                     };
-                    self.edit(&Changes {
-                        nodes: BTreeMap::from([(id, node)]),
-                        names: BTreeMap::from([((dir, name), Some(id))]),
-                    });
+                    self.edit(entry, Some(id), Some(node));
                     id
                 }
             };
         }
-        Ok(dir)
+        Err(Occupied(path.to_vec()))
     }
 
-    /// Gives a path this node. What is there keeps its identity if it is of the same kind.
-    ///
-    /// # Errors
-    /// [`Occupied`] if the path, or one above it, is a directory or must be one and is not.
-    pub fn put(&mut self, path: &[u8], node: Node) -> Result<NodeId, Occupied> {
-        let (above, name) = split(path);
-        if name.is_empty() {
+    fn is_directory(&self, id: NodeId) -> bool {
+        self.tree().node(id).is_some_and(Node::is_directory)
+    }
+
+    fn new_attributes(&self, dir: NodeId, permissions: u16) -> Attributes {
+        let above = self.tree().node(dir).map(|node| &node.attributes);
+        Attributes {
+            permissions,
+            uid: above.map_or(0, |above| above.uid),
+            gid: above.map_or(0, |above| above.gid),
+            ..Attributes::default()
+        }
+    }
+
+    /// Gives a path this node: one of that identity, or else what is there, if it is of the same kind, or a new one.
+    pub fn put(
+        &mut self,
+        path: &[u8],
+        mut node: Node,
+        id: Option<NodeId>,
+    ) -> Result<NodeId, Occupied> {
+        if path.is_empty() {
             return Ok(ROOT);
         }
-        let (dir, name) = (self.directory(above)?, Name(name.to_vec()));
-        let there = self.tree().name(dir, &name);
+        let entry = self.entry(path)?;
+        let there = self.tree().name(&entry);
         let body = there.and_then(|id| Some(&self.tree().node(id)?.body));
-        let is_same = body
-            .is_some_and(|body| std::mem::discriminant(body) == std::mem::discriminant(&node.body));
-        if let Some(body) = body
-            && !is_same
-            && (*body == Body::Directory || node.is_directory())
-        {
+        let kind = std::mem::discriminant(&node.body);
+        let is_same = body.is_some_and(|body| std::mem::discriminant(body) == kind);
+        let is_directory = body == Some(&Body::Directory) || node.is_directory();
+        if body.is_some() && !is_same && is_directory {
             return Err(Occupied(path.to_vec()));
         }
-        let id = match there.filter(|_| is_same) {
-            Some(id) => id,
-            None => self.fresh(),
-        };
-        self.edit(&Changes {
-            nodes: BTreeMap::from([(id, node)]),
-            names: BTreeMap::from([((dir, name), Some(id))]),
-        });
+        // The same bytes may be at another place in the log by now.
+        if let (Some(Body::File(there)), Body::File(content)) = (body, &node.body)
+            && there.same_bytes(content)
+        {
+            node.body = Body::File(there.clone());
+        }
+        let id = id.or(there.filter(|_| is_same));
+        let id = id.unwrap_or_else(|| self.fresh());
+        self.edit(entry, Some(id), Some(node));
         Ok(id)
     }
 
     /// Gives a file this content. A new file has the permissions 0644 and its directory's owner.
-    ///
-    /// # Errors
-    /// As [`Checkout::put`].
     pub fn write(&mut self, path: &[u8], bytes: &Bytes, mtime: i64) -> Result<(), Occupied> {
-        let dir = self.directory(split(path).0)?;
-        let tree = self.tree();
-        let there = tree.find(path).and_then(|id| tree.node(id));
+        let entry = self.entry(path)?;
+        let there = self.tree().name(&entry);
+        let there = there.and_then(|id| self.tree().node(id));
         let attributes = match there.filter(|node| node.content().is_some()) {
             Some(node) => node.attributes.clone(),
             None => Attributes {
                 btime: mtime,
-                ..new_attributes(tree.node(dir).map(|node| &node.attributes), 0o644)
+                ..self.new_attributes(entry.0, 0o644)
             },
         };
+        let (content, pieces) = Content::split(bytes);
+        self.bytes.extend(pieces);
         let node = Node {
-            body: Body::File(self.hold(bytes)),
+            body: Body::File(content),
             attributes: Attributes {
                 mtime,
                 ..attributes
             },
         };
-        self.put(path, node).map(drop)
-    }
-
-    /// Gives a node that is there another name, in place of any file that has it.
-    ///
-    /// # Errors
-    /// As [`Checkout::put`].
-    pub fn link(&mut self, path: &[u8], id: NodeId) -> Result<(), Occupied> {
-        let (above, name) = split(path);
-        let entry = (self.directory(above)?, Name(name.to_vec()));
-        let there = self.tree().name(entry.0, &entry.1);
-        if there.is_some_and(|id| self.tree().node(id).is_some_and(Node::is_directory)) {
-            return Err(Occupied(path.to_vec()));
-        }
-        self.edit(&Changes {
-            nodes: BTreeMap::new(),
-            names: BTreeMap::from([(entry, Some(id))]),
-        });
-        Ok(())
+        self.put(path, node, None).map(drop)
     }
 
     /// Removes the name of a file; whether there was one.
     pub fn remove(&mut self, path: &[u8]) -> bool {
-        let (above, name) = split(path);
-        let tree = self.tree();
-        let (dir, name) = (tree.find(above), Name(name.to_vec()));
-        let file = dir.and_then(|dir| tree.node(tree.name(dir, &name)?));
-        let (Some(dir), true) = (dir, file.is_some_and(|node| !node.is_directory())) else {
-            return false;
-        };
-        self.edit(&Changes {
-            nodes: BTreeMap::new(),
-            names: BTreeMap::from([((dir, name), None)]),
-        });
-        true
-    }
-
-    /// Commits the edits, merged with what others have committed meanwhile.
-    ///
-    /// # Errors
-    /// [`SessionError`]. After [`SessionError::Fault`] the commit may be in the log.
-    pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<Committed, SessionError> {
-        let mut contact = std::mem::take(&mut self.contact);
-        let committed = Session::new(objects, self, &now, &random, &mut contact)
-            .commit()
-            .await;
-        self.contact = contact;
-        committed
+        let id = self.tree().find(path);
+        let is_file = id.is_some_and(|id| !self.is_directory(id));
+        if is_file && let Ok(entry) = self.entry(path) {
+            self.edit(entry, None, None);
+        }
+        is_file
     }
 }
 
-fn random(buffer: &mut [u8]) {
+/// Fills a buffer with random bytes of the kernel.
+pub fn random(buffer: &mut [u8]) {
     // `open` has asked the kernel before: it does not fail later.
     if let Err(error) = getrandom::fill(buffer) {
         tracing::error!(%error, "the kernel provides no random bytes");
-    }
-}
-
-/// A path without its last name, and that name.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let end = path
-        .iter()
-        .rposition(|byte| *byte != b'/')
-        .map_or(0, |at| at + 1);
-    let path = &path[..end];
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
-    }
-}
-
-fn new_attributes(above: Option<&Attributes>, permissions: u16) -> Attributes {
-    Attributes {
-        permissions,
-        uid: above.map_or(0, |above| above.uid),
-        gid: above.map_or(0, |above| above.gid),
-        ..Attributes::default()
     }
 }
 
@@ -292,7 +251,7 @@ impl Replica for Checkout {
         self.intents.clone()
     }
 
-    fn local(&mut self, nonce: [u8; 16]) -> Result<Local, ReplicaError> {
+    fn local(&mut self, nonce: [u8; 16]) -> Result<Local> {
         let Some(edited) = &self.edited else {
             return Ok(Local::default());
         };
@@ -300,39 +259,27 @@ impl Replica for Checkout {
         let changes = difference(&self.base, edited);
         let small = changes.nodes.values().filter_map(Node::content);
         let small = small.filter(|content| content.size <= INLINE_MAX);
-        let chunks = small.flat_map(|content| &content.chunks);
-        let inline = chunks
-            .filter(|chunk| chunk.place == Place::Local)
-            .filter_map(|chunk| Some((chunk.hash, self.bytes.get(&chunk.hash)?.clone())));
-        let inline = inline.collect();
+        let local = small.flat_map(|content| &content.chunks);
+        let local = local.filter(|it| it.place == Place::Local);
+        let inline = local.filter_map(|it| Some((it.hash, self.bytes.get(&it.hash)?.clone())));
         Ok(Local {
+            inline: inline.collect(),
             changes,
-            inline,
             mark: 0,
         })
     }
 
-    fn settle(&mut self, _: u64) -> Result<(), ReplicaError> {
-        self.edited = None;
-        Ok(())
-    }
-
-    fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>, ReplicaError> {
+    fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>> {
         let content = self.tree().node(id).and_then(Node::content);
         let chunk = content.and_then(|content| content.chunks.get(index));
         Ok(chunk.and_then(|chunk| self.bytes.get(&chunk.hash).cloned()))
     }
 
-    fn is_unchanged(&mut self, _: NodeId) -> Result<bool, ReplicaError> {
+    fn is_unchanged(&mut self, _: NodeId) -> Result<bool> {
         Ok(true)
     }
 
-    fn acknowledge(
-        &mut self,
-        head: Head,
-        changes: &Changes,
-        _: Option<u64>,
-    ) -> Result<(), ReplicaError> {
+    fn acknowledge(&mut self, head: Head, changes: &Changes, _: Option<u64>) -> Result<()> {
         self.base.apply(changes);
         self.head = head;
         self.intents.clear();
@@ -346,15 +293,13 @@ impl Replica for Checkout {
         head: Head,
         theirs: &Changes,
         merge: &mut MergeWork<'_>,
-    ) -> Result<Result<(), Needs>, ReplicaError> {
+    ) -> Result<Result<(), Needs>> {
         if let Some(edited) = &self.edited {
             let ours = difference(&self.base, edited);
-            let bytes = &self.bytes;
             let mut read_ours = |id: NodeId| {
                 let content = edited.node(id).and_then(Node::content);
-                Ok(content
-                    .and_then(|content| assemble(content, bytes))
-                    .map(Bytes::from))
+                let bytes = content.and_then(|content| content.assemble(&self.bytes));
+                Ok(bytes.map(Bytes::from))
             };
             let (writer, mut ino) = (self.writer.id, self.last_ino);
             let mut fresh = || {
@@ -367,18 +312,11 @@ impl Replica for Checkout {
             };
             let mut edited = edited.clone();
             for (id, fork) in &merged.forks {
-                let names = edited
-                    .names_of(*id)
-                    .map(|entry| (entry.clone(), Some(*fork)));
-                let forked = Changes {
-                    names: names.collect(),
-                    nodes: edited
-                        .node(*id)
-                        .map(|node| (*fork, node.clone()))
-                        .into_iter()
-                        .collect(),
-                };
-                edited.apply(&forked);
+                let names = edited.names_of(*id);
+                let names = names.map(|entry| (entry.clone(), Some(*fork))).collect();
+                let node = edited.node(*id).map(|node| (*fork, node.clone()));
+                let nodes = node.into_iter().collect();
+                edited.apply(&Changes { nodes, names });
             }
             edited.apply(&merged.actions);
             self.last_ino = ino;

@@ -41,18 +41,18 @@ pub struct AccessKey {
     pub source: String,
 }
 
-/// A string that no log, error or debug output shows.
+/// What no log, error or debug output shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
+pub struct Secret<T = String>(pub T);
 
-impl std::fmt::Debug for Secret {
+impl<T> std::fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
 }
 
 /// How to mount an agent's memory that is in a bucket.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct S3Config {
     /// The server, such as `https://s3.eu-central-1.amazonaws.com` or `http://127.0.0.1:9000`.
     pub endpoint: String,
@@ -81,145 +81,81 @@ pub struct S3Config {
     /// Which files are mirrored. Nothing is while `seal` is set.
     pub mirror: MirrorMode,
     /// The key that encrypts every object; `None` for no encryption.
-    pub seal: Option<[u8; 32]>,
+    pub seal: Option<Secret<[u8; 32]>>,
 }
 
-impl std::fmt::Debug for S3Config {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The seal key is a secret, too.
-        f.debug_struct("S3Config")
-            .field("endpoint", &self.endpoint)
-            .field("bucket", &self.bucket)
-            .field("prefix", &self.prefix)
-            .field("agent", &self.agent)
-            .field("writer", &self.writer)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a configuration cannot be used.
+/// Why a configuration cannot be used, and what to do. It never holds a key or a secret.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// No access key was found.
-    #[error(
-        "no access key for {endpoint}\n  fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write a profile to {}",
-        .file.display()
-    )]
-    NoCredentials {
-        /// The endpoint.
-        endpoint: String,
-        /// The file that has no such profile.
-        file: PathBuf,
-    },
-    /// A name has characters that a key or a header cannot hold.
-    #[error(
-        "{what} {name:?} is not valid: use 1 to 64 letters, digits, `.`, `_`, `-` and `@`, not beginning with `.`"
-    )]
-    Name {
-        /// What it names.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// The encryption key is not valid.
-    #[error(
-        "{source_name} is not 32 bytes in hexadecimal\n  fix: make a key with `openssl rand -hex 32`, and keep it: nothing can be read without it"
-    )]
-    SealKey {
-        /// Where it was found; never the key.
-        source_name: String,
-    },
-    /// A file cannot be read.
-    #[error("cannot read {}: {error}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: std::io::Error,
-    },
-}
+#[error("{0}")]
+pub struct ConfigError(String);
 
-/// Checks a name that becomes part of keys.
-///
-/// # Errors
-/// [`ConfigError::Name`].
+/// Checks a name that becomes part of keys. Fails for characters that a key or a header cannot hold.
 pub fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
     if (1..=64).contains(&name.len()) && name.chars().all(is_valid) && !name.starts_with('.') {
         return Ok(());
     }
-    Err(ConfigError::Name {
-        what,
-        name: name.to_owned(),
-    })
+    let rule = "use 1 to 64 letters, digits, `.`, `_`, `-` and `@`, not beginning with `.`";
+    Err(ConfigError(format!("{what} {name:?} is not valid: {rule}")))
 }
 
-/// Reads an encryption key of 64 hexadecimal digits.
-///
-/// # Errors
-/// [`ConfigError::SealKey`], which names `source_name` and not the key.
-pub fn seal_key(hex: &str, source_name: &str) -> Result<[u8; 32], ConfigError> {
-    let hex = hex.trim().as_bytes();
-    let mut key = [0; 32];
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pair = |pair: &[u8]| Some((digit(&pair[0])? * 16 + digit(&pair[1])?) as u8);
-    let bytes: Option<Vec<u8>> = hex.chunks_exact(2).map(pair).collect();
-    match bytes {
-        Some(bytes) if hex.len() == 64 => {
-            key.copy_from_slice(&bytes);
-            Ok(key)
-        }
-        _ => Err(ConfigError::SealKey {
-            source_name: source_name.to_owned(),
-        }),
-    }
+/// Reads an encryption key of 64 hexadecimal digits, which was found in `source_name`. Fails if it is not that.
+pub fn seal_key(hex: &str, source_name: &str) -> Result<Secret<[u8; 32]>, ConfigError> {
+    let digits = hex.trim().chars().map(|digit| digit.to_digit(16));
+    let digits: Option<Vec<u32>> = digits.collect();
+    let Some(digits) = digits.filter(|digits| digits.len() == 64) else {
+        let fix =
+            "make a key with `openssl rand -hex 32`, and keep it: nothing can be read without it";
+        let reason = format!("{source_name} is not 32 bytes in hexadecimal");
+        return Err(ConfigError(format!("{reason}\n  fix: {fix}")));
+    };
+    let byte = |at: usize| (digits[2 * at] * 16 + digits[2 * at + 1]) as u8;
+    Ok(Secret(std::array::from_fn(byte)))
 }
 
 /// Finds an access key as other S3 tools do: `AWS_ACCESS_KEY_ID` and its companions, then the profile `AWS_PROFILE`
 /// (or `default`) of `AWS_SHARED_CREDENTIALS_FILE` (or `~/.aws/credentials`).
-///
-/// # Errors
-/// If there is none, or the file cannot be read.
+/// Fails if there is none, or the file cannot be read.
 pub fn find_access_key(
     endpoint: &str,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<AccessKey, ConfigError> {
     let given = |name: &str| variables(name).filter(|value| !value.is_empty());
-    if let (Some(id), Some(secret)) = (given("AWS_ACCESS_KEY_ID"), given("AWS_SECRET_ACCESS_KEY")) {
-        return Ok(AccessKey {
-            id,
-            secret: Secret(secret),
-            token: given("AWS_SESSION_TOKEN").map(Secret),
-            source: "the environment".to_owned(),
-        });
+    if let Some(key) = access_key(given, "the environment") {
+        return Ok(key);
     }
     let home = given("HOME").unwrap_or_else(|| "/".to_owned());
     let file = given("AWS_SHARED_CREDENTIALS_FILE")
         .map_or_else(|| Path::new(&home).join(".aws/credentials"), PathBuf::from);
-    let none = || ConfigError::NoCredentials {
-        endpoint: endpoint.to_owned(),
-        file: file.clone(),
+    let place = file.display();
+    let none = || {
+        let fix = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write a profile to";
+        ConfigError(format!(
+            "no access key for {endpoint}\n  fix: {fix} {place}"
+        ))
     };
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(none()),
-        Err(error) => return Err(ConfigError::File { path: file, error }),
+        Err(error) => return Err(ConfigError(format!("cannot read {place}: {error}"))),
     };
     let profile = given("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-    let mut values = profile_values(&text, &profile);
-    let (id, secret) = ("aws_access_key_id", "aws_secret_access_key");
-    match (values.remove(id), values.remove(secret)) {
-        (Some(id), Some(secret)) => Ok(AccessKey {
-            id,
-            secret: Secret(secret),
-            token: values.remove("aws_session_token").map(Secret),
-            source: format!("profile {profile} of {}", file.display()),
-        }),
-        _ => Err(none()),
-    }
+    let values = profile_values(&text, &profile);
+    let source = format!("profile {profile} of {place}");
+    access_key(|name| values.get(name).cloned(), &source).ok_or_else(none)
 }
 
-/// The settings of one `[profile]` of an ini file.
+/// The access key in settings that are named as in the environment.
+fn access_key(value: impl Fn(&str) -> Option<String>, source: &str) -> Option<AccessKey> {
+    Some(AccessKey {
+        id: value("AWS_ACCESS_KEY_ID")?,
+        secret: Secret(value("AWS_SECRET_ACCESS_KEY")?),
+        token: value("AWS_SESSION_TOKEN").map(Secret),
+        source: source.to_owned(),
+    })
+}
+
+/// The settings of one `[profile]` of an ini file, by their names in the environment.
 fn profile_values(text: &str, profile: &str) -> BTreeMap<String, String> {
     let mut is_ours = false;
     let mut values = BTreeMap::new();
@@ -230,57 +166,8 @@ fn profile_values(text: &str, profile: &str) -> BTreeMap<String, String> {
             && !line.starts_with(['#', ';'])
             && let Some((name, value)) = line.split_once('=')
         {
-            values.insert(name.trim().to_lowercase(), value.trim().to_owned());
+            values.insert(name.trim().to_uppercase(), value.trim().to_owned());
         }
     }
     values
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_access_key_comes_from_the_environment_before_a_profile() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("credentials");
-        let text = "[default]\naws_access_key_id = a\n# no\naws_secret_access_key = b\n\
-                    [other]\naws_access_key_id=c\naws_secret_access_key=d=\naws_session_token=e\n";
-        std::fs::write(&file, text).unwrap();
-        let path = file.display().to_string();
-        let from = |pairs: &[(&str, &str)]| {
-            let value = |name: &str| pairs.iter().find(|(own, _)| *own == name);
-            find_access_key("x", &|name| {
-                value(name).map(|(_, value)| (*value).to_owned())
-            })
-        };
-        let file = ("AWS_SHARED_CREDENTIALS_FILE", path.as_str());
-        let both = from(&[
-            ("AWS_ACCESS_KEY_ID", "E"),
-            ("AWS_SECRET_ACCESS_KEY", "S"),
-            file,
-        ]);
-        assert_eq!(both.unwrap().id, "E");
-        let profile = from(&[file]).unwrap();
-        assert_eq!((profile.id.as_str(), profile.secret.0.as_str()), ("a", "b"));
-        let other = from(&[file, ("AWS_PROFILE", "other")]).unwrap();
-        assert_eq!(other.secret.0, "d=");
-        let shown = format!("{other:?}");
-        assert!(!shown.contains("d="), "a secret is never shown");
-        let none = from(&[("HOME", "/nonexistent")]).unwrap_err().to_string();
-        assert!(none.contains("AWS_ACCESS_KEY_ID"), "{none}");
-    }
-
-    #[test]
-    fn names_and_seal_keys_are_checked() {
-        assert!(check_name("agent", "alice-1.x@host").is_ok());
-        for bad in ["", "a/b", ".hidden", "a b", &"x".repeat(65)] {
-            assert!(check_name("agent", bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(seal_key(&"0f".repeat(32), "x").unwrap(), [15; 32]);
-        for bad in ["secret", &"0f".repeat(33), &"+f".repeat(32)] {
-            let wrong = seal_key(bad, "KEY").unwrap_err().to_string();
-            assert!(wrong.contains("KEY") && !wrong.contains("secret"));
-        }
-    }
 }

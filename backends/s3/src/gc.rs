@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::client::{Client, Listed, Sweeper};
-use crate::format::{Checkpoint, Floor};
-use crate::history::{At, HistoryError, Walk, checkpoint, floors};
-use crate::keys::Keys;
-use crate::objects::{Fault, Key, Objects, Put};
-use crate::session::{SessionError, damaged};
-use crate::tree::{Changes, Node, Place};
+use crate::client::{Client, Sweeper};
+use crate::history::{At, Result, advance};
+use crate::objects::{Fault, Floor, Key, Objects, Put, Record};
+use crate::reader::{SessionError, Walk, checkpoint, create_checkpoint, damaged, floors, oldest};
+use crate::tree::{Chunk, Place};
 
 /// Deletions that are in flight at once.
 const AT_ONCE: usize = 16;
@@ -37,12 +35,11 @@ pub struct GcOptions {
 /// What a run did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// The checkpoint of the floor that this run made: history begins there from now on. `None` if there is no commit
-    /// between the last floor and the cutoff.
+    /// The checkpoint of the new floor, where history begins; `None` without a commit between last floor and cutoff.
     pub floor: Option<u64>,
     /// The checkpoint before which this run deleted; `None` if no floor is old enough yet.
     pub swept: Option<u64>,
-    /// Keys of deleted objects.
+    /// Keys of deleted objects, below that of the log.
     pub deleted: Vec<String>,
     /// Their length in bytes.
     pub bytes: u64,
@@ -52,15 +49,13 @@ pub struct Collected {
 
 /// Makes a floor at the last commit that is older than the cutoff, and deletes what an earlier floor allows. `now` is
 /// the current time in nanoseconds since 1970.
-///
-/// # Errors
-/// [`HistoryError`]; nothing is deleted unless the log from the floor to its head is in order.
+/// Nothing is deleted unless the log from the floor to its head is in order.
 pub async fn collect(
     client: &Client,
     sweeper: &Sweeper,
     options: GcOptions,
     now: i64,
-) -> Result<Collected, HistoryError> {
+) -> Result<Collected> {
     let before =
         |age: Duration| now.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
     let mut done = Collected {
@@ -70,9 +65,9 @@ pub async fn collect(
     // Listed before the head is read: what is uploaded or committed later is not in the listing.
     let listed = sweeper.list().await?;
     let latest = before(options.grace);
-    let floors = floors(client).await?;
+    let floors = floors(client, Vec::new()).await?;
     let old = floors.iter().enumerate().rev().find_map(|(index, floor)| {
-        let key = client.key(Key::Floor(index as u64 + 1));
+        let key = client.path(Key::Floor(index as u64 + 1));
         let object = listed.iter().find(|object| object.key == key)?;
         (object.modified <= latest).then_some((floor.checkpoint, object.modified))
     });
@@ -80,75 +75,50 @@ pub async fn collect(
         return Ok(done);
     };
     done.swept = Some(kept_from);
-    let needed = Needed::of(client, kept_from).await?;
-    let blobs = format!("{}blob/", sweeper.prefix());
-    let mut garbage: Vec<&Listed> = Vec::new();
-    for object in &listed {
-        let number = Keys::number(&object.key);
-        let is = |key: Key| client.key(key) == object.key;
-        let is_garbage = match number {
-            Some(number) if is(Key::Log(number)) => {
-                let is_before = number > 1 && number < kept_from;
-                if is_before && object.modified > made {
-                    done.stray.push(number);
-                    continue;
-                }
-                is_before && !needed.commits.contains(&number)
+    let needed = needed(client, kept_from).await?;
+    for object in listed {
+        let (kind, name) = object.key.split_once('/').unwrap_or_default();
+        let number = name.parse::<u64>().ok().filter(|_| name.len() == 20);
+        let is_garbage = match (kind, number) {
+            ("log", Some(number)) if (2..kept_from).contains(&number) => {
+                let is_stray = object.modified > made;
+                done.stray.extend(is_stray.then_some(number));
+                !is_stray
             }
-            Some(number) if is(Key::Checkpoint(number)) => number < kept_from,
-            Some(number) if is(Key::Floor(number)) => false,
-            _ => {
-                object.key.starts_with(&blobs)
-                    && object.modified <= latest
-                    && !needed.blobs.contains(&object.key)
-            }
+            ("checkpoint", Some(number)) => number < kept_from,
+            ("blob", _) => object.modified <= latest,
+            _ => false,
         };
-        if is_garbage {
-            garbage.push(object);
+        if is_garbage && !needed.contains(&object.key) {
+            done.bytes += object.size;
+            done.deleted.push(object.key);
         }
     }
-    done.bytes = garbage.iter().map(|object| object.size).sum();
-    done.deleted = garbage.iter().map(|object| object.key.clone()).collect();
     if !options.dry_run {
         let deletions = done.deleted.iter().map(|key| sweeper.delete(key));
-        stream::iter(deletions)
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+        let deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
+        deletions.try_collect::<()>().await?;
     }
     Ok(done)
 }
 
 /// Makes a floor at the last commit before the first one that was made later than `cutoff`; its checkpoint.
-async fn make_floor(
-    client: &Client,
-    cutoff: i64,
-    now: i64,
-    dry_run: bool,
-) -> Result<Option<u64>, HistoryError> {
-    let floors = floors(client).await?;
-    let last = floors.last().map_or(0, |floor| floor.checkpoint);
-    let mut walk = Walk::from_checkpoint(client, last).await?;
-    walk.advance(At::Time(cutoff)).await?;
-    let number = walk.head().number;
+async fn make_floor(client: &Client, cutoff: i64, now: i64, dry_run: bool) -> Result<Option<u64>> {
+    let floors = floors(client, Vec::new()).await?;
+    let last = oldest(&floors);
+    let mut walk = Walk::start(client, last).await?;
+    advance(&mut walk, At::Time(cutoff)).await?;
+    let (head, tree) = (walk.head, &walk.tree);
+    let number = head.number;
     if number <= last || dry_run {
         return Ok((number > last).then_some(number));
     }
-    let key = Key::Checkpoint(number);
-    let object = Checkpoint {
-        number,
-        hash: walk.head().hash,
-        time: walk.time(),
-        tree: walk.tree().to_changes(),
-    };
-    let object = object.encode().map_err(|error| damaged(key, error))?;
-    if client.put_new(key, object).await? == Put::Exists {
+    if create_checkpoint(client, head, walk.time, tree).await? == Put::Exists {
         // History will depend on it alone.
         let there = checkpoint(client, number).await?;
-        let is_same =
-            |(there, tree): (Checkpoint, _)| there.hash == walk.head().hash && tree == *walk.tree();
-        if !there.is_some_and(is_same) {
-            return Err(damaged(key, "it differs from the commits up to it").into());
+        if !there.is_some_and(|(there, own)| there.hash == head.hash && own == *tree) {
+            let reason = "it differs from the commits up to it";
+            return Err(damaged(Key::Checkpoint(number), reason).into());
         }
     }
     let key = Key::Floor(floors.len() as u64 + 1);
@@ -156,7 +126,7 @@ async fn make_floor(
         checkpoint: number,
         time: now,
     };
-    let floor = floor.encode().map_err(|error| damaged(key, error))?;
+    let floor = floor.encode(&[]).map_err(|error| damaged(key, error))?;
     match client.put_new(key, floor).await? {
         Put::Created => Ok(Some(number)),
         Put::Exists => {
@@ -166,37 +136,18 @@ async fn make_floor(
     }
 }
 
-/// What a checkpoint and the commits after it refer to.
-#[derive(Default)]
-struct Needed {
-    blobs: BTreeSet<String>,
-    commits: BTreeSet<u64>,
-}
-
-impl Needed {
-    async fn of(client: &Client, kept_from: u64) -> Result<Self, SessionError> {
-        let mut needed = Self::default();
-        let mut walk = Walk::from_checkpoint(client, kept_from).await?;
-        needed.add(client, &walk.tree().to_changes());
-        while let Some(step) = walk.next().await? {
-            needed.add(client, &step.commit.changes);
-            walk.apply(&step);
-        }
-        Ok(needed)
+/// The keys, below that of the log, of what a checkpoint and the commits after it refer to.
+async fn needed(client: &Client, kept_from: u64) -> Result<BTreeSet<String>, SessionError> {
+    let key = |chunk: &Chunk| match chunk.place {
+        Place::Blob { salt } => Some(client.path(Key::Blob(chunk.hash, salt))),
+        Place::Inline { commit, .. } => Some(client.path(Key::Log(commit))),
+        Place::Hole | Place::Local => None,
+    };
+    let mut walk = Walk::start(client, kept_from).await?;
+    let mut needed: BTreeSet<String> = walk.tree.chunks().filter_map(key).collect();
+    while let Some(step) = walk.next().await? {
+        needed.extend(step.commit.changes.chunks().filter_map(key));
+        walk.apply(&step);
     }
-
-    fn add(&mut self, client: &Client, changes: &Changes) {
-        let contents = changes.nodes.values().filter_map(Node::content);
-        for chunk in contents.flat_map(|content| &content.chunks) {
-            match chunk.place {
-                Place::Blob { salt } => {
-                    self.blobs.insert(client.key(Key::Blob(chunk.hash, salt)));
-                }
-                Place::Inline { commit, .. } => {
-                    self.commits.insert(commit);
-                }
-                Place::Hole | Place::Local => {}
-            }
-        }
-    }
+    Ok(needed)
 }

@@ -3,27 +3,25 @@
 //! A memory is a [`tree`] that commits change, one after the other. A commit is an object that is created on the
 //! condition that it does not exist, so the order of commits is the order in which the server created them, and
 //! nothing is ever overwritten. [`session`] is the protocol, without I/O; [`merge`] combines what two writers did.
-//! docs/S3.md explains both.
+//! docs/S3-PROTOCOL.md explains both.
 //!
 //! The mount itself (FUSE, the local cache, threads) is in `backends`.
 
-pub mod access;
+pub mod bucket;
 pub mod check;
 pub mod checkout;
 pub mod client;
 pub mod config;
-pub mod format;
 pub mod gc;
 pub mod history;
-pub mod import;
-pub mod keys;
 pub mod merge;
 pub mod mirror;
 pub mod objects;
+mod reader;
 pub mod replica;
 pub mod seal;
 pub mod session;
 pub mod text;
 pub mod tree;
 mod upload;
-pub mod view;
+mod view;

@@ -8,19 +8,30 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::replica::{Fetched, ReadOurs, ReplicaError, assemble, is_gone};
 use crate::text;
+pub use crate::tree::Fetched;
 use crate::tree::{
-    Attributes, Body, Changes, Content, Entry, Hash, Name, Node, NodeId, ROOT, Tree,
+    Attributes, Body, Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree,
 };
-use crate::view::View;
+use crate::view::{View, conflict_name};
 pub use crate::view::{difference, validate};
 
 /// Files up to this many bytes are merged by content: 8 MiB.
 pub const MERGE_MAX: u64 = 8 << 20;
 
-/// Content that has to be fetched before the merge can be done.
-pub type Needs = Vec<Content>;
+/// Chunks that have to be fetched before the merge can be done.
+pub type Needs = Vec<Chunk>;
+
+/// An error of the working copy's own storage.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReplicaError(pub String);
+
+/// What the working copy's storage gives.
+pub type Result<T, E = ReplicaError> = std::result::Result<T, E>;
+
+/// How a merge reads a file of the working copy: `None` if it is longer than asked for, or gone.
+pub type ReadOurs<'a> = dyn FnMut(NodeId) -> Result<Option<Bytes>> + 'a;
 
 /// What becomes of the working copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +57,10 @@ pub struct Theirs<'a> {
     pub number: u64,
     /// An earlier session of this working copy made it, which does not know that it did.
     pub is_own: bool,
+    /// Content of the base and of the commit, and no bytes for a chunk that is gone.
+    pub fetched: &'a Fetched,
+    /// The name of this mount in conflict names.
+    pub writer: &'a str,
 }
 
 struct Merge<'a, 'r> {
@@ -55,8 +70,6 @@ struct Merge<'a, 'r> {
     /// Begins as theirs; what is ours is added.
     merged: View<'a>,
     commit: Theirs<'a>,
-    writer: &'a str,
-    fetched: &'a Fetched,
     read_ours: &'r mut ReadOurs<'r>,
     fresh: &'r mut dyn FnMut() -> NodeId,
     needs: Needs,
@@ -65,23 +78,20 @@ struct Merge<'a, 'r> {
     decided: BTreeSet<NodeId>,
 }
 
-/// Merges the commit `theirs` with our changes, both relative to `base`. `fetched` holds content of the base and of the
-/// commit, and no bytes for a chunk that is gone; `writer` names this mount in conflict names.
-///
-/// # Errors
-/// If the working copy cannot be read. The inner error is the content that has to be in `fetched` first.
+/// Merges the commit `theirs` with our changes, both relative to `base`.
+/// Fails if the working copy cannot be read. The inner error is what has to be in [`Theirs::fetched`] first.
 pub fn merge<'a, 'r>(
     base: &'a Tree,
     theirs: Theirs<'a>,
     ours: &Changes,
-    writer: &'a str,
-    fetched: &'a Fetched,
     read_ours: &'r mut ReadOurs<'r>,
     fresh: &'r mut dyn FnMut() -> NodeId,
-) -> Result<Result<Merged, Needs>, ReplicaError> {
+) -> Result<Result<Merged, Needs>> {
     if ours.is_empty() {
+        let actions = theirs.changes.clone();
         return Ok(Ok(Merged {
-            actions: theirs.changes.clone(),
+            bytes: at_hand(&actions, theirs.fetched),
+            actions,
             ..Merged::default()
         }));
     }
@@ -92,8 +102,6 @@ pub fn merge<'a, 'r>(
         theirs: view,
         ours: View::of(base, ours),
         commit: theirs,
-        writer,
-        fetched,
         read_ours,
         fresh,
         needs: Vec::new(),
@@ -113,66 +121,25 @@ pub fn merge<'a, 'r>(
     Ok(Ok(merge.finish(forks)))
 }
 
-fn is_same(one: Option<&Content>, other: Option<&Content>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one.same_bytes(other),
-        (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
-/// The start of `bytes`, if it is `content`.
-fn start_of<'b>(bytes: &'b [u8], content: &Content) -> Option<&'b [u8]> {
-    let start = bytes.get(..usize::try_from(content.size).ok()?)?;
-    let mut rest = start;
-    let is_same = content.chunks.iter().all(|chunk| {
-        let (piece, after) = rest.split_at((chunk.length as usize).min(rest.len()));
-        rest = after;
-        Hash::of(piece) == chunk.hash
-    });
-    is_same.then_some(start)
-}
-
-/// Each attribute that only one side changed is that side's; of others, ours, which is committed later. Of a node that
-/// both made, theirs.
-fn attributes(before: Option<&Attributes>, ours: &Attributes, theirs: &Attributes) -> Attributes {
-    let Some(before) = before else {
-        return theirs.clone();
-    };
-    fn pick<T: PartialEq + Clone>(before: &T, ours: &T, theirs: &T) -> T {
-        if ours == before {
-            theirs.clone()
-        } else {
-            ours.clone()
-        }
-    }
-    let names: BTreeSet<&Name> = ours.xattrs.keys().chain(theirs.xattrs.keys()).collect();
-    let xattrs = names.into_iter().filter_map(|name| {
-        let [before, ours, theirs] = [before, ours, theirs].map(|it| it.xattrs.get(name).cloned());
-        Some((name.clone(), pick(&before, &ours, &theirs)?))
-    });
-    Attributes {
-        permissions: pick(&before.permissions, &ours.permissions, &theirs.permissions),
-        uid: pick(&before.uid, &ours.uid, &theirs.uid),
-        gid: pick(&before.gid, &ours.gid, &theirs.gid),
-        rdev: theirs.rdev,
-        atime: pick(&before.atime, &ours.atime, &theirs.atime),
-        mtime: pick(&before.mtime, &ours.mtime, &theirs.mtime),
-        btime: theirs.btime,
-        xattrs: xattrs.collect(),
-    }
+/// The bytes that the working copy may take up with the merged tree.
+fn at_hand(actions: &Changes, fetched: &Fetched) -> Fetched {
+    let bytes = actions.chunks().map(|it| fetched.get_key_value(&it.hash));
+    let bytes = bytes.flatten().filter(|(_, bytes)| !bytes.is_empty());
+    bytes.map(|(hash, bytes)| (*hash, bytes.clone())).collect()
 }
 
 impl Merge<'_, '_> {
-    /// The bytes of `content`; the inner `None` if they are gone, the outer one if they have to be fetched.
-    fn bytes_of(&mut self, content: &Content) -> Option<Option<Vec<u8>>> {
-        if is_gone(content, self.fetched) {
-            return Some(None);
+    /// The bytes of `content`; `None` if they are gone, or have to be fetched before another merge.
+    fn bytes_of(&mut self, content: &Content) -> Option<Vec<u8>> {
+        let fetched = self.commit.fetched;
+        let is_gone = |chunk: &Chunk| fetched.get(&chunk.hash).is_some_and(Bytes::is_empty);
+        if content.chunks.iter().any(is_gone) {
+            return None;
         }
-        let bytes = assemble(content, self.fetched);
-        if bytes.is_none() {
-            self.needs.push(content.clone());
-        }
-        bytes.map(Some)
+        let is_needed =
+            |chunk: &&Chunk| chunk.place != Place::Hole && !fetched.contains_key(&chunk.hash);
+        self.needs.extend(content.chunks.iter().filter(is_needed));
+        content.assemble(fetched)
     }
 
     /// Merges the content of our file `id` with theirs. `None` if both have to stay, or content is missing.
@@ -182,44 +149,40 @@ impl Merge<'_, '_> {
         id: NodeId,
         ours: &Content,
         theirs: &Content,
-    ) -> Result<Option<Content>, ReplicaError> {
-        if ours.same_bytes(theirs) || is_same(before, Some(ours)) {
+    ) -> Result<Option<Content>> {
+        let is_before = |it: &Content| before.is_some_and(|before| before.same_bytes(it));
+        if ours.same_bytes(theirs) || is_before(ours) {
             return Ok(Some(theirs.clone()));
         }
-        if is_same(before, Some(theirs)) {
+        if is_before(theirs) {
             return Ok(Some(ours.clone()));
         }
         let sizes = [before.map_or(0, |it| it.size), ours.size, theirs.size];
         if sizes.iter().any(|size| *size > MERGE_MAX) {
             return Ok(None);
         }
-        let (Some(Some(theirs)), Some(ours)) = (self.bytes_of(theirs), (self.read_ours)(id)?)
-        else {
+        let (Some(theirs), Some(ours)) = (self.bytes_of(theirs), (self.read_ours)(id)?) else {
             return Ok(None);
         };
         let before = match before {
             // Where a side only appended, the base need not be fetched, and may even be gone.
             Some(content) => {
-                match start_of(&ours, content).or_else(|| start_of(&theirs, content)) {
+                let mut sides = [&ours[..], &theirs[..]].into_iter();
+                match sides.find_map(|side| content.start_of(side)) {
                     Some(start) => Some(start.to_vec()),
-                    None => match self.bytes_of(content) {
-                        Some(bytes) => bytes,
-                        None => return Ok(None),
-                    },
+                    None => self.bytes_of(content),
                 }
             }
-            None => None,
+            None => {
+                let mut names = self.ours.names_of(id);
+                let is_journal = names.any(|(_, name)| text::is_journal(&name.0));
+                is_journal.then(|| text::journal_base(&ours, &theirs).to_vec())
+            }
         };
         let merged = text::merge(before.as_deref(), &ours, &theirs, self.commit.is_own);
         Ok(merged.map(|bytes| {
-            let content = Content::local(&bytes);
-            let bytes = Bytes::from(bytes);
-            let mut start = 0;
-            for chunk in &content.chunks {
-                let end = start + chunk.length as usize;
-                self.out.bytes.insert(chunk.hash, bytes.slice(start..end));
-                start = end;
-            }
+            let (content, pieces) = Content::split(&bytes.into());
+            self.out.bytes.extend(pieces);
             content
         }))
     }
@@ -228,45 +191,35 @@ impl Merge<'_, '_> {
     fn identify(&mut self, id: NodeId, other: NodeId, body: Body) {
         let of = |view: &View<'_>, id| view.node(id).map(|node| node.attributes.clone());
         let before = self.base.node(id).map(|node| &node.attributes);
-        let (ours, theirs) = (of(&self.ours, id), of(&self.theirs, other));
-        let attributes = attributes(
-            before,
-            &ours.unwrap_or_default(),
-            &theirs.unwrap_or_default(),
-        );
+        let ours = of(&self.ours, id).unwrap_or_default();
+        let theirs = of(&self.theirs, other).unwrap_or_default();
+        let attributes = Attributes::merged(before, &ours, &theirs);
         self.ours.identify(id, other);
         self.out.forks.push((id, other));
         self.decided.insert(other);
-        self.merged
-            .nodes
-            .insert(other, Some(Node { body, attributes }));
+        self.merged.set_node(other, Node { body, attributes });
     }
 
     /// Nodes that both made at one name become one, where their content can be merged.
-    fn join(&mut self) -> Result<(), ReplicaError> {
+    fn join(&mut self) -> Result<()> {
+        let base = self.base;
         let mut entries: Vec<Entry> = self.ours.names.keys().cloned().collect();
         while let Some(entry) = entries.pop() {
             let (Some(id), Some(other)) = (self.ours.name(&entry), self.theirs.name(&entry)) else {
                 continue;
             };
-            if self.base.node(id).is_some()
-                || self.theirs.node(id).is_some()
-                || self.ours.node(other).is_some()
-            {
-                continue;
-            }
-            let (Some(our), Some(their)) = (
-                self.ours.node(id).cloned(),
-                self.theirs.node(other).cloned(),
-            ) else {
+            let is_known = base.node(id).is_some() || self.theirs.node(id).is_some();
+            let (our, their) = (self.ours.node(id), self.theirs.node(other));
+            let (Some(our), Some(their)) = (our.cloned(), their.cloned()) else {
                 continue;
             };
+            if is_known || self.ours.node(other).is_some() {
+                continue;
+            }
             if let (Some(ours), Some(theirs)) = (our.content(), their.content()) {
                 // Both may have replaced the same file.
-                let before = self
-                    .base
-                    .name(entry.0, &entry.1)
-                    .and_then(|was| self.base.node(was)?.content());
+                let was = base.name(&entry);
+                let before = was.and_then(|was| base.node(was)?.content());
                 if let Some(content) = self.resolve(before, id, ours, theirs)? {
                     self.identify(id, other, Body::File(content));
                 }
@@ -280,48 +233,39 @@ impl Merge<'_, '_> {
     }
 
     /// Nodes that we changed or made. Returns the files of which both versions stay, and our version's new identity.
-    fn nodes(&mut self) -> Result<Vec<(NodeId, NodeId)>, ReplicaError> {
-        let mut forks = Vec::new();
-        let changed = self
-            .ours
-            .nodes
-            .iter()
-            .filter_map(|(id, node)| Some((*id, node.clone()?)));
+    fn nodes(&mut self) -> Result<Vec<(NodeId, NodeId)>> {
+        let (base, mut forks) = (self.base, Vec::new());
+        let changed = self.ours.nodes.iter();
+        let changed = changed.filter_map(|(id, node)| Some((*id, node.clone()?)));
         for (id, our) in changed.collect::<Vec<_>>() {
-            let before = self.base.node(id).cloned();
+            let before = base.node(id);
             let Some(their) = self.theirs.node(id).cloned() else {
                 if before.is_none() {
-                    self.merged.nodes.insert(id, Some(our));
+                    self.merged.set_node(id, our);
                 }
                 continue;
             };
             if self.decided.contains(&id) {
                 continue;
             }
-            let was = before.as_ref().map(|node| &node.attributes);
-            let attributes = attributes(was, &our.attributes, &their.attributes);
-            let body = match (our.content(), their.content()) {
-                (Some(ours), Some(theirs)) => {
-                    self.decided.insert(id);
-                    match self.resolve(before.as_ref().and_then(Node::content), id, ours, theirs)? {
-                        Some(content) => Body::File(content),
-                        None => {
-                            let fork = (self.fresh)();
-                            forks.push((id, fork));
-                            self.merged.nodes.insert(fork, Some(our));
-                            let entry = self.ours.names_of(id).next().cloned();
-                            if let Some(entry) = entry {
-                                self.keep_under_conflict_name(&entry, fork);
-                            }
-                            continue;
-                        }
+            let was = before.map(|node| &node.attributes);
+            let attributes = Attributes::merged(was, &our.attributes, &their.attributes);
+            let mut body = their.body;
+            if let (Some(ours), Body::File(theirs)) = (our.content(), &body) {
+                self.decided.insert(id);
+                let before = before.and_then(Node::content);
+                let Some(content) = self.resolve(before, id, ours, theirs)? else {
+                    let fork = (self.fresh)();
+                    forks.push((id, fork));
+                    self.merged.set_node(fork, our);
+                    if let Some(entry) = self.ours.entry(id) {
+                        self.keep_under_conflict_name(&entry, fork);
                     }
-                }
-                _ => their.body,
-            };
-            self.merged
-                .nodes
-                .insert(id, Some(Node { body, attributes }));
+                    continue;
+                };
+                body = Body::File(content);
+            }
+            self.merged.set_node(id, Node { body, attributes });
         }
         Ok(forks)
     }
@@ -329,7 +273,7 @@ impl Merge<'_, '_> {
     /// Names that we gave or took. Where they changed what we changed, theirs stays.
     fn names(&mut self) {
         for (entry, to) in self.ours.names.clone() {
-            let was = self.base.name(entry.0, &entry.1);
+            let was = self.base.name(&entry);
             let their = self.theirs.name(&entry);
             if to == was || to == their {
                 continue;
@@ -350,106 +294,55 @@ impl Merge<'_, '_> {
         let mut moved: Vec<NodeId> = named.into_iter().filter(is_directory).collect();
         for id in &moved {
             let names: Vec<Entry> = self.merged.names_of(*id).cloned().collect();
-            if names.len() > 1 {
-                let kept = names
-                    .iter()
-                    .find(|name| self.theirs.name(name) == Some(*id))
-                    .unwrap_or(&names[0]);
-                for name in names.iter().filter(|name| *name != kept) {
-                    self.merged.set(name, None);
-                }
+            let theirs = names.iter().find(|it| self.theirs.name(it) == Some(*id));
+            let kept = theirs.or(names.first()).cloned();
+            for name in names.iter().filter(|name| Some(*name) != kept.as_ref()) {
+                self.merged.set(name, None);
             }
         }
-        let their_place = |merge: &Self, id| merge.theirs.names_of(id).next().cloned();
         moved.retain(|id| {
-            their_place(self, *id).is_some_and(|place| self.merged.name(&place) != Some(*id))
+            let place = self.theirs.entry(*id);
+            place.is_some_and(|place| self.merged.name(&place) != Some(*id))
         });
         let is_in_circle = |merge: &Self, id: &NodeId| {
-            merge
-                .merged
-                .names_of(*id)
-                .next()
-                .is_some_and(|entry| merge.merged.is_within(entry.0, *id))
+            let entry = merge.merged.entry(*id);
+            entry.is_some_and(|entry| merge.merged.is_within(entry.0, *id))
         };
         while let Some(at) = moved.iter().position(|id| is_in_circle(self, id)) {
             let id = moved.swap_remove(at);
-            for name in self.merged.names_of(id).cloned().collect::<Vec<_>>() {
+            while let Some(name) = self.merged.entry(id) {
                 self.merged.set(&name, None);
             }
-            if let Some(place) = their_place(self, id) {
+            if let Some(place) = self.theirs.entry(id) {
                 self.put_back(&place, id);
             }
         }
     }
 
-    /// Files that one side edited and the other deleted or replaced: the edit goes into what replaced it, or the file
-    /// comes back.
-    fn survivors(&mut self) -> Result<(), ReplicaError> {
-        let edited = |view: &View<'_>| -> Vec<(NodeId, Content)> {
+    /// Files that one side edited and the other deleted or replaced: the edit goes into what is there, or it is back.
+    fn survivors(&mut self) -> Result<()> {
+        let base = self.base;
+        for is_ours in [false, true] {
             let of = |(id, node): (&NodeId, &Option<Node>)| {
                 let content = node.as_ref()?.content()?;
-                let was = self.base.node(*id)?.content();
-                (!is_same(was, Some(content))).then(|| (*id, content.clone()))
+                let was = base.node(*id)?.content();
+                let is_edited = !was.is_some_and(|was| was.same_bytes(content));
+                is_edited.then(|| (*id, content.clone()))
             };
-            view.nodes.iter().filter_map(of).collect()
-        };
-        for (id, theirs) in edited(&self.theirs) {
-            let place = self.theirs.names_of(id).next().cloned();
-            let Some(place) = place.filter(|_| self.merged.is_nameless(id)) else {
-                continue;
-            };
-            let ours = self
-                .merged
-                .name(&place)
-                .and_then(|ours| self.undecided(ours, &self.ours));
-            if let Some((ours, node, content)) = ours
-                && let Some(content) =
-                    self.resolve(self.content_before(id).as_ref(), ours, &content, &theirs)?
-            {
-                self.decided.insert(ours);
-                let body = Body::File(content);
-                self.merged.nodes.insert(ours, Some(Node { body, ..node }));
-                continue;
-            }
-            self.put_back(&place, id);
-        }
-        for (id, ours) in edited(&self.ours) {
-            let place = self.ours.names_of(id).next().cloned();
-            let Some(place) = place.filter(|_| self.merged.is_nameless(id)) else {
-                continue;
-            };
-            let theirs = self
-                .merged
-                .name(&place)
-                .and_then(|theirs| self.undecided(theirs, &self.theirs));
-            if let Some((theirs, node, content)) = theirs
-                && let Some(content) =
-                    self.resolve(self.content_before(id).as_ref(), id, &ours, &content)?
-            {
-                match self.ours.node(theirs) {
-                    // An open file stays open.
-                    None => self.identify(id, theirs, Body::File(content)),
-                    Some(_) => {
-                        self.decided.insert(theirs);
-                        let body = Body::File(content);
-                        self.merged
-                            .nodes
-                            .insert(theirs, Some(Node { body, ..node }));
-                    }
+            let edited = self.side(is_ours).nodes.iter().filter_map(of);
+            for (id, edit) in edited.collect::<Vec<_>>() {
+                let place = self.side(is_ours).entry(id);
+                if let Some(place) = place.filter(|_| self.merged.is_nameless(id))
+                    && !self.put_into(&place, id, &edit, is_ours)?
+                {
+                    self.put_back(&place, id);
                 }
-                continue;
             }
-            self.put_back(&place, id);
         }
         // Of a node with several names, each side may have taken those that the other left.
-        let touched = self
-            .merged
-            .names
-            .keys()
-            .filter_map(|(dir, name)| self.base.name(*dir, name));
+        let touched = self.merged.names.keys().filter_map(|it| base.name(it));
         for id in touched.collect::<BTreeSet<_>>() {
-            let place = self.ours.names_of(id).next().cloned();
-            if let Some(place) = place
+            if let Some(place) = self.ours.entry(id)
                 && self.theirs.node(id).is_some()
                 && self.merged.is_nameless(id)
             {
@@ -459,44 +352,58 @@ impl Merge<'_, '_> {
         Ok(())
     }
 
-    fn content_before(&self, id: NodeId) -> Option<Content> {
-        self.base.node(id)?.content().cloned()
+    fn side(&self, is_ours: bool) -> &View<'_> {
+        if is_ours { &self.ours } else { &self.theirs }
     }
 
-    /// A file of one side, if its merged content is that side's and nothing was merged into it.
-    fn undecided(&self, id: NodeId, side: &View<'_>) -> Option<(NodeId, Node, Content)> {
-        let node = side
-            .node(id)
-            .filter(|node| self.merged.node(id) == Some(node))?;
-        let content = node.content().filter(|_| !self.decided.contains(&id))?;
-        Some((id, node.clone(), content.clone()))
+    /// Merges the edit of a file into what the other side has put in its place; whether that can be done.
+    fn put_into(
+        &mut self,
+        place: &Entry,
+        id: NodeId,
+        edit: &Content,
+        is_ours: bool,
+    ) -> Result<bool> {
+        // Its merged content has to be that side's, and nothing may have been merged into it.
+        let there = self.merged.name(place);
+        let there = there.filter(|there| !self.decided.contains(there));
+        let node = there.and_then(|there| self.side(!is_ours).node(there));
+        let node = node.filter(|node| there.and_then(|it| self.merged.node(it)) == Some(node));
+        let content = node.and_then(Node::content).cloned();
+        let (Some(there), Some(node), Some(content)) = (there, node.cloned(), content) else {
+            return Ok(false);
+        };
+        let before = self.base.node(id).and_then(Node::content);
+        let merged = match is_ours {
+            true => self.resolve(before, id, edit, &content)?,
+            false => self.resolve(before, there, &content, edit)?,
+        };
+        let Some(content) = merged else {
+            return Ok(false);
+        };
+        if is_ours && self.ours.node(there).is_none() {
+            // An open file stays open.
+            self.identify(id, there, Body::File(content));
+        } else {
+            self.decided.insert(there);
+            let body = Body::File(content);
+            self.merged.set_node(there, Node { body, ..node });
+        }
+        Ok(true)
     }
 
     /// Directories that have lost their name, but not all that is in them, come back.
     fn orphans(&mut self) {
-        let given = self
-            .merged
-            .names
-            .iter()
-            .filter(|(_, to)| to.is_some())
-            .map(|((dir, _), _)| *dir);
-        let gone = self
-            .merged
-            .names
-            .keys()
-            .filter_map(|(dir, name)| self.base.name(*dir, name));
-        let mut dirs: Vec<NodeId> = given.chain(gone).collect();
+        let names = self.merged.names.iter();
+        let dirs = names.flat_map(|(entry, to)| [to.map(|_| entry.0), self.base.name(entry)]);
+        let mut dirs: Vec<NodeId> = dirs.flatten().collect();
         while let Some(dir) = dirs.pop() {
             if !self.merged.is_nameless(dir) || self.merged.children(dir).next().is_none() {
                 continue;
             }
-            let place = self
-                .ours
-                .names_of(dir)
-                .chain(self.theirs.names_of(dir))
-                .chain(self.base.names_of(dir))
-                .next();
-            let mut place = place.cloned().unwrap_or((ROOT, Name(b"restored".to_vec())));
+            let place = self.ours.entry(dir).or_else(|| self.theirs.entry(dir));
+            let place = place.or_else(|| self.base.names_of(dir).next().cloned());
+            let mut place = place.unwrap_or((ROOT, Name(b"restored".to_vec())));
             if self.merged.is_within(place.0, dir) {
                 place.0 = ROOT;
             }
@@ -508,12 +415,9 @@ impl Merge<'_, '_> {
     /// Gives our node a name in the merged tree.
     fn place(&mut self, entry: &Entry, id: NodeId) {
         if self.merged.node(id).is_none() {
-            let node = self
-                .ours
-                .node(id)
-                .or_else(|| self.theirs.node(id))
-                .or_else(|| self.base.node(id));
-            self.merged.nodes.insert(id, node.cloned());
+            let node = self.ours.node(id).or_else(|| self.theirs.node(id));
+            let node = node.or_else(|| self.base.node(id)).cloned();
+            self.merged.nodes.insert(id, node);
         }
         self.merged.set(entry, Some(id));
     }
@@ -531,17 +435,15 @@ impl Merge<'_, '_> {
     }
 
     fn keep_under_conflict_name(&mut self, entry: &Entry, id: NodeId) {
-        for attempt in 0.. {
-            let free = (
-                entry.0,
-                conflict_name(&entry.1, self.writer, self.commit.number, attempt),
-            );
-            let sides = [&self.merged, &self.ours, &self.theirs];
-            if sides.iter().all(|view| view.name(&free).is_none()) {
-                self.place(&free, id);
-                self.out.conflicts.push(free);
-                return;
-            }
+        let sides = [&self.merged, &self.ours, &self.theirs];
+        let is_free = |name: &Entry| sides.iter().all(|view| view.name(name).is_none());
+        let commit = self.commit;
+        let name = |attempt| conflict_name(&entry.1, commit.writer, commit.number, attempt);
+        let free = (0..).map(|attempt| (entry.0, name(attempt))).find(is_free);
+        // One of endless many names is free.
+        if let Some(free) = free {
+            self.place(&free, id);
+            self.out.conflicts.push(free);
         }
     }
 
@@ -552,54 +454,30 @@ impl Merge<'_, '_> {
             self.ours.identify(*id, *fork);
         }
         self.out.forks.extend(forks);
-        self.out
-            .conflicts
-            .retain(|name| self.merged.name(name).is_some());
-        for entry in self.merged.names.keys().chain(self.ours.names.keys()) {
-            let to = self.merged.name(entry);
-            let is_kept = !self.ours.names.contains_key(entry) && self.theirs.name(entry) != to;
-            if self.ours.name(entry) != to || is_kept {
-                self.out.actions.names.insert(entry.clone(), to);
+        let Self {
+            mut out,
+            merged,
+            ours,
+            theirs,
+            commit,
+            ..
+        } = self;
+        out.conflicts.retain(|name| merged.name(name).is_some());
+        for entry in merged.names.keys().chain(ours.names.keys()) {
+            let to = merged.name(entry);
+            let is_kept = !ours.names.contains_key(entry) && theirs.name(entry) != to;
+            if ours.name(entry) != to || is_kept {
+                out.actions.names.insert(entry.clone(), to);
             }
         }
-        for id in self.merged.nodes.keys().chain(self.ours.nodes.keys()) {
-            let Some(to) = self.merged.node(*id) else {
-                continue;
-            };
-            let is_kept = !self.ours.nodes.contains_key(id) && self.theirs.node(*id) != Some(to);
-            if self.ours.node(*id) != Some(to) || is_kept {
-                self.out.actions.nodes.insert(*id, to.clone());
+        for id in merged.nodes.keys().chain(ours.nodes.keys()) {
+            let Some(to) = merged.node(*id) else { continue };
+            let is_kept = !ours.nodes.contains_key(id) && theirs.node(*id) != Some(to);
+            if ours.node(*id) != Some(to) || is_kept {
+                out.actions.nodes.insert(*id, to.clone());
             }
         }
-        self.out
+        out.bytes.extend(at_hand(&out.actions, commit.fetched));
+        out
     }
-}
-
-/// The name under which a second version stays: `plan.conflict-bob@host-17.md`.
-fn conflict_name(name: &Name, writer: &str, number: u64, attempt: u32) -> Name {
-    let again = match attempt {
-        0 => String::new(),
-        attempt => format!("-{attempt}"),
-    };
-    let writer: String = writer
-        .chars()
-        .filter(|char| !matches!(char, '/' | '\0'))
-        .take(32)
-        .collect();
-    let mark = format!(".conflict-{writer}-{number}{again}");
-    let dot = name
-        .0
-        .iter()
-        .rposition(|byte| *byte == b'.')
-        .filter(|at| *at > 0);
-    let (stem, extension) = name.0.split_at(dot.unwrap_or(name.0.len()));
-    let extension = if extension.len() > 32 { &[] } else { extension };
-    let mut stem = &stem[..stem.len().min(255 - mark.len() - extension.len())];
-    // A cut name ends with a whole character, if it is text.
-    if let Err(error) = std::str::from_utf8(stem)
-        && error.error_len().is_none()
-    {
-        stem = &stem[..error.valid_up_to()];
-    }
-    Name([stem, mark.as_bytes(), extension].concat())
 }

@@ -1,25 +1,34 @@
-//! The readable mirror: files as objects that people and other tools can read, Markdown with front matter.
+//! The readable mirror: files as objects that people and other tools can read, Markdown with front matter; and the import
+//! of what other tools wrote there.
 //!
-//! It follows the log and is never read for truth; [`crate::import`] takes in what other tools wrote there. A sealed
-//! memory has no mirror: the mirror would show what encryption hides.
+//! It follows the log and is never read for truth. A sealed memory has no mirror: it would show what encryption hides.
+//! The import updates the mirror. If that is cut short, another import finds in the log that it has the edits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
-use crate::client::{MirrorClient, MirrorObject};
+use crate::checkout::{Checkout, now};
+use crate::client::{Client, Listed, MirrorClient, MirrorObject};
 use crate::config::MirrorMode;
-use crate::objects::Objects;
-use crate::session::{SessionError, fetch};
-use crate::tree::{CHUNK, Content, Hash, NodeId, ROOT, Tree};
+use crate::history::{At, HistoryError, Result, walk_to};
+use crate::objects::{Fault, Objects};
+use crate::reader::{SessionError, Walk, read};
+use crate::text;
+use crate::tree::{Body, CHUNK, Content, Hash, Node, NodeId, ROOT, Tree};
+use crate::view::is_possible;
 
 /// Files up to this many bytes are mirrored: one chunk.
 pub const MIRROR_MAX: u64 = CHUNK;
 
 /// The longest key of S3, in bytes.
 const KEY_MAX: usize = 1024;
+
+/// How late the mirror may be: a file that is missing in it was removed only if it is older than this. One hour.
+pub const LATE: Duration = Duration::from_secs(3600);
 
 /// Requests that are in flight at once.
 const AT_ONCE: usize = 8;
@@ -44,54 +53,34 @@ pub struct MirrorFile {
     created: i64,
 }
 
-/// What turns the mirror of one tree into that of another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MirrorPlan {
-    /// Files to write.
-    pub writes: Vec<MirrorFile>,
-    /// Keys to delete.
-    pub deletions: Vec<String>,
-}
+/// What turns the mirror of one tree into that of another: files to write, and `None` to delete, by key.
+pub type MirrorPlan = BTreeMap<String, Option<MirrorFile>>;
 
-impl MirrorPlan {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.deletions.is_empty()
-    }
-}
-
-/// The front matter of a mirrored Markdown file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// The front matter of a mirrored Markdown file: the commit, times as in RFC 3339, and the digest of what follows.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontMatter {
-    /// The commit that was mirrored.
-    pub version: u64,
-    /// Last change, as in RFC 3339.
-    pub modified: String,
-    /// Creation, as in RFC 3339.
-    pub created: String,
-    /// The digest of the file without its front matter, in hexadecimal.
-    pub sha256: String,
+    version: u64,
+    #[serde(rename = "modified")]
+    _modified: String,
+    #[serde(rename = "created")]
+    _created: String,
+    sha256: String,
 }
 
-/// A name as a component of a key: `%XX` stands for bytes that are no UTF-8 or that a key cannot hold, and for the first
-/// byte of a name that belongs to logs.
+/// A name as a component of a key: `%XX` is a byte that is no UTF-8, that keys cannot hold, or the first of `.ctx`.
 pub fn escape(name: &[u8]) -> String {
     let mut key = String::with_capacity(name.len());
     let push = |key: &mut String, byte: u8| key.push_str(&format!("%{byte:02X}"));
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            match u8::try_from(c) {
-                Ok(byte) if byte < 0x20 || matches!(byte, 0x7f | b'%' | b'\\') => {
-                    push(&mut key, byte);
-                }
-                _ => key.push(c),
+            match c.is_ascii_control() || "%\\".contains(c) {
+                true => push(&mut key, c as u8),
+                false => key.push(c),
             }
         }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| push(&mut key, *byte));
+        let invalid = chunk.invalid().iter();
+        invalid.for_each(|byte| push(&mut key, *byte));
     }
     if key == ".ctx" {
         key.replace_range(..1, "%2E");
@@ -101,28 +90,11 @@ pub fn escape(name: &[u8]) -> String {
 
 /// The name in a component of a key; a `%` that escapes nothing stands for itself.
 pub fn unescape(component: &str) -> Vec<u8> {
-    let bytes = component.as_bytes();
-    let mut name = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = component.get(at + 1..at + 3);
-        let hex = hex.filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                name.push(byte);
-                at += 3;
-            }
-            _ => {
-                name.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    name
+    percent_encoding::percent_decode_str(component).collect()
 }
 
 /// Whether a file or key has front matter.
-pub fn is_markdown(name: &[u8]) -> bool {
+fn is_markdown(name: &[u8]) -> bool {
     name.to_ascii_lowercase().ends_with(b".md")
 }
 
@@ -131,80 +103,62 @@ pub type Files = BTreeMap<String, MirrorFile>;
 
 /// The files of a tree that are mirrored.
 pub fn files(tree: &Tree, mode: MirrorMode) -> Files {
-    let mut files = BTreeMap::new();
-    let mut dirs = match mode {
+    let all = match mode {
         MirrorMode::Off => Vec::new(),
-        _ => vec![(ROOT, String::new())],
+        _ => tree.below(ROOT, Vec::new()),
     };
-    while let Some((dir, prefix)) = dirs.pop() {
-        for (name, id) in tree.children(dir) {
-            let Some(node) = tree.node(id) else { continue };
-            let key = format!("{prefix}{}", escape(&name.0));
-            if node.is_directory() {
-                dirs.push((id, format!("{key}/")));
-            } else if let Some(content) = node.content()
-                && content.size <= MIRROR_MAX
-                && (mode == MirrorMode::All || is_markdown(&name.0))
-            {
-                let file = MirrorFile {
-                    key: key.clone(),
-                    node: id,
-                    content: content.clone(),
-                    modified: node.attributes.mtime,
-                    created: node.attributes.btime,
-                };
-                files.insert(key, file);
-            }
-        }
-    }
-    files
+    let all = all.into_iter().filter_map(|(path, id)| {
+        let is_wanted = mode == MirrorMode::All || is_markdown(&path);
+        let file = MirrorFile::of(tree, &path, id).filter(|_| is_wanted)?;
+        Some((file.key.clone(), file))
+    });
+    all.collect()
 }
 
 /// What has to be written and deleted so that the mirror of `old` becomes that of `new`, both from [`files`].
 pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
+    let state = |file: &MirrorFile| (file.digest(), file.modified, file.created);
+    let is_changed = |file: &&MirrorFile| old.get(&file.key).map(state) != Some(state(file));
+    let writes = new.values().filter(is_changed).cloned();
     let deletions = old.keys().filter(|key| !new.contains_key(*key));
-    let deletions = deletions.cloned().collect();
-    let is_same = |one: &MirrorFile, other: &MirrorFile| {
-        one.content.same_bytes(&other.content)
-            && (one.modified, one.created) == (other.modified, other.created)
-    };
-    let is_changed = |(key, file): &(&String, &MirrorFile)| {
-        !old.get(*key).is_some_and(|before| is_same(before, file))
-    };
-    let changed = new.iter().filter(is_changed);
-    MirrorPlan {
-        writes: changed.map(|(_, file)| file.clone()).collect(),
-        deletions,
-    }
+    let deletions = deletions.map(|key| (key.clone(), None));
+    let writes = writes.map(|file| (file.key.clone(), Some(file)));
+    writes.chain(deletions).collect()
 }
 
 /// The digest of a content of at most one chunk.
 pub(crate) fn digest_of(content: &Content) -> Hash {
-    content
-        .chunks
-        .first()
-        .map_or_else(|| Hash::of(b""), |chunk| chunk.hash)
+    let first = content.chunks.first();
+    first.map_or_else(|| Hash::of(b""), |chunk| chunk.hash)
 }
 
 impl MirrorFile {
+    /// The file at a path, if it can be mirrored.
+    pub(crate) fn of(tree: &Tree, path: &[u8], node: NodeId) -> Option<Self> {
+        let Node { body, attributes } = tree.node(node)?;
+        let Body::File(content) = body else {
+            return None;
+        };
+        let names = path.split(|byte| *byte == b'/').map(escape);
+        let file = Self {
+            key: names.collect::<Vec<_>>().join("/"),
+            node,
+            content: content.clone(),
+            modified: attributes.mtime,
+            created: attributes.btime,
+        };
+        (content.size <= MIRROR_MAX).then_some(file)
+    }
+
     /// The digest of the content.
     pub fn digest(&self) -> Hash {
         digest_of(&self.content)
     }
 
-    /// Whether an object of ours is of this content.
-    pub fn is_mirrored_by(&self, object: &MirrorObject) -> bool {
-        let digest = object.metadata.get(DIGEST).cloned();
-        let digest = digest.or_else(|| Some(front_matter(&object.body)?.0.sha256));
-        digest == Some(self.digest().to_string())
-    }
-
     /// The metadata of the object that mirrors the file as of a commit.
     pub fn metadata(&self, commit: u64) -> [(&'static str, String); 2] {
-        [
-            (COMMIT, commit.to_string()),
-            (DIGEST, self.digest().to_string()),
-        ]
+        let digest = self.digest().to_string();
+        [(COMMIT, commit.to_string()), (DIGEST, digest)]
     }
 
     /// The object that mirrors the file as of a commit.
@@ -238,18 +192,11 @@ pub fn front_matter(object: &[u8]) -> Option<(FrontMatter, usize)> {
     Some((block.ctxbench, end + CLOSING.len()))
 }
 
-impl MirrorObject {
-    /// The commit of which the object was published, if the object tells.
-    pub fn commit(&self) -> Option<u64> {
-        self.metadata.get(COMMIT)?.parse().ok()
-    }
-}
-
 /// Who wrote an object of the mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// We did, and its content is unchanged.
-    Ours,
+    /// We did, and its content, which has this digest, is unchanged.
+    Ours(Hash),
     /// Another tool.
     Foreign {
         /// The file without our front matter.
@@ -261,30 +208,23 @@ pub enum Origin {
 
 /// Who wrote an object: another tool may keep our metadata or front matter, but not the digest.
 pub fn origin(key: &str, body: &Bytes, metadata: &BTreeMap<String, String>) -> Origin {
-    let front = match is_markdown(key.as_bytes()) {
-        true => front_matter(body),
-        false => None,
-    };
+    let is_markdown = is_markdown(key.as_bytes());
+    let front = is_markdown.then(|| front_matter(body)).flatten();
     let content = body.slice(front.as_ref().map_or(0, |(_, length)| *length)..);
-    let of_metadata = || {
-        Some((
-            metadata.get(COMMIT)?.parse().ok()?,
-            metadata.get(DIGEST)?.clone(),
-        ))
-    };
+    let commit = || metadata.get(COMMIT)?.parse().ok();
+    let of_metadata = || commit().zip(metadata.get(DIGEST).cloned());
     let of_front = front.map(|(front, _)| (front.version, front.sha256));
+    let digest = Hash::of(&content);
     // The front matter travels with a copy to another key, where the metadata may be of an earlier object.
     match of_front.or_else(of_metadata) {
-        Some((_, digest)) if digest == Hash::of(&content).to_string() => Origin::Ours,
+        Some((_, given)) if given == digest.to_string() => Origin::Ours(digest),
         base => Origin::Foreign { content, base },
     }
 }
 
-/// Writes what `plan` says, as of a commit. `local` may give the bytes of a file; others are read from the log. Files
-/// whose keys are too long for S3 are left out. Done twice, it does the same.
-///
-/// # Errors
-/// If a request fails, or content is gone because the tree is no longer current; the mirror is then partly updated.
+/// Writes what `plan` says, as of a commit, and leaves alone what other tools wrote. `local` may give the bytes of a file;
+/// others are read from the log. Files whose keys are too long for S3 are left out. Done twice, it does the same.
+/// Fails if a request does, or content is gone because the tree is no longer current; the mirror is then partly updated.
 pub async fn publish<O: Objects>(
     mirror: &MirrorClient,
     objects: &O,
@@ -292,154 +232,215 @@ pub async fn publish<O: Objects>(
     commit: u64,
     local: &(dyn Fn(&MirrorFile) -> Option<Bytes> + Sync),
 ) -> Result<(), SessionError> {
-    let key_of = |key: &str| format!("{}{key}", mirror.prefix());
-    let fits = |key: &String| key.len() <= KEY_MAX;
-    let writes = plan.writes.iter().filter(|file| fits(&key_of(&file.key)));
-    let writes = writes.map(|file| async {
-        let given = local(file).filter(|bytes| Hash::of(bytes) == file.digest());
-        let content = match (given, file.content.chunks.first()) {
-            (Some(bytes), _) => bytes,
-            (None, Some(chunk)) => fetch(objects, chunk).await?,
-            (None, None) => Bytes::new(),
-        };
-        let object = file.object(content, commit);
-        mirror
-            .put(&key_of(&file.key), object, &file.metadata(commit))
-            .await?;
-        Ok::<_, SessionError>(())
+    let changes = plan.iter().map(|(key, file)| async move {
+        if mirror.key(key).len() > KEY_MAX {
+            return Ok(());
+        }
+        let of = |there: &MirrorObject| origin(key, &there.body, &there.metadata);
+        match (file, mirror.get(key).await?) {
+            // No import has taken it in yet.
+            (_, Some(there)) if matches!(of(&there), Origin::Foreign { .. }) => {}
+            (Some(file), there) => {
+                let given = local(file).filter(|bytes| Hash::of(bytes) == file.digest());
+                let content = match given {
+                    Some(bytes) => bytes,
+                    None => read(objects, &file.content).await?,
+                };
+                // Another tool that wrote meanwhile is found by the next import.
+                let etag = there.and_then(|there| there.etag);
+                let (object, metadata) = (file.object(content, commit), file.metadata(commit));
+                mirror.put(key, object, &metadata, etag.as_deref()).await?;
+            }
+            (None, Some(_)) => mirror.delete(key).await?,
+            (None, None) => {}
+        }
+        Ok(())
     });
-    stream::iter(writes)
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<()>()
-        .await?;
-    let deletions = plan.deletions.iter().map(|key| key_of(key)).filter(fits);
-    let deletions = deletions.map(|key| async move { mirror.delete(&key).await });
-    stream::iter(deletions)
-        .buffer_unordered(AT_ONCE)
-        .try_collect::<()>()
-        .await?;
-    Ok(())
+    let changes = stream::iter(changes).buffer_unordered(AT_ONCE);
+    changes.try_collect().await
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// The commit; `None` if there was nothing to take in.
+    pub commit: Option<u64>,
+    /// Paths of new files.
+    pub added: Vec<String>,
+    /// Paths of changed files.
+    pub changed: Vec<String>,
+    /// Paths of removed files.
+    pub removed: Vec<String>,
+    /// What was left out or replaced, one line each.
+    pub notes: Vec<String>,
+}
 
-    use super::*;
-    use crate::tree::{Attributes, Body, Changes, Name, Node};
+/// The path that a key below the mirror stands for; `None` if no file can have it.
+fn path_of(key: &str) -> Option<Vec<u8>> {
+    let names: Vec<Vec<u8>> = key.split('/').map(unescape).collect();
+    let are_possible = names.iter().all(|name| is_possible(name));
+    are_possible.then(|| names.join(&b'/'))
+}
 
-    fn tree(files: &[(&str, &str)]) -> Tree {
-        let mut changes = Changes::default();
-        for (at, (name, content)) in files.iter().enumerate() {
-            let id = NodeId {
-                writer: 1,
-                ino: 2 + at as u64,
-            };
-            let node = Node {
-                body: Body::File(Content::local(content.as_bytes())),
-                attributes: Attributes::default(),
-            };
-            changes.nodes.insert(id, node);
-            changes
-                .names
-                .insert((ROOT, Name(name.as_bytes().to_vec())), Some(id));
-        }
-        Tree::of(&changes).unwrap()
-    }
-
-    proptest! {
-        #[test]
-        fn every_name_comes_back_from_its_key(name in prop::collection::vec(any::<u8>(), 1..64)) {
-            let key = escape(&name);
-            prop_assert!(key.bytes().all(|byte| byte >= 0x20 && byte != 0x7f && byte != b'\\'));
-            prop_assert_eq!(unescape(&key), name);
-        }
-    }
-
-    #[test]
-    fn keys_are_readable_and_never_those_of_logs() {
-        assert_eq!(escape("Grüße: 100%.md".as_bytes()), "Grüße: 100%25.md");
-        assert_eq!(escape(b".ctx"), "%2Ectx");
-        assert_eq!(unescape("%2Ectx"), b".ctx");
-        assert_eq!(unescape("50% off %+f"), b"50% off %+f");
-    }
-
-    #[test]
-    fn a_plan_writes_what_changed_and_deletes_what_is_gone() {
-        let old = tree(&[("a.md", "1"), ("b.md", "2"), ("c.txt", "3")]);
-        let new = tree(&[("a.md", "1"), ("d.MD", "2"), ("c.txt", "4")]);
-        let keys = |plan: &MirrorPlan| -> Vec<String> {
-            plan.writes.iter().map(|file| file.key.clone()).collect()
+/// Commits what other tools wrote into the mirror since it was last published: new, changed and, if asked for, removed
+/// files. With `remove`, files that are older than this, such as [`LATE`], and missing in the mirror are removed: right
+/// only for a mirror that was published all the time. Files that both changed are merged as two writers' are; where that
+/// is not possible the import replaces the newer version, which stays in the history. All that is taken in is held in
+/// memory.
+/// After a [`Fault`] the commit may be in the log.
+pub async fn import(
+    client: &Client,
+    mirror: &MirrorClient,
+    mode: MirrorMode,
+    remove: Option<Duration>,
+    writer: &str,
+) -> Result<Imported> {
+    let mut done = Imported::default();
+    let mut listed = mirror.list("").await?;
+    // A key that ends in `/` is how some tools mark a directory.
+    listed.retain(|object| !object.key.ends_with('/'));
+    let mut checkout = Checkout::open(client, writer).await?;
+    let reads = listed.into_iter().map(|it| async move {
+        let object = mirror.get(&it.key).await?;
+        Ok::<_, Fault>((it, object))
+    });
+    let mut objects = stream::iter(reads).buffered(AT_ONCE);
+    let (mut present, mut is_published) = (BTreeSet::new(), false);
+    let mut taken: BTreeMap<String, String> = BTreeMap::new();
+    while let Some((Listed { key, modified, .. }, object)) = objects.try_next().await? {
+        let Some(object) = object else { continue };
+        present.insert(key.clone());
+        let (content, base) = match origin(&key, &object.body, &object.metadata) {
+            Origin::Ours(_) => {
+                is_published = true;
+                continue;
+            }
+            Origin::Foreign { content, base } => (content, base),
         };
-        let plan_of = |mode| plan(&files(&old, mode), &files(&new, mode));
-        let markdown = plan_of(MirrorMode::Markdown);
-        assert_eq!(keys(&markdown), ["d.MD"]);
-        assert_eq!(markdown.deletions, ["b.md"]);
-        let all = plan_of(MirrorMode::All);
-        assert_eq!(keys(&all), ["c.txt", "d.MD"]);
-        assert!(plan_of(MirrorMode::Off).is_empty());
-    }
-
-    #[test]
-    fn an_object_of_ours_is_told_from_one_that_another_tool_wrote() {
-        let tree = tree(&[("a.md", "hello")]);
-        let file = &files(&tree, MirrorMode::All)["a.md"];
-        let object = file.object(Bytes::from_static(b"hello"), 7);
-        let text = String::from_utf8(object.to_vec()).unwrap();
-        assert!(
-            text.contains("version: 7\n  modified: \"1970-01-01T00:00:00"),
-            "{text}"
-        );
-        let nothing = BTreeMap::new();
-        assert_eq!(origin("a.md", &object, &nothing), Origin::Ours);
-        let edited = Bytes::from(text.replace("hello", "hello you"));
-        let found = origin("a.md", &edited, &nothing);
-        let Origin::Foreign {
-            content,
-            base: Some((7, digest)),
-        } = found
-        else {
-            panic!("{found:?}");
+        is_published |= base.is_some();
+        let Some(path) = path_of(&key) else {
+            let note = format!("{key} is left out: no file can have this name");
+            done.notes.push(note);
+            continue;
         };
-        assert_eq!(content, "hello you");
-        assert_eq!(digest, file.digest().to_string());
-        // Other front matter is content.
-        for other in [
-            "---\ntitle: x\n---\n",
-            "---\nctxbench:\n  version: 1\n---\n",
-            "",
-        ] {
-            let body = Bytes::from(other);
-            let content = body.clone();
-            let found = origin("a.md", &body, &nothing);
-            assert_eq!(
-                found,
-                Origin::Foreign {
-                    content,
-                    base: None
+        let name = String::from_utf8_lossy(&path).into_owned();
+        let there = checkout.tree().content_at(&path).cloned();
+        let edited = match &there {
+            Some(there) => merged(client, base, &path, &content, there).await?,
+            None => Some(content.clone()),
+        };
+        let content = edited.unwrap_or_else(|| {
+            let note = "replaces a newer version, which is in the history (`ctxbench s3 log`)";
+            done.notes.push(format!("{name} {note}"));
+            content
+        });
+        let local = Content::local(&content);
+        if there.as_ref().is_some_and(|it| it.same_bytes(&local)) {
+            continue;
+        }
+        match (checkout.write(&path, &content, modified), there) {
+            (Err(occupied), _) => {
+                done.notes.push(format!("{key} is left out: {occupied}"));
+                continue;
+            }
+            (Ok(()), Some(_)) => done.changed.push(name),
+            (Ok(()), None) => done.added.push(name),
+        }
+        taken.extend(object.etag.map(|etag| (key, etag)));
+    }
+    if let Some(late) = remove {
+        let cutoff = now().saturating_sub(late.as_nanos() as i64);
+        match walk_to(client, At::Time(cutoff)).await {
+            _ if !is_published => {
+                let note = "nothing is removed: the mirror has no object of ctxbench";
+                done.notes.push(note.to_owned());
+            }
+            Err(HistoryError::TooOld(_)) => {
+                let reason = "the history is too short to tell removed files from new ones";
+                done.notes.push(format!("nothing is removed: {reason}"));
+            }
+            Err(error) => return Err(error),
+            Ok(Walk { tree: old, .. }) => {
+                let missing = files(&old, mode).into_keys();
+                let missing = missing.filter(|key| !present.contains(key));
+                for path in missing.filter_map(|key| path_of(&key)) {
+                    let is_old = checkout.tree().content_at(&path) == old.content_at(&path);
+                    if is_old && checkout.remove(&path) {
+                        let path = String::from_utf8_lossy(&path);
+                        done.removed.push(path.into_owned());
+                    }
                 }
-            );
+            }
         }
-        let body = Bytes::from_static(b"data");
-        let claimed = |digest: Hash| {
-            let pairs = [(COMMIT, "3".to_owned()), (DIGEST, digest.to_string())];
-            BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value)))
-        };
-        assert_eq!(
-            origin("x.bin", &body, &claimed(Hash::of(b"data"))),
-            Origin::Ours
-        );
-        // A tool that kept the metadata of the object it overwrote.
-        let kept = origin("x.bin", &body, &claimed(Hash::of(b"old")));
-        assert!(
-            matches!(
-                kept,
-                Origin::Foreign {
-                    base: Some((3, _)),
-                    ..
-                }
-            ),
-            "{kept:?}"
-        );
     }
+    done.commit = checkout.commit(client).await?.number;
+    if let Some(commit) = done.commit
+        && let Err(error) = update(client, mirror, checkout.tree(), commit, taken).await
+    {
+        let fix = "import again only after the mirror was published";
+        done.notes
+            .push(format!("the mirror was not updated: {error} ({fix})"));
+    }
+    Ok(done)
+}
+
+/// An imported file merged with the version `there`, or that version if the log has the edit; `None` if both must stay.
+async fn merged(
+    client: &Client,
+    base: Option<(u64, String)>,
+    path: &[u8],
+    ours: &Bytes,
+    there: &Content,
+) -> Result<Option<Bytes>> {
+    let edited = Content::local(ours);
+    let Some((since, digest)) = base else {
+        return Ok(there.same_bytes(&edited).then(|| ours.clone()));
+    };
+    if there.same_bytes(&edited) || digest == digest_of(there).to_string() {
+        return Ok(Some(ours.clone()));
+    }
+    let mut walk = match walk_to(client, At::Commit(since)).await {
+        Ok(walk) => walk,
+        Err(HistoryError::TooOld(_) | HistoryError::NoCommit(..)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(base) = walk.tree.content_at(path).cloned() else {
+        return Ok(None);
+    };
+    let (base, theirs) = (read(client, &base).await?, read(client, there).await?);
+    let merge = |theirs: &[u8]| text::merge(Some(&base), ours, theirs, false);
+    while let Some(step) = walk.next().await? {
+        let before = walk.tree.content_at(path).cloned();
+        walk.apply(&step);
+        let Some(after) = walk.tree.content_at(path) else {
+            continue;
+        };
+        let mut is_taken = after.same_bytes(&edited);
+        if let Some(before) = before.filter(|before| !before.same_bytes(after)) {
+            let merged = merge(&read(client, &before).await?);
+            is_taken |= merged.is_some_and(|it| after.same_bytes(&Content::local(&it)));
+        }
+        if is_taken {
+            return Ok(Some(theirs));
+        }
+    }
+    Ok(merge(&theirs).map(Bytes::from))
+}
+
+/// Replaces objects that were taken in by those of the commit, unless another tool wrote them again.
+async fn update(
+    client: &Client,
+    mirror: &MirrorClient,
+    tree: &Tree,
+    commit: u64,
+    taken: BTreeMap<String, String>,
+) -> Result<()> {
+    for (key, etag) in taken {
+        let file = path_of(&key).and_then(|path| MirrorFile::of(tree, &path, tree.find(&path)?));
+        let Some(file) = file else { continue };
+        let object = file.object(read(client, &file.content).await?, commit);
+        let metadata = file.metadata(commit);
+        mirror.put(&key, object, &metadata, Some(&etag)).await?;
+    }
+    Ok(())
 }

@@ -4,23 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::merge::{Merged, Needs};
-use crate::tree::{Changes, Chunk, Content, Hash, NodeId, Place, Tree};
-
-/// The last commit that a working copy contains. Number 0 is before the first commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Its number.
-    pub number: u64,
-    /// Its digest; zeros before the first.
-    pub hash: Hash,
-}
-
-/// Before the first commit.
-pub const NOTHING: Head = Head {
-    number: 0,
-    hash: Hash([0; 32]),
-};
+pub use crate::merge::ReplicaError;
+use crate::merge::{Merged, Needs, ReadOurs, Result};
+pub use crate::objects::Head;
+use crate::tree::{Changes, Hash, NodeId, Tree};
 
 /// The identity of one mount session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,36 +21,26 @@ pub struct Writer {
 /// The local changes of a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
-    /// What the working copy differs in from the base. Chunks that the base does not have are
-    /// [`crate::tree::Place::Local`].
+    /// What differs from the base. Chunks that the base does not have are [`crate::tree::Place::Local`].
     pub changes: Changes,
     /// The bytes of files that may travel inside the commit, by digest of their one chunk.
     pub inline: BTreeMap<Hash, Bytes>,
-    /// What to clear from the journal once the changes are committed.
+    /// What to clear from the journal once the changes are committed; 0 for nothing.
     pub mark: u64,
 }
 
-/// An error of the working copy's own storage.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReplicaError(pub String);
-
-/// How a merge reads a file of the working copy: `None` if it is longer than asked for, or gone.
-pub type ReadOurs<'a> = dyn FnMut(NodeId) -> Result<Option<Bytes>, ReplicaError> + 'a;
-
-/// The merge that [`Replica::adopt`] runs: over the base, the local changes, a reader of local content, and
-/// a source of new identities.
+/// The merge of [`Replica::adopt`]: over base, local changes, a reader of local content, a source of new identities.
 pub type MergeWork<'a> = dyn FnMut(
         &Tree,
         &Changes,
         &mut ReadOurs<'_>,
         &mut dyn FnMut() -> NodeId,
-    ) -> Result<Result<Merged, Needs>, ReplicaError>
+    ) -> Result<Result<Merged, Needs>>
     + 'a;
 
 /// A working copy, the tree that it was last equal to (the base), and the journal between the two.
 ///
-/// Every method is atomic: after a kill or a power cut it has happened, or not.
+/// Every method is atomic: after a kill or a power cut it has happened, or not. It fails if the storage does.
 pub trait Replica: Send {
     /// The last commit that the base contains.
     fn head(&self) -> Head;
@@ -81,72 +58,24 @@ pub trait Replica: Send {
     fn intents(&self) -> Vec<[u8; 16]>;
 
     /// What the working copy differs in from the base. If there is anything, also notes that a commit of it with that
-    /// nonce may be sent as the one after the head.
-    ///
-    /// # Errors
-    /// If the storage fails: then nothing may be sent.
-    fn local(&mut self, nonce: [u8; 16]) -> Result<Local, ReplicaError>;
-
-    /// Clears the journal up to a mark whose changes turned out to be none.
-    ///
-    /// # Errors
-    /// If the storage fails.
-    fn settle(&mut self, mark: u64) -> Result<(), ReplicaError>;
+    /// nonce may be sent as the one after the head; after a failure, nothing may be sent.
+    fn local(&mut self, nonce: [u8; 16]) -> Result<Local>;
 
     /// The chunk `index` of a local file that [`Replica::local`] saw, as it is now; `None` if it is not there any more.
-    ///
-    /// # Errors
-    /// If the storage fails.
-    fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>, ReplicaError>;
+    fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>>;
 
     /// Whether a file still has the content that [`Replica::local`] saw.
-    ///
-    /// # Errors
-    /// If the storage fails.
-    fn is_unchanged(&mut self, id: NodeId) -> Result<bool, ReplicaError>;
+    fn is_unchanged(&mut self, id: NodeId) -> Result<bool>;
 
-    /// A commit of this working copy is in the log: it becomes the head, and its changes part of the base. With a
-    /// `mark`, the journal is cleared up to it.
-    ///
-    /// # Errors
-    /// If the storage fails.
-    fn acknowledge(
-        &mut self,
-        head: Head,
-        changes: &Changes,
-        mark: Option<u64>,
-    ) -> Result<(), ReplicaError>;
+    /// A commit of ours is in the log: it is the head, its changes part of the base. The journal ends up to the mark.
+    fn acknowledge(&mut self, head: Head, changes: &Changes, mark: Option<u64>) -> Result<()>;
 
     /// A commit of another becomes the head. `theirs` becomes part of the base, and what `merge` makes of it and the
     /// local changes becomes part of the working copy. Nothing happens if the merge needs content first.
-    ///
-    /// # Errors
-    /// If the storage fails.
     fn adopt(
         &mut self,
         head: Head,
         theirs: &Changes,
         merge: &mut MergeWork<'_>,
-    ) -> Result<Result<(), Needs>, ReplicaError>;
-}
-
-/// Content that was fetched for a merge, by digest. A chunk that cannot be fetched any more has no bytes.
-pub type Fetched = BTreeMap<Hash, Bytes>;
-
-/// The bytes of `content`, if all its chunks are in `fetched`.
-pub fn assemble(content: &Content, fetched: &Fetched) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(content.size as usize);
-    for chunk in &content.chunks {
-        match chunk.place {
-            Place::Hole => bytes.resize(bytes.len() + chunk.length as usize, 0),
-            _ => bytes.extend_from_slice(fetched.get(&chunk.hash)?),
-        }
-    }
-    Some(bytes)
-}
-
-/// Whether a chunk of `content` cannot be fetched any more.
-pub fn is_gone(content: &Content, fetched: &Fetched) -> bool {
-    let is_gone = |chunk: &Chunk| fetched.get(&chunk.hash).is_some_and(Bytes::is_empty);
-    content.chunks.iter().any(is_gone)
+    ) -> Result<Result<(), Needs>>;
 }

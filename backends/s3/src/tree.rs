@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,7 +29,7 @@ pub const ROOT: NodeId = NodeId { writer: 0, ino: 1 };
 pub struct Name(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
 /// A SHA-256 digest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
@@ -46,9 +47,7 @@ impl std::fmt::Display for Hash {
 
 impl std::fmt::Debug for Hash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0[..4]
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&self.to_string()[..8])
     }
 }
 
@@ -59,14 +58,12 @@ pub enum Place {
     Local,
     /// Nowhere: the chunk reads as zeros.
     Hole,
-    /// In the blob of its digest. A salt other than 0 names another blob of equal content, which was
-    /// uploaded because garbage collection may remove the first.
+    /// In the blob of its digest. Each salt is another blob: garbage collection may remove the ones before.
     Blob {
         /// The salt.
         salt: u32,
     },
-    /// In a commit, from `offset` of its inline section on. In an encoded commit, 0 stands for the
-    /// commit itself.
+    /// In a commit, from `offset` of its inline section on. In an encoded commit, 0 stands for itself.
     Inline {
         /// The number of the commit.
         commit: u64,
@@ -95,6 +92,9 @@ pub struct Content {
     pub chunks: Vec<Chunk>,
 }
 
+/// Content at hand, by digest. A chunk that cannot be fetched any more has no bytes.
+pub type Fetched = BTreeMap<Hash, Bytes>;
+
 impl Content {
     /// The content `bytes`, which only the working copy has so far.
     pub fn local(bytes: &[u8]) -> Self {
@@ -109,12 +109,44 @@ impl Content {
         }
     }
 
+    /// The same, with the bytes of its chunks.
+    pub(crate) fn split(bytes: &Bytes) -> (Self, Fetched) {
+        let content = Self::local(bytes);
+        let of = |(chunk, piece): (&Chunk, &[u8])| (chunk.hash, bytes.slice_ref(piece));
+        let pieces = std::iter::zip(&content.chunks, bytes.chunks(CHUNK as usize));
+        let pieces = pieces.map(of).collect();
+        (content, pieces)
+    }
+
+    /// The bytes, if all chunks are at hand.
+    pub(crate) fn assemble(&self, fetched: &Fetched) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.size as usize);
+        for chunk in &self.chunks {
+            match chunk.place {
+                Place::Hole => bytes.resize(bytes.len() + chunk.length as usize, 0),
+                _ => bytes.extend_from_slice(fetched.get(&chunk.hash)?),
+            }
+        }
+        Some(bytes)
+    }
+
+    /// The sum of the chunks' lengths.
+    pub(crate) fn length(&self) -> u64 {
+        self.chunks.iter().map(|it| u64::from(it.length)).sum()
+    }
+
+    /// The start of `bytes`, if it is this content.
+    pub(crate) fn start_of<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let start = bytes.get(..usize::try_from(self.size).ok()?)?;
+        Self::local(start).same_bytes(self).then_some(start)
+    }
+
     /// Whether the bytes are equal, wherever they are.
     pub fn same_bytes(&self, other: &Self) -> bool {
         self.size == other.size
             && self.chunks.len() == other.chunks.len()
             && std::iter::zip(&self.chunks, &other.chunks)
-                .all(|(one, other)| one.hash == other.hash && one.length == other.length)
+                .all(|(one, other)| (one.hash, one.length) == (other.hash, other.length))
     }
 }
 
@@ -137,6 +169,35 @@ pub struct Attributes {
     pub btime: i64,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, serde_bytes::ByteBuf>,
+}
+
+impl Attributes {
+    /// What only one side changed is that side's; what both did, ours, which is later. Of a node that both made, theirs.
+    pub(crate) fn merged(before: Option<&Self>, ours: &Self, theirs: &Self) -> Self {
+        let Some(before) = before else {
+            return theirs.clone();
+        };
+        fn pick<T: PartialEq + Clone>(before: &T, ours: &T, theirs: &T) -> T {
+            let picked = if ours == before { theirs } else { ours };
+            picked.clone()
+        }
+        let names: BTreeSet<&Name> = ours.xattrs.keys().chain(theirs.xattrs.keys()).collect();
+        let xattrs = names.into_iter().filter_map(|name| {
+            let [before, ours, theirs] =
+                [before, ours, theirs].map(|it| it.xattrs.get(name).cloned());
+            Some((name.clone(), pick(&before, &ours, &theirs)?))
+        });
+        Self {
+            permissions: pick(&before.permissions, &ours.permissions, &theirs.permissions),
+            uid: pick(&before.uid, &ours.uid, &theirs.uid),
+            gid: pick(&before.gid, &ours.gid, &theirs.gid),
+            rdev: theirs.rdev,
+            atime: pick(&before.atime, &ours.atime, &theirs.atime),
+            mtime: pick(&before.mtime, &ours.mtime, &theirs.mtime),
+            btime: theirs.btime,
+            xattrs: xattrs.collect(),
+        }
+    }
 }
 
 /// What a node is.
@@ -174,6 +235,14 @@ impl Node {
             _ => None,
         }
     }
+
+    /// The same, to change it.
+    pub fn content_mut(&mut self) -> Option<&mut Content> {
+        match &mut self.body {
+            Body::File(content) => Some(content),
+            _ => None,
+        }
+    }
 }
 
 /// A directory and a name in it.
@@ -193,43 +262,38 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.names.is_empty()
     }
+
+    /// The chunks of all new and changed files.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        let contents = self.nodes.values().filter_map(Node::content);
+        contents.flat_map(|content| &content.chunks)
+    }
+
+    /// The same, to change them.
+    pub fn chunks_mut(&mut self) -> impl Iterator<Item = &mut Chunk> {
+        let contents = self.nodes.values_mut().filter_map(Node::content_mut);
+        contents.flat_map(|content| &mut content.chunks)
+    }
 }
 
-/// Why changes do not apply to a tree: the log is damaged, or a writer is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// A name in something that is no directory.
-    #[error("a name in {0:?}, which is no directory")]
-    Parent(NodeId),
-    /// A name of a node that is not there.
-    #[error("a name of {0:?}, which is not there")]
-    Missing(NodeId),
-    /// A directory with two names.
-    #[error("directory {0:?} has several names")]
-    Names(NodeId),
-    /// A directory in itself.
-    #[error("directory {0:?} is inside itself")]
-    Cycle(NodeId),
-    /// A directory that is gone, with names in it.
-    #[error("directory {0:?} is removed, but not empty")]
-    NotEmpty(NodeId),
-    /// A name that no file can have.
-    #[error("an impossible name")]
-    Name,
-    /// A directory that becomes something else, or the reverse.
-    #[error("{0:?} becomes another kind of node")]
-    Kind(NodeId),
-    /// A file whose chunks are not as long as it is.
-    #[error("file {0:?} is not as long as its chunks")]
-    Size(NodeId),
+/// The path of a name in the directory at `path`.
+fn join(path: &[u8], name: &Name) -> Vec<u8> {
+    match path {
+        [] => name.0.clone(),
+        _ => [path, &name.0].join(&b'/'),
+    }
 }
+
+/// Why an object is none of a log, or changes do not apply to a tree: the log is damaged, or a writer is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub(crate) String);
 
 /// A whole tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     nodes: BTreeMap<NodeId, Node>,
-    /// Names by directory.
-    entries: BTreeMap<NodeId, BTreeMap<Name, NodeId>>,
+    names: BTreeMap<Entry, NodeId>,
     /// Names by node.
     links: BTreeMap<NodeId, BTreeSet<Entry>>,
 }
@@ -245,33 +309,19 @@ impl Default for Tree {
         };
         Self {
             nodes: BTreeMap::from([(ROOT, root)]),
-            entries: BTreeMap::new(),
+            names: BTreeMap::new(),
             links: BTreeMap::new(),
         }
     }
 }
 
 impl Tree {
-    /// The tree of these nodes and names.
-    ///
-    /// # Errors
-    /// If they are no tree.
-    pub fn of(changes: &Changes) -> Result<Self, Invalid> {
-        let mut tree = Self::default();
-        crate::merge::validate(&tree, changes)?;
-        tree.apply(changes);
-        Ok(tree)
-    }
-
     /// Every node and name, as changes of an empty tree.
     pub fn to_changes(&self) -> Changes {
-        let names = self.entries.iter().flat_map(|(dir, names)| {
-            let of = |(name, node): (&Name, &NodeId)| ((*dir, name.clone()), Some(*node));
-            names.iter().map(of)
-        });
+        let given = |(entry, id): (&Entry, &NodeId)| (entry.clone(), Some(*id));
         Changes {
             nodes: self.nodes.clone(),
-            names: names.collect(),
+            names: self.names.iter().map(given).collect(),
         }
     }
 
@@ -286,24 +336,20 @@ impl Tree {
     }
 
     /// How many nodes there are, the root among them.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but the root.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.len() == 1
-    }
-
     /// What a name names.
-    pub fn name(&self, dir: NodeId, name: &Name) -> Option<NodeId> {
-        self.entries.get(&dir)?.get(name).copied()
+    pub fn name(&self, entry: &Entry) -> Option<NodeId> {
+        self.names.get(entry).copied()
     }
 
     /// The names in a directory.
     pub fn children(&self, dir: NodeId) -> impl Iterator<Item = (&Name, NodeId)> {
-        let names = self.entries.get(&dir).into_iter().flatten();
-        names.map(|(name, node)| (name, *node))
+        let names = self.names.range((dir, Name(Vec::new()))..);
+        let names = names.take_while(move |(entry, _)| entry.0 == dir);
+        names.map(|((_, name), id)| (name, *id))
     }
 
     /// The names of a node; the root has none.
@@ -313,16 +359,28 @@ impl Tree {
 
     /// A path of a node, without a leading `/`; the root's is empty. `None` if it is not there.
     pub fn path(&self, id: NodeId) -> Option<Vec<u8>> {
-        if id == ROOT {
-            return Some(Vec::new());
+        match id {
+            ROOT => Some(Vec::new()),
+            _ => self.path_of(self.names_of(id).next()?),
         }
-        let (dir, name) = self.names_of(id).next()?;
-        let mut path = self.path(*dir)?;
-        if !path.is_empty() {
-            path.push(b'/');
+    }
+
+    /// The path of a name. `None` if its directory is not there.
+    pub fn path_of(&self, (dir, name): &Entry) -> Option<Vec<u8>> {
+        Some(join(&self.path(*dir)?, name))
+    }
+
+    /// What is at a node, whose path is given, and below it, by path; a directory is before what is in it.
+    pub fn below(&self, id: NodeId, path: Vec<u8>) -> Vec<(Vec<u8>, NodeId)> {
+        let mut found = vec![(path, id)];
+        let mut at = 0;
+        while let Some((path, id)) = found.get(at) {
+            let children = self.children(*id).map(|(name, id)| (join(path, name), id));
+            let children: Vec<_> = children.collect();
+            found.extend(children);
+            at += 1;
         }
-        path.extend(&name.0);
-        Some(path)
+        found
     }
 
     /// The node at a path of names separated by `/`; empty ones are skipped.
@@ -330,33 +388,39 @@ impl Tree {
         let mut names = path.split(|byte| *byte == b'/');
         names.try_fold(ROOT, |dir, name| match name.is_empty() {
             true => Some(dir),
-            false => self.name(dir, &Name(name.to_vec())),
+            false => self.name(&(dir, Name(name.to_vec()))),
         })
     }
 
-    /// Applies the changes of one commit, which [`crate::merge::validate`] has checked.
+    /// The content of the file at a path.
+    pub fn content_at(&self, path: &[u8]) -> Option<&Content> {
+        self.node(self.find(path)?).and_then(Node::content)
+    }
+
+    /// The chunks of all files.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        let contents = self.nodes.values().filter_map(Node::content);
+        contents.flat_map(|content| &content.chunks)
+    }
+
+    /// Applies the changes of one commit, which [`crate::view::validate`] has checked.
     pub fn apply(&mut self, changes: &Changes) {
         for (id, node) in &changes.nodes {
             self.nodes.insert(*id, node.clone());
         }
         let mut unlinked = BTreeSet::new();
-        for ((dir, name), to) in &changes.names {
-            let entries = self.entries.entry(*dir).or_default();
+        for (entry, to) in &changes.names {
             let was = match to {
-                Some(node) => entries.insert(name.clone(), *node),
-                None => entries.remove(name),
+                Some(id) => self.names.insert(entry.clone(), *id),
+                None => self.names.remove(entry),
             };
-            if entries.is_empty() {
-                self.entries.remove(dir);
-            }
             if let Some(was) = was {
-                let links = self.links.entry(was).or_default();
-                links.remove(&(*dir, name.clone()));
+                self.links.entry(was).or_default().remove(entry);
                 unlinked.insert(was);
             }
-            if let Some(node) = to {
-                let links = self.links.entry(*node).or_default();
-                links.insert((*dir, name.clone()));
+            if let Some(id) = to {
+                let links = self.links.entry(*id).or_default();
+                links.insert(entry.clone());
             }
         }
         for id in unlinked.into_iter().chain(changes.nodes.keys().copied()) {

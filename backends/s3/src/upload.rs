@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::format::chunks_of;
 use crate::objects::{Fault, Key, Objects, Put};
+use crate::reader::{Result, SessionError, fetch};
 use crate::replica::{Local, Replica};
-use crate::session::{Session, SessionError, fetch, is_recent};
-use crate::tree::{Body, Changes, Chunk, Content, Hash, INLINE_MAX, NodeId, Place, Tree};
+use crate::session::{Committed, Session, is_recent};
+use crate::tree::{Changes, Chunk, Content, Hash, INLINE_MAX, Node, NodeId, Place, Tree};
 
 /// How many uploads are under way at once; each holds a chunk in memory.
 const UPLOADS_AT_ONCE: usize = 4;
@@ -17,19 +17,12 @@ const UPLOADS_AT_ONCE: usize = 4;
 /// Bytes of files that travel in one commit; what is beyond is uploaded as blobs.
 const COMMIT_MAX: usize = 16 << 20;
 
-/// Changes that can be committed.
-pub(crate) struct Placed {
-    /// Every chunk has a place in the bucket, or in `inline`.
-    pub(crate) changes: Changes,
-    /// The inline section.
-    pub(crate) inline: Vec<u8>,
-    /// How many files were taken as they were read although they changed meanwhile.
-    pub(crate) restless: u64,
-    /// Files that are left out because their content is nowhere.
-    pub(crate) missing: Vec<String>,
-    /// When the oldest blob was created that an earlier attempt has uploaded.
-    pub(crate) oldest: Option<i64>,
-}
+/// Changes that can be committed, whose chunks all have a place in the bucket or in the inline section; that section; and
+/// when the oldest blob was created that an earlier attempt has uploaded.
+pub(crate) type Placed = (Changes, Vec<u8>, Option<i64>);
+
+/// A chunk that the log does not have in the same file: node, index and digest.
+type Wanted = (NodeId, usize, Hash);
 
 /// What reading a chunk gave.
 enum Read {
@@ -46,75 +39,65 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     ///
     /// `None` if files change meanwhile and it `is_patient`; otherwise they are taken as they are read. They are never
     /// left out: a commit that deletes a file, but does not have the one that its content went to, would lose it.
-    pub(crate) async fn upload(
+    pub(crate) async fn place(
         &mut self,
         local: Local,
         is_patient: bool,
-    ) -> Result<Option<Placed>, SessionError> {
-        let Local {
-            mut changes,
-            mut inline,
-            ..
-        } = local;
-        let mut restless: BTreeSet<NodeId> = BTreeSet::new();
-        let mut lost: BTreeSet<NodeId> = BTreeSet::new();
+        done: &mut Committed,
+    ) -> Result<Option<Placed>> {
+        let (mut changes, mut inline) = (local.changes, local.inline);
+        let (mut restless, mut lost) = (BTreeSet::new(), BTreeSet::new());
         let wanted = self.wanted(&changes, &inline);
-        let (mut places, oldest) = self.known_places(&changes, &wanted);
+        let (mut places, oldest) = self.known_places(&wanted);
         let mut room = COMMIT_MAX.saturating_sub(inline.values().map(Bytes::len).sum());
-        let mut queue = wanted.iter().copied().peekable();
-        while queue.peek().is_some() {
-            let mut batch: BTreeMap<Hash, Bytes> = BTreeMap::new();
-            while batch.len() < UPLOADS_AT_ONCE
-                && let Some((id, index)) = queue.next()
-            {
-                let Some(content) = content_mut(&mut changes, id) else {
-                    continue;
-                };
-                let Some(chunk) = content.chunks.get(index) else {
-                    continue;
-                };
-                if places.contains_key(&chunk.hash) || batch.contains_key(&chunk.hash) {
-                    continue;
+        let mut batch: BTreeMap<Hash, Bytes> = BTreeMap::new();
+        for (id, index, _) in &wanted {
+            let node = changes.nodes.get_mut(id);
+            let Some(content) = node.and_then(Node::content_mut) else {
+                continue;
+            };
+            // A file that is shorter by now has fewer.
+            let Some(chunk) = content.chunks.get(*index).copied() else {
+                continue;
+            };
+            let hash = chunk.hash;
+            if places.contains_key(&hash) || batch.contains_key(&hash) {
+                continue;
+            }
+            let read = match inline.get(&hash) {
+                Some(bytes) => Read::Bytes(bytes.clone()),
+                None => self.read(*id, *index, &chunk).await?,
+            };
+            match read {
+                Read::Bytes(bytes)
+                    if chunk.place != Place::Local
+                        && content.size <= INLINE_MAX
+                        && bytes.len() <= room =>
+                {
+                    room -= bytes.len();
+                    content.chunks[*index].place = Place::Local;
+                    inline.insert(hash, bytes);
                 }
-                let read = match inline.get(&chunk.hash) {
-                    Some(bytes) => Read::Bytes(bytes.clone()),
-                    None => self.read(id, index, chunk).await?,
-                };
-                match read {
-                    Read::Bytes(bytes) => {
-                        let is_small = chunk.place != Place::Local
-                            && content.size <= INLINE_MAX
-                            && content.chunks.len() == 1;
-                        let hash = chunk.hash;
-                        if is_small && bytes.len() <= room && !inline.contains_key(&hash) {
-                            room -= bytes.len();
-                            content.chunks[index].place = Place::Local;
-                            inline.insert(hash, bytes);
-                        } else {
-                            batch.insert(hash, bytes);
-                        }
-                    }
-                    Read::Missing => {
-                        lost.insert(id);
-                    }
-                    Read::Changed if is_patient => return Ok(None),
-                    Read::Changed => {
-                        restless.insert(id);
-                        if let Some(bytes) =
-                            self.replica.read(id, index)?.filter(|it| !it.is_empty())
-                        {
-                            let hash = take_as_read(content, index, Some(&bytes));
-                            batch.extend(hash.map(|hash| (hash, bytes)));
-                        } else {
-                            take_as_read(content, index, None);
-                        }
+                Read::Bytes(bytes) => drop(batch.insert(hash, bytes)),
+                Read::Missing => {
+                    lost.insert(*id);
+                }
+                Read::Changed if is_patient => return Ok(None),
+                Read::Changed => {
+                    restless.insert(*id);
+                    let read = self.replica.read(*id, *index)?.unwrap_or_default();
+                    if let Some(chunk) = take_as_read(content, *index, &read) {
+                        batch.insert(chunk.hash, read);
                     }
                 }
             }
-            places.extend(self.put_blobs(batch).await?);
+            if batch.len() == UPLOADS_AT_ONCE {
+                places.extend(self.put_blobs(std::mem::take(&mut batch)).await?);
+            }
         }
-        for (id, index) in wanted {
-            let content = content_mut(&mut changes, id);
+        places.extend(self.put_blobs(batch).await?);
+        for (id, index, _) in wanted {
+            let content = changes.nodes.get_mut(&id).and_then(Node::content_mut);
             if let Some(chunk) = content.and_then(|content| content.chunks.get_mut(index))
                 && let Some(place) = places.get(&chunk.hash)
             {
@@ -123,9 +106,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         }
         for (id, node) in &changes.nodes {
             // What changed while it was read may be a mixture of two states.
-            let is_long = node
-                .content()
-                .is_some_and(|content| content.chunks.len() > 1);
+            let is_long = node.content().is_some_and(|it| it.chunks.len() > 1);
             if is_long && !self.replica.is_unchanged(*id)? {
                 restless.insert(*id);
             }
@@ -134,49 +115,34 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             return Ok(None);
         }
         let base = self.replica.base();
-        let missing = lost
-            .iter()
-            .map(|id| describe(base, &changes, *id))
-            .collect();
+        let missing = lost.iter().map(|id| describe(base, &changes, *id));
+        (done.restless, done.missing) = (restless.len() as u64, missing.collect());
         for id in lost {
             leave_out(&mut changes, base, id);
         }
         let inline = place_inline(&mut changes, &inline);
-        Ok(Some(Placed {
-            changes,
-            inline,
-            restless: restless.len() as u64,
-            missing,
-            oldest,
-        }))
+        Ok(Some((changes, inline, oldest)))
     }
 
     /// The chunks that do not travel inside the commit and that the base does not have in the same file.
-    fn wanted(&self, changes: &Changes, inline: &BTreeMap<Hash, Bytes>) -> Vec<(NodeId, usize)> {
+    fn wanted(&self, changes: &Changes, inline: &BTreeMap<Hash, Bytes>) -> Vec<Wanted> {
         let mut room = COMMIT_MAX;
         let mut wanted = Vec::new();
         for (id, node) in &changes.nodes {
             let Some(content) = node.content() else {
                 continue;
             };
-            let before = self
-                .replica
-                .base()
-                .node(*id)
-                .and_then(|node| node.content());
-            let before: BTreeSet<&Chunk> = before
-                .into_iter()
-                .flat_map(|content| &content.chunks)
-                .collect();
+            let before = self.replica.base().node(*id).and_then(Node::content);
+            let before = before.into_iter().flat_map(|content| &content.chunks);
+            let before: BTreeSet<&Chunk> = before.collect();
             for (index, chunk) in content.chunks.iter().enumerate() {
                 let length = chunk.length as usize;
                 let is_inline = content.size <= INLINE_MAX && inline.contains_key(&chunk.hash);
                 match chunk.place {
-                    Place::Hole => {}
                     Place::Local if is_inline && length <= room => room -= length,
-                    Place::Local => wanted.push((*id, index)),
+                    Place::Hole => {}
                     _ if before.contains(chunk) => {}
-                    _ => wanted.push((*id, index)),
+                    _ => wanted.push((*id, index, chunk.hash)),
                 }
             }
         }
@@ -185,47 +151,30 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// The places of wanted chunks that the log has already: those of the base, which garbage collection keeps, and those
     /// that this mount created lately; and when the oldest of these was.
-    fn known_places(
-        &self,
-        changes: &Changes,
-        wanted: &[(NodeId, usize)],
-    ) -> (BTreeMap<Hash, Place>, Option<i64>) {
-        let mut places = BTreeMap::new();
-        if wanted.is_empty() {
-            return (places, None);
+    fn known_places(&self, wanted: &[Wanted]) -> (BTreeMap<Hash, Place>, Option<i64>) {
+        let (mut places, mut oldest) = (BTreeMap::new(), None);
+        let hashes: BTreeSet<Hash> = wanted.iter().map(|(_, _, hash)| *hash).collect();
+        if hashes.is_empty() {
+            return (places, oldest);
         }
-        let hash = |(id, index): &(NodeId, usize)| {
-            let content = changes.nodes.get(id)?.content()?;
-            Some(content.chunks[*index].hash)
-        };
-        let hashes: BTreeSet<Hash> = wanted.iter().filter_map(hash).collect();
-        let base = self.replica.base().nodes();
-        let contents = base.filter_map(|(_, node)| node.content());
-        for chunk in contents.flat_map(|content| &content.chunks) {
-            if chunk.place != Place::Hole && hashes.contains(&chunk.hash) {
-                places.insert(chunk.hash, chunk.place);
-            }
-        }
-        let mut oldest: Option<i64> = None;
+        let known = self.replica.base().chunks();
+        let known = known.filter(|it| it.place != Place::Hole && hashes.contains(&it.hash));
+        places.extend(known.map(|chunk| (chunk.hash, chunk.place)));
+        let now = (self.now)();
         for hash in hashes {
-            let uploaded = self.contact.uploaded.get(&hash);
-            if let Some((salt, at)) = uploaded.filter(|(_, at)| self.is_recent(*at)) {
-                places.entry(hash).or_insert_with(|| {
-                    oldest = Some(oldest.map_or(*at, |oldest| oldest.min(*at)));
-                    Place::Blob { salt: *salt }
-                });
+            if let Some((salt, at)) = self.contact.uploaded.get(&hash)
+                && is_recent(now, *at)
+                && !places.contains_key(&hash)
+            {
+                places.insert(hash, Place::Blob { salt: *salt });
+                oldest = Some(oldest.map_or(*at, |oldest: i64| oldest.min(*at)));
             }
         }
         (places, oldest)
     }
 
     /// The bytes of a chunk from the working copy, or else from where others may have left it.
-    async fn read(
-        &mut self,
-        id: NodeId,
-        index: usize,
-        chunk: &Chunk,
-    ) -> Result<Read, SessionError> {
+    async fn read(&mut self, id: NodeId, index: usize, chunk: &Chunk) -> Result<Read> {
         let read = self.replica.read(id, index)?;
         if let Some(bytes) = read.filter(|bytes| Hash::of(bytes) == chunk.hash) {
             return Ok(Read::Bytes(bytes));
@@ -242,90 +191,54 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// Creates blobs. A key is never used again, not even after garbage collection has removed it: a request of the
     /// collection may be late, too. So each upload has a salt of its own.
-    async fn put_blobs(
-        &mut self,
-        blobs: BTreeMap<Hash, Bytes>,
-    ) -> Result<Vec<(Hash, Place)>, SessionError> {
+    async fn put_blobs(&mut self, blobs: BTreeMap<Hash, Bytes>) -> Result<Vec<(Hash, Place)>> {
         let (objects, started) = (self.objects, (self.now)());
-        let salted = blobs.into_iter().map(|(hash, bytes)| {
+        let puts = blobs.into_iter().map(|(hash, bytes)| {
             let mut salt = [0; 4];
             (self.random)(&mut salt);
-            (hash, bytes, u32::from_le_bytes(salt).max(1))
-        });
-        let puts = salted.map(|(hash, bytes, salt)| async move {
-            match objects.put_new(Key::Blob(hash, salt), bytes).await? {
-                Put::Created => Ok((hash, salt)),
-                Put::Exists => Err(Fault::Unknown(format!(
-                    "blob {hash}-{salt:08x} exists already"
-                ))),
+            let salt = u32::from_le_bytes(salt).max(1);
+            async move {
+                match objects.put_new(Key::Blob(hash, salt), bytes).await? {
+                    Put::Created => Ok((hash, salt)),
+                    Put::Exists => {
+                        let reason = format!("blob {hash}-{salt:08x} exists already");
+                        Err(Fault::Unknown(reason))
+                    }
+                }
             }
         });
         let puts = stream::iter(puts).buffer_unordered(UPLOADS_AT_ONCE);
         let created: Vec<(Hash, u32)> = puts.try_collect().await?;
         let now = (self.now)();
-        self.contact
-            .uploaded
-            .retain(|_, (_, at)| is_recent(now, *at));
-        let uploaded = created.iter().map(|(hash, salt)| (*hash, (*salt, started)));
-        self.contact.uploaded.extend(uploaded);
-        let places = created
-            .into_iter()
-            .map(|(hash, salt)| (hash, Place::Blob { salt }));
-        Ok(places.collect())
+        let uploaded = &mut self.contact.uploaded;
+        uploaded.retain(|_, (_, at)| is_recent(now, *at));
+        uploaded.extend(created.iter().map(|(hash, salt)| (*hash, (*salt, started))));
+        let place = |(hash, salt)| (hash, Place::Blob { salt });
+        Ok(created.into_iter().map(place).collect())
     }
 }
 
-fn content_mut(changes: &mut Changes, id: NodeId) -> Option<&mut Content> {
-    match &mut changes.nodes.get_mut(&id)?.body {
-        Body::File(content) => Some(content),
-        _ => None,
-    }
-}
-
-/// Makes a chunk what was read of it, and the end of the file where that is shorter; the chunk's digest.
-fn take_as_read(content: &mut Content, index: usize, read: Option<&Bytes>) -> Option<Hash> {
-    let is_short = read.is_none_or(|bytes| bytes.len() != content.chunks[index].length as usize);
-    if is_short {
-        content.chunks.truncate(index + 1);
-    }
-    let hash = match read {
-        Some(bytes) => {
-            let (hash, length) = (Hash::of(bytes), bytes.len() as u32);
-            content.chunks[index] = Chunk {
-                hash,
-                length,
-                place: Place::Local,
-            };
-            Some(hash)
-        }
-        None => {
-            content.chunks.truncate(index);
-            None
-        }
-    };
-    content.size = content
-        .chunks
-        .iter()
-        .map(|chunk| u64::from(chunk.length))
-        .sum();
-    hash
+/// Makes a chunk what was read of it, and the end of the file where that is shorter; the chunk, if anything was read.
+fn take_as_read(content: &mut Content, index: usize, read: &Bytes) -> Option<Chunk> {
+    let is_short = read.len() != content.chunks[index].length as usize;
+    let taken = Content::local(read).chunks.pop();
+    let rest = content.chunks.split_off(index);
+    let rest = rest.into_iter().skip(1).filter(|_| !is_short);
+    content.chunks.extend(taken.into_iter().chain(rest));
+    content.size = content.length();
+    taken
 }
 
 /// The path of a changed node, as far as it is known.
 fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
-    let given = changes
-        .names
-        .iter()
-        .find(|(_, to)| **to == Some(id))
-        .map(|(entry, _)| entry);
-    let Some((dir, name)) = given.or_else(|| base.names_of(id).next()) else {
+    let mut given = changes.names.iter().filter(|(_, to)| **to == Some(id));
+    let given = given.next().map(|(entry, _)| entry);
+    let Some(entry) = given.or_else(|| base.names_of(id).next()) else {
         return format!("{id:?}");
     };
-    let name = String::from_utf8_lossy(&name.0);
-    match base.path(*dir).filter(|path| !path.is_empty()) {
-        Some(path) => format!("{}/{name}", String::from_utf8_lossy(&path)),
-        None => name.into_owned(),
-    }
+    // Of what is in a new directory, the name alone is known.
+    let path = base.path_of(entry);
+    String::from_utf8_lossy(path.as_ref().unwrap_or(&entry.1.0)).into_owned()
 }
 
 /// Leaves out a file whose content is nowhere; one that the base has stays as it is there.
@@ -336,10 +249,10 @@ fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
     }
     let names = changes.names.iter().filter(|(_, to)| **to == Some(id));
     for entry in names.map(|(entry, _)| entry.clone()).collect::<Vec<_>>() {
-        let was = base.name(entry.0, &entry.1);
+        let was = base.name(&entry);
         // What it replaces stays. But a directory cannot, if it has another name now.
         let is_moved = was.is_some_and(|was| {
-            base.node(was).is_some_and(|node| node.is_directory())
+            base.node(was).is_some_and(Node::is_directory)
                 && changes.names.values().any(|to| *to == Some(was))
         });
         match is_moved {
@@ -353,10 +266,9 @@ fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
 fn place_inline(changes: &mut Changes, bytes: &BTreeMap<Hash, Bytes>) -> Vec<u8> {
     let mut inline = Vec::new();
     let mut offsets: BTreeMap<Hash, u32> = BTreeMap::new();
-    for chunk in chunks_of(changes) {
-        if chunk.place == Place::Local
-            && let Some(bytes) = bytes.get(&chunk.hash)
-        {
+    let local = changes.chunks_mut().filter(|it| it.place == Place::Local);
+    for chunk in local {
+        if let Some(bytes) = bytes.get(&chunk.hash) {
             let offset = *offsets.entry(chunk.hash).or_insert_with(|| {
                 let offset = inline.len() as u32;
                 inline.extend_from_slice(bytes);

@@ -33,7 +33,6 @@ impl<'a> View<'a> {
         view
     }
 
-    /// The node of that identity.
     pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
         match self.nodes.get(&id) {
             Some(node) => node.as_ref(),
@@ -41,15 +40,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a name names.
     pub(crate) fn name(&self, entry: &Entry) -> Option<NodeId> {
         match self.names.get(entry) {
             Some(to) => *to,
-            None => self.base.name(entry.0, &entry.1),
+            None => self.base.name(entry),
         }
     }
 
-    /// Gives or takes a name.
     pub(crate) fn set(&mut self, entry: &Entry, to: Option<NodeId>) {
         if let Some(was) = self.name(entry) {
             let links = self.links.entry(was).or_default();
@@ -62,16 +59,21 @@ impl<'a> View<'a> {
         self.names.insert(entry.clone(), to);
     }
 
-    /// The names of a node.
     pub(crate) fn names_of(&self, id: NodeId) -> impl Iterator<Item = &Entry> {
         let changed = self.links.get(&id);
         let is_changed = move |entry: &&Entry| changed.is_some_and(|it| it.contains_key(*entry));
-        let kept = self
-            .base
-            .names_of(id)
-            .filter(move |entry| !is_changed(entry));
+        let kept = self.base.names_of(id);
+        let kept = kept.filter(move |entry| !is_changed(entry));
         let given = changed.into_iter().flatten();
         kept.chain(given.filter(|(_, has)| **has).map(|(entry, _)| entry))
+    }
+
+    pub(crate) fn entry(&self, id: NodeId) -> Option<Entry> {
+        self.names_of(id).next().cloned()
+    }
+
+    pub(crate) fn set_node(&mut self, id: NodeId, node: Node) {
+        self.nodes.insert(id, Some(node));
     }
 
     /// Whether a node has no name; the root has none, and needs none.
@@ -79,13 +81,9 @@ impl<'a> View<'a> {
         id != ROOT && self.names_of(id).next().is_none()
     }
 
-    /// The names in a directory.
     pub(crate) fn children(&self, dir: NodeId) -> impl Iterator<Item = (&Name, NodeId)> {
-        let start = (dir, Name(Vec::new()));
-        let changed = self
-            .names
-            .range(start..)
-            .take_while(move |(entry, _)| entry.0 == dir);
+        let changed = self.names.range((dir, Name(Vec::new()))..);
+        let changed = changed.take_while(move |(entry, _)| entry.0 == dir);
         let kept = self.base.children(dir);
         kept.filter(move |(name, _)| !self.names.contains_key(&(dir, (*name).clone())))
             .chain(changed.filter_map(|((_, name), to)| Some((name, (*to)?))))
@@ -94,13 +92,13 @@ impl<'a> View<'a> {
     /// Whether a directory is `ancestor`, or below it. What is in a circle is only below what is in it.
     pub(crate) fn is_within(&self, mut dir: NodeId, ancestor: NodeId) -> bool {
         // No path is longer than there are nodes.
-        for _ in 0..=self.base.len() + self.nodes.len() {
+        for _ in 0..=self.base.count() + self.nodes.len() {
             if dir == ancestor {
                 return true;
             }
             match self.names_of(dir).next() {
                 Some((above, _)) => dir = *above,
-                None => return false,
+                None => break,
             }
         }
         false
@@ -123,13 +121,8 @@ impl<'a> View<'a> {
 
     /// Removes nodes that have lost their last name.
     pub(crate) fn drop_nameless(&mut self) {
-        let touched: BTreeSet<NodeId> = self
-            .nodes
-            .keys()
-            .chain(self.links.keys())
-            .copied()
-            .collect();
-        for id in touched {
+        let touched = self.nodes.keys().chain(self.links.keys());
+        for id in touched.copied().collect::<BTreeSet<NodeId>>() {
             if self.is_nameless(id) {
                 self.nodes.insert(id, None);
             }
@@ -138,77 +131,94 @@ impl<'a> View<'a> {
 }
 
 /// Whether a file can have that name.
-fn is_possible(name: &Name) -> bool {
-    let name = &name.0;
-    (1..=255).contains(&name.len())
-        && !name.iter().any(|byte| matches!(byte, b'/' | 0))
-        && name != b"."
-        && name != b".."
+pub(crate) fn is_possible(name: &[u8]) -> bool {
+    let is_short = (1..=255).contains(&name.len());
+    is_short && !name.iter().any(|it| matches!(it, b'/' | 0)) && name != b"." && name != b".."
+}
+
+/// The name under which a second version stays: `plan.conflict-bob@host-17.md`.
+pub(crate) fn conflict_name(name: &Name, writer: &str, number: u64, attempt: u32) -> Name {
+    let again = match attempt {
+        0 => String::new(),
+        attempt => format!("-{attempt}"),
+    };
+    let writer = writer.chars().filter(|char| !matches!(char, '/' | '\0'));
+    let writer: String = writer.take(32).collect();
+    let mark = format!(".conflict-{writer}-{number}{again}");
+    let dot = name.0.iter().rposition(|byte| *byte == b'.');
+    let dot = dot.filter(|at| *at > 0).unwrap_or(name.0.len());
+    let (stem, extension) = name.0.split_at(dot);
+    let extension = if extension.len() > 32 { &[] } else { extension };
+    let mut stem = &stem[..stem.len().min(255 - mark.len() - extension.len())];
+    // A cut name ends with a whole character, if it is text.
+    if let Err(error) = std::str::from_utf8(stem)
+        && error.error_len().is_none()
+    {
+        stem = &stem[..error.valid_up_to()];
+    }
+    Name([stem, mark.as_bytes(), extension].concat())
 }
 
 /// Checks that the changes leave `base` a tree: every name is in a directory and names a node, a directory has one name
 /// and is not in itself, what loses its last name is empty, and no node becomes another kind of node.
-///
-/// # Errors
-/// The first violation.
+/// Fails with the first violation.
 pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
+    let invalid = |reason: String| Err(Invalid(reason));
     for (id, node) in &changes.nodes {
         let before = base.node(*id);
         if before.is_some_and(|before| before.is_directory() != node.is_directory()) {
-            return Err(Invalid::Kind(*id));
+            return invalid(format!("{id:?} becomes another kind of node"));
         }
-        let lengths = node
-            .content()
-            .map(|content| content.chunks.iter().map(|it| u64::from(it.length)).sum());
-        if lengths != node.content().map(|content| content.size) {
-            return Err(Invalid::Size(*id));
+        if node.content().is_some_and(|it| it.size != it.length()) {
+            return invalid(format!("file {id:?} is not as long as its chunks"));
         }
     }
     let view = View::of(base, changes);
-    for (entry, to) in &changes.names {
-        if !is_possible(&entry.1) {
-            return Err(Invalid::Name);
+    for ((dir, name), to) in &changes.names {
+        if !is_possible(&name.0) {
+            return invalid(format!("no file can be called {name:?}"));
         }
         let Some(to) = *to else { continue };
-        if !view.node(entry.0).is_some_and(Node::is_directory) {
-            return Err(Invalid::Parent(entry.0));
+        if !view.node(*dir).is_some_and(Node::is_directory) {
+            return invalid(format!("a name in {dir:?}, which is no directory"));
         }
-        let node = view.node(to).ok_or(Invalid::Missing(to))?;
-        if to == ROOT {
-            return Err(Invalid::Cycle(ROOT));
+        let Some(node) = view.node(to) else {
+            return invalid(format!("a name of {to:?}, which is not there"));
+        };
+        if node.is_directory() && view.names_of(to).nth(1).is_some() {
+            return invalid(format!("directory {to:?} has several names"));
         }
-        if node.is_directory() {
-            if view.names_of(to).nth(1).is_some() {
-                return Err(Invalid::Names(to));
-            }
-            if !view.is_within(entry.0, ROOT) {
-                return Err(Invalid::Cycle(to));
-            }
+        if to == ROOT || (node.is_directory() && !view.is_within(*dir, ROOT)) {
+            return invalid(format!("directory {to:?} is inside itself"));
         }
     }
     let mut gone = view.nodes.iter().filter(|(_, node)| node.is_none());
     match gone.find(|(id, _)| view.children(**id).next().is_some()) {
-        Some((id, _)) => Err(Invalid::NotEmpty(*id)),
+        Some((id, _)) => invalid(format!("directory {id:?} is removed, but not empty")),
         None => Ok(()),
+    }
+}
+
+impl Tree {
+    /// The tree of these nodes and names. Fails if they are none.
+    pub fn of(changes: &Changes) -> Result<Self, Invalid> {
+        let mut tree = Self::default();
+        validate(&tree, changes)?;
+        tree.apply(changes);
+        Ok(tree)
     }
 }
 
 /// What turns `from` into `to`.
 pub fn difference(from: &Tree, to: &Tree) -> Changes {
-    let mut changes = Changes::default();
-    for (id, node) in to.nodes() {
-        if from.node(id) != Some(node) {
-            changes.nodes.insert(id, node.clone());
-        }
-    }
-    let (from, to) = (from.to_changes().names, to.to_changes().names);
-    for entry in from.keys().filter(|entry| !to.contains_key(*entry)) {
-        changes.names.insert(entry.clone(), None);
-    }
-    for (entry, id) in to {
-        if from.get(&entry) != Some(&id) {
-            changes.names.insert(entry, id);
-        }
-    }
-    changes
+    let Changes {
+        mut nodes,
+        mut names,
+    } = to.to_changes();
+    nodes.retain(|id, node| from.node(*id) != Some(node));
+    names.retain(|entry, id| from.name(entry) != *id);
+    let gone = from.to_changes().names.into_keys();
+    let gone = gone.filter(|entry| to.name(entry).is_none());
+    names.extend(gone.map(|entry| (entry, None)));
+    Changes { nodes, names }
 }

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use s3::merge::{Merged, Theirs, difference, merge, validate};
-use s3::replica::{Fetched, ReplicaError};
+use s3::merge::{Fetched, Merged, ReplicaError, Theirs, difference, merge, validate};
 use s3::tree::{Changes, Node, NodeId, Tree};
 
 use files::{Files, is_equal, tokens_of};
@@ -42,11 +41,6 @@ fn copies(base: &Ops, ours: &Ops, theirs: &Ops) -> [Files; 3] {
 /// Merges as a session does: content is fetched when it is asked for.
 fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
     let local = difference(base, &ours.tree);
-    let theirs = Theirs {
-        changes: theirs,
-        number: 7,
-        is_own,
-    };
     let mut fetched = Fetched::new();
     loop {
         let mut next = 1 << 40;
@@ -65,14 +59,17 @@ fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
                     .into(),
             ))
         };
-        match merge(
-            base, theirs, &local, "bob@host", &fetched, &mut read, &mut fresh,
-        )
-        .unwrap()
-        {
+        let theirs = Theirs {
+            changes: theirs,
+            number: 7,
+            is_own,
+            fetched: &fetched,
+            writer: "bob@host",
+        };
+        match merge(base, theirs, &local, &mut read, &mut fresh).unwrap() {
             Ok(merged) => return merged,
             Err(needs) => {
-                for chunk in needs.iter().flat_map(|content| &content.chunks) {
+                for chunk in needs {
                     fetched.insert(chunk.hash, files::oracle(&chunk.hash));
                 }
             }
@@ -192,12 +189,10 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
         "lost: {lost:?}; base, ours, theirs, merged:\n{}",
         show()
     );
-    for (dir, name) in &merged.conflicts {
-        prop_assert!(name.0.len() <= 255);
-        prop_assert!(
-            ours.tree.name(*dir, name).is_none() && theirs.tree.name(*dir, name).is_none()
-        );
-        prop_assert!(tree.name(*dir, name).is_some());
+    for entry in &merged.conflicts {
+        prop_assert!(entry.1.0.len() <= 255);
+        prop_assert!(ours.tree.name(entry).is_none() && theirs.tree.name(entry).is_none());
+        prop_assert!(tree.name(entry).is_some());
     }
     Ok(())
 }
@@ -214,6 +209,29 @@ proptest! {
     fn a_merge_leaves_a_tree_and_loses_no_content(base in ops(25), ours in ops(12), theirs in ops(12)) {
         let [base, ours, theirs] = copies(&base, &ours, &theirs);
         check(&base, &ours, &theirs)?;
+    }
+
+    #[test]
+    fn a_journal_that_both_hosts_make_is_one_file_with_every_line_once(
+        base in ops(20),
+        ours in ops(8),
+        theirs in ops(8),
+        lines in prop::array::uniform2(1usize..20),
+    ) {
+        let [base, mut ours, mut theirs] = copies(&base, &ours, &theirs);
+        (0..lines[0]).for_each(|_| ours.append_to_journal());
+        (0..lines[1]).for_each(|_| theirs.append_to_journal());
+        check(&base, &ours, &theirs)?;
+        let changes = difference(&base.tree, &theirs.tree);
+        let merged = merged(&base.tree, &ours, &changes, false);
+        let is_conflict = merged.conflicts.iter().any(|(_, name)| name.0.starts_with(b"journal."));
+        prop_assert!(!is_conflict);
+        let tree = adopted(&ours.tree, &merged);
+        let journal = tree.find(files::JOURNAL.as_bytes()).unwrap();
+        let found = files::tokens_in(&files::whole(tree.node(journal).unwrap().content().unwrap()));
+        let once: BTreeSet<String> = found.iter().cloned().collect();
+        prop_assert_eq!(found.len(), once.len());
+        prop_assert_eq!(once, &ours.appended | &theirs.appended);
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Store for AgentMemory {
         check_dir(parent)?;
         self.check_old_name(parent, name)?;
         let removed = self.files.rmdir(caller, parent, name);
-        self.places.let_go();
+        self.index.places.let_go();
         self.changed(removed)
     }
 
@@ -126,7 +126,7 @@ impl Store for AgentMemory {
             .files
             .rename(caller, (from, from_name), (to, to_name), mode);
         // Clear the cached paths first: a thread that sees the change must not use old paths.
-        self.places.let_go();
+        self.index.places.let_go();
         self.changed(renamed)
     }
 
@@ -222,8 +222,7 @@ impl Store for AgentMemory {
         if let Err((errno, reason)) = metadata::check(name, value) {
             return Err(self.refuse(errno, name, &reason));
         }
-        self.changed(self.files.setxattr(caller, ino, name, value, mode))?;
-        self.refresh()
+        self.changed(self.files.setxattr(caller, ino, name, value, mode))
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
@@ -240,14 +239,6 @@ impl Store for AgentMemory {
 
     fn sync(&self) -> Result<()> {
         self.files.sync()
-    }
-
-    fn wants_close(&self) -> bool {
-        true
-    }
-
-    fn close(&self, _ino: Ino) -> Result<()> {
-        self.refresh()
     }
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
@@ -268,15 +259,19 @@ impl Store for AgentMemory {
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // What changes cost counts with them, not with the request after them.
+        if let Err(error) = self.index.refresh() {
+            tracing::warn!(%error, "notes are not indexed; the next request tries again");
+        }
         let mut counters = self.files.counters();
         counters.extend([
             ("notes", self.notes()),
-            ("notes_indexed", load(&self.tally.indexed)),
+            ("notes_indexed", self.index.indexed()),
             ("searches", load(&self.tally.searches)),
             ("recalls", load(&self.tally.recalls)),
             ("requests_refused", load(&self.tally.refused)),
         ]);
-        if let Some(meaning) = &self.meaning {
+        if let Some(meaning) = &*self.index.meaning.read() {
             counters.insert("notes_embedded", meaning.embedded());
         }
         let waiting = match self.embeddings() {

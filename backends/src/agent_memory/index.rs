@@ -8,14 +8,14 @@ use super::merging;
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
 use super::paths::{Places, found_as};
-use super::words::{fingerprint, words};
+use super::words::{fingerprint, stem, words};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::sqlite::{HEAD, content, xattrs};
 use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 
-/// The most inodes indexed in one transaction.
-const BATCH: usize = 512;
+/// The version of the index, as in `schema.sql`.
+const VERSION: &str = "3";
 
 /// The most events kept for `:history`.
 const EVENTS: i64 = 100_000;
@@ -37,9 +37,9 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         (),
         |row| row.get(0),
     )?;
-    if version.as_deref() != Some("1") {
+    if version.as_deref() != Some(VERSION) {
         let reason = format!(
-            "the index of notes has version {}; this ctxbench knows version 1",
+            "the index of notes has version {}; this ctxbench knows version {VERSION}: remove the index (docs/MEMORY.md), the next mount builds it",
             version.unwrap_or_default()
         );
         return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
@@ -59,6 +59,9 @@ struct Known {
     size: u64,
     changed: Timestamp,
     author: String,
+    name: Vec<u8>,
+    tags: String,
+    words: Vec<u8>,
 }
 
 /// The result of a refresh.
@@ -77,7 +80,7 @@ pub(super) struct Refreshed {
     pub(super) forgotten: Vec<i64>,
 }
 
-/// Indexes a batch of marked inodes, in the caller's transaction.
+/// Indexes at most `batch` marked inodes, in the caller's transaction.
 ///
 /// `agent` is the author of changes made just now; `None` if author and time are unknown. `turn` holds the
 /// inodes marked when it was last empty, the oldest last, so that they are indexed in the order of their
@@ -88,6 +91,7 @@ pub(super) fn refresh(
     agent: Option<&str>,
     now: Timestamp,
     turn: &mut Vec<i64>,
+    batch: usize,
 ) -> Result<Refreshed> {
     let mut done = Refreshed::default();
     expire(db, now)?;
@@ -98,7 +102,7 @@ pub(super) fn refresh(
         let inos = statement.query_map((), |row| row.get(0))?;
         *turn = inos.collect::<rusqlite::Result<_>>()?;
     }
-    let batch = turn.split_off(turn.len().saturating_sub(BATCH));
+    let batch = turn.split_off(turn.len().saturating_sub(batch));
     for ino in batch.into_iter().rev() {
         done.looked_at += 1;
         db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
@@ -150,7 +154,7 @@ fn expire(db: &Db, now: Timestamp) -> Result<()> {
 
 fn known(db: &Db, ino: Ino) -> Result<Option<Known>> {
     db.row(
-        "SELECT id, size, changed, author FROM memory_note WHERE ino = ?1",
+        "SELECT id, size, changed, author, name, tags, words FROM memory_note WHERE ino = ?1",
         [signed(ino)],
         |row| {
             Ok(Known {
@@ -158,6 +162,9 @@ fn known(db: &Db, ino: Ino) -> Result<Option<Known>> {
                 size: unsigned(row.get(1)?),
                 changed: Timestamp(row.get(2)?),
                 author: row.get(3)?,
+                name: row.get(4)?,
+                tags: row.get(5)?,
+                words: row.get(6)?,
             })
         },
     )
@@ -278,24 +285,31 @@ fn index(
     let text = text.unwrap_or_default();
     let head = head(&text);
     let said = attributes(db, attr.ino)?.or(head.metadata);
-    let same_content = known
-        .as_ref()
-        .is_some_and(|known| known.changed == attr.mtime && known.size == attr.size);
+    let tags = said.tags.unwrap_or_default().join(",");
+    let shown_name = String::from_utf8_lossy(&name);
+    let body = &text[head.body..];
+    // Drop the extension: every note would match `md`.
+    let name_text = shown_name
+        .rsplit_once('.')
+        .map_or(&*shown_name, |(before, _)| before);
+    let print = fingerprint([name_text, &*tags, body]);
+    let same_content = known.as_ref().is_some_and(|known| {
+        let is_described_alike = known.name == name && known.tags == tags;
+        // An edit may keep the size, and `touch` may give back the time.
+        let is_edited = is_described_alike && known.words != print;
+        known.changed == attr.mtime && known.size == attr.size && !is_edited
+    });
     let author = said.author.unwrap_or_else(|| match (&known, agent) {
         (Some(known), _) if same_content => known.author.clone(),
         (_, Some(agent)) => agent.to_owned(),
         (_, None) => String::new(),
     });
-    let tags = said.tags.unwrap_or_default().join(",");
     let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
     let is_found = expires.is_none_or(|expires| expires > now);
-    let shown_name = String::from_utf8_lossy(&name);
-    let body = &text[head.body..];
     let importance = said.importance.unwrap_or(DEFAULT_IMPORTANCE);
     let path = format!("{}/{shown_name}", place.path);
     let heading = passage::heading(&path, attr.mtime, importance, &tags, &author);
     let tokens = passage::whole(body).map(|body| tokens::count(&(heading.clone() + &body)));
-    let print = fingerprint([&*shown_name, &*tags, body]);
 
     let what = if known.is_none() {
         "written"
@@ -346,17 +360,27 @@ fn index(
     )?;
     if is_found {
         let within: Vec<String> = place.chain.iter().map(|dir| format!("d{dir}")).collect();
-        // Drop the extension: every note would match `md`.
-        let stem = shown_name
-            .rsplit_once('.')
-            .map_or(&*shown_name, |(stem, _)| stem);
-        let name_words: Vec<String> = words(stem).collect();
+        let name_words: Vec<String> = words(name_text).collect();
+        let stems = stems([name_text, &*tags, body]);
         db.execute(
-            "INSERT INTO memory_text (rowid, name, tags, text, within) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![id, name_words.join(" "), tags, body, within.join(" ")],
+            "INSERT INTO memory_text (rowid, name, tags, text, stems, within) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![id, name_words.join(" "), tags, body, stems, within.join(" ")],
         )?;
     }
     Ok(true)
+}
+
+/// The stems of words that are not the word itself, separated by spaces.
+fn stems<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut stems = String::new();
+    for word in texts.into_iter().flat_map(words) {
+        let stem = stem(&word);
+        if stem != word {
+            stems += &stem;
+            stems.push(' ');
+        }
+    }
+    stems
 }
 
 fn record(

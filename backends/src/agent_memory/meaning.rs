@@ -39,7 +39,7 @@ const NEAREST: usize = 256;
 const NEAREST_SCOPED: usize = 1024;
 
 /// The most candidates by meaning.
-pub(super) const CANDIDATES: usize = 32;
+pub(super) const CANDIDATES: usize = 64;
 
 /// Failures in a row that stop embedding, and the pause after each.
 const FAILURES_MAX: u32 = 5;
@@ -101,17 +101,21 @@ impl Meant {
         self.vector.is_some()
     }
 
-    /// The cosine of a note and the question, from -1 to 1. `None` if one has no vector.
-    pub(super) fn closeness(&self, db: &Db, note: i64) -> Result<Option<f64>> {
-        let Some((vector, model, _)) = &self.vector else {
+    /// The question's vector, of length 1.
+    pub(super) fn vector(&self) -> Option<&[f32]> {
+        self.vector.as_ref().map(|(vector, _, _)| &***vector)
+    }
+
+    /// The packed vector of a note by the question's model.
+    pub(super) fn packed(&self, db: &Db, note: i64) -> Result<Option<Vec<u8>>> {
+        let Some((_, model, _)) = &self.vector else {
             return Ok(None);
         };
-        let found = db.row(
+        db.row(
             "SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2",
             params![note, model],
-            |row| Ok(cosine(vector, row.get_ref(0)?.as_blob()?)),
-        )?;
-        Ok(found.flatten())
+            |row| row.get(0),
+        )
     }
 
     /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first.

@@ -1,20 +1,11 @@
-//! Merging of the full text index while no note is indexed. Results do not depend on it.
+//! Merging of the full text index. Results do not depend on it.
 //!
 //! FTS5 writes one segment a transaction, and a query looks each word up in every segment. A list of notes that
 //! is spread over segments is also too short for FTS5's skip index. A query for two words then reads all of
-//! the longer list. A thread merges segments in steps that lock the database for a millisecond or two.
+//! the longer list. Steps lock the database for a millisecond or two each.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-use crate::sqlite::SqliteStore;
 use crate::sqlite::db::Db;
 use crate::store::Result;
-
-/// How long no note must have been indexed before a merge.
-const QUIET: Duration = Duration::from_millis(500);
 
 /// About how many index pages, of 4 KiB, a step writes. Other threads wait for the database meanwhile.
 const STEP_PAGES: i64 = 16;
@@ -39,7 +30,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
 }
 
 /// Runs one step. False if there was nothing to merge.
-fn step(db: &Db) -> Result<bool> {
+pub(super) fn step(db: &Db) -> Result<bool> {
     // Once each level has one segment, merge all levels unless the largest segment has nearly all pages.
     Ok(merge(db, STEP_PAGES)? || (is_spread(db)? && merge(db, -STEP_PAGES)?))
 }
@@ -66,79 +57,13 @@ fn merge(db: &Db, pages: i64) -> Result<bool> {
     Ok(db.connection.total_changes() - before >= 2)
 }
 
-/// The merging thread, which stops when this is dropped.
-#[derive(Debug)]
-pub(super) struct Merger {
-    wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Merger {
-    /// Starts the thread, which first merges existing segments, as after [`Merger::wake`].
-    pub(super) fn start(files: Arc<SqliteStore>) -> std::io::Result<Self> {
-        let (wake, woken) = sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("merge".to_owned())
-            .spawn(move || run(&files, &woken))?;
-        let merger = Self {
-            wake: Some(wake),
-            thread: Some(thread),
-        };
-        merger.wake();
-        Ok(merger)
-    }
-
-    /// Reports to the thread that notes were indexed.
-    pub(super) fn wake(&self) {
-        if let Some(wake) = &self.wake {
-            // If the channel is full, the thread is about to wake up.
-            let _ = wake.try_send(());
-        }
-    }
-}
-
-impl Drop for Merger {
-    fn drop(&mut self) {
-        self.wake.take();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that merges the index of notes panicked");
-        }
-    }
-}
-
-fn run(files: &SqliteStore, woken: &Receiver<()>) {
-    'idle: while woken.recv().is_ok() {
-        let mut pause = QUIET;
-        loop {
-            match woken.recv_timeout(pause) {
-                Ok(()) => {
-                    pause = QUIET;
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let started = Instant::now();
-            match files.transaction(step) {
-                // Pause as long as the step took: merging uses at most half of the time.
-                Ok(true) => pause = started.elapsed(),
-                Ok(false) => continue 'idle,
-                Err(error) => {
-                    // Results stay correct; queries are only slower.
-                    tracing::warn!(%error, "the index of notes is not merged");
-                    continue 'idle;
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::agent_memory::{AgentMemory, index};
+    use crate::sqlite::SqliteStore;
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     const OWNER: Caller = Caller {
@@ -214,10 +139,10 @@ mod tests {
             memory.close(ino).unwrap();
         }
         let started = Instant::now();
-        while segments(&memory.files.db()) > 1 {
+        let is_done = |db: &Db| found(db, "note").len() == 12 && segments(db) == 1;
+        while !is_done(&memory.files.db()) {
             assert!(started.elapsed() < Duration::from_secs(30));
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(found(&memory.files.db(), "note").len(), 12);
     }
 }

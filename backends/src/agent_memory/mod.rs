@@ -1,28 +1,36 @@
 //! An agent's memory: the file system of [`crate::sqlite`] with an index of its notes (`docs/MEMORY.md`).
 //!
 //! Names such as `:search?RSI` and `note.md:meta` are requests, which no listing shows; a lookup answers them.
-//! The index is derived: the transaction of a change marks the note, and `close` and every request index the
-//! marked notes, also after a crash. FUSE is in [`crate::fuse`].
+//! The index is derived: the transaction of a change marks the note, and every request indexes the marked notes before it
+//! answers, also after a crash. FUSE is in [`crate::fuse`].
 
 mod answers;
+mod backend;
 mod describe;
 mod embedder;
 mod files;
 mod index;
+mod indexer;
+mod mean_length;
 mod meaning;
 mod merging;
 mod metadata;
+mod neighbours;
 mod passage;
 mod paths;
+mod ranking;
 mod recall;
 mod request;
 mod search;
+mod sections;
 mod vectors;
 mod words;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, OpenError, SqliteStore, content};
@@ -30,13 +38,14 @@ use crate::store::{
     Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
 };
 use answers::{Answer, Answers};
+pub(crate) use backend::AgentMemoryMount;
 use describe::Stats;
 pub use embedder::{Embedder, EmbeddingState, Embeddings};
 use embeddings::Model;
+use indexer::{Index, Indexer};
 use meaning::{Meaning, Meant};
-use merging::Merger;
 use passage::{one_line, shown_name};
-use paths::{Places, Privacy, Scope};
+use paths::{Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
 
@@ -81,38 +90,65 @@ fn format_time(at: Timestamp, format: &str) -> String {
         .unwrap_or_default()
 }
 
+/// The shared and private directories, created if they are missing.
+fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<Privacy> {
+    let directory = |parent: Ino, name: &str| {
+        let found = match files.lookup(parent, name.as_bytes()) {
+            Err(error) if error.errno == Errno::NOENT => {
+                let node = NewNode {
+                    kind: Kind::Directory,
+                    permissions: 0o755,
+                    rdev: 0,
+                    target: b"",
+                };
+                files.create(owner, parent, name.as_bytes(), &node)?
+            }
+            found => found?,
+        };
+        if found.kind != Kind::Directory {
+            let reason = format!("{name} is no directory, but namespaces need it as one");
+            return Err(StoreError::storage(Errno::NOTDIR, reason));
+        }
+        Ok(found.ino)
+    };
+    let memory = directory(ROOT, "memory")?;
+    let all = directory(memory, "private")?;
+    Ok(Privacy {
+        memory,
+        all,
+        shared: directory(memory, "shared")?,
+        own: directory(all, agent)?,
+    })
+}
+
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
     // The first field: its thread stops before the other fields are dropped.
-    meaning: Option<Meaning>,
-    /// Why `meaning` is `None`.
-    no_meaning: String,
-    merger: Option<Merger>,
+    indexer: Indexer,
+    index: Arc<Index>,
     files: Arc<SqliteStore>,
+    /// Why relevance by meaning is off.
+    no_meaning: String,
     agent: Option<String>,
     owner: Caller,
     privacy: Option<Privacy>,
-    places: Places,
     answers: Answers,
-    clock: Clock,
-    /// Locked by the thread that updates the index; requests wait for it. Holds the inodes that are still to
-    /// do.
-    refreshing: Mutex<Vec<i64>>,
-    /// Whether there may be marked notes that are not indexed.
-    is_stale: AtomicBool,
-    /// When the next note expires, in nanoseconds since 1970.
-    next_expiry: AtomicI64,
-    notes: AtomicI64,
-    /// Counts changes that may invalidate an answer.
-    changes: Arc<AtomicU64>,
     last_error: Mutex<Option<String>>,
     tally: Tally,
+}
+
+impl Drop for AgentMemory {
+    fn drop(&mut self) {
+        // The next mount would not know the author of what is not indexed.
+        if let Err(error) = self.index.refresh() {
+            tracing::warn!(%error, "notes are not indexed; the next mount does it");
+        }
+    }
 }
 
 /// Counters of the store's own work.
 #[derive(Debug, Default)]
 struct Tally {
-    indexed: AtomicU64,
     searches: AtomicU64,
     recalls: AtomicU64,
     refused: AtomicU64,
@@ -145,7 +181,7 @@ impl AgentMemory {
         agent: Option<&str>,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> std::result::Result<Self, OpenError> {
-        let files = SqliteStore::open_committing(path, owner)?;
+        let files = SqliteStore::open(path, owner)?;
         let unreadable = |error: StoreError| OpenError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
@@ -156,68 +192,28 @@ impl AgentMemory {
                 index::count(db)
             })
             .map_err(unreadable)?;
-        let files = Arc::new(files);
-        let mut memory = Self {
-            meaning: None,
+        let privacy = match agent {
+            Some(agent) => Some(make_namespaces(&files, owner, agent).map_err(unreadable)?),
+            None => None,
+        };
+        let index = Arc::new(Index::new(files, agent, clock, notes));
+        index.refresh_unknown().map_err(unreadable)?;
+        let indexer =
+            Indexer::start(Arc::clone(&index)).map_err(|error| OpenError::Unreadable {
+                path: path.to_owned(),
+                reason: format!("starting the thread that indexes notes: {error}"),
+            })?;
+        Ok(Self {
+            indexer,
+            files: Arc::clone(&index.files),
+            index,
             no_meaning: "embeddings are not asked for".to_owned(),
-            merger: None,
-            files,
             agent: agent.map(str::to_owned),
             owner: *owner,
-            privacy: None,
-            places: Places::default(),
+            privacy,
             answers: Answers::default(),
-            clock,
-            refreshing: Mutex::default(),
-            is_stale: AtomicBool::new(true),
-            next_expiry: AtomicI64::new(i64::MAX),
-            notes: AtomicI64::new(notes as i64),
-            changes: Arc::default(),
             last_error: Mutex::default(),
             tally: Tally::default(),
-        };
-        if let Some(agent) = agent {
-            memory.privacy = Some(memory.make_namespaces(agent).map_err(unreadable)?);
-        }
-        // Notes marked now were written by another backend, or by a mount that ended before it indexed them.
-        memory.refresh_as(None).map_err(unreadable)?;
-        let merger = Merger::start(Arc::clone(&memory.files));
-        memory.merger = Some(merger.map_err(|error| OpenError::Unreadable {
-            path: path.to_owned(),
-            reason: format!("starting the thread that merges the index: {error}"),
-        })?);
-        Ok(memory)
-    }
-
-    /// The shared and private directories, created if they are missing.
-    fn make_namespaces(&self, agent: &str) -> Result<Privacy> {
-        let directory = |parent: Ino, name: &str| {
-            let found = match self.files.lookup(parent, name.as_bytes()) {
-                Err(error) if error.errno == Errno::NOENT => {
-                    let node = NewNode {
-                        kind: Kind::Directory,
-                        permissions: 0o755,
-                        rdev: 0,
-                        target: b"",
-                    };
-                    self.files
-                        .create(&self.owner, parent, name.as_bytes(), &node)?
-                }
-                found => found?,
-            };
-            if found.kind != Kind::Directory {
-                let reason = format!("{name} is no directory, but namespaces need it as one");
-                return Err(StoreError::storage(Errno::NOTDIR, reason));
-            }
-            Ok(found.ino)
-        };
-        let memory = directory(ROOT, "memory")?;
-        let all = directory(memory, "private")?;
-        Ok(Privacy {
-            memory,
-            all,
-            shared: directory(memory, "shared")?,
-            own: directory(all, agent)?,
         })
     }
 
@@ -228,11 +224,11 @@ impl AgentMemory {
     /// If the model's small files are missing or invalid, or no thread can be started.
     /// [`AgentMemory::embeddings`] and `:stats` report an error in its weights later.
     pub fn set_embeddings(&mut self, wanted: Embeddings) -> std::result::Result<(), String> {
-        self.meaning = None;
+        self.index.stop_meaning();
         match wanted {
             Embeddings::Off { reason } => {
                 self.no_meaning = reason;
-                self.changes.fetch_add(1, Ordering::AcqRel);
+                self.index.changes.fetch_add(1, Ordering::AcqRel);
             }
             Embeddings::In(dir) => {
                 embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
@@ -253,17 +249,18 @@ impl AgentMemory {
         &mut self,
         load: impl FnOnce() -> std::result::Result<Arc<dyn Embedder>, String> + Send + 'static,
     ) -> std::result::Result<(), String> {
-        self.meaning = None;
-        let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.changes));
+        self.index.stop_meaning();
+        let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.index.changes));
         let started = Meaning::start(load, files, changes);
-        self.meaning = Some(started.map_err(|error| format!("starting a thread: {error}"))?);
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        let started = started.map_err(|error| format!("starting a thread: {error}"))?;
+        *self.index.meaning.write() = Some(started);
+        self.index.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// The state of embedding.
     pub fn embeddings(&self) -> EmbeddingState {
-        match &self.meaning {
+        match &*self.index.meaning.read() {
             Some(meaning) => meaning.state(),
             None => EmbeddingState::Off(self.no_meaning.clone()),
         }
@@ -271,75 +268,14 @@ impl AgentMemory {
 
     /// The number of notes, those of other agents included.
     pub fn notes(&self) -> u64 {
-        u64::try_from(self.notes.load(Ordering::Acquire)).unwrap_or(0)
-    }
-
-    fn last_error(&self) -> MutexGuard<'_, Option<String>> {
-        self.last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Indexes changed notes, and drops expired notes from the index.
-    fn refresh(&self) -> Result<()> {
-        self.refresh_as(Some(self.agent.as_deref().unwrap_or_default()))
-    }
-
-    /// As [`AgentMemory::refresh`]; `agent` is the author of changes made just now, or `None` if it is unknown.
-    fn refresh_as(&self, agent: Option<&str>) -> Result<()> {
-        let mut turn = self
-            .refreshing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut total = 0;
-        loop {
-            let now = (self.clock)();
-            let has_expired = now.0 >= self.next_expiry.load(Ordering::Acquire);
-            // Reset it before the refresh: a change meanwhile sets it again.
-            if !self.is_stale.swap(false, Ordering::AcqRel) && !has_expired {
-                break;
-            }
-            let db = self.files.db();
-            let refreshed =
-                db.transaction(|db| index::refresh(db, &self.places, agent, now, &mut turn));
-            if let (Ok(done), Some(meaning)) = (&refreshed, &self.meaning) {
-                meaning.take_up(done);
-            }
-            drop(db);
-            let done = refreshed.inspect_err(|_| {
-                turn.clear();
-                self.is_stale.store(true, Ordering::Release);
-            })?;
-            self.notes.fetch_add(done.notes, Ordering::AcqRel);
-            let next = done.next_expiry.map_or(i64::MAX, |at| at.0);
-            self.next_expiry.store(next, Ordering::Release);
-            if has_expired || done.looked_at > 0 {
-                self.changes.fetch_add(1, Ordering::AcqRel);
-            }
-            if done.has_more {
-                self.is_stale.store(true, Ordering::Release);
-            }
-            let before = total;
-            total += done.looked_at;
-            if total / 10_000 > before / 10_000 {
-                tracing::warn!("indexing notes: {total} so far");
-            }
-        }
-        if total > 0
-            && let Some(merger) = &self.merger
-        {
-            merger.wake();
-        }
-        let indexed = &self.tally.indexed;
-        indexed.fetch_add(total as u64, Ordering::Relaxed);
-        Ok(())
+        self.index.notes()
     }
 
     /// After a successful change, requires a refresh of the index and invalidates all answers.
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
-            self.is_stale.store(true, Ordering::Release);
-            self.changes.fetch_add(1, Ordering::AcqRel);
+            self.index.changed();
+            self.indexer.wake();
         }
         result
     }
@@ -347,10 +283,14 @@ impl AgentMemory {
     /// Records for `:stats` why a call is refused, and returns its error.
     fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
         let shown = shown_name(&what[..what.len().min(255)]);
-        let said = format!("{} {shown}: {}", moment((self.clock)()), one_line(reason));
-        *self.last_error() = Some(said);
+        let said = format!(
+            "{} {shown}: {}",
+            moment((self.index.clock)()),
+            one_line(reason)
+        );
+        *self.last_error.lock() = Some(said);
         self.tally.refused.fetch_add(1, Ordering::Relaxed);
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.index.changes.fetch_add(1, Ordering::AcqRel);
         StoreError::storage(errno, reason)
     }
 
@@ -358,7 +298,7 @@ impl AgentMemory {
     fn scope(&self, db: &Db, dir: Ino) -> Result<Scope> {
         Ok(Scope {
             dir,
-            place: self.places.of(db, dir)?,
+            place: self.index.places.of(db, dir)?,
             privacy: self.privacy,
         })
     }
@@ -370,10 +310,10 @@ impl AgentMemory {
         if !is_request && aspect.is_none() {
             return Ok(None);
         }
-        self.refresh()?;
-        let now = (self.clock)();
+        self.index.refresh()?;
+        let now = (self.index.clock)();
         // Read it before the query: a change meanwhile makes this answer outdated.
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.index.changes.load(Ordering::Acquire);
         if let Some(answer) = self.answers.standing(dir, name, changes, now) {
             return Ok(Some(self.answer_attr(&answer)));
         }
@@ -393,7 +333,7 @@ impl AgentMemory {
             let db = self.files.db();
             // The caller sees the file, but its history may lead through any directory.
             let scope = self.scope(&db, ROOT)?;
-            describe::aspect(&db, &self.places, &scope, &attr, aspect, now)?.into_bytes()
+            describe::aspect(&db, &self.index.places, &scope, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };
@@ -418,7 +358,7 @@ impl AgentMemory {
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    search::answer(db, &self.places, &scope, &query, lines, self.notes())
+                    search::answer(db, &self.index.places, &scope, &query, lines, self.notes())
                 })?
             }
             Request::Recall {
@@ -429,7 +369,7 @@ impl AgentMemory {
                 let query = query_of(query)?;
                 self.tally.recalls.fetch_add(1, Ordering::Relaxed);
                 // Embed the question before locking the database: it takes milliseconds.
-                let meant = match &self.meaning {
+                let meant = match &*self.index.meaning.read() {
                     Some(meaning) => meaning.ask(&query),
                     None => Meant::by_text(None),
                 };
@@ -443,14 +383,14 @@ impl AgentMemory {
                 };
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    recall::answer(db, &self.places, &scope, &asked)
+                    recall::answer(db, &self.index.places, &scope, &asked)
                 })?
             }
             Request::Stats => {
                 let stats = Stats {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
-                    last_error: self.last_error().clone(),
+                    last_error: self.last_error.lock().clone(),
                     embeddings: self.embeddings(),
                 };
                 let db = self.files.db();
@@ -462,22 +402,22 @@ impl AgentMemory {
             }
             Request::Tags => {
                 let db = self.files.db();
-                describe::tags(&db, &self.places, &self.scope(&db, dir)?)?
+                describe::tags(&db, &self.index.places, &self.scope(&db, dir)?)?
             }
             Request::Ttl { only_expired: true } => {
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                return Ok(describe::expired(&db, &self.places, &scope, now)?);
+                return Ok(describe::expired(&db, &self.index.places, &scope, now)?);
             }
             Request::Ttl {
                 only_expired: false,
             } => {
                 let db = self.files.db();
-                describe::ttl(&db, &self.places, &self.scope(&db, dir)?, now)?
+                describe::ttl(&db, &self.index.places, &self.scope(&db, dir)?, now)?
             }
             Request::History => {
                 let db = self.files.db();
-                describe::history(&db, &self.places, &self.scope(&db, dir)?)?
+                describe::history(&db, &self.index.places, &self.scope(&db, dir)?)?
             }
         };
         Ok(text.into_bytes())

@@ -1,12 +1,24 @@
 //! The parts of a note that answers show.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use super::date;
+use super::metadata::DEFAULT_IMPORTANCE;
+use super::words::{self, hash, stem};
 use crate::store::Timestamp;
 
 /// The longest body, in bytes, that recall shows whole; of a longer one it shows a passage.
 const WHOLE_MAX: usize = 1200;
+
+/// About how many tokens that is, at four bytes each.
+pub(super) const TOKENS_MAX: u64 = 300;
+
+/// The longest sentence or line, in bytes, that is not split although it fills more than half of a passage.
+const PART_MAX: usize = 240;
+
+/// The shortest sentence, in bytes, for which a passage is searched when it is nearly full.
+const PART_MIN: usize = 16;
 
 /// The longest line of a search, in bytes.
 const LINE_MAX: usize = 160;
@@ -37,11 +49,11 @@ pub(super) fn heading(
     tags: &str,
     author: &str,
 ) -> String {
-    let mut heading = format!(
-        "## {}\n{} importance {importance}",
-        one_line(path),
-        date(changed)
-    );
+    let mut heading = format!("## {}\n{}", one_line(path), date(changed));
+    // The default says nothing, and a recall of short notes is mostly headings.
+    if importance != DEFAULT_IMPORTANCE {
+        let _ = write!(heading, " importance {importance}");
+    }
     for (what, value) in [("tags", tags), ("by", author)] {
         if !value.is_empty() {
             // Writing to a string cannot fail.
@@ -58,53 +70,131 @@ pub(super) fn heading(
 /// to those of the preceding text.
 pub(super) fn whole(body: &str) -> Option<String> {
     let body = body.trim();
-    (body.len() <= WHOLE_MAX).then(|| shown(body, false, false))
+    (body.len() <= WHOLE_MAX).then(|| shown(body, false))
 }
 
-/// The lines of a long body around the one with most of the words, as recall shows them.
-pub(super) fn around(body: &str, words: &[String]) -> String {
+/// A word to look for in a passage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Of its stem.
+    pub(super) hash: u32,
+    pub(super) weight: f64,
+}
+
+/// The most telling sentences and lines of a body, of at most `most` bytes together, or one that is cut.
+///
+/// The first one is always among them, because it usually says what the note is about. Then come those with the
+/// largest sum of weights of their words, then those next to the best.
+pub(super) fn telling(body: &str, words: &[Wanted], most: usize) -> String {
     let body = body.trim();
-    let mut best = (0, 0..body.len().min(1));
-    let mut at = 0;
-    for line in body.split_inclusive('\n') {
-        let lower = line.to_lowercase();
-        let found = words.iter().filter(|word| lower.contains(*word)).count();
-        if found > best.0 || at == 0 {
-            best = (found, at..at + line.len());
+    let most = most.min(WHOLE_MAX);
+    let parts = parts(body, (most / 2).max(PART_MAX).min(most));
+    let scores: Vec<f64> = parts
+        .iter()
+        .map(|part| score(&body[part.clone()], words))
+        .collect();
+    let best = scores
+        .iter()
+        .enumerate()
+        .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+    let best = best.map_or(0, |(at, _)| at);
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|a, b| {
+        let is_head = (*b == 0).cmp(&(*a == 0));
+        is_head
+            .then(scores[*b].total_cmp(&scores[*a]))
+            .then(a.abs_diff(best).cmp(&b.abs_diff(best)))
+            .then(a.cmp(b))
+    });
+    let mut used = 0;
+    let mut kept: Vec<usize> = Vec::new();
+    for at in order {
+        if kept.is_empty() || used + parts[at].len() <= most {
+            used += parts[at].len();
+            kept.push(at);
         }
-        at += line.len();
-    }
-    let mut range = best.1;
-    if range.len() > WHOLE_MAX {
-        // One very long line: cut it around its first word.
-        let lower = body[range.clone()].to_lowercase();
-        let first = words
-            .iter()
-            .filter_map(|word| lower.find(word.as_str()))
-            .min();
-        let start = range.start + first.unwrap_or(0).saturating_sub(WHOLE_MAX / 4);
-        let start = floor(body, start.min(range.end));
-        range = start..floor(body, (start + WHOLE_MAX).min(range.end));
-    }
-    // Add whole lines after and before it, up to the limit.
-    for line in body[range.end..].split_inclusive('\n') {
-        if range.len() + line.len() > WHOLE_MAX * 3 / 4 {
+        if used + PART_MIN > most {
             break;
         }
-        range.end += line.len();
     }
-    for line in body[..range.start].split_inclusive('\n').rev() {
-        if range.len() + line.len() > WHOLE_MAX {
-            break;
+    kept.sort_unstable();
+    let mut text = String::with_capacity(used + 16);
+    let mut end = 0;
+    for at in kept {
+        if parts[at].start > end {
+            text.truncate(text.trim_end().len());
+            text += " …";
+            // Most parts begin with white space.
+            if !body[parts[at].clone()].starts_with(char::is_whitespace) {
+                text.push(' ');
+            }
         }
-        range.start -= line.len();
+        text += &body[parts[at].clone()];
+        end = parts[at].end;
     }
-    let (is_cut_before, is_cut_after) = (range.start > 0, range.end < body.len());
-    shown(body[range].trim(), is_cut_before, is_cut_after)
+    shown(text.trim(), end < body.len())
 }
 
-fn shown(text: &str, is_cut_before: bool, is_cut_after: bool) -> String {
-    let before = if is_cut_before || text.starts_with('/') || text.is_empty() {
+/// The sum of the weights of the words that a text has.
+fn score(text: &str, wanted: &[Wanted]) -> f64 {
+    let mut is_found = vec![false; wanted.len()];
+    for word in words::words(text) {
+        let hash = hash(&stem(&word));
+        for (wanted, is_found) in wanted.iter().zip(&mut is_found) {
+            *is_found |= wanted.hash == hash;
+        }
+    }
+    let found = wanted
+        .iter()
+        .zip(is_found)
+        .filter(|(_, is_found)| *is_found);
+    found.map(|(wanted, _)| wanted.weight).sum()
+}
+
+/// Splits a text into sentences and lines; what is longer than `most` bytes, between words where it has any.
+///
+/// Each part but the first begins with the white space before it.
+fn parts(text: &str, most: usize) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut last_space = 0;
+    let (mut is_ended, mut is_blank) = (false, true);
+    for (at, c) in text.char_indices() {
+        if c.is_whitespace() {
+            // A small letter goes on with the sentence, as after `approx.`.
+            let goes_on = || {
+                let next = text[at..].trim_start().chars().next();
+                next.is_some_and(char::is_lowercase)
+            };
+            let is_end = c == '\n' || is_ended && !goes_on();
+            // Blank lines belong to the part after them.
+            if is_end && !is_blank {
+                parts.push(start..at);
+                (start, is_blank) = (at, true);
+            }
+            (last_space, is_ended) = (at, false);
+            continue;
+        }
+        is_blank = false;
+        if at > start && at + c.len_utf8() - start > most {
+            let end = if last_space > start { last_space } else { at };
+            parts.push(start..end);
+            start = end;
+        }
+        is_ended = match c {
+            // A single letter before it is an initial.
+            '.' => at > last_space + 2,
+            '!' | '?' => true,
+            '"' | '\'' | ')' | ']' | '”' | '’' => is_ended,
+            _ => false,
+        };
+    }
+    parts.push(start..text.len());
+    parts
+}
+
+fn shown(text: &str, is_cut_after: bool) -> String {
+    let before = if text.starts_with('/') || text.is_empty() {
         "… "
     } else {
         ""
@@ -145,17 +235,68 @@ mod tests {
 
     use super::*;
 
+    fn wanted(words: &[&str]) -> Vec<Wanted> {
+        let words = words.iter().map(|word| Wanted {
+            hash: hash(&stem(word)),
+            weight: 1.0,
+        });
+        words.collect()
+    }
+
     #[test]
-    fn a_passage_is_around_the_line_with_most_words() {
+    fn a_passage_has_the_first_line_and_the_lines_around_the_one_with_most_words() {
         let filler = "nothing of interest here\n".repeat(200);
-        let text = format!("{filler}NVDA fell after RSI above 70\n{filler}");
-        let shown = around(&text, &["nvda".to_owned(), "rsi".to_owned()]);
-        assert!(shown.contains("NVDA fell after RSI"), "{shown}");
-        assert!(shown.len() < 2 * WHOLE_MAX);
-        assert!(shown.starts_with("… ") && shown.ends_with(" …\n"));
+        let text = format!("Trades of May\n{filler}NVDA fell after RSI above 70\n{filler}");
+        let shown = telling(&text, &wanted(&["nvda", "rsi"]), WHOLE_MAX);
+        assert!(
+            shown.starts_with("Trades of May …\nnothing") && shown.ends_with(" …\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("here\nNVDA fell after RSI above 70\nnothing"),
+            "{shown}"
+        );
+        assert!(shown.len() <= WHOLE_MAX + 16);
         let one_line = format!("{} NVDA {}", "x ".repeat(5000), "y ".repeat(5000));
-        let shown = around(&one_line, &["nvda".to_owned()]);
-        assert!(shown.contains("NVDA") && shown.len() < 2 * WHOLE_MAX);
+        let shown = telling(&one_line, &wanted(&["nvda"]), WHOLE_MAX);
+        assert!(shown.contains("NVDA"), "{shown}");
+    }
+
+    #[test]
+    fn a_text_is_split_after_sentences_and_lines_and_not_after_initials() {
+        let split = |text: &str, most| -> Vec<String> {
+            let parts = parts(text, most).into_iter();
+            parts.map(|part| text[part].to_owned()).collect()
+        };
+        assert_eq!(
+            split(
+                "By G. Puccini, approx. in 1900. \"Sung?\" Yes.\n\n* one",
+                99
+            ),
+            [
+                "By G. Puccini, approx. in 1900.",
+                " \"Sung?\"",
+                " Yes.",
+                "\n\n* one"
+            ]
+        );
+        assert_eq!(split("one two three", 8), ["one two", " three"]);
+        assert_eq!(split("éééé", 4), ["éé", "éé"]);
+        assert_eq!(split("", 4), [""]);
+    }
+
+    #[test]
+    fn a_short_passage_keeps_the_sentences_with_the_question_s_words() {
+        let text = "Tosca is an opera. It has three acts, e.g. one in a church. \
+                    \"Was it a success?\" It was first sung in Rome in 1900. Critics disliked it.";
+        assert_eq!(
+            telling(text, &wanted(&["rome", "sung"]), 60),
+            "Tosca is an opera. … It was first sung in Rome in 1900. …\n"
+        );
+        assert_eq!(
+            telling(text, &[], 45),
+            "Tosca is an opera. … \"Was it a success?\" …\n"
+        );
     }
 
     proptest! {
@@ -170,10 +311,11 @@ mod tests {
         }
 
         #[test]
-        fn passages_of_anything_can_be_cut(body in "(?s)([a-zé\n ]{0,300}){0,20}", word in "[a-zé]{1,3}") {
-            let words = [word];
-            let _ = line(&body, &words);
-            prop_assert!(around(&body, &words).ends_with('\n'));
+        fn passages_of_anything_can_be_cut(body in "(?s)([a-zé\n ]{0,300}){0,20}", word in "[a-zé]{1,3}", most in 1_usize..2000) {
+            let _ = line(&body, std::slice::from_ref(&word));
+            let shown = telling(&body, &wanted(&[word.as_str()]), most);
+            // Each gap is marked by ` … `, and every part has at least one byte.
+            prop_assert!(shown.ends_with('\n') && shown.len() <= 8 * most.max(8), "{shown}");
         }
     }
 }

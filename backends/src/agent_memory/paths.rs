@@ -52,7 +52,16 @@ impl Scope {
 
     /// An FTS5 expression for the notes in scope that match `words`, which must be a complete expression.
     pub(super) fn matching(&self, words: &str) -> String {
-        let mut expression = format!("{{name tags text}} : ({words})");
+        self.matching_in("name tags text", words)
+    }
+
+    /// As [`Scope::matching`], for stems of words.
+    pub(super) fn matching_stems(&self, stems: &str) -> String {
+        self.matching_in("name tags text stems", stems)
+    }
+
+    fn matching_in(&self, columns: &str, words: &str) -> String {
+        let mut expression = format!("{{{columns}}} : ({words})");
         if self.dir != ROOT {
             expression = format!("({expression}) AND within : d{}", self.dir);
         }

@@ -1,4 +1,4 @@
--- What agent memory has beside the tables of a ctxbench file system, version 1. docs/MEMORY.md explains them, and how to
+-- What agent memory has beside the tables of a ctxbench file system, version 3. docs/MEMORY.md explains them, and how to
 -- drop them: the triggers too, without which `inode` and `dirent` cannot be changed once the tables are gone. The next mount
 -- builds all of it again from files, names and attributes; but for what happened and who wrote, which is only here.
 
@@ -6,7 +6,7 @@ CREATE TABLE memory_setting (
   name  TEXT PRIMARY KEY,
   value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO memory_setting VALUES ('version', '1');
+INSERT INTO memory_setting VALUES ('version', '3');
 
 -- Names by inode: the way from a note up to its path.
 CREATE TABLE memory_name (
@@ -39,15 +39,16 @@ CREATE TABLE memory_note (
   body       INTEGER NOT NULL,          -- where what follows the front matter begins, in bytes
   heading    TEXT NOT NULL,             -- what recall shows above it
   tokens     INTEGER,                   -- of heading and body, where recall shows it whole
-  words      BLOB NOT NULL              -- sorted 32-bit hashes of its words
+  words      BLOB NOT NULL              -- number of words; hash and count of each stem, sorted
 ) STRICT;
 CREATE INDEX memory_note_dir ON memory_note (dir, id);
 CREATE INDEX memory_note_expires ON memory_note (is_found, expires) WHERE expires IS NOT NULL;
 CREATE INDEX memory_note_tagged ON memory_note (id) WHERE tags <> '';
 
--- The words of notes by note id; `within` has the directories above as d<inode>.
+-- The words of notes by note id; `stems` has the stem of each word that differs from it, which only recall reads;
+-- `within` has the directories above as d<inode>.
 CREATE VIRTUAL TABLE memory_text USING fts5 (
-  name, tags, text, within,
+  name, tags, text, stems, within,
   content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
 

@@ -32,6 +32,23 @@ pub(super) fn cosine(vector: &[f32], packed: &[u8]) -> Option<f64> {
     (square > 0.0).then(|| f64::from(product / square.sqrt()))
 }
 
+/// A vector of length 1 between `vector` and `share` of a packed one; `None` as for [`cosine`], and where they cancel out.
+pub(super) fn towards(vector: &[f32], packed: &[u8], share: f64) -> Option<Vec<f32>> {
+    let length = |numbers: &[f32]| numbers.iter().map(|n| n * n).sum::<f32>().sqrt();
+    cosine(vector, packed)?;
+    let other: Vec<f32> = packed.iter().map(|b| f32::from(b.cast_signed())).collect();
+    let share = share as f32 / length(&other);
+    let sum = vector
+        .iter()
+        .zip(&other)
+        .map(|(a, b)| share.mul_add(*b, *a));
+    let mut sum: Vec<f32> = sum.collect();
+    let of = length(&sum);
+    sum.iter_mut().for_each(|number| *number /= of);
+    // Packed numbers have a hundredth of this precision.
+    (of > 1e-4).then_some(sum)
+}
+
 /// The signs of vectors, by note.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
@@ -156,6 +173,19 @@ mod tests {
         assert!(cosine(&[0.8, 0.6, 0.0], &packed).unwrap().abs() < 0.01);
         assert_eq!(cosine(&vector, &packed[..2]), None);
         assert_eq!(cosine(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_moved_vector_is_between_its_two_and_of_length_1() {
+        let moved = towards(&[1.0, 0.0], &packed(&[0.0, 1.0]), 1.0).unwrap();
+        assert!(
+            moved
+                .iter()
+                .all(|number| (number - 0.5_f32.sqrt()).abs() < 1e-3),
+            "{moved:?}"
+        );
+        assert_eq!(towards(&[1.0, 0.0], &[1], 1.0), None);
+        assert_eq!(towards(&[1.0, 0.0], &packed(&[-1.0, 0.0]), 1.0), None);
     }
 
     #[test]

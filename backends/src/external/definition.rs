@@ -8,9 +8,10 @@ use serde::Deserialize;
 
 use super::command::search_path;
 use super::server::IN_NAME;
+use super::shipped_text;
 use super::variables::{DIRECTORY, OF_FIRST, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
-use crate::s3_service::Server;
+use crate::services::s3::Server;
 
 /// A third-party backend. Commands are argument lists, never passed to a shell.
 ///
@@ -85,8 +86,11 @@ pub struct Definition {
 pub struct PrivateFile {
     /// Its path, below `{site}` or `{data}`.
     pub path: String,
-    /// Its text, in which variables are replaced.
+    /// Its text, in which variables are replaced. Empty for a file that `shipped` names.
+    #[serde(default)]
     pub content: String,
+    /// Instead of `content`: a file that ships with this program, copied as it is, such as `python/passthrough.py`.
+    pub shipped: Option<String>,
 }
 
 /// A requirement of the machine.
@@ -153,6 +157,21 @@ impl Definition {
             if !is_own || file.path.split('/').any(|part| part == "..") {
                 return wrong(format!(
                     "file {:?}: not below {{site}} or {{data}}",
+                    file.path
+                ));
+            }
+            let Some(shipped) = &file.shipped else {
+                continue;
+            };
+            if !file.content.is_empty() {
+                return wrong(format!(
+                    "file {:?}: `content` and `shipped` exclude each other",
+                    file.path
+                ));
+            }
+            if shipped_text(shipped).is_none() {
+                return wrong(format!(
+                    "file {:?}: no file {shipped:?} ships with this program",
                     file.path
                 ));
             }

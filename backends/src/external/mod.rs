@@ -9,11 +9,11 @@ mod server;
 mod variables;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use include_dir::{Dir, include_dir};
@@ -25,7 +25,8 @@ use crate::backend::{
 };
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
-use crate::s3_service::Server;
+use crate::services::Services;
+use crate::services::s3::Server;
 use command::{Running, Surroundings, run, start};
 pub use definition::Definition;
 use variables::Variables;
@@ -45,14 +46,29 @@ pub(crate) struct External {
     definition: Definition,
     /// The S3 server, for a definition that uses one.
     server: Option<Server>,
-    /// The first 6 bytes of the SHA-256 of its text, in hexadecimal.
+    /// The first 6 bytes of the SHA-256 of its text and of the shipped files that it uses, in hexadecimal.
     digest: String,
     /// The path of its file; `None` for a shipped definition.
     file: Option<PathBuf>,
+    services: Arc<Services>,
 }
 
-fn digest(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
+/// The text of a file that ships beside the definitions.
+fn shipped_text(path: &str) -> Option<&'static str> {
+    SHIPPED.get_file(path)?.contents_utf8()
+}
+
+/// The digest of a definition's text and of the shipped files that it uses.
+fn digest(text: &str, definition: &Definition) -> String {
+    let shipped = definition
+        .file
+        .iter()
+        .filter_map(|file| file.shipped.as_deref());
+    let mut hasher = Sha256::new_with_prefix(text.as_bytes());
+    for text in shipped.filter_map(shipped_text) {
+        hasher.update(text.as_bytes());
+    }
+    let digest = hasher.finalize();
     digest[..6]
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -64,7 +80,7 @@ fn digest(text: &str) -> String {
 /// # Panics
 /// If a shipped file is invalid, which a test rules out.
 #[expect(clippy::expect_used, reason = "a test reads them all")]
-pub(crate) fn shipped() -> Vec<External> {
+pub(crate) fn shipped(services: &Arc<Services>) -> Vec<External> {
     let mut files: Vec<_> = SHIPPED.files().collect();
     files.sort_by_key(|file| file.path());
     files
@@ -74,17 +90,18 @@ pub(crate) fn shipped() -> Vec<External> {
             let definition = Definition::parse(file.path(), text).expect("shipped files are right");
             External {
                 server: definition.default_server(),
+                digest: digest(text, &definition),
                 definition,
-                digest: digest(text),
                 file: None,
+                services: Arc::clone(services),
             }
         })
         .collect()
 }
 
 /// The shipped backend of that name, which may end with an S3 server.
-pub(crate) fn named(name: &str) -> Option<External> {
-    let mut found = shipped().into_iter().filter_map(|external| {
+pub(crate) fn named(name: &str, services: &Arc<Services>) -> Option<External> {
+    let mut found = shipped(services).into_iter().filter_map(|external| {
         let server = external.definition.answers_to(name)?;
         Some(External { server, ..external })
     });
@@ -96,7 +113,7 @@ impl External {
     ///
     /// # Errors
     /// [`inputs::InputError`] with file, line and field.
-    pub(crate) fn read(file: &Path) -> Result<Self, inputs::InputError> {
+    pub(crate) fn read(file: &Path, services: &Arc<Services>) -> Result<Self, inputs::InputError> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| inputs::InputError::whole(file, error))?;
         let path = file
@@ -105,9 +122,10 @@ impl External {
         let definition = Definition::parse(file, &text)?;
         Ok(Self {
             server: definition.default_server(),
+            digest: digest(&text, &definition),
             definition,
-            digest: digest(&text),
             file: Some(path),
+            services: Arc::clone(services),
         })
     }
 
@@ -138,11 +156,8 @@ impl Backend for External {
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: definition.persistent,
-                counts_requests: false,
-                answers_requests: false,
-                guesses_content: false,
-                starts_empty: false,
                 several_hosts: definition.second_host,
+                ..Capabilities::default()
             },
             daemons: definition.daemons,
             mounts: 1,
@@ -191,16 +206,12 @@ impl Backend for External {
             |data| {
                 let mut variables = Variables::of_site(&site.dir, &mount_point, data)?;
                 if let Some(server) = self.server {
-                    server::tell(server, site, &mut variables)?;
+                    server::tell(&self.services.s3, server, site, &mut variables)?;
                 }
                 Ok(variables)
             },
         )?;
         Ok(Box::new(workspace))
-    }
-
-    fn offline_read(&self, _site: &Site, _name: &str) -> Option<(String, Vec<OsString>)> {
-        None
     }
 }
 
@@ -282,7 +293,10 @@ impl ExternalWorkspace {
     fn prepare(&mut self, is_first: bool) -> io::Result<()> {
         for file in &self.definition.file {
             let path = PathBuf::from(self.around.variables.fill(&file.path));
-            let content = self.around.variables.fill(&file.content);
+            let content = match file.shipped.as_deref().and_then(shipped_text) {
+                Some(shipped) => shipped.to_owned(),
+                None => self.around.variables.fill(&file.content),
+            };
             write_private(&path, &content).map_err(|error| {
                 io::Error::new(error.kind(), format!("writing {}: {error}", path.display()))
             })?;

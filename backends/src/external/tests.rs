@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
-    let names: Vec<String> = shipped()
+    let names: Vec<String> = shipped(&Arc::default())
         .iter()
         .map(|external| external.describe().name)
         .collect();
@@ -13,7 +13,7 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
     unique.sort();
     unique.dedup();
     assert_eq!(unique.len(), names.len());
-    for external in shipped() {
+    for external in shipped(&Arc::default()) {
         assert!(
             !external.definition.fix().is_empty(),
             "{}",
@@ -38,6 +38,7 @@ fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
         server: None,
         digest: String::new(),
         file: None,
+        services: Arc::default(),
     };
     external.open(&site)
 }

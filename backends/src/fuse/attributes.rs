@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use fuser::{
-    FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request, TimeOrNow,
+    AccessFlags, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request,
+    TimeOrNow,
 };
 
 use super::convert::{
@@ -14,7 +15,7 @@ use super::convert::{
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted, reply_empty};
 use crate::store::{
-    Attr, Change, Errno, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
+    Attr, Change, Errno, Kind, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// The prefix of attributes that may be commands to a store, which may take long.
@@ -207,6 +208,20 @@ impl FrontEnd {
             list
         });
         reply_xattr(&mut span, result, size, reply);
+    }
+
+    /// Only where the kernel checks no permissions: for root, which may do everything but run a file that nobody may run.
+    pub(super) fn access(&self, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let mut span = self.mounted.start(Opcode::Access);
+        let runs = mask.contains(AccessFlags::X_OK);
+        let result = match runs.then(|| span.store(|| self.store().getattr(ino.0))) {
+            None => Ok(()),
+            Some(Ok(attr)) if attr.kind == Kind::File && attr.permissions & 0o111 == 0 => {
+                Err(Errno::ACCESS.into())
+            }
+            Some(found) => found.map(|_| ()),
+        };
+        reply_empty(&mut span, result, reply);
     }
 
     pub(super) fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {

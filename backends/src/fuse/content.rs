@@ -1,8 +1,8 @@
 //! Handlers of requests for the content of files.
 
 use fuser::{
-    INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite,
-    Request, WriteFlags,
+    FileHandle, INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
 };
 
 use rustix::fs::OFlags;
@@ -32,14 +32,14 @@ impl Place {
 }
 
 impl FrontEnd {
-    pub(super) fn open(&self, reply: ReplyOpen) {
-        self.reply_opened(Opcode::Open, reply);
+    pub(super) fn open(&self, ino: INodeNo, reply: ReplyOpen) {
+        self.reply_opened(Opcode::Open, ino.0, reply);
     }
 
     pub(super) fn read(
         &self,
         req: &Request,
-        ino: INodeNo,
+        (ino, handle): (INodeNo, FileHandle),
         offset: u64,
         size: u32,
         reply: ReplyData,
@@ -53,7 +53,8 @@ impl FrontEnd {
         self.answer(Opcode::Read, req, is_slow, move |mounted, mut span| {
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                match span.store(|| mounted.store.read(ino.0, offset, size, buffer)) {
+                let store = &mounted.store;
+                match span.store(|| store.read_handle(handle.0, ino.0, offset, size, buffer)) {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -128,8 +129,9 @@ impl FrontEnd {
         });
     }
 
-    pub(super) fn release(&self, reply: ReplyEmpty) {
-        let _span = self.mounted.start(Opcode::Release);
+    pub(super) fn release(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let mut span = self.mounted.start(Opcode::Release);
+        span.store(|| self.store().release(handle.0));
         reply.ok();
     }
 

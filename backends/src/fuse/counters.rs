@@ -5,10 +5,10 @@
 //! send its next request before the call returns.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 macro_rules! opcodes {
@@ -38,7 +38,7 @@ opcodes! {
     Fsync => "fsync", Opendir => "opendir", Readdir => "readdir", Readdirplus => "readdirplus",
     Releasedir => "releasedir", Fsyncdir => "fsyncdir", Statfs => "statfs",
     Setxattr => "setxattr", Getxattr => "getxattr", Listxattr => "listxattr",
-    Removexattr => "removexattr", Create => "create", Ioctl => "ioctl",
+    Removexattr => "removexattr", Access => "access", Create => "create", Ioctl => "ioctl",
     Fallocate => "fallocate", Lseek => "lseek",
 }
 
@@ -122,8 +122,7 @@ impl Recorder {
 
     fn slot(&self, opcode: Opcode) -> MutexGuard<'_, Slot> {
         // A counter stays valid if a thread panics while it holds the lock.
-        let slot = self.slots[opcode as usize].lock();
-        slot.unwrap_or_else(PoisonError::into_inner)
+        self.slots[opcode as usize].lock()
     }
 
     /// Starts timing a request.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::{FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyOpen, Request};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::convert::failed;
 use super::counters::{Opcode, Recorder, Span};
@@ -21,6 +22,10 @@ pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
+    /// Held while a store answers with an inode and until that is counted: meanwhile the store forgets none.
+    pub(super) counting: RwLock<()>,
+    /// Inodes without references, which the store has not yet forgotten.
+    unreferenced: Mutex<Vec<Ino>>,
     /// The next request panics: `ctxbench fault` tests how a mount survives a bug.
     pub(crate) panics_next: AtomicBool,
 }
@@ -31,6 +36,8 @@ impl Mounted {
             store,
             recorder: Recorder::new(),
             inodes: Inodes::default(),
+            counting: RwLock::new(()),
+            unreferenced: Mutex::default(),
             panics_next: AtomicBool::new(false),
         }
     }
@@ -51,6 +58,23 @@ impl Mounted {
     pub(crate) fn reclaim_orphans(&self) {
         for ino in self.inodes.take_orphans() {
             self.reclaim(ino);
+        }
+    }
+
+    /// Keeps the store from forgetting inodes.
+    pub(super) fn counting(&self) -> RwLockReadGuard<'_, ()> {
+        self.counting.read()
+    }
+
+    /// Lets the store forget an inode without references, now or with a later one: while another request answers with an
+    /// inode, it may be this one.
+    pub(super) fn forget(&self, ino: Ino) {
+        let mut waiting = self.unreferenced.lock();
+        waiting.push(ino);
+        if let Some(_alone) = self.counting.try_write() {
+            waiting.retain(|ino| !self.inodes.is_referenced(*ino));
+            self.store.forget(&waiting);
+            waiting.clear();
         }
     }
 
@@ -134,18 +158,27 @@ impl FrontEnd {
         self.answer(opcode, req, is_slow, make);
     }
 
-    pub(super) fn reply_opened(&self, opcode: Opcode, reply: ReplyOpen) {
+    pub(super) fn reply_opened(&self, opcode: Opcode, ino: Ino, reply: ReplyOpen) {
         let mut span = self.mounted.start(opcode);
         if self.policy.no_open {
             reply.error(failed(&mut span, Errno::NOSYS.into()));
-        } else {
-            let flags = if self.policy.direct_io && opcode == Opcode::Open {
-                FopenFlags::FOPEN_DIRECT_IO
-            } else {
-                FopenFlags::empty()
-            };
-            span.handled();
-            reply.opened(FileHandle(0), flags);
+            return;
+        }
+        let is_file = opcode == Opcode::Open;
+        let opened = match is_file {
+            true => span.store(|| self.store().open(ino)),
+            false => Ok(0),
+        };
+        let flags = match self.policy.direct_io && is_file {
+            true => FopenFlags::FOPEN_DIRECT_IO,
+            false => FopenFlags::empty(),
+        };
+        match opened {
+            Ok(handle) => {
+                span.handled();
+                reply.opened(FileHandle(handle), flags);
+            }
+            Err(error) => reply.error(failed(&mut span, error)),
         }
     }
 }

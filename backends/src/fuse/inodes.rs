@@ -4,7 +4,8 @@
 //! unlinked file, also on mounts without open requests.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::store::Ino;
 
@@ -14,6 +15,17 @@ struct Held {
     orphan: bool,
 }
 
+/// What is left of an inode after a forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The kernel holds references, or never held one.
+    References,
+    /// The kernel holds none; the inode has a name.
+    Name,
+    /// Nothing: it can be reclaimed now.
+    Orphan,
+}
+
 /// The inode table of one mount.
 #[derive(Debug, Default)]
 pub(crate) struct Inodes {
@@ -21,19 +33,14 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    fn held(&self) -> MutexGuard<'_, HashMap<Ino, Held>> {
-        // Counts stay consistent if another thread panics: every change below is a single step.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts one more reference to `ino`. Call it before replying: a forget may follow at once.
     pub(crate) fn looked_up(&self, ino: Ino) {
-        self.held().entry(ino).or_default().lookups += 1;
+        self.held.lock().entry(ino).or_default().lookups += 1;
     }
 
     /// As [`Inodes::looked_up`], for every entry of a listing.
     pub(crate) fn looked_up_all(&self, inos: &[Ino]) {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         for ino in inos {
             held.entry(*ino).or_default().lookups += 1;
         }
@@ -42,7 +49,7 @@ impl Inodes {
     /// Records that `ino` lost its last name. True if the kernel holds no reference and it can be reclaimed.
     #[must_use]
     pub(crate) fn orphaned(&self, ino: Ino) -> bool {
-        match self.held().get_mut(&ino) {
+        match self.held.lock().get_mut(&ino) {
             Some(held) => {
                 held.orphan = true;
                 false
@@ -51,30 +58,38 @@ impl Inodes {
         }
     }
 
-    /// Releases `lookups` references. True if `ino` was an orphan and can be reclaimed now.
+    /// Releases `lookups` references; says what is left.
     #[must_use]
-    pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> bool {
-        let mut held = self.held();
+    pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> Left {
+        let mut held = self.held.lock();
         let Some(entry) = held.get_mut(&ino) else {
-            return false;
+            return Left::References;
         };
         entry.lookups = entry.lookups.saturating_sub(lookups);
         if entry.lookups > 0 {
-            return false;
+            return Left::References;
         }
         let orphan = entry.orphan;
         held.remove(&ino);
-        orphan
+        match orphan {
+            true => Left::Orphan,
+            false => Left::Name,
+        }
+    }
+
+    /// Whether the kernel holds a reference.
+    pub(crate) fn is_referenced(&self, ino: Ino) -> bool {
+        self.held.lock().contains_key(&ino)
     }
 
     /// Number of referenced inodes.
     pub(crate) fn len(&self) -> u64 {
-        self.held().len() as u64
+        self.held.lock().len() as u64
     }
 
     /// Removes and returns the orphans that the kernel did not forget, as an unmount may skip forgets.
     pub(crate) fn take_orphans(&self) -> Vec<Ino> {
-        let held = std::mem::take(&mut *self.held());
+        let held = std::mem::take(&mut *self.held.lock());
         let orphans = held.into_iter().filter(|(_, held)| held.orphan);
         orphans.map(|(ino, _)| ino).collect()
     }
@@ -90,9 +105,9 @@ mod tests {
         inodes.looked_up(7);
         inodes.looked_up_all(&[7, 8]);
         assert!(!inodes.orphaned(7), "the kernel holds it");
-        assert!(!inodes.forgotten(7, 1));
-        assert!(inodes.forgotten(7, 1));
-        assert!(!inodes.forgotten(8, 1), "it has a name");
+        assert_eq!(inodes.forgotten(7, 1), Left::References);
+        assert_eq!(inodes.forgotten(7, 1), Left::Orphan);
+        assert_eq!(inodes.forgotten(8, 1), Left::Name);
         assert_eq!(inodes.len(), 0);
     }
 

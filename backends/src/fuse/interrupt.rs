@@ -12,6 +12,7 @@ thread_local! {
 }
 
 thread_local! {
+    // The calls of `Store` do not name their requester, and a thread handles one at a time.
     static REQUESTER: Cell<u32> = const { Cell::new(0) };
 }
 

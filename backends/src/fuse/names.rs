@@ -13,6 +13,7 @@ use fuser::{
 use super::convert::{caller, check_name, failed, file_attr, missing, new_node};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted};
+use super::inodes::Left;
 use super::policy::CachePolicy;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
 
@@ -32,6 +33,7 @@ impl FrontEnd {
     ) {
         let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
         self.change(opcode, req, parent, move |mounted, mut span| {
+            let _counting = mounted.counting();
             let result = node.and_then(|node| {
                 check_name(&name)?;
                 let node = node.as_new();
@@ -47,6 +49,7 @@ impl FrontEnd {
 
     pub(super) fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let mut span = self.mounted.start(Opcode::Lookup);
+        let _counting = self.mounted.counting();
         let result = check_name(name)
             .and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
         match result {
@@ -67,8 +70,10 @@ impl FrontEnd {
     pub(super) fn forget(&self, ino: INodeNo, lookups: u64) {
         // A forget has no reply, so the panic of `Command::PanicNext` must not hit it.
         let mut span = self.mounted.recorder.start(Opcode::Forget);
-        if self.mounted.inodes.forgotten(ino.0, lookups) {
-            span.store(|| self.mounted.reclaim(ino.0));
+        match self.mounted.inodes.forgotten(ino.0, lookups) {
+            Left::References => {}
+            Left::Name => span.store(|| self.mounted.forget(ino.0)),
+            Left::Orphan => span.store(|| self.mounted.reclaim(ino.0)),
         }
     }
 
@@ -194,6 +199,7 @@ impl FrontEnd {
     ) {
         let (policy, caller, newname) = (self.policy, caller(req), newname.to_owned());
         self.change(Opcode::Link, req, newparent, move |mounted, mut span| {
+            let _counting = mounted.counting();
             let store = &mounted.store;
             let result = check_name(&newname).and_then(|()| {
                 span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes()))
@@ -212,6 +218,7 @@ impl FrontEnd {
     ) {
         let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
         self.change(Opcode::Create, req, parent, move |mounted, mut span| {
+            let _counting = mounted.counting();
             let node = new_node(Kind::File, mode, 0);
             let store = &mounted.store;
             let made = check_name(&name).and_then(|()| {

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::store::{Coherence, Ino, Store};
 
+/// The lifetime of what does not become stale.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How long the kernel may answer from its caches, and which requests it may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachePolicy {
@@ -23,9 +26,9 @@ impl CachePolicy {
     /// host changes.
     pub(crate) fn for_store(coherence: Coherence, writeback: bool) -> Self {
         match coherence {
-            // A year: while this mount is the only writer, the kernel's caches never become stale.
+            // While this mount is the only writer, the kernel's caches never become stale.
             Coherence::Exclusive => Self {
-                ttl: Duration::from_secs(365 * 24 * 3600),
+                ttl: A_YEAR,
                 no_open: true,
                 direct_io: false,
                 writeback,
@@ -41,7 +44,9 @@ impl CachePolicy {
 
     /// How long the kernel may keep the attributes of an inode.
     pub(crate) fn attr_ttl(self, store: &dyn Store, ino: Ino) -> Duration {
-        if store.is_settled(ino) {
+        if store.is_fixed(ino) {
+            A_YEAR
+        } else if store.is_settled(ino) {
             self.ttl
         } else {
             Duration::ZERO

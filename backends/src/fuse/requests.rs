@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::content::Place;
@@ -29,8 +29,8 @@ macro_rules! contained {
 impl Filesystem for FrontEnd {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is optional: an older kernel may lack it, and the mount works without it.
+        let listed = (self.store().lists_attributes()).then_some(InitFlags::FUSE_DO_READDIRPLUS);
         let wanted = [
-            InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
@@ -47,7 +47,11 @@ impl Filesystem for FrontEnd {
             .policy
             .writeback
             .then_some(InitFlags::FUSE_WRITEBACK_CACHE);
-        let optional = at_once.into_iter().chain(cached).chain(gathered);
+        let optional = listed
+            .into_iter()
+            .chain(at_once)
+            .chain(cached)
+            .chain(gathered);
         for flag in wanted.into_iter().chain(optional) {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "this kernel's FUSE does not offer it");
@@ -92,11 +96,11 @@ impl Filesystem for FrontEnd {
         Link: link(
             req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry,
         ) => (req, ino, newparent, newname, reply);
-        Open: open(_req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (reply);
+        Open: open(_req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (ino, reply);
         Read: read(
-            req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
+            req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, reply: ReplyData,
-        ) => (req, ino, offset, size, reply);
+        ) => (req, (ino, fh), offset, size, reply);
         Write: write(
             req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, data: &[u8],
             write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
@@ -106,9 +110,9 @@ impl Filesystem for FrontEnd {
             req: &Request, ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
         ) => (req, ino, reply);
         Release: release(
-            _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: OpenFlags,
+            _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty,
-        ) => (reply);
+        ) => (fh, reply);
         Fsync: fsync(req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) => (req, ino, datasync, reply);
         Opendir: opendir(_req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (reply);
         Readdir: readdir(
@@ -133,6 +137,7 @@ impl Filesystem for FrontEnd {
         ) => (req, ino, name, size, reply);
         Listxattr: listxattr(_req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) => (ino, size, reply);
         Removexattr: removexattr(req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) => (req, ino, name, reply);
+        Access: access(_req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) => (ino, mask, reply);
         Create: create(
             req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _flags: i32,
             reply: ReplyCreate,

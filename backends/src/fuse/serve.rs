@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
+
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
 
 use super::connection::{detach, is_dead, mount_at};
@@ -272,9 +275,12 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
     let mut mount_options = vec![
         MountOption::FSName(options.source.clone()),
         MountOption::Subtype(format!("ctxbench-{}", store.kind())),
-        // The kernel checks permissions by the attributes that the store returns.
-        MountOption::DefaultPermissions,
     ];
+    if options.allow_other || !is_unrestricted() {
+        // The kernel checks permissions by the attributes that the store returns. For that it asks for a directory's
+        // anew after each change in it.
+        mount_options.push(MountOption::DefaultPermissions);
+    }
     if options.allow_privileges {
         mount_options.extend([MountOption::Dev, MountOption::Suid]);
     }
@@ -288,6 +294,18 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = options.threads > 1;
     config
+}
+
+/// Whether permissions restrict this user in nothing: root with its capabilities. Without `allow_other` only processes of
+/// the same user reach the mount.
+fn is_unrestricted() -> bool {
+    let needed = CapabilitySet::DAC_OVERRIDE
+        | CapabilitySet::DAC_READ_SEARCH
+        | CapabilitySet::CHOWN
+        | CapabilitySet::FOWNER
+        | CapabilitySet::FSETID;
+    let held = capabilities(None);
+    geteuid().is_root() && held.is_ok_and(|held| held.effective.contains(needed))
 }
 
 fn check_directory(dir: &Path) -> Result<(), MountError> {

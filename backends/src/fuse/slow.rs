@@ -4,8 +4,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// How long an idle thread waits for work before it ends.
 const STAYS: Duration = Duration::from_secs(5);
@@ -37,7 +39,7 @@ impl SlowThreads {
     /// # Errors
     /// If no thread can be started; `work` is dropped.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut waiting = self.shared.lock();
+        let mut waiting = self.shared.waiting.lock();
         if waiting.threads > waiting.work.len() {
             waiting.work.push_back(Box::new(work));
             drop(waiting);
@@ -58,18 +60,12 @@ impl SlowThreads {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next work for the calling thread; `None` after [`STAYS`] without any.
     fn next(&self) -> Option<Work> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.threads += 1;
-        let (mut waiting, _) = self
-            .more
-            .wait_timeout_while(waiting, STAYS, |waiting| waiting.work.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
+        self.more
+            .wait_while_for(&mut waiting, |waiting| waiting.work.is_empty(), STAYS);
         waiting.threads -= 1;
         waiting.work.pop_front()
     }
@@ -99,7 +95,7 @@ mod tests {
             threads.run(work).unwrap();
         }
         let first: Vec<_> = told.iter().take(MANY).collect();
-        while threads.shared.lock().threads < MANY {
+        while threads.shared.waiting.lock().threads < MANY {
             std::thread::yield_now();
         }
         threads.run(move || tell.send(who()).unwrap()).unwrap();

@@ -1,12 +1,13 @@
 //! Requests of a store to a model: counted by purpose, logged, and failing with an error number.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use models::{
     Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema,
 };
+use parking_lot::Mutex;
 
 use super::LogFile;
 use super::flight::Failed;
@@ -256,21 +257,18 @@ impl Asker {
     }
 
     fn count(&self, purpose: Purpose, reply: &Reply) {
-        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tallies = self.tallies.lock();
         let tally = tallies.entry(purpose).or_default();
         tally.calls += 1;
         tally.prompt_tokens += reply.usage.prompt;
         tally.output_tokens += reply.usage.output;
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.origins.lock();
         *origins.entry(reply.origin).or_default() += 1;
     }
 
     /// Requests and tokens, by purpose.
     pub fn tallies(&self) -> BTreeMap<Purpose, Tally> {
-        self.tallies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.tallies.lock().clone()
     }
 
     /// The counters of the store that uses this asker.
@@ -294,7 +292,7 @@ impl Asker {
             counters.insert(prompt, tally.prompt_tokens);
             counters.insert(output, tally.output_tokens);
         }
-        let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let origins = self.origins.lock();
         for (origin, count) in &*origins {
             let name = match origin {
                 Origin::Live => "answers-live",

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use models::Cancel;
+use parking_lot::{Condvar, Mutex};
 
 use crate::fuse::interrupt::{Requester, requester};
 use crate::store::{Errno, Result, StoreError};
@@ -90,9 +91,9 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
         let (flight, is_new) = {
-            let mut running = self.running();
+            let mut running = self.running.lock();
             if let Some(flight) = running.get(&key).cloned() {
-                let mut state = lock(&flight.state);
+                let mut state = flight.state.lock();
                 if let Some(outcome) = &state.outcome {
                     // The work ended between an interrupted call and its repeat.
                     let outcome = outcome.clone();
@@ -148,7 +149,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
     }
 
     fn wait(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
-        let mut state = lock(&flight.state);
+        let mut state = flight.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
                 return Ok(outcome.clone()?);
@@ -172,15 +173,14 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                 }
                 return Err(Errno::INTR.into());
             }
-            let waited = flight.landed.wait_timeout(state, LOOK_EVERY);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            flight.landed.wait_for(&mut state, LOOK_EVERY);
         }
     }
 
     /// Cancels work that no call waits for, unless a caller has just joined or may repeat its call.
     fn abandon(&self, key: &K, flight: &Arc<Flight<T>>) {
-        let mut running = self.running();
-        let state = lock(&flight.state);
+        let mut running = self.running.lock();
+        let state = flight.state.lock();
         if state.waiting > 0 || state.may_come_back() {
             return;
         }
@@ -197,7 +197,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
             .spawn(move || {
                 loop {
                     std::thread::sleep(COMES_BACK_WITHIN / 4);
-                    let mut state = lock(&watched.state);
+                    let mut state = watched.state.lock();
                     if state.waiting > 0 {
                         // A call that waits now starts another watch when it is interrupted.
                         state.is_watched = false;
@@ -211,7 +211,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
             });
         if let Err(error) = spawned {
             tracing::warn!(%error, "nobody can be waited for to come back");
-            lock(&flight.state).left = None;
+            flight.state.lock().left = None;
             self.abandon(key, flight);
         }
     }
@@ -224,14 +224,6 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
             running.remove(key);
         }
     }
-
-    fn running(&self) -> MutexGuard<'_, HashMap<K, Arc<Flight<T>>>> {
-        lock(&self.running)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Delivers the outcome to all waiting calls, also if the work panics.
@@ -251,8 +243,8 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for 
             })
         });
         {
-            let mut running = self.flights.running();
-            let mut state = lock(&self.flight.state);
+            let mut running = self.flights.running.lock();
+            let mut state = self.flight.state.lock();
             state.outcome = Some(outcome);
             // Otherwise the watching thread removes the work.
             if state.waiting > 0 || !state.may_come_back() {
@@ -287,7 +279,7 @@ mod tests {
             }
         });
         assert_eq!(works.load(Ordering::Relaxed), 1);
-        assert!(flights.running().is_empty());
+        assert!(flights.running.lock().is_empty());
     }
 
     #[test]
@@ -335,12 +327,12 @@ mod tests {
             std::thread::sleep(Duration::from_millis(pause));
             assert_eq!(flights.join(pause, work(Duration::ZERO)).unwrap(), 0);
             assert_eq!(works.load(Ordering::Relaxed), 1, "after {pause} ms");
-            assert!(flights.running().is_empty());
+            assert!(flights.running.lock().is_empty());
         }
         // The caller does not repeat its call.
         assert_eq!(interrupted(7, 60_000).unwrap_err().errno, Errno::INTR);
         let deadline = Instant::now() + COMES_BACK_WITHIN * 5;
-        while !flights.running().is_empty() {
+        while !flights.running.lock().is_empty() {
             assert!(Instant::now() < deadline, "nobody gave the work up");
             std::thread::sleep(Duration::from_millis(10));
         }

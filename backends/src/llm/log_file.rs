@@ -4,7 +4,8 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Size in bytes at which a log is rotated.
 const ROTATE_AT: u64 = 1 << 20;
@@ -52,7 +53,7 @@ impl LogFile {
             }
         }
         line.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         let written = self
             .rotate(&mut file)
             .and_then(|()| file.write_all(line.as_bytes()));

@@ -5,6 +5,7 @@
 //! does under a policy. The model clients are in the crate `models`.
 
 mod asker;
+mod backend;
 mod flight;
 pub mod generate;
 pub mod history;
@@ -12,6 +13,7 @@ mod log_file;
 mod names;
 
 pub use asker::{Asker, AskerOptions, Purpose, Tally};
+pub(crate) use backend::{LlmMode, LlmMount};
 pub use generate::GenerateStore;
 pub use history::HistoryStore;
 pub use log_file::LogFile;

@@ -2,7 +2,9 @@
 //!
 //! Durability: none. Everything is gone when the daemon ends; `fsync` succeeds and promises nothing.
 
+mod backend;
 mod content;
+mod tree;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Bound, ControlFlow};
@@ -10,182 +12,16 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode,
-    ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, Timestamp, XattrMode, check_rename,
+    ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
+pub(crate) use backend::MemoryMount;
 use content::Content;
+use tree::{Body, Directory, Entry, Node, Tree};
 
 /// A file system in this process's memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     tree: RwLock<Tree>,
-}
-
-#[derive(Debug)]
-struct Tree {
-    nodes: HashMap<Ino, Node>,
-    next_ino: Ino,
-    next_cookie: u64,
-}
-
-#[derive(Debug)]
-struct Node {
-    attr: Attr,
-    body: Body,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum Body {
-    File(Content),
-    Directory(Directory),
-    Symlink(Vec<u8>),
-    Special,
-}
-
-#[derive(Debug)]
-struct Directory {
-    parent: Ino,
-    names: BTreeMap<Vec<u8>, Entry>,
-    by_cookie: BTreeMap<u64, Vec<u8>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    ino: Ino,
-    cookie: u64,
-}
-
-impl Directory {
-    fn new(parent: Ino) -> Self {
-        Self {
-            parent,
-            names: BTreeMap::new(),
-            by_cookie: BTreeMap::new(),
-        }
-    }
-
-    fn insert(&mut self, name: &[u8], entry: Entry) {
-        self.names.insert(name.to_vec(), entry);
-        self.by_cookie.insert(entry.cookie, name.to_vec());
-    }
-
-    fn remove(&mut self, name: &[u8]) {
-        if let Some(entry) = self.names.remove(name) {
-            self.by_cookie.remove(&entry.cookie);
-        }
-    }
-}
-
-impl Node {
-    fn directory(&self) -> Result<&Directory> {
-        match &self.body {
-            Body::Directory(directory) => Ok(directory),
-            _ => Err(Errno::NOTDIR.into()),
-        }
-    }
-
-    fn directory_mut(&mut self) -> Result<&mut Directory> {
-        match &mut self.body {
-            Body::Directory(directory) => Ok(directory),
-            _ => Err(Errno::NOTDIR.into()),
-        }
-    }
-
-    fn content(&self) -> Result<&Content> {
-        match &self.body {
-            Body::File(content) => Ok(content),
-            Body::Directory(_) => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
-    }
-
-    fn content_mut(&mut self) -> Result<&mut Content> {
-        match &mut self.body {
-            Body::File(content) => Ok(content),
-            Body::Directory(_) => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
-    }
-
-    fn stamp_content(&mut self, now: Timestamp) {
-        self.attr.mtime = now;
-        self.attr.ctime = now;
-        if let Body::File(content) = &self.body {
-            self.attr.blocks = content.blocks();
-        }
-    }
-}
-
-impl Tree {
-    fn node(&self, ino: Ino) -> Result<&Node> {
-        self.nodes.get(&ino).ok_or_else(|| Errno::NOENT.into())
-    }
-
-    fn node_mut(&mut self, ino: Ino) -> Result<&mut Node> {
-        self.nodes.get_mut(&ino).ok_or_else(|| Errno::NOENT.into())
-    }
-
-    fn entry(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        let directory = self.node(parent)?.directory()?;
-        directory
-            .names
-            .get(name)
-            .copied()
-            .ok_or_else(|| Errno::NOENT.into())
-    }
-
-    /// A directory that may get new names: one that has not been removed.
-    fn living_directory(&self, ino: Ino) -> Result<&Node> {
-        let node = self.node(ino)?;
-        node.directory()?;
-        if node.attr.nlink == 0 {
-            return Err(Errno::NOENT.into());
-        }
-        Ok(node)
-    }
-
-    fn new_cookie(&mut self) -> u64 {
-        self.next_cookie += 1;
-        self.next_cookie
-    }
-
-    /// Updates the timestamps of a directory whose names changed, and its count of subdirectories.
-    fn names_changed(&mut self, dir: Ino, now: Timestamp, subdirectories: i32) -> Result<()> {
-        let attr = &mut self.node_mut(dir)?.attr;
-        attr.mtime = now;
-        attr.ctime = now;
-        attr.nlink = attr.nlink.saturating_add_signed(subdirectories);
-        Ok(())
-    }
-
-    /// Removes one name of an inode; `Some` if it was the last.
-    fn drop_name(&mut self, ino: Ino, now: Timestamp) -> Result<Option<Ino>> {
-        let node = self.node_mut(ino)?;
-        node.attr.ctime = now;
-        node.attr.nlink = match node.attr.kind {
-            Kind::Directory => 0,
-            _ => node.attr.nlink - 1,
-        };
-        Ok((node.attr.nlink == 0).then_some(ino))
-    }
-
-    /// Whether directory `dir` is `ancestor` or a descendant of it.
-    fn is_within(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
-        loop {
-            if dir == ancestor {
-                return Ok(true);
-            }
-            let parent = self.node(dir)?.directory()?.parent;
-            if parent == dir {
-                return Ok(false);
-            }
-            dir = parent;
-        }
-    }
-
-    fn is_empty(&self, dir: Ino) -> Result<bool> {
-        Ok(self.node(dir)?.directory()?.names.is_empty())
-    }
 }
 
 impl MemoryStore {
@@ -629,6 +465,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::store::Timestamp;
 
     #[test]
     fn after_a_panic_amid_a_change_nothing_is_served() {

@@ -7,18 +7,16 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::{Launch, Mounted, READY, S3Mount};
+use super::{Mounted, READY};
 use crate::backend::{Backend, KillHandle, Site, Workspace};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
 
-/// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the embedding of all notes.
-const EMBEDDING_MAX: Duration = Duration::from_secs(100);
+/// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the daemon's background work.
+const BACKGROUND_MAX: Duration = Duration::from_secs(100);
 
 pub(super) struct MountedWorkspace {
     backend: Mounted,
-    /// Replaces the backend's own launch.
-    launch: Option<Launch>,
     site: Site,
     mount: PathBuf,
     /// The agent's directory: the mount, or a directory in it.
@@ -35,22 +33,21 @@ struct Daemon {
 }
 
 impl MountedWorkspace {
-    /// Mounts the workspace in `site`, by `launch` or else by the backend's own launch.
+    /// Mounts the workspace in `site`.
     ///
     /// # Errors
     ///
     /// If the daemon cannot be started, or does not mount in time; with the last lines of its log.
-    pub(super) fn open(backend: Mounted, site: &Site, launch: Option<Launch>) -> io::Result<Self> {
+    pub(super) fn open(backend: Mounted, site: &Site) -> io::Result<Self> {
         let mount = site.dir.join("mnt");
         // Accessing a dead mount fails; the daemon detaches it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
         }
         let mut workspace = Self {
+            root: backend.store.work(&mount),
             backend,
-            launch,
             site: site.clone(),
-            root: backend.work(&mount),
             mount,
             daemon: None,
             connection: None,
@@ -85,10 +82,7 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // This may start a shared server, whose start must not count in `time_to_ready`.
-        let launch = match &self.launch {
-            Some(launch) => launch.clone(),
-            None => self.backend.launch(&self.site, None)?,
-        };
+        let launch = self.backend.launch(&self.site)?;
         let started = Instant::now();
         let mut process = self
             .backend
@@ -157,26 +151,44 @@ impl MountedWorkspace {
         self.connection = None;
     }
 
-    /// Waits until every note has a vector, so that embedding does not run during a measurement.
-    fn embed_all(&self) -> io::Result<()> {
-        if self.backend != Mounted::AgentMemoryMeaning {
+    /// Waits for the daemon's background work, so that it does not run during a measurement.
+    fn finish_background(&self) -> io::Result<()> {
+        let Some(counter) = self.backend.store.background() else {
             return Ok(());
-        }
+        };
         let started = Instant::now();
         loop {
             let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
-            match counters.store.get("waiting_to_be_embedded") {
+            match counters.store.get(counter) {
                 Some(0) => return Ok(()),
-                Some(waiting) if started.elapsed() > EMBEDDING_MAX => {
-                    return Err(self.failure(&format!(
-                        "still has {waiting} notes to embed after {} s",
-                        EMBEDDING_MAX.as_secs()
-                    )));
+                Some(left) if started.elapsed() > BACKGROUND_MAX => {
+                    let limit = BACKGROUND_MAX.as_secs();
+                    return Err(
+                        self.failure(&format!("still has {counter} {left} after {limit} s"))
+                    );
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(20)),
-                None => return Err(self.failure("does not say how many notes are to be embedded")),
+                None => return Err(self.failure(&format!("has no counter {counter}"))),
             }
         }
+    }
+
+    /// Removes the local cache: database, log and tails. The daemon must have uploaded everything and ended.
+    fn remove_cache(&self) -> io::Result<()> {
+        let Some(cache) = self.backend.store.database() else {
+            return Ok(());
+        };
+        for entry in std::fs::read_dir(&self.site.dir)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with(cache) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => std::fs::remove_dir_all(entry.path())?,
+                false => std::fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -186,17 +198,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        // A replaced launch does not define the options of a second host.
-        if self.launch.is_some() || self.backend.database(&self.site).is_none() {
-            return Ok(None);
-        }
-        let launch = self.backend.launch(&self.site, Some(beside))?;
-        let site = Site {
-            dir: beside.to_owned(),
-            ..self.site.clone()
-        };
-        let second = Self::open(self.backend, &site, Some(launch))?;
-        Ok(Some(Box::new(second)))
+        self.backend.second_host(&self.site, beside)
     }
 
     fn kill_handle(&self) -> KillHandle {
@@ -217,7 +219,7 @@ impl Workspace for MountedWorkspace {
     fn sync(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.mount)?)?;
         fuse::ask(&self.control(), fuse::Command::Sync)?;
-        self.embed_all()
+        self.finish_background()
     }
 
     fn stop(&mut self) -> io::Result<()> {
@@ -227,7 +229,7 @@ impl Workspace for MountedWorkspace {
         // Changes that only the cache holds would be lost with it.
         self.sync()?;
         self.stop_daemon()?;
-        S3Mount::remove_cache(&self.site)
+        self.remove_cache()
     }
 
     fn start(&mut self) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! Changing the working copy to what a merge made of it: in one transaction, under the store's lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use s3::merge::Merged;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
@@ -28,8 +30,8 @@ pub(super) struct Adopted {
     has_tails: bool,
     /// Tails get other bytes when their missing chunks are fetched.
     replaces_tails: bool,
-    /// Files that may have missing chunks now, or none any more.
-    placeholders: BTreeSet<Ino>,
+    /// Files that may have missing chunks now, or none any more; and whether they have, where that is known.
+    placeholders: BTreeMap<Ino, Option<bool>>,
 }
 
 impl Adopted {
@@ -64,9 +66,9 @@ impl Adopted {
             return Ok(());
         }
         let mut known = placeholders.write();
-        for ino in std::mem::take(&mut self.placeholders) {
+        for (ino, is_one) in std::mem::take(&mut self.placeholders) {
             // Taken for one where that cannot be told: a read then asks the table.
-            match tables::is_placeholder(db, ino).unwrap_or(true) {
+            match is_one.unwrap_or_else(|| tables::is_placeholder(db, ino).unwrap_or(true)) {
                 true => known.insert(ino),
                 false => known.remove(&ino),
             };
@@ -85,6 +87,10 @@ struct Adopting<'a> {
     before: &'a BTreeMap<NodeId, Content>,
     /// Nodes that had no name here, or no inode.
     returned: BTreeSet<NodeId>,
+    /// Inodes that this makes.
+    made: HashSet<Ino>,
+    /// The inodes of nodes, as far as they were asked for.
+    inos: RefCell<HashMap<NodeId, Ino>>,
     merged: &'a Merged,
     out: Adopted,
 }
@@ -105,6 +111,8 @@ pub(super) fn adopt(
         base,
         before,
         returned: BTreeSet::new(),
+        made: HashSet::new(),
+        inos: RefCell::default(),
         merged,
         out: Adopted::default(),
     };
@@ -139,15 +147,28 @@ impl Adopting<'_> {
         Ok(())
     }
 
+    /// The inode of a node, if it has one.
+    fn ino_of(&self, id: NodeId) -> Result<Option<Ino>> {
+        let known = self.inos.borrow().get(&id).copied();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = tables::ino_of(self.db, id)?;
+        if let Some(ino) = found {
+            self.inos.borrow_mut().insert(id, ino);
+        }
+        Ok(found)
+    }
+
     fn ino(&self, id: NodeId) -> Result<Ino> {
-        tables::ino_of(self.db, id)?.ok_or_else(|| {
+        self.ino_of(id)?.ok_or_else(|| {
             StoreError::storage(Errno::IO, format!("the cache does not know node {id:?}"))
         })
     }
 
     /// Makes sure that a node has an inode. One that was unlinked here returns; the journal refers to its number.
     fn provide(&mut self, id: NodeId, node: &Node) -> Result<()> {
-        let known = tables::ino_of(self.db, id)?;
+        let known = self.ino_of(id)?;
         let found = match known {
             Some(ino) => nodes::find(self.db, ino)?,
             None => None,
@@ -162,6 +183,8 @@ impl Adopting<'_> {
             None => {
                 let ino = known.map_or_else(|| self.store.new_ino(), Ok)?;
                 self.make(ino, id, node)?;
+                self.made.insert(ino);
+                self.inos.borrow_mut().insert(id, ino);
             }
         }
         self.returned.insert(id);
@@ -204,10 +227,18 @@ impl Adopting<'_> {
     /// Takes all names that change, then gives the new ones: directories may swap places.
     fn names(&mut self) -> Result<()> {
         let mut taken = BTreeSet::new();
+        let mut is_empty: HashMap<Ino, bool> = HashMap::new();
         for (dir, name) in self.merged.actions.names.keys() {
-            let Some(parent) = tables::ino_of(self.db, *dir)? else {
+            let Some(parent) = self.ino_of(*dir)? else {
                 continue;
             };
+            let is_empty = match is_empty.entry(parent) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(unknown) => *unknown.insert(names::is_empty(self.db, parent)?),
+            };
+            if is_empty {
+                continue;
+            }
             let Some(found) = names::find(self.db, parent, &name.0)? else {
                 continue;
             };
@@ -267,8 +298,13 @@ impl Adopting<'_> {
         let (old_size, old_tail) = (attr.size, content::tail_length(attr.size));
         content::truncate(self.db, &mut attr, to.size)?;
         nodes::update(self.db, &attr)?;
-        let kept = to.size.div_ceil(CHUNK);
-        tables::clear_missing(self.db, ino, kept, true)?;
+        let is_made = self.made.contains(&ino);
+        let mut is_placeholder = false;
+        let clear = |at, and_after| match is_made {
+            true => Ok(()),
+            false => tables::clear_missing(self.db, ino, at, and_after),
+        };
+        clear(to.size.div_ceil(CHUNK), true)?;
         for (at, chunk) in to.chunks.iter().enumerate() {
             let is_same = before
                 .and_then(|before| before.chunks.get(at))
@@ -281,7 +317,7 @@ impl Adopting<'_> {
             match self.merged.bytes.get(&chunk.hash) {
                 Some(bytes) if to.size <= HEAD => {
                     content::write(self.db, self.caller, ino, at * CHUNK, bytes)?;
-                    tables::clear_missing(self.db, ino, at, false)?;
+                    clear(at, false)?;
                 }
                 Some(bytes) if chunk.place == Place::Local => {
                     // Merged bytes. What belongs into the tail goes there after the transaction.
@@ -292,13 +328,12 @@ impl Adopting<'_> {
                         content::write(self.db, self.caller, ino, start, head)?;
                     }
                     tables::set_tail(self.db, ino, start.saturating_sub(HEAD), tail)?;
-                    tables::clear_missing(self.db, ino, at, false)?;
+                    clear(at, false)?;
                     self.out.has_tails = true;
                 }
-                _ if chunk.place == Place::Hole && at * CHUNK >= old_size => {
-                    tables::clear_missing(self.db, ino, at, false)?;
-                }
+                _ if chunk.place == Place::Hole && at * CHUNK >= old_size => clear(at, false)?,
                 _ => {
+                    is_placeholder = true;
                     tables::set_missing(self.db, ino, at, chunk)?;
                     self.out.replaces_tails |= old_tail > 0;
                 }
@@ -308,7 +343,8 @@ impl Adopting<'_> {
         if tail < old_tail {
             self.out.cut.push((ino, tail));
         }
-        self.out.placeholders.insert(ino);
+        let is_placeholder = is_made.then_some(is_placeholder);
+        self.out.placeholders.insert(ino, is_placeholder);
         Ok(())
     }
 
@@ -328,12 +364,13 @@ impl Adopting<'_> {
             nodes::set_origin(self.db, &attr)?;
         }
         nodes::update(self.db, &attr)?;
-        let had = xattrs::list(self.db, ino)?;
-        if had.is_empty() && to.xattrs.is_empty() {
+        let may_have = self.store.may_have_xattrs() && !self.made.contains(&ino);
+        let has_none = !may_have || xattrs::list(self.db, ino)?.is_empty();
+        if has_none && to.xattrs.is_empty() {
             return Ok(());
         }
         self.store.expect_xattrs();
-        xattrs::clear(self.db, ino)?;
+        xattrs::clear(self.db, ino, ino)?;
         for (name, value) in &to.xattrs {
             xattrs::set(self.db, self.caller, ino, &name.0, value, XattrMode::Set)?;
         }
@@ -352,11 +389,11 @@ impl Adopting<'_> {
                 tables::journal_inode(self.db, ino)?;
             }
         }
-        for ((dir, name), to) in &self.merged.actions.names {
-            if self.base.name(*dir, name) != *to
-                && let Some(parent) = tables::ino_of(self.db, *dir)?
+        for (entry, to) in &self.merged.actions.names {
+            if self.base.name(entry) != *to
+                && let Some(parent) = tables::ino_of(self.db, entry.0)?
             {
-                tables::journal_name(self.db, parent, &name.0)?;
+                tables::journal_name(self.db, parent, &entry.1.0)?;
             }
         }
         Ok(())

@@ -3,9 +3,9 @@
 //! Writing a file is one PUT, reading one is one GET, listing a directory its LIST requests. What `s3` takes beyond it
 //! is what the mount costs.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,7 +17,8 @@ use crate::backend::{
     Workspace,
 };
 use crate::promise::{Acknowledgement, Promises};
-use crate::s3_service::{self, Server};
+use crate::services::Services;
+use crate::services::s3::{Server, place};
 
 /// How many files are written at once outside the clock.
 const FILLED_AT_ONCE: usize = 32;
@@ -28,13 +29,19 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// The client, and the server that it is measured with.
 pub(crate) struct S3Bare {
     server: Server,
+    services: Arc<Services>,
 }
 
 impl S3Bare {
-    /// The client that a backend's name stands for: `s3-bare`, then maybe the server and the distance to it.
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
-        let server = Server::of_suffix(name.strip_prefix("s3-bare")?)?;
-        Some(Self { server })
+    /// The client of a server.
+    pub(crate) fn on(server: Server, services: &Arc<Services>) -> Self {
+        let services = Arc::clone(services);
+        Self { server, services }
+    }
+
+    /// The server in a backend's name: `s3-bare`, then maybe the server and the distance to it.
+    pub(crate) fn server_of(name: &str) -> Option<Server> {
+        Server::of_suffix(name.strip_prefix("s3-bare")?)
     }
 }
 
@@ -42,7 +49,6 @@ impl Backend for S3Bare {
     fn describe(&self) -> Description {
         Description {
             name: format!("s3-bare{}", self.server.suffix()),
-            file: None,
             summary: format!(
                 "one S3 request for each call, by the client of `s3`; no mount, no cache, no path, {}",
                 self.server.words()
@@ -51,19 +57,13 @@ impl Backend for S3Bare {
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,
-                counts_requests: false,
-                answers_requests: false,
-                guesses_content: false,
-                starts_empty: false,
-                several_hosts: false,
+                ..Capabilities::default()
             },
-            daemons: 0,
-            mounts: 0,
             needs: vec![Need {
                 name: "an S3 server".to_owned(),
                 why: "it holds the files".to_owned(),
             }],
-            lines_of_code: 0,
+            ..Description::default()
         }
     }
 
@@ -88,13 +88,14 @@ impl Backend for S3Bare {
     }
 
     fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let address = self.server.address(&site.program)?;
+        let servers = &self.services.s3;
+        let address = servers.address(&site.program, self.server)?;
         let (id, secret) = address.credentials()?;
         let config = S3Config {
             endpoint: address.endpoint,
             region: address.region,
             bucket: address.bucket,
-            prefix: format!("{}/", s3_service::place(&site.dir)),
+            prefix: format!("{}/", place(&site.dir)),
             agent: "agent".to_owned(),
             writer: "bare".to_owned(),
             path_style: true,
@@ -119,10 +120,6 @@ impl Backend for S3Bare {
         client.start()?;
         Ok(Box::new(client))
     }
-
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
-        None
-    }
 }
 
 /// A client, and the threads that serve its connections.
@@ -134,10 +131,6 @@ struct BareClient {
 }
 
 impl BareClient {
-    fn key(&self, path: &str) -> String {
-        format!("{}{path}", self.config.prefix)
-    }
-
     fn connected(&self) -> io::Result<&(MirrorClient, tokio::runtime::Runtime)> {
         self.connected
             .as_ref()
@@ -148,8 +141,7 @@ impl BareClient {
 impl FileClient for BareClient {
     fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
         let (bucket, runtime) = self.connected()?;
-        let (key, body) = (self.key(path), content.to_vec().into());
-        let put = bucket.put(&key, body, &[]);
+        let put = bucket.put(path, content.to_vec().into(), &[], None);
         runtime.block_on(put).map_err(io::Error::other)?;
         Ok(())
     }
@@ -157,8 +149,8 @@ impl FileClient for BareClient {
     fn fill(&mut self, files: &[(String, &[u8])]) -> io::Result<()> {
         let (bucket, runtime) = self.connected()?;
         let puts = files.iter().map(|(path, content)| {
-            let (key, body) = (self.key(path), content.to_vec().into());
-            async move { bucket.put(&key, body, &[]).await }
+            let body = content.to_vec().into();
+            async move { bucket.put(path, body, &[], None).await.map(drop) }
         });
         let all = stream::iter(puts).buffer_unordered(FILLED_AT_ONCE);
         let all = all.try_collect::<()>();
@@ -167,7 +159,7 @@ impl FileClient for BareClient {
 
     fn read(&mut self, path: &str, into: &mut Vec<u8>) -> io::Result<()> {
         let (bucket, runtime) = self.connected()?;
-        let fetched = runtime.block_on(bucket.get(&self.key(path)));
+        let fetched = runtime.block_on(bucket.get(path));
         let fetched = fetched.map_err(io::Error::other)?;
         let object = fetched.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         into.extend_from_slice(&object.body);
@@ -176,14 +168,9 @@ impl FileClient for BareClient {
 
     fn list(&mut self, dir: &str) -> io::Result<Vec<(String, u64)>> {
         let (bucket, runtime) = self.connected()?;
-        let prefix = self.key(&format!("{dir}/"));
-        let listed = runtime.block_on(bucket.list(&prefix));
+        let listed = runtime.block_on(bucket.list(&format!("{dir}/")));
         let listed = listed.map_err(io::Error::other)?.into_iter();
-        let named = listed.filter_map(|own| {
-            let name = own.key.strip_prefix(&prefix)?.to_owned();
-            Some((name, own.size))
-        });
-        Ok(named.collect())
+        Ok(listed.map(|own| (own.key, own.size)).collect())
     }
 }
 
@@ -220,9 +207,10 @@ mod tests {
 
     #[test]
     fn a_name_says_the_server_and_the_distance() {
-        let bare = S3Bare::of_name("s3-bare-embedded@30ms").unwrap();
+        let server = S3Bare::server_of("s3-bare-embedded@30ms").unwrap();
+        let bare = S3Bare::on(server, &Arc::default());
         assert_eq!(bare.describe().name, "s3-bare-embedded@30ms");
-        assert!(S3Bare::of_name("s3").is_none());
-        assert!(S3Bare::of_name("s3-barely").is_none());
+        assert!(S3Bare::server_of("s3").is_none());
+        assert!(S3Bare::server_of("s3-barely").is_none());
     }
 }

@@ -3,16 +3,18 @@
 //! What the protocol asks of it is [`Replica`]; how its changes are read is in
 //! [`super::changes`], and what a commit of others changes in it in [`super::adopt`].
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use s3::merge::{MERGE_MAX, Merged, Needs};
-use s3::replica::{Head, Local, MergeWork, NOTHING, Replica, ReplicaError, Writer};
+use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
 use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
 
 use super::adopt::{Adopted, adopt};
 use super::changes::Seen;
+use super::notes::{Batch, Note};
 use super::tables::{self, Advance};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, nodes};
@@ -47,12 +49,14 @@ pub(super) struct Cache {
     owner: Caller,
     pub(super) writer: Writer,
     writers: HashSet<u64>,
+    /// Whether a power cut cannot bring back a time without this session.
+    is_durable: bool,
     head: Head,
     pub(super) base: Tree,
     intents: Vec<[u8; 16]>,
     /// Acknowledged commits that the tables do not have yet. If they never get them, the next session finds the commits
     /// in the log and knows them by their nonces.
-    unsaved: Vec<Unsaved>,
+    unsaved: Vec<Advance>,
     seen: HashMap<NodeId, Seen>,
     /// Content of long files by inode and ctime, hashed without the lock.
     pub(super) hashed: HashMap<Ino, (i64, Content)>,
@@ -60,23 +64,15 @@ pub(super) struct Cache {
     pub(super) adopted: Adopted,
 }
 
-/// A commit of this working copy that the tables do not have yet.
-#[derive(Debug)]
-struct Unsaved {
-    head: Head,
-    advance: Advance,
-    mark: Option<u64>,
-}
-
 fn failed(error: StoreError) -> ReplicaError {
     ReplicaError(error.to_string())
 }
 
 impl Cache {
-    /// The working copy in `store`, whose tables exist, for a new session called `name`.
+    /// The working copy in `store`, whose tables exist, for a new session. Its identity is durable before its first commit.
     ///
     /// # Errors
-    /// If the tables cannot be read, or the session's identity cannot be made durable.
+    /// If the tables cannot be read or written.
     pub(super) fn open(
         store: Arc<SqliteStore>,
         placeholders: Arc<Placeholders>,
@@ -98,8 +94,6 @@ impl Cache {
                 tables::placeholders(db)?,
             ))
         })?;
-        // A power cut must not bring back a time without this session.
-        store.sync()?;
         *placeholders.write() = missing.into_iter().collect();
         Ok(Self {
             store,
@@ -107,6 +101,7 @@ impl Cache {
             owner,
             writers: writers.into_iter().collect(),
             writer,
+            is_durable: false,
             head,
             base,
             intents,
@@ -131,7 +126,7 @@ impl Cache {
                 false => Ok(()),
             }
         })?;
-        (self.head, self.base) = (NOTHING, nothing);
+        (self.head, self.base) = (Head::default(), nothing);
         self.intents.clear();
         self.unsaved.clear();
         Ok(())
@@ -174,30 +169,36 @@ impl Replica for Cache {
 
     fn local(&mut self, nonce: [u8; 16]) -> std::result::Result<Local, ReplicaError> {
         let store = Arc::clone(&self.store);
-        let is_clean = {
-            let db = store.db();
-            tables::is_clean(&db).map_err(failed)? && !db.has_open_changes()
-        };
-        if is_clean {
+        if tables::is_clean(&store.db()).map_err(failed)? {
             return Ok(Local::default());
         }
         let mut attempts = 0;
         loop {
-            let read = store.transaction(|db| {
+            let read = store.note(|db| {
                 self.save_in(db)?;
                 let mut read = self.read_local(db, attempts < HASHED_AHEAD_MAX)?;
-                if read.long.is_empty() {
-                    read.local.mark = tables::end_batch(db)?;
-                    if !read.local.changes.is_empty() {
-                        tables::add_intent(db, nonce)?;
-                    }
-                }
-                Ok(read)
+                let is_whole = read.long.is_empty();
+                let batch = Batch {
+                    writer: self.writer.id,
+                    identified: std::mem::take(&mut read.identified),
+                    ends: is_whole,
+                    intent: (is_whole && !read.local.changes.is_empty()).then_some(nonce),
+                };
+                read.local.mark = batch.end(db)?;
+                let note = Note {
+                    saved: Cow::Borrowed(&self.unsaved),
+                    batch: Some(batch),
+                };
+                Ok((read, note.encode()?))
             });
             let read = read.map_err(failed)?;
             self.unsaved.clear();
             if read.long.is_empty() {
                 if !read.local.changes.is_empty() {
+                    if !self.is_durable {
+                        store.sync().map_err(failed)?;
+                        self.is_durable = true;
+                    }
                     self.intents.push(nonce);
                 }
                 self.seen = read.seen;
@@ -206,12 +207,6 @@ impl Replica for Cache {
             self.hash_ahead(&read.long).map_err(failed)?;
             attempts += 1;
         }
-    }
-
-    fn settle(&mut self, mark: u64) -> std::result::Result<(), ReplicaError> {
-        let store = Arc::clone(&self.store);
-        let settled = store.transaction(|db| tables::clear_journal(db, mark));
-        settled.map_err(failed)
     }
 
     fn read(
@@ -253,12 +248,8 @@ impl Replica for Cache {
         mark: Option<u64>,
     ) -> std::result::Result<(), ReplicaError> {
         // The tables follow with the next transaction: until then the log itself is the record.
-        let advance = Advance::make(&mut self.base, changes);
-        self.unsaved.push(Unsaved {
-            head,
-            advance,
-            mark,
-        });
+        let advance = Advance::make(&mut self.base, head, changes, mark);
+        self.unsaved.push(advance);
         self.head = head;
         self.intents.clear();
         Ok(())
@@ -274,7 +265,7 @@ impl Replica for Cache {
         let mut attempts = 0;
         let db = loop {
             let db = store.db();
-            if tables::is_clean(&db).map_err(failed)? && !db.has_open_changes() {
+            if tables::is_clean(&db).map_err(failed)? {
                 break db;
             }
             let read = db.transaction(|db| self.read_local(db, attempts < HASHED_AHEAD_MAX));
@@ -295,14 +286,12 @@ impl Replica for Cache {
                 Err(needs) => return Ok(Err(needs)),
             };
             let before = self.current(&local.changes, &merged);
-            let advance = Advance::make(&mut self.base, theirs);
-            tables::save(db, &self.base, &advance)?;
+            Advance::make(&mut self.base, head, theirs, None).save(db)?;
             let owner = Caller {
                 now: Timestamp::now(),
                 ..self.owner
             };
             adopted = adopt(db, &store, &owner, &self.base, &before, &merged)?;
-            tables::set_head(db, head)?;
             Ok(Ok(()))
         });
         let done = match done {
@@ -340,20 +329,20 @@ impl Cache {
         if self.unsaved.is_empty() {
             return Ok(());
         }
-        self.store.transaction(|db| self.save_in(db))?;
+        self.store.note(|db| {
+            self.save_in(db)?;
+            let note = Note {
+                saved: Cow::Borrowed(&self.unsaved),
+                batch: None,
+            };
+            Ok(((), note.encode()?))
+        })?;
         self.unsaved.clear();
         Ok(())
     }
 
     fn save_in(&self, db: &Db) -> Result<()> {
-        for unsaved in &self.unsaved {
-            tables::save(db, &self.base, &unsaved.advance)?;
-            tables::set_head(db, unsaved.head)?;
-            if let Some(mark) = unsaved.mark {
-                tables::clear_journal(db, mark)?;
-            }
-        }
-        Ok(())
+        self.unsaved.iter().try_for_each(|step| step.save(db))
     }
 
     /// Takes what the tables have, after a transaction that failed: the base in memory was ahead of them.

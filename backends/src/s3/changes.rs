@@ -66,6 +66,8 @@ struct Reader<'a> {
     local: Local,
     room: usize,
     seen: HashMap<NodeId, Seen>,
+    /// Inodes that got their identity here.
+    identified: Vec<Ino>,
     /// Long files are left out that are not hashed yet.
     is_brief: bool,
     long: Vec<Ino>,
@@ -82,6 +84,7 @@ impl Reader<'_> {
             ino,
         };
         tables::identify(self.db, ino, id)?;
+        self.identified.push(ino);
         Ok(id)
     }
 
@@ -91,8 +94,7 @@ impl Reader<'_> {
         if !is_there {
             return Ok(());
         }
-        let dir = self.identity(parent)?;
-        let name = Name(name.to_vec());
+        let entry = (self.identity(parent)?, Name(name.to_vec()));
         let to = match found {
             Some(found) => {
                 let id = self.identity(found.ino)?;
@@ -103,8 +105,8 @@ impl Reader<'_> {
             }
             None => None,
         };
-        if self.cache.base.name(dir, &name) != to {
-            self.local.changes.names.insert((dir, name), to);
+        if self.cache.base.name(&entry) != to {
+            self.local.changes.names.insert(entry, to);
         }
         Ok(())
     }
@@ -250,6 +252,7 @@ impl Cache {
             local: Local::default(),
             room: INLINE_TOTAL,
             seen: HashMap::new(),
+            identified: Vec::new(),
             is_brief,
             long: Vec::new(),
         };
@@ -265,6 +268,7 @@ impl Cache {
         Ok(Read {
             local: reader.local,
             seen: reader.seen,
+            identified: reader.identified,
             long: reader.long,
         })
     }
@@ -274,6 +278,8 @@ impl Cache {
 pub(super) struct Read {
     pub(super) local: Local,
     pub(super) seen: HashMap<NodeId, Seen>,
+    /// Inodes that got their identity here, from this session.
+    pub(super) identified: Vec<Ino>,
     /// Long files that have to be hashed first.
     pub(super) long: Vec<Ino>,
 }

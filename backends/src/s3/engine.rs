@@ -1,21 +1,23 @@
 //! The thread that runs the protocol for one mount: it commits, polls, and writes checkpoints and the mirror.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use s3::checkout::random;
+use s3::objects::Fault;
 use s3::replica::Replica;
 use s3::session::{Contact, Session, SessionError};
 use tokio::sync::Notify;
 
 use super::cache::Cache;
+use super::failure::LastFailure;
 use super::invalidation::Stale;
 use super::mirroring::Mirror;
 use super::open::Link;
-use super::{GIVE_UP_EVERY, Inner, random, session_error};
+use super::{GIVE_UP_EVERY, Inner, session_error};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, Store, StoreError, Timestamp};
 
@@ -28,8 +30,12 @@ const GLANCE_EVERY: Duration = Duration::from_secs(10);
 /// How long the mirror lags behind at least, so that one object is written for many changes.
 const MIRROR_AFTER: Duration = Duration::from_secs(2);
 
-/// The slowest connection that an upload has time on, in bytes a second.
-const SLOWEST: u64 = 64 << 10;
+/// The bytes of uploads under way that have to have an answer within the time limit of one request.
+const SOON: u64 = 4 << 20;
+
+/// The slowest connection that a caller waits on for more, in bytes a second. On a slower one the call fails, and the upload
+/// goes on.
+const SLOWEST: u64 = 512 << 10;
 
 /// How long the end of a mount may be put off by a checkpoint.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
@@ -79,6 +85,7 @@ impl Engine {
             next_poll: now + inner.config.poll,
             next_glance: now + GLANCE_EVERY,
             failures: 0,
+            last_failure: LastFailure::default(),
             is_broken: false,
             not_before: now,
         };
@@ -108,9 +115,11 @@ impl Engine {
         let (answer, answered) = sync_channel(1);
         self.orders.send(order(answer)).map_err(|_| gone())?;
         self.hurry.notify_one();
-        let requests = || self.inner.requests();
-        let mut progress = requests();
-        let mut deadline = Instant::now() + self.inner.config.timeout;
+        // The engine's requests: those of reads prove nothing here.
+        let bucket = &self.inner.buckets[1];
+        let sent = || bucket.requests().get("s3_bytes_sent").copied().unwrap_or(0);
+        let (mut answers, mut sent_before) = (bucket.answers(), sent());
+        let mut since = Instant::now();
         loop {
             match answered.recv_timeout(GIVE_UP_EVERY) {
                 Ok(done) => {
@@ -122,17 +131,16 @@ impl Engine {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let now = requests();
-            if now != progress {
-                let sent = |requests: &BTreeMap<&str, u64>| {
-                    requests.get("s3_bytes_sent").copied().unwrap_or(0)
-                };
-                let long =
-                    Duration::from_secs(sent(&now).saturating_sub(sent(&progress)) / SLOWEST);
-                deadline = Instant::now() + self.inner.config.timeout + long;
-                progress = now;
-            } else if Instant::now() >= deadline {
-                let seconds = self.inner.config.timeout.as_secs();
+            let now = bucket.answers();
+            if now != answers {
+                (answers, sent_before, since) = (now, sent(), Instant::now());
+            }
+            // Only an answer is progress: a request that is sent again proves nothing.
+            let under_way = sent().saturating_sub(sent_before);
+            let bodies = Duration::from_secs(under_way.saturating_sub(SOON) / SLOWEST);
+            let limit = self.inner.config.timeout + bodies;
+            if since.elapsed() >= limit {
+                let seconds = limit.as_secs();
                 let reason = format!("the bucket has not answered within {seconds} s");
                 return Err(StoreError::storage(Errno::TIMEDOUT, reason));
             }
@@ -167,6 +175,7 @@ struct Running {
     next_poll: Instant,
     next_glance: Instant,
     failures: u32,
+    last_failure: LastFailure,
     /// The log was not the one that the cache knows.
     is_broken: bool,
     /// Nothing is tried unasked before then.
@@ -175,7 +184,7 @@ struct Running {
 
 /// A request was dropped because the mount ends, or because something else is wanted.
 fn dropped() -> SessionError {
-    s3::objects::Fault::Unknown("the request was dropped".to_owned()).into()
+    Fault::Unknown("the request was dropped".to_owned()).into()
 }
 
 /// Files that cannot be committed until they are written again.
@@ -250,13 +259,13 @@ impl Running {
         }
         let link = &self.link;
         let now = || Timestamp::now().0;
-        let mut session = Session::new(
-            &link.objects,
-            &mut self.cache,
-            &now,
-            &random,
-            &mut self.contact,
-        );
+        let mut session = Session {
+            objects: &link.objects,
+            replica: &mut self.cache,
+            now: &now,
+            random: &random,
+            contact: &mut self.contact,
+        };
         let written =
             async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
         if !matches!(link.runtime.block_on(written), Ok(Ok(_))) {
@@ -284,12 +293,13 @@ impl Running {
         }
     }
 
-    /// Says the first of several failures, and puts off the next attempt.
+    /// Says the first of several failures of one kind, and puts off the next attempt.
     fn has_failed(&mut self, error: &SessionError) {
-        if self.failures == 0 {
+        if self.last_failure.is_other(error) {
             match error {
-                SessionError::Broken(_) => tracing::error!(
-                    "{error}. Nothing is uploaded any more; what was changed here is kept. If the bucket is right as it is, mount with --rebuild-cache; if it was emptied by mistake, restore it, or mount with --refill-bucket"
+                SessionError::Broken(broken) => tracing::error!(
+                    "{error}. Nothing is uploaded meanwhile; what was changed here is kept. Fix: {}",
+                    broken.fix()
                 ),
                 _ => tracing::warn!("the bucket: {error}; trying again"),
             }
@@ -305,6 +315,7 @@ impl Running {
         if self.failures > 0 {
             tracing::warn!("the bucket answers again, after {} failures", self.failures);
             self.failures = 0;
+            self.last_failure = LastFailure::default();
         }
         self.not_before = Instant::now();
     }
@@ -317,13 +328,13 @@ impl Running {
     ) -> Result<T, SessionError> {
         let now = || Timestamp::now().0;
         let inner = Arc::clone(&self.inner);
-        let mut session = Session::new(
-            &self.link.objects,
-            &mut self.cache,
-            &now,
-            &random,
-            &mut self.contact,
-        );
+        let mut session = Session {
+            objects: &self.link.objects,
+            replica: &mut self.cache,
+            now: &now,
+            random: &random,
+            contact: &mut self.contact,
+        };
         let hurry = &self.hurry;
         self.link.runtime.block_on(async {
             let ended = async {

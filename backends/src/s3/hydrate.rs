@@ -1,8 +1,8 @@
 //! Fetching the missing chunks of placeholders.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -23,6 +23,32 @@ const SLOWEST: u64 = 64 << 10;
 
 /// How often a read fetches what others replace meanwhile.
 const ATTEMPTS: u32 = 100;
+
+/// How long a slow failure answers for the same file: the kernel sends a failed READ of readahead a second time, and the
+/// caller would wait for two time limits.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// The last fetch that failed after a long wait.
+#[derive(Debug, Default)]
+pub(super) struct LastFailure(Mutex<Option<(Ino, Instant, Errno, String)>>);
+
+impl LastFailure {
+    fn recent(&self, ino: Ino) -> Option<StoreError> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (failed, at, errno, reason) = last.as_ref()?;
+        let is_recent = *failed == ino && at.elapsed() < REMEMBERED;
+        is_recent.then(|| StoreError::storage(*errno, reason))
+    }
+
+    /// Notes the failure of a fetch that began at `began`. A quick failure, or one that the caller caused, is not kept.
+    fn note(&self, ino: Ino, began: Instant, error: &StoreError) {
+        if began.elapsed() >= REMEMBERED && error.errno != Errno::INTR {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let reason = error.reason.clone().unwrap_or_default();
+            *last = Some((ino, Instant::now(), error.errno, reason));
+        }
+    }
+}
 
 /// The first and the last index of the chunks that a range in bytes touches, as far as a file of any size goes.
 fn chunks(range: &Range<u64>) -> (u64, u64) {
@@ -76,7 +102,12 @@ impl S3Store {
                 return Ok(db);
             }
             drop(db);
-            self.fetch(ino, missing)?;
+            if let Some(error) = self.last_failure.recent(ino) {
+                return Err(error);
+            }
+            let began = Instant::now();
+            self.fetch(ino, missing)
+                .inspect_err(|error| self.last_failure.note(ino, began, error))?;
         }
         let reason = "other writers replace the file faster than it can be fetched";
         Err(StoreError::storage(Errno::IO, reason))

@@ -5,13 +5,16 @@
 //! and `close` where the [`SyncMode`] says so, wait for it. docs/S3.md explains the log; crate `s3` has the protocol.
 
 mod adopt;
+mod backend;
 mod bare;
 mod cache;
 mod changes;
 mod engine;
+mod failure;
 mod hydrate;
 mod invalidation;
 mod mirroring;
+mod notes;
 mod open;
 mod rescue;
 mod tables;
@@ -33,6 +36,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
+pub(crate) use backend::{S3Mount, S3Variant};
 pub(crate) use bare::S3Bare;
 use cache::Placeholders;
 use engine::Engine;
@@ -88,14 +92,6 @@ impl Inner {
     }
 }
 
-/// Fills a buffer with random bytes.
-fn random(bytes: &mut [u8]) {
-    if let Err(error) = getrandom::fill(bytes) {
-        // The kernel's generator cannot fail once it has been read, which opening the store did.
-        tracing::error!(%error, "random numbers");
-    }
-}
-
 /// A failed session as a caller of the file system sees it.
 fn session_error(error: &SessionError) -> StoreError {
     let errno = match error {
@@ -114,6 +110,7 @@ pub struct S3Store {
     /// Why nothing can be written, if so.
     read_only: Option<String>,
     notes: Vec<String>,
+    last_failure: hydrate::LastFailure,
     // Last: requests run on it until the engine has ended.
     runtime: Runtime,
 }

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use s3::access::S3OpenError;
+use s3::bucket::S3OpenError;
+use s3::checkout::{now, random};
 use s3::client::{Bucket, Client};
 use s3::config::S3Config;
-use s3::objects::{Fault, Key, Objects, Put};
+use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
-use s3::session::{Broken, Contact, Session, SessionError};
+use s3::session::{Broken, Contact, Look, Session, SessionError};
 use tokio::runtime::Runtime;
 
 use super::cache::{Cache, Placeholders};
@@ -17,12 +18,9 @@ use super::engine::Engine;
 use super::invalidation::Invalidation;
 use super::mirroring::Mirror;
 use super::tables::{self, TABLES_VERSION};
-use super::{Inner, S3Store, Tally, random, rescue};
+use super::{Inner, S3Store, Tally, notes, rescue};
 use crate::sqlite::{self, SqliteStore, names};
-use crate::store::{Caller, ROOT, StoreError, Timestamp};
-
-/// The setting of a cache whose server has ignored `If-None-Match`.
-const UNCONDITIONAL: &str = "unconditional";
+use crate::store::{Caller, ROOT, StoreError};
 
 /// What a mount does only when it is told to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +57,7 @@ pub enum OpenError {
     },
     /// The log is not the one that the cache knows.
     #[error(
-        "{broken}\n  fix: if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload what the cache holds; if the bucket is right, mount with --rebuild-cache"
+        "{broken}\n  fix: {}", .broken.fix()
     )]
     Broken {
         /// What is wrong.
@@ -220,8 +218,17 @@ impl S3Store {
     ) -> Result<Self, OpenError> {
         let bucket = Bucket::new(&config)?;
         let link = Link::new(&config)?;
-        let store = Arc::new(SqliteStore::open(file, owner)?);
-        prepare(&store, file, &config)?;
+        // Making a cache takes as long as the first requests.
+        let (store, contact) = std::thread::scope(|scope| {
+            let look = || link.runtime.block_on(Look::take(&link.objects, now()));
+            let look = (!file.exists()).then(|| scope.spawn(look));
+            let store = SqliteStore::open_noting(file, owner, notes::apply)?;
+            prepare(&store, file, &config)?;
+            let mut contact = Contact::default();
+            // A look that panicked is taken again.
+            contact.look = look.and_then(|look| look.join().ok());
+            Ok::<_, OpenError>((Arc::new(store), contact))
+        })?;
         let placeholders = Arc::new(Placeholders::default());
         let joined = join(
             &link,
@@ -229,6 +236,7 @@ impl S3Store {
             (&config, owner),
             file,
             options,
+            contact,
         )?;
         let Joined {
             cache,
@@ -239,10 +247,7 @@ impl S3Store {
         if let Some(aside) = aside {
             notes.extend(rescue::take_over(aside, &store, &cache, owner).map_err(in_cache(file))?);
         }
-        let is_clean = {
-            let db = store.db();
-            tables::is_clean(&db).map_err(in_cache(file))? && !db.has_open_changes()
-        };
+        let is_clean = tables::is_clean(&store.db()).map_err(in_cache(file))?;
         let inner = Arc::new(Inner {
             objects: Client::new(&bucket, &config),
             buckets: [bucket, link.bucket.clone()],
@@ -270,16 +275,9 @@ impl S3Store {
             engine,
             read_only,
             notes,
+            last_failure: super::hydrate::LastFailure::default(),
             runtime,
         })
-    }
-}
-
-/// Whether a server refuses to overwrite the first commit, with the same bytes.
-async fn honours_conditions(objects: &Client) -> Result<bool, Fault> {
-    match objects.get(Key::Log(1), None).await? {
-        Some(first) => Ok(objects.put_new(Key::Log(1), first).await? == Put::Exists),
-        None => Ok(false),
     }
 }
 
@@ -290,6 +288,7 @@ fn join(
     (config, owner): (&S3Config, &Caller),
     file: &Path,
     options: OpenOptions,
+    mut contact: Contact,
 ) -> Result<Joined, OpenError> {
     let mut id = [0; 8];
     random(&mut id);
@@ -301,21 +300,18 @@ fn join(
     let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer)
         .map_err(in_cache(file))?;
     let (mut notes, mut read_only) = (Vec::new(), None);
-    let now = || Timestamp::now().0;
-    let mut contact = Contact::default();
-    let was_unconditional = tables::setting(&store.db(), UNCONDITIONAL).map_err(in_cache(file))?;
     let attempt = |cache: &mut Cache, contact: &mut Contact| {
-        let mut session = Session::new(&link.objects, cache, &now, &random, contact);
+        let mut session = Session {
+            objects: &link.objects,
+            replica: cache,
+            now: &now,
+            random: &random,
+            contact,
+        };
         link.runtime.block_on(async {
             match session.join().await {
                 // What is there can be read.
-                Err(SessionError::Broken(Broken::Unconditional)) => {
-                    session.follow().await?;
-                    Ok(false)
-                }
-                Ok(_) if was_unconditional.is_some() => {
-                    Ok(honours_conditions(&link.objects).await?)
-                }
+                Err(SessionError::Broken(Broken::Unconditional)) => Ok(false),
                 joined => joined.map(|_| true),
             }
         })
@@ -331,8 +327,6 @@ fn join(
     match joined {
         Ok(true) => {}
         Ok(false) => {
-            let noted = store.transaction(|db| tables::set_setting(db, UNCONDITIONAL, "yes"));
-            noted.map_err(in_cache(file))?;
             let reason = Broken::Unconditional.to_string();
             notes.push(format!("{}: {reason}", config.endpoint));
             read_only = Some(reason);
@@ -344,7 +338,7 @@ fn join(
         }
         Err(SessionError::Fault(fault)) => {
             // The failed request has not told what is wrong with the address, the key or the bucket.
-            link.runtime.block_on(s3::access::check(config))?;
+            link.runtime.block_on(s3::check::check_access(config))?;
             return Err(OpenError::Fault { fault });
         }
         Err(SessionError::Broken(broken)) => return Err(OpenError::Broken { broken }),

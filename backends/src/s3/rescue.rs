@@ -10,7 +10,7 @@ use s3::tree::{Content, Node};
 
 use super::cache::Cache;
 use super::open::{OpenError, files_of};
-use super::tables;
+use super::{notes, tables};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, names, nodes};
 use crate::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
@@ -66,16 +66,13 @@ pub(super) fn take_over(
     owner: &Caller,
 ) -> Result<Vec<String>> {
     let place = aside.display();
-    let old = match SqliteStore::open(aside, owner) {
-        Ok(old) => old,
-        Err(error) => {
-            return Ok(vec![format!(
-                "nothing was taken over from the old cache, which is at {place}: {error}"
-            )]);
-        }
-    };
-    let unsent = match unsent(&old) {
-        Ok(unsent) => unsent,
+    let old = SqliteStore::open_noting(aside, owner, notes::apply);
+    let opened = old.map_err(|error| error.to_string()).and_then(|old| {
+        let unsent = unsent(&old).map_err(|error| error.to_string())?;
+        Ok((old, unsent))
+    });
+    let (old, unsent) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             return Ok(vec![format!(
                 "nothing was taken over from the old cache, which is at {place}: {error}"

@@ -12,10 +12,11 @@ CREATE TABLE s3_state (
   one         INTEGER PRIMARY KEY CHECK (one = 1),
   head        INTEGER NOT NULL,
   hash        BLOB NOT NULL,
+  first       BLOB NOT NULL,
   batch       INTEGER NOT NULL,
   is_adopting INTEGER NOT NULL
 ) STRICT;
-INSERT INTO s3_state VALUES (1, 0, zeroblob(32), 1, 0);
+INSERT INTO s3_state VALUES (1, 0, zeroblob(32), zeroblob(32), 1, 0);
 
 -- The sessions that this cache had; random numbers.
 CREATE TABLE s3_writer (id INTEGER PRIMARY KEY) STRICT;

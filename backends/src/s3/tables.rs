@@ -1,23 +1,23 @@
 //! The tables of the cache: identities, base, journal, placeholders. SQL, and no protocol.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use s3::replica::Head;
 use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// The version of the tables in `schema.sql`.
-pub(super) const TABLES_VERSION: &str = "10";
+pub(super) const TABLES_VERSION: &str = "11";
 
-fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| StoreError::storage(Errno::IO, error))
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let damaged = |error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}"));
     postcard::from_bytes(bytes).map_err(damaged)
 }
@@ -39,30 +39,35 @@ pub(super) fn set_setting(db: &Db, name: &str, value: &str) -> Result<()> {
 }
 
 pub(super) fn head(db: &Db) -> Result<Head> {
-    let found = db.row("SELECT head, hash FROM s3_state", (), |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
+    let found = db.row("SELECT head, hash, first FROM s3_state", (), |row| {
+        Ok(Head {
+            number: unsigned(row.get(0)?),
+            hash: Hash(row.get(1)?),
+            first: Hash(row.get(2)?),
+        })
     })?;
-    let (number, hash) = found.unwrap_or_default();
-    Ok(Head {
-        number: unsigned(number),
-        hash: Hash(hash),
-    })
+    Ok(found.unwrap_or_default())
 }
 
 /// Moves the head. What was sent for the place after the old one is decided now.
-pub(super) fn set_head(db: &Db, head: Head) -> Result<()> {
+fn set_head(db: &Db, head: Head) -> Result<()> {
     db.execute(
-        "UPDATE s3_state SET head = ?1, hash = ?2",
-        params![signed(head.number), head.hash.0.as_slice()],
+        "UPDATE s3_state SET head = ?1, hash = ?2, first = ?3",
+        params![signed(head.number), head.hash.0, head.first.0],
     )?;
     db.execute("DELETE FROM s3_intent", ())?;
     Ok(())
 }
 
-pub(super) fn writers(db: &Db) -> Result<Vec<u64>> {
-    let mut statement = db.statement("SELECT id FROM s3_writer")?;
+/// The numbers in the one column of a query.
+fn numbers(db: &Db, query: &'static str) -> Result<Vec<u64>> {
+    let mut statement = db.statement(query)?;
     let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn writers(db: &Db) -> Result<Vec<u64>> {
+    numbers(db, "SELECT id FROM s3_writer")
 }
 
 pub(super) fn add_writer(db: &Db, id: u64) -> Result<()> {
@@ -83,17 +88,17 @@ pub(super) fn add_intent(db: &Db, nonce: [u8; 16]) -> Result<()> {
 
 // ── Identities ─────────────────────────────────────────────────────────────────────────────────
 
+/// The identity in a column of a row and the next one.
+fn node_id(row: &Row<'_>, column: usize) -> rusqlite::Result<NodeId> {
+    Ok(NodeId {
+        writer: unsigned(row.get(column)?),
+        ino: unsigned(row.get(column + 1)?),
+    })
+}
+
 pub(super) fn identity(db: &Db, ino: Ino) -> Result<Option<NodeId>> {
-    db.row(
-        "SELECT writer, number FROM s3_identity WHERE ino = ?1",
-        [signed(ino)],
-        |row| {
-            Ok(NodeId {
-                writer: unsigned(row.get(0)?),
-                ino: unsigned(row.get(1)?),
-            })
-        },
-    )
+    let query = "SELECT writer, number FROM s3_identity WHERE ino = ?1";
+    db.row(query, [signed(ino)], |row| node_id(row, 0))
 }
 
 pub(super) fn ino_of(db: &Db, id: NodeId) -> Result<Option<Ino>> {
@@ -146,80 +151,83 @@ pub(super) fn base(db: &Db) -> Result<Tree> {
     let mut statement = db.statement("SELECT writer, number, node FROM s3_base_node")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
-        let id = NodeId {
-            writer: unsigned(row.get(0)?),
-            ino: unsigned(row.get(1)?),
-        };
         let node = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-        changes.nodes.insert(id, decode(node)?);
+        changes.nodes.insert(node_id(row, 0)?, decode(node)?);
     }
     let mut statement =
         db.statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
-        let dir = NodeId {
-            writer: unsigned(row.get(0)?),
-            ino: unsigned(row.get(1)?),
-        };
-        let id = NodeId {
-            writer: unsigned(row.get(3)?),
-            ino: unsigned(row.get(4)?),
-        };
-        changes.names.insert((dir, Name(row.get(2)?)), Some(id));
+        let entry = (node_id(row, 0)?, Name(row.get(2)?));
+        changes.names.insert(entry, Some(node_id(row, 3)?));
     }
     let damaged = |error| StoreError::storage(Errno::IO, format!("the cache is damaged: {error}"));
     Tree::of(&changes).map_err(damaged)
 }
 
-/// A step of the base from one tree to the next.
-#[derive(Debug)]
+/// What a step of the log changes in the tables.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Advance {
-    changes: Changes,
-    /// Nodes that lost a name, and are gone if it was the last.
-    unnamed: Vec<NodeId>,
+    head: Head,
+    nodes: Vec<(NodeId, Option<Node>)>,
+    names: Vec<(Entry, Option<NodeId>)>,
+    /// The batch up to which the journal has nothing that the base lacks.
+    mark: Option<u64>,
 }
 
 impl Advance {
-    /// Applies changes to the base in memory.
-    pub(super) fn make(base: &mut Tree, changes: &Changes) -> Self {
+    /// Applies `changes`, which lead to `head`, to the base in memory.
+    pub(super) fn make(base: &mut Tree, head: Head, changes: &Changes, mark: Option<u64>) -> Self {
         let names = changes.names.keys();
-        let unnamed = names
-            .filter_map(|(dir, name)| base.name(*dir, name))
-            .collect();
+        let unnamed: Vec<NodeId> = names.filter_map(|entry| base.name(entry)).collect();
         base.apply(changes);
+        let given = changes.nodes.keys();
+        let given = given.filter_map(|id| Some((*id, Some(base.node(*id)?.clone()))));
+        let gone = unnamed.iter().filter(|id| base.node(**id).is_none());
+        let nodes = given.chain(gone.map(|id| (*id, None))).collect();
+        let names = changes.names.keys();
+        let names = names.map(|entry| (entry.clone(), base.name(entry)));
         Self {
-            changes: changes.clone(),
-            unnamed,
+            head,
+            nodes,
+            names: names.collect(),
+            mark,
+        }
+    }
+
+    /// Takes the step in the tables.
+    pub(super) fn save(&self, db: &Db) -> Result<()> {
+        for (id, node) in &self.nodes {
+            match node {
+                Some(node) => set_base_node(db, *id, node)?,
+                None => remove_base_node(db, *id)?,
+            }
+        }
+        for (entry, to) in &self.names {
+            set_base_name(db, entry, *to)?;
+        }
+        set_head(db, self.head)?;
+        match self.mark {
+            Some(mark) => clear_journal(db, mark),
+            None => Ok(()),
         }
     }
 }
 
-/// Writes a step of the base to the tables; `base` has it, and maybe later ones.
-pub(super) fn save(db: &Db, base: &Tree, advance: &Advance) -> Result<()> {
-    for id in advance.changes.nodes.keys() {
-        if let Some(node) = base.node(*id) {
-            set_base_node(db, *id, node)?;
-        }
+/// Removes a node from the base, and its identity if the working copy has no file of it.
+fn remove_base_node(db: &Db, id: NodeId) -> Result<()> {
+    db.execute(
+        "DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2",
+        [signed(id.writer), signed(id.ino)],
+    )?;
+    let is_gone = match ino_of(db, id)? {
+        Some(ino) => crate::sqlite::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
+        None => false,
+    };
+    match is_gone {
+        true => forget_identity(db, id),
+        false => Ok(()),
     }
-    for (dir, name) in advance.changes.names.keys() {
-        set_base_name(db, &(*dir, name.clone()), base.name(*dir, name))?;
-    }
-    for id in &advance.unnamed {
-        if base.node(*id).is_none() {
-            db.execute(
-                "DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2",
-                [signed(id.writer), signed(id.ino)],
-            )?;
-            let is_gone = match ino_of(db, *id)? {
-                Some(ino) => crate::sqlite::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
-                None => false,
-            };
-            if is_gone {
-                forget_identity(db, *id)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn set_base_node(db: &Db, id: NodeId, node: &Node) -> Result<()> {
@@ -257,7 +265,10 @@ fn set_base_name(db: &Db, (dir, name): &Entry, to: Option<NodeId>) -> Result<()>
 pub(super) fn clear_base(db: &Db) -> Result<()> {
     db.execute("DELETE FROM s3_base_node", ())?;
     db.execute("DELETE FROM s3_base_name", ())?;
-    db.execute("UPDATE s3_state SET head = 0, hash = zeroblob(32)", ())?;
+    db.execute(
+        "UPDATE s3_state SET head = 0, hash = zeroblob(32), first = zeroblob(32)",
+        (),
+    )?;
     db.execute("DELETE FROM s3_intent", ())?;
     db.execute(
         "INSERT INTO s3_dirty_name SELECT parent, name, 0 FROM dirent WHERE true
@@ -280,9 +291,7 @@ pub(super) fn end_batch(db: &Db) -> Result<u64> {
 }
 
 pub(super) fn dirty_inodes(db: &Db) -> Result<Vec<Ino>> {
-    let mut statement = db.statement("SELECT ino FROM s3_dirty_inode")?;
-    let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    numbers(db, "SELECT ino FROM s3_dirty_inode")
 }
 
 pub(super) fn dirty_names(db: &Db) -> Result<Vec<(Ino, Vec<u8>)>> {
@@ -291,14 +300,14 @@ pub(super) fn dirty_names(db: &Db) -> Result<Vec<(Ino, Vec<u8>)>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Whether nothing is journalled.
+/// Whether nothing is journalled, or will be by a change that is open.
 pub(super) fn is_clean(db: &Db) -> Result<bool> {
     let any = db.row(
         "SELECT 1 WHERE EXISTS (SELECT 1 FROM s3_dirty_inode) OR EXISTS (SELECT 1 FROM s3_dirty_name)",
         (),
         |_| Ok(()),
     )?;
-    Ok(any.is_none())
+    Ok(any.is_none() && !db.has_open_changes())
 }
 
 /// How many inodes and names are journalled.
@@ -370,9 +379,7 @@ pub(super) fn missing(db: &Db, ino: Ino, first: u64, last: u64) -> Result<Vec<(u
 
 /// The inodes with missing chunks.
 pub(super) fn placeholders(db: &Db) -> Result<Vec<Ino>> {
-    let mut statement = db.statement("SELECT DISTINCT ino FROM s3_missing")?;
-    let rows = statement.query_map((), |row| row.get(0).map(unsigned))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    numbers(db, "SELECT DISTINCT ino FROM s3_missing")
 }
 
 pub(super) fn is_placeholder(db: &Db, ino: Ino) -> Result<bool> {

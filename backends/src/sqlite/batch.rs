@@ -113,7 +113,7 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), 
     db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
         .map_err(wrong)?;
     *db.redo.borrow_mut() = Some(redo);
-    db.defers.set(true);
+    db.deferred.is_on.set(true);
     Ok(())
 }
 
@@ -123,7 +123,7 @@ fn end(db: &Db) -> Result<()> {
         // Any later commit of this connection would have the records applied twice.
         db.give_up();
     }
-    db.defers.set(false);
+    db.deferred.is_on.set(false);
     // The thread ends with it: it holds the sender.
     *db.redo.borrow_mut() = None;
     committed?;

@@ -11,14 +11,8 @@ use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
 use super::log_mark;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
-use super::open::{OpenError, SCHEMA_VERSION, identify, must_not_be_cut, unreadable};
+use super::open::{OpenError, identify, must_not_be_cut, unreadable};
 use super::tails::{self, HEAD};
-
-/// The first schema version whose tables are today's, but for what says more of them.
-const CHECKED_SINCE: i32 = 2;
-
-/// The first schema version whose content has checksums.
-const CHECKSUMS_SINCE: i32 = 3;
 
 /// How many findings of one kind are told one by one.
 const SHOWN: usize = 10;
@@ -113,17 +107,12 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
-    let version = identify(&connection, path)?;
-    if let Some(version) = version
-        && version < CHECKED_SINCE
-    {
-        let reason = format!(
-            "it has schema version {version}; mount it once, which brings it to version {SCHEMA_VERSION}"
-        );
-        return Err(unreadable(path, &reason));
-    }
-    let mut checked = check_rows(&mut connection, version).map_err(wrong)?;
-    let lacks = || log_mark::lacks_log(&connection, version, path).map_err(wrong);
+    let is_there = identify(&connection, path)?;
+    let mut checked = check_rows(&mut connection).map_err(wrong)?;
+    let lacks = || match is_there {
+        true => log_mark::lacks_log(&connection, path).map_err(wrong),
+        false => Ok(None),
+    };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
     if let Some(log) = lacks()?.map_or(Ok(None), |_| lacks())? {
         let gone = OpenError::LogGone {
@@ -142,15 +131,8 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
 }
 
 /// Looks at the rows and what they hold, not at the log and the tails.
-pub(super) fn check_rows(
-    connection: &mut Connection,
-    version: Option<i32>,
-) -> rusqlite::Result<Checked> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-    check_all(&transaction, version.unwrap_or(SCHEMA_VERSION))
-}
-
-fn check_all(db: &Connection, version: i32) -> rusqlite::Result<Checked> {
+pub(super) fn check_rows(connection: &mut Connection) -> rusqlite::Result<Checked> {
+    let db = &connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
     let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
     let mut checked = Checked {
         problems: Vec::new(),
@@ -177,9 +159,7 @@ fn check_all(db: &Connection, version: i32) -> rusqlite::Result<Checked> {
         misplaced(db)?,
     );
     content(db, problems)?;
-    if version >= CHECKSUMS_SINCE {
-        note(problems, "content is not what was written", damaged(db)?);
-    }
+    note(problems, "content is not what was written", damaged(db)?);
     Ok(checked)
 }
 

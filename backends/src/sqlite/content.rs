@@ -19,6 +19,9 @@ pub(crate) const CHUNK: u64 = 32 * 1024;
 /// Bits of a chunk id that count the chunks of one file.
 pub(crate) const INDEX_BITS: u32 = 24;
 
+/// The largest number of a chunk.
+const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
+
 /// The largest file in bytes: 512 GiB.
 pub(crate) const SIZE_MAX: u64 = CHUNK << INDEX_BITS;
 
@@ -33,7 +36,7 @@ fn id(ino: Ino, index: u64) -> i64 {
 }
 
 fn index(id: i64) -> u64 {
-    unsigned(id) & ((1 << INDEX_BITS) - 1)
+    unsigned(id) & INDEX_MAX
 }
 
 /// What a chunk of so many bytes occupies, in units of 512 bytes and whole pages.
@@ -97,18 +100,33 @@ pub(crate) fn read(
 fn read_head(db: &Db, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
     let length = out.len() as u64;
     let (first, last) = (offset / CHUNK, (offset + length - 1) / CHUNK);
-    let mut statement =
-        db.statement("SELECT id, sum, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
-    let mut rows = statement.query([id(ino, first), id(ino, last)])?;
-    while let Some(row) = rows.next()? {
-        let bytes = verified(row)?;
-        let chunk_start = index(row.get(0)?) * CHUNK;
+    let mut copy = |index: u64, bytes: &[u8]| {
+        let chunk_start = index * CHUNK;
         let chunk_end = chunk_start + bytes.len() as u64;
         let (from, to) = (chunk_start.max(offset), chunk_end.min(offset + length));
         if from < to {
             out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(
                 &bytes[(from - chunk_start) as usize..(to - chunk_start) as usize],
             );
+        }
+    };
+    let mut is_in_rows = false;
+    for index in first..=last {
+        let is_deferred = db
+            .deferred
+            .chunk(id(ino, index), |bytes| copy(index, bytes));
+        is_in_rows |= is_deferred.is_none();
+    }
+    if !is_in_rows {
+        return Ok(());
+    }
+    let mut statement =
+        db.statement("SELECT id, sum, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
+    let mut rows = statement.query([id(ino, first), id(ino, last)])?;
+    while let Some(row) = rows.next()? {
+        let id = row.get(0)?;
+        if db.deferred.chunk(id, |_| ()).is_none() {
+            copy(index(id), verified(row)?);
         }
     }
     Ok(())
@@ -170,14 +188,17 @@ fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<
         let length = row_length(db, attr.ino, piece.index)?;
         (blocks(length), Vec::new())
     } else {
-        let old = chunk(db, attr.ino, piece.index)?.unwrap_or_default();
+        let old = match db.deferred.take_chunk(id(attr.ino, piece.index)) {
+            Some(old) => old,
+            None => chunk(db, attr.ino, piece.index)?.unwrap_or_default(),
+        };
         (blocks(old.len() as u64), old)
     };
     content.truncate(valid);
     let length = padded(valid.max(stop) as u64).min(CHUNK);
     content.resize(length as usize, 0);
     content[piece.within..stop].copy_from_slice(bytes);
-    put(db, attr.ino, piece.index, &content)?;
+    put(db, attr.ino, piece.index, content)?;
     if start < attr.size {
         attr.blocks -= old_blocks.min(attr.blocks);
     }
@@ -224,7 +245,7 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
         && let Some(mut bytes) = chunk(db, attr.ino, last)?
     {
         bytes.truncate(valid as usize);
-        put(db, attr.ino, last, &bytes)?;
+        put(db, attr.ino, last, bytes)?;
         attr.blocks = count_blocks(db, attr.ino)?;
     }
     Ok(())
@@ -260,7 +281,7 @@ pub(crate) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Resul
             delete(db, attr.ino, index, index)?;
         } else if let Some(range) = bytes.get_mut(within..stop) {
             range.fill(0);
-            put(db, attr.ino, index, &bytes)?;
+            put(db, attr.ino, index, bytes)?;
         }
     }
     attr.blocks = count_blocks(db, attr.ino)?;
@@ -269,6 +290,7 @@ pub(crate) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Resul
 
 /// The first byte at or after `offset`, before the end of the file, that lies in a chunk.
 pub(crate) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>> {
+    write_chunks(db)?;
     let found = db.row(
         "SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT 1",
         [
@@ -290,6 +312,7 @@ pub(crate) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>
 
 /// The first byte at or after `offset` that lies in no chunk; at the latest the end of the file.
 pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
+    write_chunks(db)?;
     let first = offset / CHUNK;
     let mut hole = first;
     let mut statement =
@@ -308,9 +331,14 @@ pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     Ok(at.min(attr.size))
 }
 
-/// Deletes all content of an inode that is going away.
-pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
-    delete(db, ino, 0, (1 << INDEX_BITS) - 1)
+/// Drops what is deferred of an inode's content.
+pub(super) fn forget(db: &Db, ino: Ino) {
+    db.deferred.drop_chunks(id(ino, 0), id(ino, INDEX_MAX));
+}
+
+/// Deletes all content of the inodes from `first` to `last`, which are going away.
+pub(super) fn clear(db: &Db, first: Ino, last: Ino) -> Result<()> {
+    delete_rows(db, id(first, 0), id(last, INDEX_MAX))
 }
 
 /// What the checksum of a row is: CRC-32 of its id and its bytes, and a bit above, so that SQLite stores every one in as
@@ -341,6 +369,9 @@ fn verified<'a>(row: &'a Row<'_>) -> Result<&'a [u8]> {
 }
 
 fn chunk(db: &Db, ino: Ino, index: u64) -> Result<Option<Vec<u8>>> {
+    if let Some(bytes) = db.deferred.chunk(id(ino, index), <[u8]>::to_vec) {
+        return Ok(Some(bytes));
+    }
     let mut statement = db.statement("SELECT id, sum, bytes FROM chunk WHERE id = ?1")?;
     let mut rows = statement.query([id(ino, index)])?;
     rows.next()?
@@ -350,6 +381,9 @@ fn chunk(db: &Db, ino: Ino, index: u64) -> Result<Option<Vec<u8>>> {
 
 /// How long a row is, without reading it; 0 where there is none.
 fn row_length(db: &Db, ino: Ino, index: u64) -> Result<u64> {
+    if let Some(length) = db.deferred.chunk(id(ino, index), <[u8]>::len) {
+        return Ok(length as u64);
+    }
     let length = db.row(
         "SELECT length(bytes) FROM chunk WHERE id = ?1",
         [id(ino, index)],
@@ -358,8 +392,31 @@ fn row_length(db: &Db, ino: Ino, index: u64) -> Result<u64> {
     Ok(length.map_or(0, unsigned))
 }
 
-fn put(db: &Db, ino: Ino, index: u64, bytes: &[u8]) -> Result<()> {
+fn put(db: &Db, ino: Ino, index: u64, bytes: Vec<u8>) -> Result<()> {
     let id = id(ino, index);
+    if !db.deferred.is_on.get() {
+        return put_row(db, id, &bytes);
+    }
+    db.deferred.put_chunk(id, bytes);
+    match db.deferred.is_full() {
+        true => write_chunks(db),
+        false => Ok(()),
+    }
+}
+
+/// Makes rows of the chunks that changes have left to the commit.
+pub(super) fn write_chunks(db: &Db) -> Result<()> {
+    while let Some((id, bytes)) = db.deferred.take_first_chunk() {
+        if let Err(error) = put_row(db, id, &bytes) {
+            // A read may be what asked for it, and undoes nothing.
+            db.deferred.put_chunk(id, bytes);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn put_row(db: &Db, id: i64, bytes: &[u8]) -> Result<()> {
     db.execute(
         "INSERT INTO chunk (id, sum, bytes) VALUES (?1, ?2, ?3)
          ON CONFLICT (id) DO UPDATE SET sum = excluded.sum, bytes = excluded.bytes",
@@ -369,17 +426,21 @@ fn put(db: &Db, ino: Ino, index: u64, bytes: &[u8]) -> Result<()> {
 }
 
 fn delete(db: &Db, ino: Ino, first: u64, last: u64) -> Result<()> {
-    db.execute(
-        "DELETE FROM chunk WHERE id >= ?1 AND id <= ?2",
-        [id(ino, first), id(ino, last)],
-    )?;
+    delete_rows(db, id(ino, first), id(ino, last))
+}
+
+fn delete_rows(db: &Db, first: i64, last: i64) -> Result<()> {
+    db.deferred.drop_chunks(first, last);
+    let delete = "DELETE FROM chunk WHERE id >= ?1 AND id <= ?2";
+    db.execute(delete, [first, last])?;
     Ok(())
 }
 
 fn count_blocks(db: &Db, ino: Ino) -> Result<u64> {
+    write_chunks(db)?;
     let counted = db.row(
         "SELECT coalesce(sum((length(bytes) + 4095) / 4096 * 8), 0) FROM chunk WHERE id >= ?1 AND id <= ?2",
-        [id(ino, 0), id(ino, (1 << INDEX_BITS) - 1)],
+        [id(ino, 0), id(ino, INDEX_MAX)],
         |row| row.get(0),
     )?;
     Ok(unsigned(counted.unwrap_or(0)))

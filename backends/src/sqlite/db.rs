@@ -1,13 +1,16 @@
 //! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
+use super::content;
+use super::deferred::Deferred;
 use super::nodes::{self, signed};
+use super::reclaim;
 use super::record::{self, Record};
 use super::redo::Redo;
 use super::tails::Tails;
@@ -34,12 +37,13 @@ impl Tally {
 /// Inodes whose attributes are kept; all are let go when there are more.
 const KEPT_INODES: usize = 16_384;
 
-/// Attributes of an inode that its row does not say yet: they are written at the next commit.
-#[derive(Clone, Copy, Debug)]
-struct Deferred {
-    attr: Attr,
-    /// There is no row yet.
-    is_new: bool,
+/// Makes the change again that a note describes: see [`Db::note`].
+pub(crate) type ApplyNote = fn(&Db, &[u8]) -> Result<()>;
+
+/// The notes of a file system that has no tables of another store: none.
+pub(super) fn no_notes(_: &Db, _: &[u8]) -> Result<()> {
+    let reason = "it is the cache of a bucket, whose mount was killed: mount it with `ctxbench mount s3` first";
+    Err(StoreError::storage(Errno::IO, reason))
 }
 
 /// A connection and its tally.
@@ -50,10 +54,8 @@ pub(crate) struct Db {
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
-    /// Inodes whose rows are written at the next commit.
-    deferred: RefCell<BTreeMap<Ino, Deferred>>,
-    /// How often an inode was deferred.
-    deferrals: Cell<u64>,
+    /// What is written at the next commit.
+    pub(super) deferred: Deferred,
     /// What a transaction had done could not be undone: whatever is read now may never have been acknowledged.
     is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
@@ -61,12 +63,11 @@ pub(crate) struct Db {
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
-    /// Rows of inodes are written at the next commit, not by the change.
-    pub(super) defers: Cell<bool>,
     /// Statements are those of a commit.
     is_committing: Cell<bool>,
     /// A commit has failed: the next change has to commit what is recorded first.
     is_stuck: Cell<bool>,
+    apply_note: ApplyNote,
 }
 
 /// Undoes a transaction that a panic leaves open, before the next thread takes the lock.
@@ -84,7 +85,12 @@ impl Drop for UndoOnPanic<'_> {
 }
 
 impl Db {
-    pub(crate) fn new(connection: Connection, tails: Arc<Tails>, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        tails: Arc<Tails>,
+        tally: Arc<Tally>,
+        apply_note: ApplyNote,
+    ) -> Self {
         // More than there are statements in any store that uses it, so that each is compiled once.
         connection.set_prepared_statement_cache_capacity(128);
         Self {
@@ -92,49 +98,25 @@ impl Db {
             tails,
             tally,
             kept: RefCell::default(),
-            deferred: RefCell::default(),
-            deferrals: Cell::new(0),
+            deferred: Deferred::default(),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
             redo: RefCell::new(None),
-            defers: Cell::new(false),
             is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
+            apply_note,
         }
     }
 
     /// The attributes of an inode, if they are kept or deferred.
     pub(crate) fn kept(&self, ino: Ino) -> Option<Attr> {
-        let deferred = self.deferred.borrow().get(&ino).map(|row| row.attr);
+        let deferred = self.deferred.inode(ino);
         deferred.or_else(|| self.kept.borrow().get(&ino).copied())
     }
 
-    /// The attributes of an inode, if its row does not say them yet.
-    pub(super) fn deferred(&self, ino: Ino) -> Option<Attr> {
-        self.deferred.borrow().get(&ino).map(|row| row.attr)
-    }
-
-    /// Leaves an inode's row to the next commit, which writes it once for many changes. False where every change is
-    /// committed before it returns, or other tables follow the row by triggers.
-    pub(super) fn defer(&self, attr: &Attr, is_new: bool) -> bool {
-        if !self.defers.get() {
-            return false;
-        }
-        self.deferrals.set(self.deferrals.get() + 1);
-        let mut deferred = self.deferred.borrow_mut();
-        let row = deferred.entry(attr.ino).or_insert(Deferred {
-            attr: *attr,
-            is_new,
-        });
-        row.attr = *attr;
-        true
-    }
-
-    /// Drops what is deferred of an inode that is deleted; whether it had a row.
-    pub(super) fn drop_deferred(&self, ino: Ino) -> bool {
-        let dropped = self.deferred.borrow_mut().remove(&ino);
-        self.deferrals.set(self.deferrals.get() + 1);
-        dropped.is_none_or(|row| !row.is_new)
+    /// Whether an inode has changed, and its row is not written yet.
+    pub(crate) fn is_deferred(&self, ino: Ino) -> bool {
+        self.deferred.inode(ino).is_some()
     }
 
     /// Whether changes are recorded that are not committed.
@@ -144,15 +126,15 @@ impl Db {
 
     /// Writes the rows that changes have left to the commit.
     pub(crate) fn write_rows(&self) -> Result<()> {
-        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        for row in deferred.values() {
+        for row in self.deferred.take_inodes().values() {
             match row.is_new {
                 true => nodes::insert_row(self, &row.attr, None, None)?,
                 false => nodes::update_row(self, &row.attr)?,
             }
             self.keep(&row.attr);
         }
-        Ok(())
+        content::write_chunks(self)?;
+        reclaim::delete_gone(self)
     }
 
     /// Keeps what an inode's row says now.
@@ -202,7 +184,7 @@ impl Db {
     fn undo(&self) -> Result<()> {
         // What was kept inside may not be what the rows say after all.
         self.kept.borrow_mut().clear();
-        self.deferred.borrow_mut().clear();
+        self.deferred.clear();
         // A full disk makes SQLite roll back by itself.
         let undone = match self.connection.is_autocommit() {
             true => Ok(0),
@@ -267,7 +249,7 @@ impl Db {
         if self.connection.is_autocommit() {
             self.execute("BEGIN IMMEDIATE", ())?;
         }
-        let changes = || self.connection.total_changes() + self.deferrals.get();
+        let changes = || self.connection.total_changes() + self.deferred.changes();
         let before = changes();
         let _undo = UndoOnPanic(self);
         let mut result = work(self);
@@ -301,21 +283,53 @@ impl Db {
         record: &Record<'_>,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
+        if !self.can_wait()? || !record.can_wait(self)? {
+            return self.transaction(work);
+        }
+        let value = self.attempt_all(work)?;
+        self.record(record)?;
+        Ok(value)
+    }
+
+    /// As [`Db::change`], for a change of tables that are another store's: `work` also answers the note from which
+    /// [`ApplyNote`] makes it again.
+    pub(crate) fn note<T>(&self, work: impl FnOnce(&Self) -> Result<(T, Vec<u8>)>) -> Result<T> {
+        if !self.can_wait()? {
+            return self.transaction(work).map(|(value, _)| value);
+        }
+        let (value, note) = self.attempt_all(work)?;
+        let record = Record::Note { note: &note };
+        match record.can_wait(self)? {
+            true => self.record(&record)?,
+            false => self.commit_with(1)?,
+        }
+        Ok(value)
+    }
+
+    /// Makes a noted change again.
+    pub(super) fn apply_note(&self, note: &[u8]) -> Result<()> {
+        (self.apply_note)(self, note)
+    }
+
+    /// Whether a change may wait for its commit, as far as the disk and earlier changes are concerned.
+    fn can_wait(&self) -> Result<bool> {
         if self.is_stuck.get() {
             self.commit()?;
         }
-        let can_wait = self.redo.borrow().as_ref().is_some_and(Redo::can_wait);
-        if !can_wait || !record.can_wait(self)? {
-            return self.transaction(work);
+        Ok(self.redo.borrow().as_ref().is_some_and(Redo::can_wait))
+    }
+
+    /// Runs `work` in the open transaction, or in a new one that is undone with it.
+    fn attempt_all<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let attempted = self.attempt(work);
+        if attempted.is_err() && !self.is_pending() {
+            self.undo()?;
         }
-        let value = match self.attempt(work) {
-            Ok(value) => value,
-            Err(error) if self.is_pending() => return Err(error),
-            Err(error) => {
-                self.undo()?;
-                return Err(error);
-            }
-        };
+        attempted
+    }
+
+    /// Records the change that was made last.
+    fn record(&self, record: &Record<'_>) -> Result<()> {
         let (recorded, is_full) = match &mut *self.redo.borrow_mut() {
             Some(redo) => (redo.append(|out| record.encode(out)), redo.is_full()),
             None => (Ok(()), true),
@@ -332,7 +346,7 @@ impl Db {
             // This change is recorded; the next one has to wait for room.
             tracing::warn!(%error, "committing changes");
         }
-        Ok(value)
+        Ok(())
     }
 
     fn is_pending(&self) -> bool {

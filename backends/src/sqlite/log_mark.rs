@@ -17,12 +17,6 @@ use super::open::{OpenError, connect, identify, must_not_be_cut, own, unreadable
 use super::redo::redo_of;
 use crate::store::Result;
 
-/// The first schema version that has the mark.
-const SINCE: i32 = 3;
-
-/// The first schema version that has a redo log.
-const WITH_REDO: i32 = 4;
-
 /// The write-ahead log of the database at `path`.
 pub(crate) fn log_of(path: &Path) -> PathBuf {
     let mut log = OsString::from(path);
@@ -44,23 +38,15 @@ pub(crate) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()
     Ok(())
 }
 
-/// The log that the database at `path`, of this schema version, needs and that is not there: SQLite's, or the redo log.
-pub(crate) fn lacks_log(
-    connection: &Connection,
-    version: Option<i32>,
-    path: &Path,
-) -> rusqlite::Result<Option<PathBuf>> {
-    let Some(version) = version.filter(|version| *version >= SINCE) else {
-        return Ok(None);
-    };
+/// The log that the database at `path` needs and that is not there: SQLite's, or the redo log.
+pub(crate) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
     let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
     if first("SELECT needed FROM log")? && !has_log(path) {
         return Ok(Some(log_of(path)));
     }
     let redo = redo_of(path);
     // Where SQLite's log is gone and not missed, this is a copy of the tables alone.
-    let is_needed =
-        version >= WITH_REDO && has_log(path) && first("SELECT redo IS NOT NULL FROM log")?;
+    let is_needed = has_log(path) && first("SELECT redo IS NOT NULL FROM log")?;
     Ok((is_needed && !redo.exists()).then_some(redo))
 }
 
@@ -121,21 +107,17 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
     must_not_be_cut(path)?;
     let _ownership = match own(path) {
         // A mount has the database, and its logs.
-        Err(OpenError::Owned(_)) => return Ok(false),
+        Err(OpenError::Owned(..)) => return Ok(false),
         owned => owned?,
     };
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let mut connection = connect(path)?;
     leave(&connection, path).map_err(wrong)?;
-    let version = identify(&connection, path)?;
-    if lacks_log(&connection, version, path)
-        .map_err(wrong)?
-        .is_none()
-    {
+    if !identify(&connection, path)? || lacks_log(&connection, path).map_err(wrong)?.is_none() {
         return Ok(false);
     }
     // A daemon that was killed during a checkpoint may have left pages of two states.
-    let checked = check_rows(&mut connection, version).map_err(wrong)?;
+    let checked = check_rows(&mut connection).map_err(wrong)?;
     if let Some(problem) = checked.problems.into_iter().next() {
         return Err(OpenError::NotWhole {
             path: path.to_owned(),
@@ -150,13 +132,8 @@ pub fn go_on_without_log(path: &Path) -> std::result::Result<bool, OpenError> {
         );
     }
     connection
-        .execute("UPDATE log SET needed = 0", ())
+        .execute("UPDATE log SET needed = 0, redo = NULL", ())
         .map_err(wrong)?;
-    if version.is_some_and(|version| version >= WITH_REDO) {
-        connection
-            .execute("UPDATE log SET redo = NULL", ())
-            .map_err(wrong)?;
-    }
     Ok(true)
 }
 

@@ -16,20 +16,23 @@
 //!
 //! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
 
+pub(crate) mod backend;
 mod batch;
 mod check;
 pub(crate) mod content;
 pub(crate) mod db;
+mod deferred;
 pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
+mod owner;
+mod reclaim;
 pub(crate) mod record;
 mod redo;
 mod tails;
-mod upgrade;
 pub(crate) mod xattrs;
 
 use std::collections::BTreeMap;
@@ -44,9 +47,10 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
     RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode,
 };
+pub(crate) use backend::SqliteMount;
 use batch::Committer;
 pub use check::{Checked, check};
-use db::{Db, Tally};
+use db::{ApplyNote, Db, Tally, no_notes};
 use log::{Checkpointer, Log};
 pub use log_mark::go_on_without_log;
 pub use open::{OpenError, SCHEMA_VERSION};
@@ -61,7 +65,7 @@ use tails::Tails;
 pub struct SqliteStore {
     // Order matters when dropped: connections close before the ownership lock ends.
     db: Arc<Mutex<Db>>,
-    /// `None` where every change is committed before it returns.
+    /// `None` until the redo log begins.
     committer: Option<Committer>,
     checkpointer: Checkpointer,
     log: Log,
@@ -81,34 +85,43 @@ impl SqliteStore {
     /// # Errors
     /// See [`OpenError`]; the database is as it was.
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
-        let begun = Self::begin(path, owner).and_then(|mut store| {
+        Self::open_noting(path, owner, no_notes)
+    }
+
+    /// As [`SqliteStore::open`], for a database that has tables of another store, whose notes `apply_note` understands.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the database is as it was.
+    pub(crate) fn open_noting(
+        path: &Path,
+        owner: &Caller,
+        apply_note: ApplyNote,
+    ) -> std::result::Result<Self, OpenError> {
+        let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
             store.committer = Some(Committer::start(&store.db, path)?);
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
     }
 
-    /// As [`SqliteStore::open`], with every change committed before its call returns: for stores that make other changes
-    /// of the database beside those of the file system, in the same transaction.
-    ///
-    /// # Errors
-    /// See [`OpenError`]; the database is as it was.
-    pub(crate) fn open_committing(
+    fn begin(
         path: &Path,
         owner: &Caller,
+        apply_note: ApplyNote,
     ) -> std::result::Result<Self, OpenError> {
-        Self::begin(path, owner).map_err(|error| or_full(path, error))
-    }
-
-    fn begin(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
         let connection = connect(path)?;
         log_mark::leave(&connection, path).map_err(|error| unreadable(path, &error))?;
         let tally = Arc::new(Tally::default());
         let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
-        prepare(&connection, &tails, path)?;
-        let db = Db::new(connection, Arc::clone(&tails), Arc::clone(&tally));
+        prepare(&connection, path)?;
+        let db = Db::new(
+            connection,
+            Arc::clone(&tails),
+            Arc::clone(&tally),
+            apply_note,
+        );
         let redone = batch::recover(&db, path)?;
         if redone > 0 {
             tracing::info!(
@@ -120,7 +133,7 @@ impl SqliteStore {
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;
-                reclaim_orphans(db)?;
+                reclaim::orphans(db)?;
                 let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
                 let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
                 Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
@@ -164,6 +177,11 @@ impl SqliteStore {
     /// Runs `work` in one transaction: all of it happens, or nothing.
     pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
         self.db().transaction(work)
+    }
+
+    /// Runs `work` in the open transaction, and records it by the note that it makes: see [`Db::note`].
+    pub(crate) fn note<T>(&self, work: impl FnOnce(&Db) -> Result<(T, Vec<u8>)>) -> Result<T> {
+        self.db().note(work)
     }
 
     /// Attributes as others see them: with what the tail occupies.
@@ -251,45 +269,6 @@ fn create_root(db: &Db, owner: &Caller) -> Result<()> {
         btime: owner.now,
     };
     nodes::insert(db, &root, Some(ROOT), &[])
-}
-
-/// Frees what was unlinked but still open when an earlier mount ended.
-fn reclaim_orphans(db: &Db) -> Result<()> {
-    let mut orphans = Vec::new();
-    {
-        let mut statement = db.statement("SELECT ino FROM inode WHERE nlink = 0")?;
-        let mut rows = statement.query(())?;
-        while let Some(row) = rows.next()? {
-            orphans.push(nodes::unsigned(row.get(0)?));
-        }
-    }
-    orphans
-        .into_iter()
-        .try_for_each(|ino| reclaim(db, ino, true).map(|_| ()))
-}
-
-/// Frees what is in the database of an inode without a name; whether it was one.
-fn reclaim(db: &Db, ino: Ino, may_have_xattrs: bool) -> Result<bool> {
-    let is_named = db.deferred(ino).map(|attr| attr.nlink > 0);
-    if is_named == Some(true) {
-        return Ok(false);
-    }
-    db.let_go(ino);
-    let deleted = match (is_named, db.drop_deferred(ino)) {
-        (Some(_), false) => 1,
-        (Some(_), true) => db.execute("DELETE FROM inode WHERE ino = ?1", [nodes::signed(ino)])?,
-        (None, _) => db.execute(
-            "DELETE FROM inode WHERE ino = ?1 AND nlink = 0",
-            [nodes::signed(ino)],
-        )?,
-    };
-    if deleted > 0 {
-        content::clear(db, ino)?;
-        if may_have_xattrs {
-            xattrs::clear(db, ino)?;
-        }
-    }
-    Ok(deleted > 0)
 }
 
 impl Store for SqliteStore {
@@ -397,7 +376,7 @@ impl Store for SqliteStore {
     fn reclaim(&self, ino: Ino) -> Result<()> {
         let record = Record::Reclaim { ino };
         let may_have_xattrs = self.has_xattrs.load(Ordering::Acquire);
-        let work = |db: &Db| reclaim(db, ino, may_have_xattrs);
+        let work = |db: &Db| reclaim::reclaim(db, ino, may_have_xattrs);
         let is_gone = self.db().change(&record, work)?;
         if is_gone && self.tails.has(ino) && self.is_settled(ino) {
             self.tails.remove(ino);

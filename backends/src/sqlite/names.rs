@@ -223,7 +223,12 @@ mod tests {
             .unwrap();
         let tally = Arc::new(Tally::default());
         let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&tally));
-        let db = Db::new(connection, Arc::new(tails), tally);
+        let db = Db::new(
+            connection,
+            Arc::new(tails),
+            tally,
+            crate::sqlite::db::no_notes,
+        );
         for at in 0..taken {
             db.execute(
                 "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (1, ?1, ?2, 9, 32768)",

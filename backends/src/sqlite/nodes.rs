@@ -24,7 +24,7 @@ pub(crate) fn joined(
     row: &Row<'_>,
     first: usize,
 ) -> rusqlite::Result<Option<Attr>> {
-    if let Some(attr) = db.deferred(ino) {
+    if let Some(attr) = db.deferred.inode(ino) {
         return Ok(Some(attr));
     }
     match row.get_ref(first)? {
@@ -76,6 +76,9 @@ pub(crate) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
     if let Some(kept) = db.kept(ino) {
         return Ok(Some(kept));
     }
+    if db.deferred.is_gone(ino) {
+        return Ok(None);
+    }
     let found = db.row(
         concat!("SELECT ", columns!(), " FROM inode i WHERE i.ino = ?1"),
         [signed(ino)],
@@ -122,7 +125,7 @@ pub(crate) fn get_living_directory(db: &Db, ino: Ino) -> Result<Attr> {
 
 pub(crate) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -> Result<()> {
     // The row of a directory or a symbolic link says more than its attributes.
-    if attr.kind == Kind::File && db.defer(attr, true) {
+    if attr.kind == Kind::File && db.deferred.put_inode(attr, true) {
         return Ok(());
     }
     let target = (attr.kind == Kind::Symlink).then_some(target);
@@ -160,9 +163,16 @@ pub(super) fn insert_row(
     Ok(())
 }
 
+/// Deletes the rows of the inodes from `first` to `last`.
+pub(super) fn delete(db: &Db, first: Ino, last: Ino) -> Result<()> {
+    let delete = "DELETE FROM inode WHERE ino >= ?1 AND ino <= ?2";
+    db.execute(delete, [first, last].map(signed))?;
+    Ok(())
+}
+
 /// Writes back everything of an inode that can change.
 pub(crate) fn update(db: &Db, attr: &Attr) -> Result<()> {
-    if db.defer(attr, false) {
+    if db.deferred.put_inode(attr, false) {
         return Ok(());
     }
     update_row(db, attr)?;

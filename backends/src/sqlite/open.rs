@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::log_mark;
-use super::tails::{self, Tails};
-use super::upgrade;
+use super::owner;
+use super::tails;
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
@@ -20,18 +20,22 @@ const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
 /// Bytes that must be left on the disk for a mount: its log, and SQLite's shared memory.
 const ROOM: u64 = 5 << 20;
 
+/// A process that has just forked holds the locks of its parent until it executes another program.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// `PRAGMA user_version` of the schema in `schema.sql`.
 pub const SCHEMA_VERSION: i32 = 4;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it mounted.
+    /// Another process has it mounted: the file, and where, if that can be told.
     #[error(
-        "{} is in use by another ctxbench mount\n  fix: unmount that one first, or choose another file with --db",
-        .0.display()
+        "{} is in use by another ctxbench mount{}\n  fix: use that mount, which serves every process of this host; or unmount it; or choose another file with --db",
+        .0.display(), .1.as_ref().map(|at| format!(", at {}", at.display())).unwrap_or_default()
     )]
-    Owned(PathBuf),
+    Owned(PathBuf, Option<PathBuf>),
     /// It is an SQLite database of something else.
     #[error("{} is an SQLite database, but not a ctxbench file system (application_id {found:#x})\n  fix: choose another file with --db", .path.display())]
     Foreign {
@@ -40,9 +44,9 @@ pub enum OpenError {
         /// Its application id.
         found: i32,
     },
-    /// It was written by a later ctxbench.
-    #[error("{} has schema version {found}; this ctxbench knows version {SCHEMA_VERSION}\n  fix: mount it with the ctxbench that wrote it, or a newer one", .path.display())]
-    Newer {
+    /// Another ctxbench wrote it.
+    #[error("{} has schema version {found}; this ctxbench knows version {SCHEMA_VERSION}\n  fix: mount it with the ctxbench that wrote it", .path.display())]
+    Version {
         /// The file.
         path: PathBuf,
         /// Its schema version.
@@ -167,9 +171,19 @@ pub(super) fn own(path: &Path) -> Result<Ownership, OpenError> {
         .mode(0o600)
         .open(path)
         .map_err(|error| unreadable(path, &error))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    for _ in 0..LOCK_ATTEMPTS {
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    }
+    match locked {
         Ok(()) => Ok(Ownership { _file: file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::Owned(path.to_owned())),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(OpenError::Owned(path.to_owned(), owner::mount_of(path)))
+        }
         Err(error) => Err(unreadable(path, &io::Error::from(error))),
     }
 }
@@ -198,11 +212,11 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// The schema version of a database; `None` if it is empty, and not yet a file system.
+/// Whether a database is a file system; false if it is empty.
 ///
 /// # Errors
-/// If it is something else, or newer than this ctxbench.
-pub(super) fn identify(connection: &Connection, path: &Path) -> Result<Option<i32>, OpenError> {
+/// If it is something else, or of another ctxbench.
+pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let pragma = |name: &str| -> rusqlite::Result<i32> {
         connection.pragma_query_value(None, name, |row| row.get(0))
@@ -219,24 +233,20 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<Option<i3
             found: application,
         });
     }
-    if version > SCHEMA_VERSION {
-        return Err(OpenError::Newer {
+    if !is_new && version != SCHEMA_VERSION {
+        return Err(OpenError::Version {
             path: path.to_owned(),
             found: version,
         });
     }
-    Ok((!is_new).then_some(version))
+    Ok(!is_new)
 }
 
-/// Checks what the file holds, creates the tables in an empty one, and brings an old one up to date.
-pub(super) fn prepare(
-    connection: &Connection,
-    tails: &Tails,
-    path: &Path,
-) -> Result<(), OpenError> {
+/// Checks what the file holds, and creates the tables in an empty one.
+pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let version = identify(connection, path)?;
-    if let Some(log) = log_mark::lacks_log(connection, version, path).map_err(wrong)? {
+    let is_there = identify(connection, path)?;
+    if is_there && let Some(log) = log_mark::lacks_log(connection, path).map_err(wrong)? {
         return Err(OpenError::LogGone {
             path: path.to_owned(),
             log,
@@ -249,16 +259,7 @@ pub(super) fn prepare(
         let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
         return Err(unreadable(path, &reason));
     }
-    if let Some(version) = version
-        && version < SCHEMA_VERSION
-    {
-        tracing::info!(
-            "bringing {} to schema version {SCHEMA_VERSION}",
-            path.display()
-        );
-        upgrade::bring_up(connection, tails, version).map_err(|error| unreadable(path, &error))?;
-    }
-    if version.is_none() {
+    if !is_there {
         let create = format!(
             "BEGIN; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;",
             include_str!("schema.sql")

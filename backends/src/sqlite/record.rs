@@ -96,6 +96,11 @@ pub(crate) enum Record<'a> {
         #[serde(with = "serde_bytes")]
         name: &'a [u8],
     },
+    /// A change of tables that are another store's: [`Db::note`].
+    Note {
+        #[serde(with = "serde_bytes")]
+        note: &'a [u8],
+    },
 }
 
 impl Record<'_> {
@@ -121,6 +126,7 @@ impl Record<'_> {
         };
         let payload = match self {
             Record::Write { data, .. } | Record::Append { data, .. } => data.len(),
+            Record::Note { note } => note.len(),
             _ => 0,
         };
         // Names and values beside it are shorter.
@@ -179,7 +185,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             to_name,
             mode,
         } => rename(db, &caller, (from, from_name), (to, to_name), mode).map(|_| ()),
-        Record::Reclaim { ino } => reclaim(db, ino, true).map(|_| ()),
+        Record::Reclaim { ino } => reclaim::reclaim(db, ino, true).map(|_| ()),
         Record::Write {
             caller,
             ino,
@@ -202,6 +208,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             mode,
         } => xattrs::set(db, &caller, ino, name, value, mode),
         Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
+        Record::Note { note } => db.apply_note(note),
     }
 }
 

@@ -35,7 +35,7 @@ CREATE TABLE dirent (
 -- on, content is in the file `<ino>` of the directory beside the database whose name ends in `-tails`.
 CREATE TABLE chunk (
   id    INTEGER PRIMARY KEY,
-  sum   INTEGER,                       -- 2^32 + CRC-32 of id (8 bytes, little-endian) and bytes; before version 3, none
+  sum   INTEGER,                       -- 2^32 + CRC-32 of id (8 bytes, little-endian) and bytes
   bytes BLOB NOT NULL
 ) STRICT;
 

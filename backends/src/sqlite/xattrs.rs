@@ -58,8 +58,9 @@ pub(crate) fn remove(db: &Db, caller: &Caller, ino: Ino, name: &[u8]) -> Result<
     nodes::update(db, &attr)
 }
 
-/// Deletes all attributes of an inode that is going away.
-pub(crate) fn clear(db: &Db, ino: Ino) -> Result<()> {
-    db.execute("DELETE FROM xattr WHERE ino = ?1", [signed(ino)])?;
+/// Deletes all attributes of the inodes from `first` to `last`.
+pub(crate) fn clear(db: &Db, first: Ino, last: Ino) -> Result<()> {
+    let delete = "DELETE FROM xattr WHERE ino >= ?1 AND ino <= ?2";
+    db.execute(delete, [first, last].map(signed))?;
     Ok(())
 }

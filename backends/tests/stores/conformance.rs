@@ -288,42 +288,20 @@ fn rename_replaces_refuses_and_exchanges() {
         let sub = create(store, dir.ino, "sub", Kind::Directory);
         let replace = RenameMode::Replace;
 
-        assert_eq!(
-            errno(rename((ROOT, "a"), (ROOT, "b"), RenameMode::NoReplace)),
-            Errno::EXIST
-        );
-        assert_eq!(
-            errno(rename((ROOT, "x"), (ROOT, "b"), replace)),
-            Errno::NOENT
-        );
-        assert_eq!(
-            errno(rename((ROOT, "a"), (ROOT, "dir"), replace)),
-            Errno::ISDIR
-        );
-        assert_eq!(
-            errno(rename((ROOT, "dir"), (ROOT, "a"), replace)),
-            Errno::NOTDIR
-        );
-        assert_eq!(
-            errno(rename((ROOT, "dir"), (sub.ino, "in"), replace)),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(rename((dir.ino, "sub"), (ROOT, "dir"), replace)),
-            Errno::NOTEMPTY
-        );
-        assert_eq!(
-            errno(rename(
-                (ROOT, "dir"),
-                (dir.ino, "sub"),
-                RenameMode::Exchange
-            )),
-            Errno::INVAL
-        );
-        assert_eq!(
-            errno(rename((ROOT, "a"), (ROOT, "x"), RenameMode::Exchange)),
-            Errno::NOENT
-        );
+        let (no_replace, exchange) = (RenameMode::NoReplace, RenameMode::Exchange);
+        for (from, to, mode, error) in [
+            ((ROOT, "a"), (ROOT, "b"), no_replace, Errno::EXIST),
+            ((ROOT, "x"), (ROOT, "b"), replace, Errno::NOENT),
+            ((ROOT, "a"), (ROOT, "dir"), replace, Errno::ISDIR),
+            ((ROOT, "dir"), (ROOT, "a"), replace, Errno::NOTDIR),
+            ((ROOT, "dir"), (sub.ino, "in"), replace, Errno::INVAL),
+            ((dir.ino, "sub"), (ROOT, "dir"), replace, Errno::NOTEMPTY),
+            ((ROOT, "dir"), (dir.ino, "sub"), exchange, Errno::INVAL),
+            ((ROOT, "a"), (ROOT, "x"), exchange, Errno::NOENT),
+        ] {
+            let refused = errno(rename(from, to, mode));
+            assert_eq!(refused, error, "{from:?} to {to:?}, {mode:?}");
+        }
 
         assert_eq!(
             rename((ROOT, "a"), (ROOT, "b"), replace).unwrap(),
@@ -489,6 +467,29 @@ fn a_history_with_an_exact_model_keeps_text_links_and_ranges() {
     );
 }
 
+/// Makes the same changes in two stores, which must answer the same. Calls `between` after every fifth.
+fn same_answers(
+    tested: &mut Driven<'_>,
+    model: &mut Driven<'_>,
+    steps: &[Step],
+    between: impl Fn(),
+) -> Result<(), TestCaseError> {
+    for (at, step) in steps.iter().enumerate() {
+        let now = 100 + at as i64;
+        prop_assert_eq!(
+            tested.step(step, now),
+            model.step(step, now),
+            "step {}: {:?}",
+            at,
+            step
+        );
+        if at % 5 == 0 {
+            between();
+        }
+    }
+    Ok(())
+}
+
 /// Limits a step to short files of text.
 fn short_text(step: Step) -> Step {
     match step {
@@ -531,10 +532,7 @@ proptest! {
         let guessed = history(exact(), None);
         let mut model = Driven { store: &memory, made: vec![ROOT] };
         let mut tested = Driven { store: &guessed, made: vec![ROOT] };
-        for (at, step) in steps.iter().enumerate() {
-            let now = 100 + at as i64;
-            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
-        }
+        same_answers(&mut tested, &mut model, &steps, || {})?;
         let (mut expected, mut found) = (Vec::new(), Vec::new());
         tree(&memory, ROOT, "", &mut expected);
         tree(&guessed, ROOT, "", &mut found);
@@ -551,10 +549,7 @@ proptest! {
         let made_up = Below::new(generate(nobody(), None, Some(&save)).unwrap());
         let mut model = Driven { store: &memory, made: vec![ROOT] };
         let mut tested = Driven { store: &made_up, made: vec![ROOT] };
-        for (at, step) in steps.iter().enumerate() {
-            let now = 100 + at as i64;
-            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
-        }
+        same_answers(&mut tested, &mut model, &steps, || {})?;
         prop_assert_eq!(tested.dump(), model.dump());
         made_up.sync().unwrap();
         drop(made_up);
@@ -598,13 +593,7 @@ proptest! {
         let notes = AgentMemory::open(&path, &caller(1), None).unwrap();
         let mut model = Driven { store: &memory, made: vec![ROOT] };
         let mut tested = Driven { store: &notes, made: vec![ROOT] };
-        for (at, step) in steps.iter().enumerate() {
-            let now = 100 + at as i64;
-            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
-            if at % 5 == 0 {
-                notes.close(ROOT).unwrap();
-            }
-        }
+        same_answers(&mut tested, &mut model, &steps, || notes.close(ROOT).unwrap())?;
         prop_assert_eq!(tested.dump(), model.dump());
         drop(notes);
         prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
@@ -622,10 +611,7 @@ proptest! {
         let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
         let mut model = Driven { store: &memory, made: vec![ROOT] };
         let mut tested = Driven { store: &sqlite, made: vec![ROOT] };
-        for (at, step) in steps.iter().enumerate() {
-            let now = 100 + at as i64;
-            prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
-        }
+        same_answers(&mut tested, &mut model, &steps, || {})?;
         let dump = model.dump();
         prop_assert_eq!(tested.dump(), dump.clone());
         // After a reopen everything is there, except inodes without a name.

@@ -75,7 +75,7 @@ fn the_cache_of_another_memory_is_refused() {
         opened.map(drop).map_err(|error| error.to_string())
     };
     let sealed = S3Config {
-        seal: Some([7; 32]),
+        seal: Some(Secret([7; 32])),
         ..memory.config("a")
     };
     for config in [other.config("a"), sealed] {
@@ -369,7 +369,7 @@ fn damage_in_the_bucket_is_an_error_and_no_wrong_byte() {
 fn sealed_memory_shows_nothing_and_opens_with_its_key_only() {
     let memory = Memory::new();
     let sealed = |writer: &str, key: u8| S3Config {
-        seal: Some([key; 32]),
+        seal: Some(Secret([key; 32])),
         ..memory.config(writer)
     };
     let a = memory.mount_as(sealed("a", 7));
@@ -397,7 +397,7 @@ fn sealed_memory_shows_nothing_and_opens_with_its_key_only() {
     let plain = Memory::new();
     write(&plain.mount("a"), "file", b"1");
     let config = S3Config {
-        seal: Some([7; 32]),
+        seal: Some(Secret([7; 32])),
         ..plain.config("b")
     };
     let told = refusal(&plain, config, OpenOptions::default());

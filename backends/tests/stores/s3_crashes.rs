@@ -255,6 +255,40 @@ fn a_request_that_arrives_late_does_nothing() {
 }
 
 #[test]
+fn what_a_kill_leaves_contains_every_commit_that_was_acknowledged() {
+    let memory = Memory::new();
+    let a = memory.mount("a");
+    write(&a, "log", b"");
+    write(&a, "gone", b"gone");
+    for round in 0..6 {
+        append(&a, find(&a, "log"), format!("{round}\n").as_bytes());
+        a.upload().unwrap();
+        write(&a, &format!("file{round}"), &[round; 100]);
+        a.upload().unwrap();
+        // A kill now: SQLite has committed little of this.
+        let name = format!("killed{round}");
+        copy_cache(&memory.cache("a"), &memory.cache(&name));
+        let killed = memory.mount(&name);
+        killed.upload().unwrap();
+        assert_eq!(killed.counters()["s3_commits"], 0, "round {round}");
+        assert_eq!(state(&killed), state(&a));
+        is_settled(&killed);
+    }
+    unlink(&a, "gone");
+    rename(&a, "file0", "file1", RenameMode::Replace);
+    a.upload().unwrap();
+    copy_cache(&memory.cache("a"), &memory.cache("killed"));
+    let killed = memory.mount("killed");
+    append(&killed, find(&killed, "log"), b"afterwards\n");
+    killed.upload().unwrap();
+    a.pull().unwrap();
+    assert_eq!(state(&killed), state(&a));
+    assert_eq!(state(&memory.fresh()), state(&a));
+    is_settled(&killed);
+    memory.check();
+}
+
+#[test]
 fn a_copy_of_a_cache_is_a_host_of_its_own() {
     let memory = Memory::new();
     let a = memory.mount("original");

@@ -11,7 +11,7 @@ use backends::store::{
     XattrMode,
 };
 use proptest::prelude::*;
-use s3::config::S3Config;
+use s3::config::{S3Config, Secret};
 use s3::tree::CHUNK;
 
 const KIB: usize = 1 << 10;
@@ -527,7 +527,7 @@ proptest! {
     ) {
         let memory = Memory::new();
         let config = |writer: &str| S3Config {
-            seal: is_sealed.then_some([7; 32]),
+            seal: is_sealed.then_some(Secret([7; 32])),
             ..memory.config(writer)
         };
         let reference = MemoryStore::new(&caller(1));

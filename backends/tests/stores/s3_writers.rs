@@ -85,6 +85,31 @@ fn lines_that_two_hosts_append_at_once_are_all_there_once() {
 }
 
 #[test]
+fn a_log_that_two_hosts_create_at_once_is_one_file_with_the_lines_of_both() {
+    for name in ["run.log", "events.jsonl", "2026-11-24.md"] {
+        let (memory, a, b) = hosts(&[]);
+        let mut expected = Vec::new();
+        for number in 0..25 {
+            for (host, who) in [(&a, "alice"), (&b, "bob")] {
+                let line = format!("{who} {number}\n");
+                match number {
+                    0 => drop(write(host, name, line.as_bytes())),
+                    _ => append(host, find(host, name), line.as_bytes()),
+                }
+                expected.push(line);
+            }
+        }
+        converge(&memory, &a, &b);
+        is_free_of_conflicts([&a, &b]);
+        let text = text(&a, name);
+        let mut found: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
 fn appends_merge_past_the_end_of_the_first_chunk() {
     let base = lines((8 << 20) - 700);
     let (memory, a, b) = hosts(&[("log", &base)]);

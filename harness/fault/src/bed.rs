@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backends::backend::{Backend, Site, Workspace};
-use rundir::SCHEMA_VERSION;
-use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
+use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind};
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::fault::Scenario;
 
@@ -45,6 +44,16 @@ impl From<io::Error> for ScenarioError {
 
 /// The result of a step of a scenario.
 pub type Injected<T = ()> = Result<T, ScenarioError>;
+
+/// Ends a scenario that the harness could not carry out.
+pub fn infra<T>(reason: impl Into<String>) -> Injected<T> {
+    Err(ScenarioError::Infra(reason.into()))
+}
+
+/// Ends a scenario that this machine or backend cannot have.
+pub fn skipped<T>(reason: impl Into<String>) -> Injected<T> {
+    Err(ScenarioError::Skipped(reason.into()))
+}
 
 /// The test bed of one scenario. Dropping it ends the agent process and unmounts the workspace.
 pub struct TestBed {
@@ -92,26 +101,12 @@ impl TestBed {
         interrupt: Arc<AtomicBool>,
         is_long: bool,
     ) -> Self {
-        let outcome = FaultOutcome {
-            v: SCHEMA_VERSION,
-            scenario: scenario.name.clone(),
-            group: scenario.group.name().to_owned(),
-            backend: backend.describe().name,
+        let outcome = FaultOutcome::ran(
+            &scenario.name,
+            scenario.group.name(),
+            &backend.describe().name,
             seed,
-            status: Status::Ran,
-            reason: None,
-            injected: String::new(),
-            label: None,
-            seen: Vec::new(),
-            longest_call_ms: 0,
-            uninterruptible_ms: 0,
-            hang: None,
-            recovery: None,
-            audits: Default::default(),
-            facts: Default::default(),
-            breaches: Vec::new(),
-            took_ms: 0,
-        };
+        );
         Self {
             scenario: scenario.clone(),
             backend,

@@ -16,7 +16,9 @@ fn bare(dir: &Path) -> TestBed {
         cpu: None,
         allow_other: false,
     };
-    let backend = backends::backend::find("sqlite").unwrap();
+    let backend = backends::registry::Registry::default()
+        .find("sqlite")
+        .unwrap();
     TestBed::new(
         &scenario,
         backend.into(),

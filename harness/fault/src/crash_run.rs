@@ -12,7 +12,7 @@ use rundir::faults::{
 };
 
 use super::agent::Task;
-use super::bed::{Injected, ScenarioError, TestBed};
+use super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
 use super::power_loss::PowerCuts;
 use super::record::{LOG_LINES, STRANGERS};
@@ -157,14 +157,14 @@ fn remove_log(bed: &mut TestBed) -> Injected {
             bed.history.forget(LOG_LINES..STRANGERS);
             Ok(())
         }
-        _ => Err(ScenarioError::Infra("the log could not be removed".into())),
+        _ => infra("the log could not be removed"),
     }
 }
 
 /// Audits what another machine finds in the bucket.
 fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Machines) -> Injected {
     let Some(mut audit) = bed.audit_machine_loss()? else {
-        return Err(ScenarioError::Infra("there is nothing to mount".into()));
+        return infra("there is nothing to mount");
     };
     machines.points += 1;
     machines.broken += u64::from(audit.verdict == Verdict::Invalid);

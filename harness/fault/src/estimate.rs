@@ -133,7 +133,7 @@ mod tests {
     fn the_estimate_includes_the_waits_of_a_scenario() {
         let scenarios = [scenario("stop-daemon").unwrap()];
         let backends = ["sqlite", "direct"].map(|name| {
-            let found = backends::backend::find(name).unwrap();
+            let found = backends::registry::Registry::default().find(name).unwrap();
             (Arc::from(found), None)
         });
         let turns = turns(&scenarios, 2, None);

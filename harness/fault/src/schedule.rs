@@ -14,7 +14,7 @@ use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
 use workloads::fault::{Group, Need, Scenario};
 
-use super::bed::{Injected, ScenarioError, TestBed};
+use super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::crash_run;
 use super::injections;
 
@@ -265,9 +265,7 @@ fn guarded<T>(play: impl FnOnce() -> Injected<T>) -> Injected<T> {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
         let words = words.unwrap_or("see standard error");
-        Err(ScenarioError::Infra(format!(
-            "the harness panicked: {words}"
-        )))
+        infra(format!("the harness panicked: {words}"))
     })
 }
 
@@ -302,10 +300,7 @@ impl Executor for Live {
             (None, Some(reason)) => Err(ScenarioError::Skipped(reason.clone())),
             (None, None) => match std::fs::create_dir(&dir) {
                 Ok(()) => guarded(|| injections::play(&mut bed)),
-                Err(error) => Err(ScenarioError::Infra(format!(
-                    "creating {}: {error}",
-                    dir.display()
-                ))),
+                Err(error) => infra(format!("creating {}: {error}", dir.display())),
             },
         };
         let mut outcome = bed.outcome.clone();

@@ -1,7 +1,6 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use rundir::SCHEMA_VERSION;
 use rundir::{Plan, Run};
 
 use super::*;
@@ -29,26 +28,8 @@ impl Executor for Scripted {
             return None;
         }
         self.played.push(*turn);
-        Some(FaultOutcome {
-            v: SCHEMA_VERSION,
-            scenario: turn.scenario.to_string(),
-            group: "daemon".to_owned(),
-            backend: turn.backend.to_string(),
-            seed: turn.seed,
-            status: Status::Ran,
-            reason: None,
-            injected: String::new(),
-            label: None,
-            seen: Vec::new(),
-            longest_call_ms: 0,
-            uninterruptible_ms: 0,
-            hang: None,
-            recovery: None,
-            audits: Default::default(),
-            facts: Default::default(),
-            breaches: Vec::new(),
-            took_ms: 1,
-        })
+        let (scenario, backend) = (turn.scenario.to_string(), turn.backend.to_string());
+        Some(FaultOutcome::ran(&scenario, "daemon", &backend, turn.seed))
     }
 }
 
@@ -154,7 +135,7 @@ fn an_interrupted_run_keeps_its_finished_outcomes() {
 
 #[test]
 fn a_misfit_names_the_missing_need() {
-    let find = |name: &str| backends::backend::find(name).unwrap();
+    let find = |name: &str| backends::registry::Registry::default().find(name).unwrap();
     let daemon = scenario("a", "needs = [\"daemon\", \"data\", \"persistence\"]");
     let why = |backend: &str| misfit(&daemon, &*find(backend));
     assert_eq!(why("sqlite"), None);
@@ -179,7 +160,13 @@ fn a_misfit_names_the_missing_need() {
 #[test]
 fn crash_points_need_a_database_that_outlives_its_daemon() {
     let scenario = crash_points_scenario();
-    let fits = |name: &str| misfit(&scenario, &*backends::backend::find(name).unwrap()).is_none();
+    let fits = |name: &str| {
+        misfit(
+            &scenario,
+            &*backends::registry::Registry::default().find(name).unwrap(),
+        )
+        .is_none()
+    };
     assert!(fits("sqlite") && fits("agent-memory") && fits("s3-embedded"));
     assert!(!fits("direct") && !fits("memory"));
 }

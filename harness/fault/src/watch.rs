@@ -4,12 +4,13 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::fuse::{self, connection};
+use parking_lot::Mutex;
 use rundir::faults::{Culprit, Hang};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -108,7 +109,7 @@ impl Agent {
                 .into_iter()
                 .flat_map(|stdout| BufReader::new(stdout).lines());
             for line in lines.map_while(Result::ok) {
-                let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut current = current.lock();
                 // Any further line of output means that the previous call has returned.
                 current.syncs += u64::from(current.call == SYNC);
                 let name = line.strip_prefix('>').unwrap_or(START);
@@ -147,7 +148,7 @@ impl Agent {
     /// If the process has ended.
     pub fn ask(&mut self, task: &Task) -> io::Result<()> {
         {
-            let mut progress = self.progress();
+            let mut progress = self.progress.lock();
             progress.since = Instant::now();
             START.clone_into(&mut progress.call);
         }
@@ -189,18 +190,14 @@ impl Agent {
         }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The name of the current call, or of the last one.
     pub fn call(&self) -> String {
-        self.progress().call.clone()
+        self.progress.lock().call.clone()
     }
 
     /// How many `fsync` calls have returned, according to the process's output.
     pub fn syncs(&self) -> u64 {
-        self.progress().syncs
+        self.progress.lock().syncs
     }
 
     /// Whether the current call of the task has been in flight for at least this long.
@@ -209,7 +206,7 @@ impl Agent {
             self.early = self.answers.try_recv().ok();
         }
         let is_running = matches!(self.process.try_wait(), Ok(None));
-        let progress = self.progress();
+        let progress = self.progress.lock();
         self.early.is_none()
             && is_running
             && progress.call != START
@@ -228,7 +225,7 @@ impl Agent {
 
     /// How long the current call has been in flight.
     pub fn in_call(&self) -> Duration {
-        self.progress().since.elapsed()
+        self.progress.lock().since.elapsed()
     }
 
     /// Ends a hanging call by SIGINT, then SIGKILL, then an abort of the FUSE connection of `mount`.

@@ -61,6 +61,7 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
         limits: no_limits(),
         interrupt: Interrupt::never(),
         run_started: Instant::now(),
+        services: Arc::default(),
     }
 }
 

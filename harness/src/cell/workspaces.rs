@@ -84,7 +84,8 @@ impl CellTask {
             return Ok(());
         };
         hosts.answer_for(watchdog);
-        if arm.is_filled && !arm.expectations.changes() {
+        // A pass of tasks fills its source itself.
+        if script.tasks.is_some() || (arm.is_filled && !arm.expectations.changes()) {
             return Ok(());
         }
         let limit = 2 * self.call_timeout;

@@ -1,23 +1,44 @@
-//! `ctxbench claims`: compares published figures with a run.
+//! `ctxbench claims`: says how published claims stand by one or several runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
+use backends::registry::Registry;
 use clap::Args;
-use reports::render::table;
+use reports::claims::{Catalogue, ClaimFile, Evidence, built_in, check, judge_file, tally};
+use reports::compare::machine_differences;
+use reports::render::{claims_markdown, claims_text};
 
-use crate::reporting::{PriceList, ReportInputs, measured_run_dir};
+use super::format::Format;
+use crate::evidence::{PriceList, RunEvidence, run_dir};
+use crate::known::BuiltIn;
 
-/// Hold published figures against a run.
+/// Say how published claims stand by runs.
+///
+/// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, not measured (which command
+/// would), not reproduced here, or untestable (why). The last lines say which share is settled, and what would settle
+/// more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench claims                                  # of the newest run under results
-  ctxbench claims results/20261124-001409-default
+  ctxbench claims                                  # the newest run under results
+  ctxbench claims results/20261124-001409-default results/20261124-002112-fault --format markdown
+  ctxbench claims results/20261124-001409-default --file my-claims.toml
 
-Each figure is confirmed, refuted, open (the run cannot tell) or untested; arithmetic is checked as such.")]
+The fields of a claims file are in docs/FORMAT.md; nothing has to be built for it.")]
 pub struct Claims {
-    /// The run's directory [default: the newest under --results].
-    run: Option<PathBuf>,
+    /// Run directories [default: the newest under --results].
+    #[arg(value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Judge the claims of this file instead of the built-in ones; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// Judge by runs of several machines all the same.
+    #[arg(long)]
+    mixed: bool,
+    /// How to print them.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -26,21 +47,58 @@ pub struct Claims {
 }
 
 impl Claims {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dir = measured_run_dir(self.run.as_deref(), &self.results)?;
-        let inputs = ReportInputs::of(&dir, None, &self.prices)?;
-        let rows: Vec<Vec<String>> = inputs
-            .claims
-            .into_iter()
-            .map(|claim| {
-                let standing = claim.standing.name().to_owned();
-                vec![standing, claim.id, claim.quote, claim.evidence]
-            })
-            .collect();
-        print!(
-            "{}",
-            table(&["standing", "claim", "it says", "evidence"], &rows)
-        );
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        let dirs = match self.runs.is_empty() {
+            true => vec![run_dir(None, &self.results)?],
+            false => self.runs.clone(),
+        };
+        let runs = RunEvidence::read_all(&dirs, &self.prices)?;
+        if let Some((first, others)) = runs.split_first()
+            && !self.mixed
+        {
+            for other in others {
+                let found = machine_differences(&first.run, &other.run);
+                if !found.is_empty() {
+                    bail!(
+                        "{} is of another machine than {}: {}\n  fix: name runs of one machine, or say --mixed",
+                        other.run.dir.display(),
+                        first.run.dir.display(),
+                        found.join("; ")
+                    );
+                }
+            }
+        }
+        let evidence: Vec<Evidence<'_>> = runs.iter().map(RunEvidence::evidence).collect();
+        let files = match self.file.as_slice() {
+            [] => built_in()
+                .into_iter()
+                .map(|(name, text)| ClaimFile::parse(&name, text))
+                .collect::<Result<Vec<_>, _>>()?,
+            files => {
+                let built_in_names = BuiltIn(registry.clone());
+                let mut read = Vec::new();
+                for name in files {
+                    let text = std::fs::read_to_string(name)
+                        .with_context(|| format!("reading {}", name.display()))?;
+                    let file = ClaimFile::parse(name, &text)?;
+                    let own = runs.iter().map(|own| &own.run as &dyn Catalogue);
+                    let known: Vec<&dyn Catalogue> = own.chain([&built_in_names as _]).collect();
+                    check(&file, &known)?;
+                    read.push(file);
+                }
+                read
+            }
+        };
+        let judged = files.iter().flat_map(|file| judge_file(file, &evidence));
+        let judged: Vec<_> = judged.collect();
+        let names = runs.iter().map(|own| own.run.dir.display().to_string());
+        let json = serde_json::json!({
+            "runs": names.collect::<Vec<_>>(),
+            "tally": tally(&judged),
+            "claims": judged,
+        });
+        let (text, markdown) = (|| claims_text(&judged), || claims_markdown(&judged));
+        self.format.print(text, markdown, &json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,20 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{self, Backend, Site};
+use backends::backend::{Backend, Site};
 use backends::conform::{Feature, Verdict, features};
+use backends::registry::Registry;
 use clap::Args;
 use reports::render::{CONFORMANCE, markdown_table, table};
-use rundir::{Arm, ArmBackend, Outcome, Plan, Probe, SCHEMA_VERSION, Writer};
+use rundir::{Arm, ArmBackend, Plan, Probe, SCHEMA_VERSION, Writer};
 
 use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
 use crate::plan::{arm, single_arms};
+use crate::probe::{feature_name, feature_outcome, try_features};
 use crate::scratch::ScratchDir;
-use crate::supervise::{Lost, Watchdog, supervise};
-
-/// How long one feature may take.
-const FEATURE_LIMIT: Duration = Duration::from_secs(60);
+use crate::supervise::{Lost, supervise};
 
 /// How long a daemon may take to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
@@ -76,12 +75,12 @@ struct Column {
 }
 
 impl Conform {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let features = self.features()?;
         let columns = match &self.path {
             Some(path) => vec![self.of_directory(path, &features, &interrupt)?],
-            None => self.of_backends(&features, &interrupt)?,
+            None => self.of_backends(registry, &features, &interrupt)?,
         };
         if interrupt.is_set() {
             return Ok(ExitCode::from(130));
@@ -118,7 +117,10 @@ impl Conform {
         let created = environment::now();
         let dir = environment::new_run_dir(&self.results, &created, "conform");
         let plan = Plan {
-            features: features.iter().map(|feature| name(feature)).collect(),
+            features: features
+                .iter()
+                .map(|feature| feature_name(feature))
+                .collect(),
             ..Plan::without_passes(
                 "conform",
                 ESSAY,
@@ -150,13 +152,14 @@ impl Conform {
         let writer = self.begin(features, vec![arm.clone()], &dir)?;
         let tried = supervise(interrupt, {
             let interrupt = interrupt.clone();
-            move |watchdog| try_all(&dir, also.as_deref(), &wanted, watchdog, &interrupt)
+            move |watchdog| try_features(&dir, also.as_deref(), &wanted, watchdog, &interrupt)
         });
         recorded(&writer, features, arm, tried)
     }
 
     fn of_backends(
         &self,
+        registry: &Registry,
         features: &[&'static Feature],
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<Column>> {
@@ -164,7 +167,7 @@ impl Conform {
         // Checks of permissions act as other users, who must be able to traverse this directory.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o711))?;
         let mut columns = Vec::new();
-        let arms = single_arms(&self.chosen()?);
+        let arms = single_arms(&self.chosen(registry)?);
         let writer = self.begin(features, arms.iter().map(arm).collect(), scratch.path())?;
         for live in arms {
             let (planned, name, backend) = (arm(&live), live.name, live.backend);
@@ -187,7 +190,8 @@ impl Conform {
                 move |watchdog| {
                     let workspace = backend.open(&site)?;
                     watchdog.depend_on(workspace.kill_handle());
-                    let verdicts = try_all(workspace.root(), None, &wanted, watchdog, &interrupt)?;
+                    let verdicts =
+                        try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;
                     workspace.close()?;
                     Ok(verdicts)
                 }
@@ -200,9 +204,9 @@ impl Conform {
         Ok(columns)
     }
 
-    fn chosen(&self) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
+    fn chosen(&self, registry: &Registry) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if self.backends.is_empty() {
-            let all = backend::registry().into_iter();
+            let all = registry.ours().into_iter();
             let hold_data = all.filter(|backend| {
                 let described = backend.describe();
                 // Backends that ask a model run only if the user names them.
@@ -211,7 +215,7 @@ impl Conform {
             return Ok(hold_data.map(Arc::from).collect());
         }
         let named = self.backends.iter().map(|name| {
-            let backend = backend::find(name)?;
+            let backend = registry.find(name)?;
             if !backend.describe().capabilities.holds_data {
                 bail!("`{name}` holds no data: there is nothing to try");
             }
@@ -249,8 +253,10 @@ impl Conform {
             }
             rows.push(row);
         }
-        let render = if self.markdown { markdown_table } else { table };
-        let mut page = render(&head, &rows);
+        let mut page = match self.markdown {
+            true => markdown_table(&head, &rows),
+            false => table(&head, &rows),
+        };
         if !reasons.is_empty() {
             page.push('\n');
         }
@@ -262,63 +268,20 @@ impl Conform {
     }
 }
 
-/// The name of a feature in a run directory.
-fn name(feature: &Feature) -> String {
-    format!("{}: {}", feature.group, feature.name)
-}
-
-/// Tries every feature in `dir`, up to one that hangs.
-fn try_all(
-    dir: &Path,
-    also: Option<&Path>,
-    features: &[&Feature],
-    watchdog: &Watchdog,
-    interrupt: &Interrupt,
-) -> std::io::Result<Vec<Verdict>> {
-    let mut verdicts = Vec::new();
-    for feature in features {
-        if interrupt.is_set() {
-            break;
-        }
-        watchdog.enter(FEATURE_LIMIT);
-        let verdict = feature.run(dir, also)?;
-        watchdog.leave();
-        match watchdog.killed() {
-            None => verdicts.push(verdict),
-            Some(cut) => {
-                verdicts.push(Verdict::Fails(cut.to_string()));
-                break;
-            }
-        }
-    }
-    Ok(verdicts)
-}
-
 /// A directory as an arm. The environment records its file system.
 fn arm_of(path: &Path) -> Arm {
     let name = path.display().to_string();
     Arm {
         name: name.clone(),
-        same_as: None,
-        slowed_percent: None,
-        against: None,
-        unavailable: None,
         backend: ArmBackend {
             name,
-            file: None,
             summary: "a directory that was there".to_owned(),
             durability: "not known".to_owned(),
             holds_data: true,
             persistent: true,
-            counts_requests: false,
-            has_bucket: false,
-            promises: BTreeMap::new(),
-            daemons: 0,
-            mounts: 0,
-            needs: Vec::new(),
-            lines_of_code: 0,
-            receipt: BTreeMap::new(),
+            ..ArmBackend::default()
         },
+        ..Arm::default()
     }
 }
 
@@ -338,15 +301,11 @@ fn recorded(
         Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),
     };
     for (feature, verdict) in features.iter().zip(&verdicts) {
-        let (outcome, detail) = match verdict {
-            Verdict::Works => (Outcome::Ok, ""),
-            Verdict::Fails(why) => (Outcome::Errno, why.as_str()),
-            Verdict::Skipped(why) => (Outcome::Skipped, why.as_str()),
-        };
+        let (outcome, detail) = feature_outcome(verdict);
         writer.probe(&Probe {
             v: SCHEMA_VERSION,
             aspect: CONFORMANCE.to_owned(),
-            name: name(feature),
+            name: feature_name(feature),
             arm: arm.name.clone(),
             outcome,
             detail: detail.to_owned(),

@@ -1,52 +1,131 @@
-//! `ctxbench decide`: decides by a policy: adopt, archive or inconclusive.
+//! `ctxbench decide`: decides by policies on the candidates of one or several runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use reports::decide::Verdict;
-use reports::render::decision_table;
+use reports::decide::{Decision, Evidence, Verdict, check_compatible, decide};
+use reports::render::{decision_record, decisions_markdown, decisions_text};
+use rundir::Run;
 
-use crate::reporting::{PriceList, ReportInputs, measured_run_dir};
+use super::format::Format;
+use crate::evidence::{PriceList, RunEvidence, measured_run_dir};
+use crate::reporting::policies;
 
-/// Decide by a policy: adopt, archive or inconclusive.
+/// Decide by policies: adopt, adopt if, archive or not decided.
 ///
-/// Prints the table, the verdict, the row that decides, and what would flip it.
+/// Gates come first: wrong data, a lost acknowledged record, a crash, a hang or a failed set-up bars adoption. Then
+/// come the benefits that a policy asks for, then the costs that it tolerates. Prints the matrix of policies and
+/// candidates; for one policy and one candidate every row, the smallest change that flips the verdict, and the commands
+/// that make missing evidence.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench decide                                  # the newest run, by the policy that it was made for
-  ctxbench decide results/20261124-001409-default --policy my-policy.toml
+  ctxbench decide                                     # the newest run, by the policies that it was made for
+  ctxbench decide results/*-default results/*-fault   # evidence of several runs
+  ctxbench decide --policy inbox --candidate view-mail
+  ctxbench decide --policy my-policy.toml --adr > docs/adr/0007-context.md
 
-Exit codes: 0 adopt, 10 archive, 11 inconclusive, 1 failed.")]
+Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. Of several decisions: 11 if one is not decided,
+else 10 if one says archive, else 12 if one has a condition, else 0.")]
 pub struct Decide {
-    /// The run's directory [default: the newest under --results].
-    run: Option<PathBuf>,
+    /// The runs' directories: measured, fault, conformance and other runs of one machine [default: the newest measured one
+    /// under --results].
+    #[arg(value_name = "RUN")]
+    runs: Vec<PathBuf>,
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// A built-in policy, or the path of a policy file [default: the one that the run was made for].
+    /// A built-in policy, `all` of them, or the path of a policy file [default: those that the run was made for].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Only this candidate.
+    #[arg(long, value_name = "NAME")]
+    candidate: Option<String>,
+    /// Write an architecture decision record in Markdown.
+    #[arg(long, conflicts_with = "format")]
+    adr: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Decide on runs of different machines, builds or plans all the same.
+    #[arg(long)]
+    mixed: bool,
     #[command(flatten)]
     prices: PriceList,
 }
 
 impl Decide {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dir = measured_run_dir(self.run.as_deref(), &self.results)?;
-        let inputs = ReportInputs::of(&dir, self.policy.as_deref(), &self.prices)?;
-        let Some(decision) = inputs.decision else {
-            bail!(
-                "{} was made for no policy; give one with --policy",
-                dir.display()
-            );
+        let dirs = match self.runs.is_empty() {
+            true => vec![measured_run_dir(None, &self.results)?],
+            false => self.runs.clone(),
         };
-        print!("{}", decision_table(&decision));
-        Ok(match decision.verdict {
-            Verdict::Adopt => ExitCode::SUCCESS,
-            Verdict::Archive => ExitCode::from(10),
-            Verdict::Inconclusive => ExitCode::from(11),
-        })
+        let read = RunEvidence::read_all(&dirs, &self.prices)?;
+        let runs: Vec<&Run> = read.iter().map(|own| &own.run).collect();
+        if !self.mixed
+            && let Err(problem) = check_compatible(&runs)
+        {
+            bail!(
+                "{problem}\n  fix: decide on runs of one machine, build and plan, or give --mixed"
+            );
+        }
+        let evidence = Evidence {
+            runs: read.iter().map(RunEvidence::for_decisions).collect(),
+        };
+        let decisions = self.decisions(&runs, &evidence)?;
+        match self.adr {
+            true => print!("{}", decision_record(&decisions, &runs)),
+            false => self.format.print(
+                || decisions_text(&decisions),
+                || decisions_markdown(&decisions),
+                &decisions,
+            )?,
+        }
+        Ok(ExitCode::from(worst(&decisions).exit_code()))
     }
+
+    fn decisions(&self, runs: &[&Run], evidence: &Evidence<'_>) -> anyhow::Result<Vec<Decision>> {
+        let policies = policies(self.policy.as_deref(), runs)?;
+        if policies.is_empty() {
+            bail!(
+                "{} was made for no policy (give one with --policy, or `--policy all`)",
+                runs[0].dir.display()
+            );
+        }
+        let decisions = policies.iter();
+        let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, evidence));
+        let all: Vec<Decision> = decisions.collect();
+        let Some(candidate) = &self.candidate else {
+            if all.is_empty() {
+                bail!(
+                    "no candidate of these runs fits (the runs have {})",
+                    evidence.arms().join(", ")
+                );
+            }
+            return Ok(all);
+        };
+        let mut names: Vec<String> = all.iter().map(|own| own.candidate.clone()).collect();
+        names.sort();
+        names.dedup();
+        let own: Vec<Decision> = all
+            .into_iter()
+            .filter(|own| own.candidate == *candidate)
+            .collect();
+        if own.is_empty() {
+            bail!(
+                "no candidate {candidate} fits (there are {})",
+                names.join(", ")
+            );
+        }
+        Ok(own)
+    }
+}
+
+/// Of several verdicts: not decided, else archive, else adopt if, else adopt.
+fn worst(decisions: &[Decision]) -> Verdict {
+    let order = [Verdict::NotDecided, Verdict::Archive, Verdict::AdoptIf];
+    let mut order = order.into_iter();
+    let found = order.find(|verdict| decisions.iter().any(|own| own.verdict == *verdict));
+    found.unwrap_or(Verdict::Adopt)
 }

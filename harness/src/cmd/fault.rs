@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::backend::{self, Backend};
+use backends::backend::Backend;
+use backends::registry::Registry;
 use clap::Args;
 use reports::render::{table, write_faults};
 use rundir::faults::{CellKind, FaultOutcome};
@@ -92,9 +93,9 @@ fn group(name: &str) -> Result<Group, String> {
 }
 
 impl Fault {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let scenarios = self.scenarios()?;
-        let backends = self.backends(&scenarios)?;
+        let backends = self.backends(registry, &scenarios)?;
         if self.list {
             print!("{}", list(&scenarios, &backends));
             return Ok(ExitCode::SUCCESS);
@@ -207,15 +208,19 @@ impl Fault {
 
     /// The backends of `--backend`, or all of ours with data and paths and without a model. Scenarios of group
     /// `llm` add backends with a scripted model.
-    fn backends(&self, scenarios: &[Scenario]) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
+    fn backends(
+        &self,
+        registry: &Registry,
+        scenarios: &[Scenario],
+    ) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if !self.backend.is_empty() {
             let named = self
                 .backend
                 .iter()
-                .map(|name| Ok(backend::find(name)?.into()));
+                .map(|name| Ok(registry.find(name)?.into()));
             return named.collect();
         }
-        let ours = backend::registry().into_iter();
+        let ours = registry.ours().into_iter();
         let fit = ours.filter(|backend| {
             let described = backend.describe();
             described.capabilities.holds_data && !described.needs_model() && backend.has_paths()
@@ -226,7 +231,7 @@ impl Fault {
             .any(|scenario| scenario.group == Group::Llm)
         {
             for name in SCRIPTED {
-                fit.push(backend::find(name)?.into());
+                fit.push(registry.find(name)?.into());
             }
         }
         Ok(fit)

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use backends::backend;
+use backends::registry::Registry;
 use clap::Args;
 use reports::render::table;
 use workloads::catalogue;
@@ -19,11 +19,9 @@ pub struct List {
 }
 
 impl List {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
-        let ours = backend::registry().into_iter();
-        let ours = ours.chain(backend::measured_otherwise());
-        let backends = ours.chain(backend::peers());
-        let rows: Vec<Vec<String>> = backends
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        let rows: Vec<Vec<String>> = registry
+            .all()
             .map(|backend| {
                 let described = backend.describe();
                 let here = match backend.receipt() {

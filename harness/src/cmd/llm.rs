@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::daemon_log;
-use backends::llm::generate::{AnswerCache, GenerateOptions, Generators, parse_tree};
+use backends::llm::generate::{
+    AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree,
+};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
 use backends::store::{Caller, Store};
@@ -20,11 +22,11 @@ use models::{
 use reports::prices::Prices;
 use serde_json::{Map, json};
 
-/// The variable with the prompt, as in source 2.
-const PROMPT_VARIABLE: &str = "CTXBENCH_PROMPT";
+/// The variables with the prompt: ours, and that of source 2.
+const PROMPT_VARIABLES: [&str; 2] = ["CTXBENCH_PROMPT", "LLMFS_PROMPT"];
 
-/// The variable with the folder of the cache, as in source 2.
-const CACHE_VARIABLE: &str = "CTXBENCH_CACHE_FOLDER";
+/// The variables with the folder of the cache: ours, and that of source 2.
+const CACHE_VARIABLES: [&str; 2] = ["CTXBENCH_CACHE_FOLDER", "LLMFS_CACHE_FOLDER"];
 
 /// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,7 +111,7 @@ pub struct HistoryArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of llm-generate")]
 pub struct GenerateArgs {
-    /// What the file system is about [default: $CTXBENCH_PROMPT].
+    /// What the file system is about [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
     /// The names of the files as JSON, so that no model is asked for them. Refused where something is saved already.
@@ -121,10 +123,14 @@ pub struct GenerateArgs {
     /// Do not keep answers for requests that are made again.
     #[arg(long)]
     no_cache: bool,
-    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or ~/.ctxbench.cache, or DIR.llmfs.cache where
-    /// HOME is not set].
+    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or $LLMFS_CACHE_FOLDER, or ~/.ctxbench.cache, or
+    /// DIR.llmfs.cache where HOME is not set].
     #[arg(long, value_name = "FOLDER")]
     cache_folder: Option<PathBuf>,
+    /// A generator from a file: a command that is given path and prompt, and prints the content (docs/LLM.md). May be
+    /// given more than once.
+    #[arg(long, value_name = "FILE")]
+    generator: Vec<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -344,14 +350,7 @@ impl ModelArgs {
         };
         check_gguf(&file, self.model_sha256.as_deref())?;
         let program = find_llama_server()?;
-        let this = std::env::current_exe().context("finding this program")?;
-        // Binds the server's life to this process.
-        let launcher = [
-            this.into_os_string(),
-            "with-parent".into(),
-            std::process::id().to_string().into(),
-        ];
-        let server = LlamaServer::start(&program, &file, &launcher)?;
+        let server = LlamaServer::start(&program, &file, &launcher()?)?;
         let name = file
             .file_stem()
             .unwrap_or_default()
@@ -448,6 +447,13 @@ struct Asking {
     server: Option<LlamaServer>,
 }
 
+/// The words before a program that bind its life to this process.
+fn launcher() -> anyhow::Result<[OsString; 3]> {
+    let this = std::env::current_exe().context("finding this program")?;
+    let parent = std::process::id().to_string();
+    Ok([this.into(), "with-parent".into(), parent.into()])
+}
+
 /// Distinguishes model files of the same name.
 fn identity_of(file: &Path) -> anyhow::Result<String> {
     let about = file
@@ -501,10 +507,11 @@ impl GenerateArgs {
             None => None,
         };
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let prompt = self.prompt.clone().or_else(|| variable(PROMPT_VARIABLE));
+        let first = |names: [&str; 2]| names.into_iter().find_map(variable);
+        let prompt = self.prompt.clone().or_else(|| first(PROMPT_VARIABLES));
         let named = self.cache_folder.clone();
         let folder = named
-            .or_else(|| variable(CACHE_VARIABLE).map(PathBuf::from))
+            .or_else(|| first(CACHE_VARIABLES).map(PathBuf::from))
             .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".ctxbench.cache")))
             // Not in a world-writable directory: another user could create it first, with forged answers.
             .unwrap_or_else(|| beside(dir, ".llmfs.cache"));
@@ -512,7 +519,19 @@ impl GenerateArgs {
             .save
             .clone()
             .unwrap_or_else(|| beside(dir, ".llmfs.json"));
+        let mut generators = Generators::standard();
+        let commands = self
+            .generator
+            .iter()
+            .map(|file| CommandGenerator::read(file, launcher()?).map_err(anyhow::Error::from));
+        let commands = commands.collect::<anyhow::Result<Vec<_>>>()?;
         let asking = model.asker(dir)?;
+        for (command, file) in commands.into_iter().zip(&self.generator) {
+            let (name, file) = (command.name(), file.display());
+            let line = format!("generator {name}: the command of {file}, and no model");
+            asking.asker.log(&line);
+            generators = generators.with(command);
+        }
         if prompt.is_some() && tree.is_none() && !save.exists() {
             daemon_log::say(format_args!(
                 "asking {} for the tree …",
@@ -523,7 +542,7 @@ impl GenerateArgs {
             prompt,
             tree,
             save: Some(save),
-            generators: Generators::standard(),
+            generators,
             cache: AnswerCache::new(folder, &asking.identity, !self.no_cache),
         };
         let store = GenerateStore::open(asking.asker, options, owner)?;

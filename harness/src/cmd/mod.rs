@@ -2,13 +2,17 @@
 
 mod busy;
 mod claims;
+mod compare;
 mod conform;
 mod decide;
 mod doctor;
 mod fault;
 mod fault_agent;
+mod format;
 mod list;
 pub mod llm;
+mod mcp;
+mod memory_note;
 mod mount;
 mod mount_daemon;
 mod pool;
@@ -28,6 +32,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use backends::daemon_log;
+use backends::registry::Registry;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -51,8 +56,12 @@ enum Command {
     Report(report::Report),
     Decide(decide::Decide),
     Claims(claims::Claims),
+    Compare(compare::Compare),
     List(list::List),
     Doctor(doctor::Doctor),
+    Mcp(mcp::Mcp),
+    Remember(memory_note::Remember),
+    Recall(memory_note::Recall),
     Mount(Box<mount::Mount>),
     #[command(hide = true)]
     WithParent(with_parent::WithParent),
@@ -75,20 +84,24 @@ enum Command {
 
 impl Arguments {
     /// Runs the command and returns its exit code.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Run(run) => run.run(),
-            Command::Reproduce(reproduce) => reproduce.run(),
+            Command::Run(run) => run.run(registry),
+            Command::Reproduce(reproduce) => reproduce.run(registry),
             Command::Report(report) => report.run(),
             Command::Decide(decide) => decide.run(),
-            Command::Claims(claims) => claims.run(),
-            Command::List(list) => list.run(),
-            Command::Doctor(doctor) => doctor.run(),
+            Command::Claims(claims) => claims.run(registry),
+            Command::Compare(compare) => compare.run(),
+            Command::List(list) => list.run(registry),
+            Command::Doctor(doctor) => doctor.run(registry),
+            Command::Mcp(mcp) => mcp.run(registry),
+            Command::Remember(remember) => remember.run(),
+            Command::Recall(recall) => recall.run(),
             Command::Mount(mount) => mount.run(),
             Command::WithParent(with) => with.run(),
-            Command::Conform(conform) => conform.run(),
+            Command::Conform(conform) => conform.run(registry),
             Command::Worker(worker) => worker.run(),
-            Command::Fault(fault) => fault.run(),
+            Command::Fault(fault) => fault.run(registry),
             Command::FaultAgent(agent) => agent.run(),
             Command::Busy(busy) => busy.run(),
             Command::Unmount(unmount) => unmount.run(),

@@ -17,6 +17,7 @@ use backends::null::NullStore;
 use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{SqliteStore, go_on_without_log};
 use backends::store::{Caller, Store, Timestamp};
+use backends::view::{ViewStore, definition};
 use clap::{Args, ValueEnum};
 
 use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
@@ -41,6 +42,7 @@ use signal_hook::iterator::Signals;
   ctxbench mount agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'
   ctxbench mount s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory
   ctxbench mount s3 --agent-id alice --allow-offline ~/memory     # on the train, with the cache of yesterday
+  ctxbench mount view --definition mail --source mail.db inbox    # rows of a database as files: docs/VIEW.md
   ctxbench mount llm-generate --prompt 'A small Python project' project    # after `make model`
   ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess")]
 pub struct Mount {
@@ -56,6 +58,16 @@ pub struct Mount {
     /// [default: that of CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
     #[arg(long, value_name = "DIR")]
     embeddings: Option<PathBuf>,
+    /// What a `view` shows, as a .toml file or the name of a shipped one: vsm, mail, issues.
+    #[arg(long, value_name = "NAME")]
+    definition: Option<String>,
+    /// Where the rows of a `view` are: a database file, a directory or a URL, as its definition says. PostgreSQL's password
+    /// comes from PGPASSWORD.
+    #[arg(long, value_name = "PLACE")]
+    source: Option<String>,
+    /// Let a `view` change rows, where its definition says how.
+    #[arg(long)]
+    writable: bool,
     #[command(flatten)]
     bucket: Bucket,
     #[command(flatten)]
@@ -90,9 +102,10 @@ pub struct Mount {
     /// What --daemon starts.
     #[arg(long, hide = true)]
     detached: bool,
-    /// Threads that answer requests; what waits for a model or a server has one of its own.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    threads: u8,
+    /// Threads that answer requests; what waits for a model or a server has one of its own [default: one for each
+    /// processor that they may use, two at most].
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Option<u8>,
     /// Answer requests on this processor, whatever processors the caller may use.
     #[arg(long, value_name = "NUMBER", hide = true)]
     cpu: Option<usize>,
@@ -117,6 +130,8 @@ pub enum Mountable {
     LlmHistory,
     /// Files that a language model makes up when they are first read.
     LlmGenerate,
+    /// Rows of a database, files of a directory or answers of an interface, by a definition.
+    View,
     /// The memory of this process.
     Memory,
     /// Nothing: fixed names and bytes, to see what FUSE itself costs.
@@ -136,6 +151,10 @@ impl Mount {
         }
         if self.embeddings.is_some() && self.backend != Mountable::AgentMemory {
             bail!("--embeddings is for the agent-memory backend only");
+        }
+        let is_view = self.definition.is_some() || self.source.is_some() || self.writable;
+        if is_view && self.backend != Mountable::View {
+            bail!("--definition, --source and --writable are for the view backend only");
         }
         if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
             bail!("--endpoint is for the s3 backend only");
@@ -196,7 +215,7 @@ impl Mount {
             allow_other: self.allow_other,
             allow_privileges: self.allow_privileges,
             writeback: self.writeback,
-            threads: self.threads.into(),
+            threads: self.threads(),
             cpu: self.cpu,
             control: self.control.clone(),
         };
@@ -271,12 +290,36 @@ impl Mount {
                     .map_err(|reason| anyhow::anyhow!("the embedding model: {reason}"))?;
                 Opened::of(Arc::new(memory), &source)
             }
+            Mountable::View => self.open_view(&owner)?,
             Mountable::Sqlite => {
                 let db = self.local_database();
                 let source = db.display().to_string();
                 Opened::of(Arc::new(SqliteStore::open(&db, &owner)?), &source)
             }
         })
+    }
+
+    /// On one processor a second thread only adds a switch to each request: the reply wakes the caller, whose next request
+    /// wakes the other thread.
+    fn threads(&self) -> usize {
+        let processors = || match self.cpu {
+            Some(_) => 1,
+            None => std::thread::available_parallelism().map_or(2, |count| count.get().min(2)),
+        };
+        self.threads.map_or_else(processors, usize::from)
+    }
+
+    fn open_view(&self, owner: &Caller) -> anyhow::Result<Opened> {
+        let shipped = definition::shipped().join(", ");
+        let Some(name) = &self.definition else {
+            bail!("a view needs --definition: {shipped}, or a .toml file (see docs/VIEW.md)");
+        };
+        let Some(place) = &self.source else {
+            bail!("a view needs --source: the database, directory or URL that it shows");
+        };
+        let (file, text) = definition::find(name)?;
+        let view = ViewStore::open((&file, &text), place, self.writable, owner)?;
+        Ok(Opened::of(Arc::new(view), name))
     }
 
     fn open_bucket(&self, owner: &Caller) -> anyhow::Result<Opened> {
@@ -329,6 +372,7 @@ impl Mount {
             Mountable::LlmHistory
             | Mountable::LlmGenerate
             | Mountable::Memory
+            | Mountable::View
             | Mountable::Null => None,
         }
     }

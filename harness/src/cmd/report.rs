@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use reports::render::splice_faults;
+use reports::render::{short_matrix, splice_faults};
 use rundir::Run;
 
 use super::fault;
 use super::pool::pool;
 use crate::environment;
-use crate::reporting::{PriceList, ReportInputs, run_dir};
+use crate::evidence::{PriceList, run_dir};
+use crate::reporting::ReportInputs;
 
 /// Write the report of a run.
 ///
@@ -35,9 +36,12 @@ pub struct Report {
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Decide by this policy instead of the one that the run was made for.
+    /// Decide by this policy, or by `all` built-in ones, instead of those that the run was made for.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Let claims and decisions rest on this run, too: a fault, conformance or other run; may be given several times.
+    #[arg(long, value_name = "RUN")]
+    with: Vec<PathBuf>,
     /// Put the report's excerpt into this file too, between its marks, as in a README.
     #[arg(long, value_name = "FILE")]
     excerpt: Option<PathBuf>,
@@ -79,8 +83,13 @@ impl Report {
                 dir.display()
             );
         }
-        let report_inputs = ReportInputs::of(&dir, self.policy.as_deref(), &self.prices)?;
-        println!("{}", report_inputs.write()?.display());
+        let report_inputs =
+            ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
+        let page = report_inputs.write()?;
+        if !report_inputs.decisions.is_empty() {
+            println!("{}", short_matrix(&report_inputs.decisions));
+        }
+        println!("{}", page.display());
         if let Some(file) = &self.page {
             std::fs::write(file, report_inputs.results_page())
                 .with_context(|| format!("writing {}", file.display()))?;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use backends::registry::Registry;
 use clap::Args;
-use reports::render::table;
+use reports::render::{columns, table};
 use reports::reproduction::{Reproduction, reproduction};
 use rundir::Run;
 
@@ -44,9 +45,9 @@ pub struct Reproduce {
 }
 
 impl Reproduce {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let dirs = match self.of.is_empty() {
-            true => match self.measure()? {
+            true => match self.measure(registry)? {
                 Some(dirs) => dirs,
                 None => return Ok(ExitCode::from(130)),
             },
@@ -66,7 +67,7 @@ impl Reproduce {
     }
 
     /// Measures the runs; `None` if the user interrupted them.
-    fn measure(&self) -> anyhow::Result<Option<Vec<PathBuf>>> {
+    fn measure(&self, registry: &Registry) -> anyhow::Result<Option<Vec<PathBuf>>> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let mut dirs = Vec::new();
         for number in 0..self.runs {
@@ -89,7 +90,7 @@ impl Reproduce {
                 if is_loaded { ", beside a load" } else { "" }
             );
             let load = is_loaded.then(Detached::start).transpose()?;
-            let measured = options.measure(&interrupt, None)?;
+            let measured = options.measure(registry, &interrupt, None)?;
             drop(load);
             match measured {
                 Measured::Complete(dir) => dirs.push(dir),
@@ -110,13 +111,9 @@ fn page(found: &Reproduction) -> String {
             format!("{} of {}", arm.undecided, arm.judged),
         ]
     });
-    let head = [
-        "arm",
-        "disjoint 99 % intervals",
-        "contradicting verdicts",
-        "called different",
-        "undecided",
-    ];
+    let head = columns(
+        "arm | disjoint 99 % intervals | contradicting verdicts | called different | undecided",
+    );
     let mut text = table(&head, &rows.collect::<Vec<_>>());
     for (run, note) in &found.notes {
         text += &format!("run {run}: {note}\n");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use reports::prices::{Cache, Model, Prices};
-use reports::render::{count, table};
+use reports::render::{columns, count, table};
 use serde::Serialize;
 use tokens::{Account, CacheResidual, Conversation, Terms, cached_prompts, median, residual};
 use workloads::catalogue;
@@ -18,7 +18,7 @@ use workloads::import::{Blobs, Provenance, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Source, Trace};
 
-use crate::reporting::PriceList;
+use crate::evidence::PriceList;
 use crate::session_contexts::basis;
 use crate::sessions::{Format, recording, sessions};
 
@@ -413,23 +413,11 @@ impl Tokens {
                 ]
             })
             .collect();
-        let full = format!("{} full at call", count(self.window));
-        let head = [
-            "policy",
-            "tokens are",
-            "calls",
-            "enter once",
-            "sent in all",
-            "sent anew",
-            "from cache",
-            "written",
-            "peak",
-            &full,
-            "expired",
-            "compactions",
-            "USD",
-            "USD, no cache",
-        ];
+        let head = columns(&format!(
+            "policy | tokens are | calls | enter once | sent in all | sent anew | from cache | \
+             written | peak | {} full at call | expired | compactions | USD | USD, no cache",
+            count(self.window)
+        ));
         text += &table(&head, &rows);
         if let Some(found) = &session.reconciled {
             text += &format!("\n  {}\n{}", words(found), more_words(found));

@@ -30,7 +30,7 @@ enum Action {
     ///
     /// With `--fidelity shape`, the default, no text of the session gets into the trace: file
     /// contents, paths and arguments are replaced by filler of the same size, so that it can be
-    /// published. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
+    /// published; of shell commands it has the names of widely known programs. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
     Import(Import),
     /// Check a trace and say what is in it.
     Show {

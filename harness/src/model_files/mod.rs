@@ -6,14 +6,15 @@ mod history;
 mod mounts;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
 use backends::fuse::Counters;
 use backends::llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
+use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan, Repeats};
 
 use crate::cmd::llm::ModelArgs;
@@ -37,11 +38,7 @@ impl Model for Shared {
 
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let reply = self.0.model.complete(request, cancel)?;
-        let mut origins = self
-            .0
-            .origins
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut origins = self.0.origins.lock();
         self.0
             .has_own_sampling
             .fetch_or(reply.has_own_sampling, Ordering::Relaxed);
@@ -157,10 +154,7 @@ fn measure(
     } else {
         mounts::rereads(&mut purse, &scratch.join("reread"), interrupt)?
     };
-    let origins = noting
-        .origins
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let origins = noting.origins.lock();
     let origin = origins
         .iter()
         .map(|origin| origin.name())

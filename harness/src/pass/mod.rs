@@ -6,6 +6,7 @@ mod calls;
 mod hosts;
 mod program;
 mod read_back;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,6 +39,7 @@ use crate::system;
 use calls::Replay;
 pub use hosts::Hosts;
 pub use program::unsupported as unsupported_by_program;
+pub use tasks::{Desk, unsupported as unsupported_in_tasks};
 
 /// Pause between reads while one host waits for another host's write.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -149,6 +151,8 @@ pub struct Pass<'a> {
     pub program: &'a Path,
     /// How the calls reach the files.
     pub access: Access,
+    /// The tasks that a scripted agent performs in place of calls; `None` in other workloads.
+    pub desk: Option<Desk<'a>>,
     /// The backend.
     pub backend: &'a Description,
     /// Whether the backend has a bucket: then one request to the mount syncs all files.
@@ -290,9 +294,13 @@ impl Pass<'_> {
         replay.scratch.system_calls = 0;
         let daemon = hosts.first.daemon();
         let meters = Meters::read(daemon);
-        match self.access == Access::Program {
-            true => self.by_program(hosts, watchdog, &mut passed),
-            false => replay.calls(&prepared, hosts, &mut passed),
+        match (&self.desk, self.access) {
+            (Some(desk), _) => {
+                let times = &mut replay.times;
+                self.by_tasks(desk, hosts, clock, watchdog, times, &mut passed);
+            }
+            (None, Access::Program) => self.by_program(hosts, watchdog, &mut passed),
+            (None, _) => replay.calls(&prepared, hosts, &mut passed),
         }
         timed();
         let after = Meters::read(daemon);
@@ -361,7 +369,8 @@ impl Pass<'_> {
                 _ => {}
             }
             let shared = self.expectations.script.shared_files();
-            if self.backend.capabilities.holds_data && shared.is_empty() && self.reads_back {
+            let holds_script = self.backend.capabilities.holds_data && self.desk.is_none();
+            if holds_script && shared.is_empty() && self.reads_back {
                 self.read_everything_back(hosts, watchdog, scratch, &mut passed);
             }
         }

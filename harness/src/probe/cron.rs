@@ -56,7 +56,7 @@ impl Moment {
 pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>> {
     let capabilities = prober.backend.describe().capabilities;
     // A backend that is not persistent promises nothing that a kill could lose.
-    if !capabilities.holds_data || !capabilities.persistent {
+    if !capabilities.holds_data || !capabilities.persistent || prober.shows_rows() {
         return Ok(Vec::new());
     }
     watchdog.enter(STEP_LIMIT);
@@ -100,13 +100,18 @@ fn start(
     let started = Instant::now();
     let mut workspace = prober.backend.open(site)?;
     watchdog.depend_on(workspace.kill_handle());
+    let (written_to, read_from) = prober.places(site, &*workspace);
+    // A view shows the files of a directory, and none of the directories in it.
+    let (records, shown) = match written_to == read_from {
+        true => (written_to.join("records"), read_from.join("records")),
+        false => (written_to, read_from),
+    };
     if let Some(last) = faults.last_mut() {
-        settle(last, workspace.root(), acknowledged, started.elapsed());
+        settle(last, &shown, acknowledged, started.elapsed());
     }
     let Some(moment) = moment else {
         return workspace.close();
     };
-    let records = workspace.root().join("records");
     fs::create_dir_all(&records)?;
     let sync = moment != Moment::BeforeSync;
     // Never reuse a number: writing a lost record again would hide the loss.
@@ -128,7 +133,7 @@ fn start(
     // The daemon is gone, so the watchdog has nothing to kill.
     watchdog.independent();
     // The caller's last call before it gives up.
-    if fs::metadata(&records).is_err() {
+    if fs::metadata(&shown).is_err() {
         failed_calls += 1;
     }
     drop(workspace);
@@ -156,10 +161,9 @@ fn start(
 
 /// Records the recovery of the caller and the lost records. A record counts for the first kill that it did not
 /// survive.
-fn settle(fault: &mut Fault, root: &Path, acknowledged: &mut Vec<u64>, recovery: Duration) {
+fn settle(fault: &mut Fault, records: &Path, acknowledged: &mut Vec<u64>, recovery: Duration) {
     fault.recovered = true;
     fault.recovery_ms = recovery.as_millis() as u64;
-    let records = root.join("records");
     let is_whole = |number: &u64| {
         fs::read_to_string(records.join(record_name(*number)))
             .is_ok_and(|text| text == record_text(*number))

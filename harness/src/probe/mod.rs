@@ -2,6 +2,7 @@
 //! are visible from outside, and whether a caller started by cron survives killed daemons.
 
 mod cron;
+mod features;
 mod tools;
 mod visible;
 
@@ -11,11 +12,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::backend::{Backend, Site};
+use backends::backend::{Backend, Site, Workspace};
+use backends::inbox::Source;
+use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
 use crate::supervise::{Lost, Watchdog, supervise};
+
+pub use features::{feature_name, feature_outcome, short_features, try_features};
 
 /// How long any one step of a probe may take.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
@@ -40,6 +45,7 @@ impl Prober {
     pub fn probes(&self) -> Vec<Probe> {
         let mut probes = self.supervised("tool", tools::probe);
         probes.extend(self.supervised("visible", visible::probe));
+        probes.extend(self.supervised(CONFORMANCE, features::probe));
         probes
     }
 
@@ -81,6 +87,22 @@ impl Prober {
             cpu: None,
             allow_other: false,
         })
+    }
+
+    /// Where a program writes a file, and where it is read: they differ for a view of a plain directory.
+    fn places(&self, site: &Site, workspace: &dyn Workspace) -> (PathBuf, PathBuf) {
+        match self.backend.source(&site.dir) {
+            Some(Source::Directory(plain)) => (plain.join("state"), workspace.root().join("state")),
+            _ => (workspace.root().to_owned(), workspace.root().to_owned()),
+        }
+    }
+
+    /// Whether the arm shows a database, of which no probe is about: no program writes files into it.
+    fn shows_rows(&self) -> bool {
+        matches!(
+            self.backend.source(Path::new("")),
+            Some(Source::Database(_))
+        )
     }
 
     fn probe(&self, aspect: &str, name: &str, outcome: Outcome, detail: String) -> Probe {

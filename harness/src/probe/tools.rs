@@ -1,6 +1,7 @@
 //! Runs common tools, each with its own task that fails on a wrong file system.
 
 use std::io;
+use std::path::Path;
 use std::process::Command;
 
 use rundir::{Outcome, Probe};
@@ -88,9 +89,59 @@ const TASKS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Programs that read what other programs wrote, or change it, each with a shell script for a directory with `a.md` and
+/// `b.md`. What it prints must be what it prints in the plain directory behind a view.
+const SHOWN: &[(&str, &str)] = &[
+    ("cat", "cat a.md b.md"),
+    ("ls", "ls; ls -l a.md | cut -d ' ' -f 5"),
+    ("grep", "grep -rl needle ."),
+    ("find", "find . -name '*.md' -type f | sort"),
+    ("sed", "sed -i s/needle/thread/ a.md; cat a.md"),
+    ("mv", "mv a.md c.md; ls"),
+];
+
+/// As [`probe`], for a view of a plain directory.
+fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
+    watchdog.enter(STEP_LIMIT);
+    let site = prober.site("tools")?;
+    let workspace = prober.backend.open(&site)?;
+    watchdog.depend_on(workspace.kill_handle());
+    let (plain, shown) = prober.places(&site, &*workspace);
+    let mut probes = Vec::new();
+    for (program, script) in SHOWN {
+        for (name, text) in [("a.md", "a needle\n"), ("b.md", "hay\n")] {
+            std::fs::write(plain.join(name), text)?;
+        }
+        let _ = std::fs::remove_file(plain.join("c.md"));
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", script]);
+        // The view first: in the plain directory a change succeeds.
+        let seen = run(&mut shell, &shown);
+        let expected = run(&mut shell, &plain);
+        let (outcome, detail) = match (seen, expected) {
+            (Ok(seen), Ok(expected)) if seen == expected => (
+                Outcome::Ok,
+                "printed what it prints in the plain directory".to_owned(),
+            ),
+            (Ok(seen), expected) => (
+                Outcome::WrongData,
+                format!("printed {seen:?}, expected {expected:?}"),
+            ),
+            (Err(problem), _) => (Outcome::Errno, problem),
+        };
+        probes.push(prober.probe("tool", program, outcome, detail));
+    }
+    workspace.close()?;
+    watchdog.leave();
+    Ok(probes)
+}
+
 pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
-    if !prober.backend.describe().capabilities.holds_data {
+    if !prober.backend.describe().capabilities.holds_data || prober.shows_rows() {
         return Ok(Vec::new());
+    }
+    if prober.backend.source(Path::new("")).is_some() {
+        return probe_shown(prober, watchdog);
     }
     watchdog.enter(STEP_LIMIT);
     let site = prober.site("tools")?;

@@ -12,15 +12,20 @@ const NAME: &str = "seen.md";
 const TEXT: &str = "# seen\n\nplain text\n";
 
 pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
-    if !prober.backend.describe().capabilities.holds_data {
+    if !prober.backend.describe().capabilities.holds_data || prober.shows_rows() {
         return Ok(Vec::new());
     }
     watchdog.enter(STEP_LIMIT);
     let site = prober.site("visible")?;
     let mut workspace = prober.backend.open(&site)?;
     watchdog.depend_on(workspace.kill_handle());
-    let file = workspace.root().join(NAME);
-    std::fs::write(&file, TEXT)?;
+    let (written, read) = prober.places(&site, &*workspace);
+    let file = read.join(NAME);
+    std::fs::write(written.join(NAME), TEXT)?;
+    let offline = match written == read {
+        true => NAME.to_owned(),
+        false => format!("state/{NAME}"),
+    };
     let mut probes = Vec::new();
     let judge = |name: &str, result: Result<String, String>| {
         let (outcome, detail) = match result {
@@ -57,7 +62,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     drop(workspace);
     watchdog.enter(STEP_LIMIT);
     prober.backend.open(&site)?.close()?;
-    let offline = match prober.backend.offline_read(&site, NAME) {
+    let offline = match prober.backend.offline_read(&site, &offline) {
         None => Err("no common tool can read it".to_owned()),
         Some((program, _)) if !is_installed(&program) => {
             let detail = format!("{program} is not installed on this machine");

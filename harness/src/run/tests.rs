@@ -101,6 +101,7 @@ impl Scripted {
             latencies: BTreeMap::new(),
             counted: Counted::default(),
             memory: Memory::default(),
+            stored_bytes: None,
             ready_ns: Vec::new(),
             took_ms: 4,
             timed_us: 700,
@@ -302,6 +303,36 @@ fn epochs_and_cells_share_the_remaining_budget() {
         .map(|asked| asked.slice.as_millis())
         .collect();
     assert_eq!(slices, [500, 996]);
+}
+
+#[test]
+fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = two_cells();
+    plan.schedule.budget_ms = 8_000;
+    plan.workloads[1].epochs = Some(3);
+    let mut lab = Scripted {
+        takes: |_, arm, epoch| wavering(arm, epoch),
+        ..Scripted::default()
+    };
+    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    let with_it = |epoch| lab.in_epoch(epoch).contains_key("micro/other");
+    assert_eq!((0..8).map(with_it).filter(|is| *is).count(), 3);
+    assert!(with_it(2) && !with_it(3));
+    let slices = |name: &'static str| {
+        let own = lab.asked.iter().filter(move |asked| asked.workload == name);
+        own.map(|asked| asked.slice.as_millis()).collect::<Vec<_>>()
+    };
+    assert_eq!(slices("micro/other"), [0, 0, 0]);
+    // A second for each epoch; after the first, 2 × 4 ms are kept for the limited workload.
+    assert_eq!(slices("micro/stat")[..2], [1000, 1140]);
+
+    // Alone, it ends the run after its own epochs.
+    let dir = tempfile::tempdir().unwrap();
+    plan.workloads.remove(0);
+    let mut lab = Scripted::default();
+    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    assert_eq!(lab.epochs(), (0..3).collect());
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use backends::fuse::connection::{Mount, detach, mounts};
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -42,7 +42,7 @@ impl OwnDirectory {
     pub(super) fn make(base: &Path) -> io::Result<Self> {
         let base = base.canonicalize()?;
         let prefix = format!("{PREFIX}{}-", std::process::id());
-        let _unlocked = UNLOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let _unlocked = UNLOCKED.lock();
         let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(base)?;
         let lock = open(made.path()).and_then(|dir| {
             dir.try_lock()?;
@@ -181,7 +181,7 @@ fn is_left_over(path: &Path, pid: u32) -> bool {
     if is_other && Path::new("/proc").join(pid.to_string()).exists() {
         return false;
     }
-    let _unlocked = UNLOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _unlocked = UNLOCKED.lock();
     let Ok(dir) = open(path) else {
         return false;
     };

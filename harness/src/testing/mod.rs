@@ -1,15 +1,13 @@
 //! Shared code of unit tests: scripts, workloads, and a backend over a plain directory with scripted failures.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backends::backend::{
-    self, Backend, Description, KillHandle, Receipt, Site, Unavailable, Workspace,
-};
+use backends::backend::{Backend, Description, KillHandle, Receipt, Site, Unavailable, Workspace};
 use backends::fuse::{Counters, OpcodeCount};
+use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::path::WorkspacePath;
@@ -30,6 +28,7 @@ pub fn workload(script: Script) -> Workload {
         file: None,
         is_recorded: false,
         needs: std::collections::BTreeMap::new(),
+        missing: None,
         fits_fixed_tree: false,
         asks: false,
         sha256: String::new(),
@@ -78,7 +77,7 @@ pub fn site(dir: &Path) -> Site {
 }
 
 pub fn direct() -> Arc<dyn Backend> {
-    backend::find("direct").unwrap().into()
+    Registry::default().find("direct").unwrap().into()
 }
 
 /// A backend over a plain directory, with scripted failures.
@@ -131,10 +130,6 @@ impl Backend for Broken {
             root,
         }))
     }
-
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
-        None
-    }
 }
 
 impl Workspace for BrokenWorkspace {
@@ -152,19 +147,7 @@ impl Workspace for BrokenWorkspace {
         if let Some(tamper) = self.backend.tamper_root {
             tamper(&self.root);
         }
-        no_kill_handle()
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn time_to_ready(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        Ok(())
+        KillHandle::default()
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {
@@ -183,20 +166,6 @@ impl Workspace for BrokenWorkspace {
     fn exit_reason(&mut self) -> Option<String> {
         self.backend.exit_reason.map(str::to_owned)
     }
-
-    fn kill(&mut self) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn close(self: Box<Self>) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A kill handle for neither a daemon nor a mount.
-pub fn no_kill_handle() -> KillHandle {
-    let dir = tempfile::tempdir().unwrap();
-    direct().open(&site(dir.path())).unwrap().kill_handle()
 }
 
 /// The subtree with the highest number.

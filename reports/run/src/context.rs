@@ -1,5 +1,6 @@
 //! The agent's context in the sessions that a run replays.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokens::{Conversation, ThinkingStays};
 
@@ -41,7 +42,7 @@ pub struct ModelFactor {
 }
 
 /// The origin of a session's token counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// Counted by the importer, from the recording.

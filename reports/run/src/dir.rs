@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 
 use super::faults::{CrashPoints, FaultOutcome};
 use super::{
@@ -15,8 +15,6 @@ use super::{
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
-/// The plan file of fault runs up to schema version 2, read only to refuse them with their version.
-const OLD_FAULT_PLAN: &str = "fault-plan.json";
 /// The environment's file.
 pub const ENVIRONMENT: &str = "env.json";
 /// The policy's file.
@@ -152,10 +150,6 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
-    let old = dir.join(OLD_FAULT_PLAN);
-    if !file.exists() && old.exists() {
-        read_json::<IgnoredAny>(&old)?;
-    }
     let text = read_text(&file)?;
     let table: toml::Table = text.parse().map_err(|error| broken(&file, None, &error))?;
     let found = table.get("schema").and_then(toml::Value::as_integer);

@@ -248,15 +248,6 @@ fn a_line_of_another_version_is_refused_with_both() {
 }
 
 #[test]
-fn a_fault_run_from_before_plan_toml_is_refused_with_both_versions() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join(OLD_FAULT_PLAN), "{\"schema\":1}").unwrap();
-    let error = Run::read(dir.path()).unwrap_err().to_string();
-    let versions = format!("schema version 1; this ctxbench reads version {SCHEMA_VERSION}");
-    assert!(error.contains(&versions), "{error}");
-}
-
-#[test]
 fn an_unknown_field_of_a_line_is_named_with_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path(), &fault_plan());

@@ -65,6 +65,30 @@ pub struct FaultOutcome {
 }
 
 impl FaultOutcome {
+    /// The outcome of a scenario that ran, and in which nothing has been seen yet.
+    pub fn ran(scenario: &str, group: &str, backend: &str, seed: u64) -> Self {
+        Self {
+            v: super::SCHEMA_VERSION,
+            scenario: scenario.to_owned(),
+            group: group.to_owned(),
+            backend: backend.to_owned(),
+            seed,
+            status: Status::Ran,
+            reason: None,
+            injected: String::new(),
+            label: None,
+            seen: Vec::new(),
+            longest_call_ms: 0,
+            uninterruptible_ms: 0,
+            hang: None,
+            recovery: None,
+            audits: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            breaches: Vec::new(),
+            took_ms: 0,
+        }
+    }
+
     /// The outcome as one cell of the matrix: the worst event.
     pub fn cell(&self) -> CellKind {
         match self.status {

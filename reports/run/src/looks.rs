@@ -1,9 +1,10 @@
 //! Looks: the interim and final analyses of a run, and the share of the error rate that each may spend.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One look.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Look {
     /// The number of epochs of a cell after which the look takes place.
@@ -14,7 +15,7 @@ pub struct Look {
 
 /// The looks of a plan, by epochs. By Bonferroni's inequality the error rate of the whole run is at most
 /// the sum of the shares, however the looks depend on each other. Stopping early saves no share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Looks(pub Vec<Look>);
 

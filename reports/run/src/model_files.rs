@@ -1,9 +1,10 @@
 //! The results for model-generated files: `model-files.json`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How much of model-generated files is measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFilesPlan {
     /// Lengths of histories, in operations.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchReceipt};
 
 /// `plan.toml`: written before the first pass.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// [`super::SCHEMA_VERSION`].
@@ -37,8 +38,11 @@ pub struct Plan {
     pub model_files: Option<ModelFilesPlan>,
     /// How calls are measured.
     pub settings: Settings,
-    /// The policy of the run.
+    /// The policy of the run, if it is not a built-in one.
     pub policy: Option<PlannedPolicy>,
+    /// SHA-256 of every built-in policy, by name; empty in a run that decides nothing, or by its own policy.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub policies: BTreeMap<String, String>,
     /// The backends, `direct` twice.
     pub arms: Vec<Arm>,
     /// The workloads that every arm replays.
@@ -49,7 +53,7 @@ pub struct Plan {
     /// Crash points for each backend that supports them; 0 for none.
     #[serde(default)]
     pub crash_points: u64,
-    /// Features tried on each arm, in order, as `group: name`; only in a conformance run.
+    /// Features tried on each arm, in order, as `group: name`; only in a conformance run, and in a run with probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
     /// Cells that cannot be measured, with the reason.
@@ -68,7 +72,18 @@ impl Plan {
         if self.breaks_things() {
             return Some("a fault run measures no passes");
         }
-        (!self.features.is_empty()).then_some("a conformance run measures no passes")
+        (!self.features.is_empty() && self.workloads.is_empty())
+            .then_some("a conformance run measures no passes")
+    }
+
+    /// The error rate of the interval of a workload's cell with `epochs` epochs. A workload with a number of epochs of
+    /// its own is looked at once, after them.
+    pub fn alpha(&self, workload: &str, epochs: usize) -> f64 {
+        let mut own = self.workloads.iter().filter(|own| own.name == workload);
+        match own.next().and_then(|own| own.epochs) {
+            Some(most) => Looks::at_end(most).alpha(epochs),
+            None => self.schedule.looks.alpha(epochs),
+        }
     }
 
     /// A plan without passes: for a fault run or a conformance run.
@@ -103,6 +118,7 @@ impl Plan {
                 placement: "free".to_owned(),
             },
             policy: None,
+            policies: BTreeMap::new(),
             arms,
             workloads: Vec::new(),
             scenarios: Vec::new(),
@@ -114,7 +130,7 @@ impl Plan {
 }
 
 /// A fault scenario as planned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedScenario {
     /// Its name.
@@ -132,13 +148,14 @@ pub struct PlannedScenario {
 }
 
 /// The length of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// The time budget of measuring, in milliseconds. Three epochs and two rounds of each cell are run
     /// regardless.
     pub budget_ms: u64,
-    /// The maximum number of epochs. A cell is in every epoch until an interim analysis decides it.
+    /// The maximum number of epochs. A cell is in every epoch until an interim analysis decides it, or until its
+    /// workload's own number of epochs is reached.
     pub epochs: u32,
     /// The maximum number of rounds of a cell in an epoch.
     pub rounds: u32,
@@ -147,7 +164,7 @@ pub struct Schedule {
 }
 
 /// The differences below which we do not care. In each cell the widest one applies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Margins {
     /// As a share of the baseline: 0.05 is 5 %.
@@ -169,7 +186,7 @@ impl Default for Margins {
 }
 
 /// The limits of a quiet machine. A pass beyond any of them is repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Processor time of other processes than the harness, its daemons and servers.
@@ -209,7 +226,7 @@ impl Default for Limits {
 }
 
 /// How calls are measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The time after which a call counts as a timeout, and later as a hang, in milliseconds.
@@ -220,7 +237,7 @@ pub struct Settings {
 }
 
 /// The policy of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedPolicy {
     /// Its name.
@@ -230,7 +247,7 @@ pub struct PlannedPolicy {
 }
 
 /// One arm of the comparison.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
     /// Its name in samples.
@@ -244,6 +261,9 @@ pub struct Arm {
     /// The arm of comparison, if it is not the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
+    /// The workloads that it takes part in; all of them if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// Why the arm cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
@@ -252,7 +272,7 @@ pub struct Arm {
 }
 
 /// The parts of a backend's description and receipt that a plan keeps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArmBackend {
     /// Its name.
@@ -282,6 +302,9 @@ pub struct ArmBackend {
     pub mounts: u32,
     /// Requirements on the machine.
     pub needs: Vec<String>,
+    /// What it gives besides files: `one-file`, `snapshots`, `versions`; `None` if its makers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives: Option<Vec<String>>,
     /// Lines of code that its files depend on; 0 if not counted.
     pub lines_of_code: u32,
     /// Versions of its parts; empty if the backend is unavailable.
@@ -289,7 +312,7 @@ pub struct ArmBackend {
 }
 
 /// A workload of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedWorkload {
     /// Its name.
@@ -303,10 +326,16 @@ pub struct PlannedWorkload {
     pub sha256: String,
     /// The cache states in which it is measured.
     pub states: Vec<String>,
+    /// The number of epochs that measure it, with the fewest rounds; `None` for all epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
     /// Timed calls in a hot pass, by kind.
     pub calls: BTreeMap<String, u64>,
     /// Recorded calls that no file operation can replay, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
+    /// How often recorded shell commands ran each program, such as `git status`; empty if the trace does not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub commands: BTreeMap<String, u64>,
     /// Tokens (`o200k`) of all results as an agent sees them. Only for generated agent workloads:
     /// a replay does not show what a recorded agent saw of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -321,7 +350,7 @@ pub struct PlannedWorkload {
 }
 
 /// A cell that the run leaves out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Skipped {
     /// The arm.
@@ -335,7 +364,7 @@ pub struct Skipped {
 }
 
 /// `env.json`: the machine, as it was when the run started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     /// [`super::SCHEMA_VERSION`].

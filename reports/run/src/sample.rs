@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Calls, Latencies};
 
 /// How a call or a pass ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The result matches the reference model.
@@ -121,7 +124,7 @@ impl Sample {
 }
 
 /// An exact count over questions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
     /// What was counted: answers, or tokens.
@@ -166,6 +169,10 @@ pub struct CellEpoch {
     pub counted: Counted,
     /// The daemon's memory at the end of the cell.
     pub memory: Memory,
+    /// Bytes that the arm's files occupy on the local disk at the end of the cell: blocks, not lengths. What is in a
+    /// bucket is not counted. `None` in runs before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
     /// From each start of the daemon to a usable mount, in nanoseconds; empty without a daemon.
     pub ready_ns: Vec<u64>,
     /// How long the cell took with preparation and checks, in milliseconds.
@@ -376,7 +383,7 @@ pub struct Memory {
 }
 
 /// A line of `probes.jsonl`: the result of one probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     /// [`super::SCHEMA_VERSION`].
@@ -394,7 +401,7 @@ pub struct Probe {
 }
 
 /// A line of `faults.jsonl`: one injected fault.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// [`super::SCHEMA_VERSION`].

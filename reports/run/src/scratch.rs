@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The scratch file system of a run, as it was before the first pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScratchReceipt {
     /// Whether each epoch has a file system of its own.
@@ -34,7 +35,7 @@ pub struct ScratchReceipt {
 }
 
 /// The kind of scratch that an epoch runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScratchKind {
     /// A fresh ext4 on a loop device, made for the epoch.
@@ -44,7 +45,7 @@ pub enum ScratchKind {
 }
 
 /// Whether a file system logs changes of its metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Journal {
     /// With a journal: ext3 or ext4 with `has_journal`, or a file system with its own log (xfs, btrfs).
@@ -56,7 +57,7 @@ pub enum Journal {
 }
 
 /// How the disk handles a write without a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
     /// The disk may keep the write in volatile memory (`write back`), so fsync needs a flush.

@@ -1,15 +1,18 @@
-//! Policies: the rules, fixed before the run, that turn measurements into adopt, archive or inconclusive.
+//! Policies: the rules, fixed before the run, that turn evidence into a verdict on each candidate.
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
 use inputs::{InputError, parse_toml};
+use rundir::{ArmBackend, Plan};
 
+use super::location::{Step, error};
+use super::measure::{Measure, Scale};
 use crate::digest::sha256;
 use crate::summary::MAKESPAN;
-use rundir::Plan;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 
@@ -19,71 +22,194 @@ static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// The decision it makes, and how.
+    /// The question that it answers.
+    pub question: String,
+    /// The reasons for its rows and margins.
     pub essay: String,
-    /// The arm in use.
+    /// What candidates are compared with: an arm, or what the user does otherwise where that is no arm.
     pub baseline: String,
-    /// The arm that might replace the baseline.
-    pub candidate: String,
-    /// Number of rows that the candidate must win.
-    pub wins_needed: usize,
-    /// The rows.
-    #[serde(rename = "criterion")]
-    pub criteria: Vec<Criterion>,
+    /// The least number of benefits that a candidate must show. Every cost must be inside its margin.
+    pub benefits_needed: usize,
+    /// The candidates that it fits.
+    pub candidates: Candidates,
+    /// Requirements before any comparison.
+    #[serde(default, rename = "gate")]
+    pub gates: Vec<Criterion>,
+    /// Reasons to change.
+    #[serde(default, rename = "benefit")]
+    pub benefits: Vec<Criterion>,
+    /// Reasons not to change.
+    #[serde(default, rename = "cost")]
+    pub costs: Vec<Criterion>,
+    /// The rows of a source's own comparison.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<SourceRow>,
 }
 
-/// A row of a policy.
+/// The candidates that a policy fits.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Candidates {
+    /// What a candidate must be able to do.
+    #[serde(default)]
+    pub can: Vec<Capability>,
+    /// The names, `*` at the end for any rest; all names if empty.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Names that do not fit.
+    #[serde(default)]
+    pub except: Vec<String>,
+}
+
+/// A capability of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Capability {
+    /// Reads return the bytes that were written.
+    HoldsData,
+    /// Files survive the daemon.
+    Persistent,
+    /// It is mounted.
+    Mount,
+    /// A bucket holds its files.
+    Bucket,
+}
+
+impl Candidates {
+    /// Whether an arm fits. `backend` is `None` for a candidate that no plan describes.
+    pub fn fit(&self, name: &str, backend: Option<&ArmBackend>) -> bool {
+        let named = |patterns: &[String]| patterns.iter().any(|own| matches(own, name));
+        let can = |capability: &Capability| {
+            backend.is_some_and(|own| match capability {
+                Capability::HoldsData => own.holds_data,
+                Capability::Persistent => own.persistent,
+                Capability::Mount => own.mounts > 0,
+                Capability::Bucket => own.has_bucket,
+            })
+        };
+        (self.names.is_empty() || named(&self.names))
+            && !named(&self.except)
+            && self.can.iter().all(can)
+    }
+}
+
+/// Whether a name is the pattern, or starts with it if the pattern ends with `*`.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
+/// A row: a measure, and the bound that it must keep.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
-    /// The aspect of comparison.
-    pub aspect: String,
-    /// The statement of the policy's source.
-    pub source_says: String,
-    /// The latency that decides the row, unless a count does.
-    pub latency: Option<Place>,
-    /// The count that decides the row, unless a latency does.
-    pub count: Option<Count>,
-    /// The workload of a count, for counts that belong to one.
-    pub workload: Option<String>,
-    /// Gate: the whole interval of the candidate's latency must be below this, in milliseconds.
-    pub must_be_below_ms: Option<f64>,
-    /// The count of the gate, if it is not the count that decides the row.
-    pub must_count: Option<Count>,
-    /// Gate: the maximum of the candidate's count.
-    pub must_be_at_most: Option<u64>,
+    /// The row's title.
+    pub title: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// The unit of the bound.
+    pub unit: String,
+    /// The most that it may be.
+    pub at_most: Option<f64>,
+    /// The least that it must be.
+    pub at_least: Option<f64>,
+    /// The arm of comparison, if it is not the policy's baseline.
+    pub baseline: Option<String>,
+    /// The condition under which a cost above its margin is tolerable.
+    pub condition: Option<Condition>,
 }
 
-/// A cell without its arm.
+impl Criterion {
+    /// The scale of the unit.
+    pub fn scale(&self) -> Scale {
+        // A parsed policy has no other units.
+        self.measure.scale(&self.unit).unwrap_or(Scale::Own)
+    }
+}
+
+/// A condition whose break-even follows from the measurement.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Condition {
+    /// The wait that each file call adds stays below this share of a turn: up to N calls a turn.
+    CallsATurn(f64),
+    /// The cost is proportional to a use, of which the measured one is `used`.
+    Proportional {
+        /// The use, in words.
+        what: String,
+        /// The measured amount of it.
+        used: f64,
+    },
+    /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one behind
+    /// an injected delay (`NAME@30ms`): up to Y ms.
+    RoundTrip,
+    /// A cost of every task is outweighed by what these counts save once a session: up to N tasks.
+    OutweighedBy {
+        /// The counts of the same score that must be smaller than the baseline's.
+        counts: Vec<String>,
+    },
+}
+
+/// A row of a source's own comparison, and the measure that tests it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
-    /// The workload.
-    pub workload: String,
-    /// The cache state.
-    pub state: String,
-    /// The metric.
-    pub metric: String,
+pub struct SourceRow {
+    /// The aspect.
+    pub aspect: String,
+    /// The source's words.
+    pub says: String,
+    /// The arm that the source prefers.
+    pub prefers: Preference,
+    /// What tests it; smaller is better.
+    pub measure: Measure,
+    /// The difference to the baseline that counts as none, as a ratio.
+    #[serde(default = "no_margin")]
+    pub same_within: f64,
+    /// The candidate's figure according to the source: both ends, in the measure's unit.
+    pub figure: Option<(f64, f64)>,
+    /// The baseline's figure according to the source.
+    pub baseline_figure: Option<(f64, f64)>,
 }
 
-/// A count of a run; less is better.
+fn no_margin() -> f64 {
+    1.0
+}
+
+/// The arm that a source prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Count {
-    /// Daemons, mounts and other requirements on the machine.
-    Needs,
-    /// Lines of this project's code that the files depend on.
-    LinesOfCode,
-    /// Tokens of a workload's results, as an agent sees them.
-    ResultTokens,
-    /// Common tools that do not work in the workspace.
-    ToolsFailing,
-    /// Facts about the files that cannot be seen with the available tools.
-    HiddenFacts,
-    /// Failed calls of a cron-style caller whose daemon is killed repeatedly.
-    CronFailedCalls,
-    /// Acknowledged records lost by these kills, plus kills without recovery by the caller's next attempt.
-    CronLosses,
+pub enum Preference {
+    /// What is in use.
+    Baseline,
+    /// The candidate.
+    Candidate,
+    /// Neither.
+    Tie,
+}
+
+/// The names that a policy may use.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Workloads.
+    pub workloads: BTreeSet<String>,
+    /// Kinds of calls.
+    pub metrics: BTreeSet<String>,
+    /// Fault scenarios.
+    pub scenarios: BTreeSet<String>,
+}
+
+impl Names {
+    /// Adds the names of a run's plan.
+    pub fn add(&mut self, plan: &Plan) {
+        for workload in &plan.workloads {
+            self.workloads.insert(workload.name.clone());
+            self.metrics.extend(workload.calls.keys().cloned());
+        }
+        let scenarios = plan.scenarios.iter();
+        self.scenarios.extend(scenarios.map(|own| own.name.clone()));
+    }
 }
 
 impl Policy {
@@ -93,86 +219,198 @@ impl Policy {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let policy: Self = parse_toml(file, text)?;
-        for criterion in &policy.criteria {
-            let wrong = |message: &str| {
-                let message = format!("criterion {:?}: {message}", criterion.aspect);
-                Err(InputError::whole(file, message))
-            };
-            match (&criterion.latency, &criterion.count) {
-                (Some(_), None) if criterion.must_be_at_most.is_some() => {
-                    return wrong(
-                        "`must_be_at_most` goes with `count`; a latency takes `must_be_below_ms`",
-                    );
+        let wrong = |path: &[Step<'_>], message: String| Err(error(file, text, path, &message));
+        if policy.benefits.is_empty() {
+            let message = "needs at least one `[[benefit]]`: what has no benefit is never adopted";
+            return Err(InputError::whole(file, message));
+        }
+        if policy.benefits_needed == 0 || policy.benefits_needed > policy.benefits.len() {
+            let message = format!(
+                "must be from 1 to {}, the number of benefits",
+                policy.benefits.len()
+            );
+            return wrong(&[Step::Field("benefits_needed")], message);
+        }
+        for (role, rows) in policy.rows() {
+            for (at, row) in rows.iter().enumerate() {
+                if let Some((field, message)) = problem(role, row) {
+                    let path = [Step::Field(role), Step::Item(at)];
+                    let path: Vec<Step<'_>> = path.into_iter().chain(field).collect();
+                    return wrong(&path, message);
                 }
-                (None, Some(_)) if criterion.must_be_below_ms.is_some() => {
-                    return wrong(
-                        "`must_be_below_ms` goes with `latency`; a count takes `must_be_at_most`",
-                    );
-                }
-                (Some(_), None) | (None, Some(_)) => {}
-                _ => return wrong("needs exactly one of `latency` and `count`"),
-            }
-            if criterion.must_count.is_some() && criterion.must_be_at_most.is_none() {
-                return wrong("`must_count` needs `must_be_at_most`");
-            }
-            if criterion.latency.is_some() && criterion.workload.is_some() {
-                return wrong("`workload` goes with `count`; a latency names its own");
-            }
-            if criterion.count == Some(Count::ResultTokens) && criterion.workload.is_none() {
-                return wrong("`count = \"result-tokens\"` needs `workload`");
             }
         }
-        let problem = if policy.criteria.is_empty() {
-            "needs at least one `[[criterion]]`"
-        } else if policy.wins_needed == 0 {
-            "field `wins_needed`: must be at least 1: what is better in nothing is not adopted"
-        } else if policy.wins_needed > policy.criteria.len() {
-            "field `wins_needed`: is more than there are criteria"
-        } else if policy.baseline == policy.candidate {
-            "fields `baseline`, `candidate`: are the same arm"
-        } else {
-            return Ok(policy);
-        };
-        Err(InputError::whole(file, problem))
+        for (at, row) in policy.sources.iter().enumerate() {
+            if let Some((field, message)) = row.measure.problem() {
+                let path = [
+                    Step::Field("source"),
+                    Step::Item(at),
+                    Step::Field("measure"),
+                    Step::Field(field),
+                ];
+                return wrong(&path, message);
+            }
+        }
+        Ok(policy)
     }
 
-    /// The criteria that a run of this plan cannot answer, with the reason.
-    pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
-        let mut missing = Vec::new();
-        for arm in [&self.baseline, &self.candidate] {
-            if !plan.arms.iter().any(|planned| planned.name == *arm) {
-                missing.push(format!("arm {arm}"));
-            }
-        }
-        for criterion in &self.criteria {
-            let (name, state, metric) = match (&criterion.latency, &criterion.workload) {
-                (Some(place), _) => (&place.workload, Some(&place.state), Some(&place.metric)),
-                (None, Some(workload)) => (workload, None, None),
-                (None, None) => continue,
-            };
-            let planned = plan.workloads.iter().find(|planned| planned.name == *name);
-            let is_there = planned.is_some_and(|planned| {
-                let has_metric = |metric: &String| {
-                    metric == MAKESPAN || planned.calls.contains_key(metric.as_str())
-                };
-                state.is_none_or(|state| planned.states.contains(state))
-                    && metric.is_none_or(has_metric)
-            });
-            if !is_there {
-                let parts = [metric, Some(name), state].into_iter().flatten();
-                let parts: Vec<_> = parts.map(String::as_str).collect();
-                missing.push(format!("{} ({})", parts.join(" "), criterion.aspect));
-            }
-        }
-        missing
+    /// The rows by role.
+    pub fn rows(&self) -> [(&'static str, &[Criterion]); 3] {
+        [
+            ("gate", &self.gates),
+            ("benefit", &self.benefits),
+            ("cost", &self.costs),
+        ]
     }
+
+    /// The measures of all rows: role, index in the role, measure.
+    fn measures(&self) -> impl Iterator<Item = (&'static str, usize, &Measure)> {
+        let rows = self.rows().into_iter();
+        let rows = rows.flat_map(|(role, rows)| {
+            let rows = rows.iter().enumerate();
+            rows.map(move |(at, row)| (role, at, &row.measure))
+        });
+        let sources = self.sources.iter().enumerate();
+        rows.chain(sources.map(|(at, row)| ("source", at, &row.measure)))
+    }
+
+    /// Checks the names of workloads, metrics and scenarios.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field of the first unknown name.
+    pub fn check_names(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
+        for (role, at, measure) in self.measures() {
+            let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
+                let known = known.iter().map(String::as_str);
+                // Of many names those of the same kind, such as `agent/`.
+                let kind = name.split_inclusive('/').next().unwrap_or(name);
+                let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
+                let shown = if alike.is_empty() {
+                    known.collect()
+                } else {
+                    alike
+                };
+                let message = format!("unknown {name:?}; there are {}", shown.join(", "));
+                let path = [
+                    Step::Field(role),
+                    Step::Item(at),
+                    Step::Field("measure"),
+                    Step::Any,
+                    Step::Field(field),
+                ];
+                Err(error(file, text, &path, &message))
+            };
+            for (workload, cell) in measure.cells() {
+                if !names.workloads.contains(workload) {
+                    return wrong("workload", workload, &names.workloads);
+                }
+                if let Some((_, metric)) = cell
+                    && metric != MAKESPAN
+                    && !names.metrics.contains(metric)
+                {
+                    return wrong("metric", metric, &names.metrics);
+                }
+            }
+            if let Measure::Faults(own) = measure
+                && let Some(name) = own
+                    .scenarios
+                    .iter()
+                    .find(|name| !names.scenarios.contains(*name))
+            {
+                return wrong("scenarios", name, &names.scenarios);
+            }
+        }
+        Ok(())
+    }
+
+    /// The cells that its rows need and that a plan does not have, in words.
+    pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
+        let mut missing = BTreeSet::new();
+        for (_, _, measure) in self.measures() {
+            for (name, cell) in measure.cells() {
+                let planned = plan.workloads.iter().find(|own| own.name == name);
+                let is_there = planned.is_some_and(|own| {
+                    cell.is_none_or(|(state, metric)| {
+                        own.states.iter().any(|planned| planned == state)
+                            && (metric == MAKESPAN || own.calls.contains_key(metric))
+                    })
+                });
+                if !is_there {
+                    let cell = cell.map(|(state, metric)| format!(" ({metric}, {state})"));
+                    missing.insert(format!("{name}{}", cell.unwrap_or_default()));
+                }
+            }
+        }
+        missing.into_iter().collect()
+    }
+}
+
+/// What is wrong with a row: the field below the row, and the problem.
+fn problem(role: &str, row: &Criterion) -> Option<(Vec<Step<'static>>, String)> {
+    let field = |name| vec![Step::Field(name)];
+    if let Some((name, message)) = row.measure.problem() {
+        let path = vec![Step::Field("measure"), Step::Any, Step::Field(name)];
+        return Some((path, message));
+    }
+    if row.measure.scale(&row.unit).is_none() {
+        let message = format!(
+            "{:?} is no unit of this measure; there are {}",
+            row.unit,
+            row.measure.units().join(", ")
+        );
+        return Some((field("unit"), message));
+    }
+    let wrong = match (row.at_most, row.at_least) {
+        (Some(bound), None) if !bound.is_finite() => Some(("at_most", "must be finite")),
+        (None, Some(bound)) if !bound.is_finite() => Some(("at_least", "must be finite")),
+        (None, None) => Some(("title", "the row needs `at_most` or `at_least`")),
+        (Some(_), Some(_)) => Some(("at_least", "`at_most` excludes it")),
+        _ => None,
+    };
+    if let Some((name, message)) = wrong {
+        return Some((field(name), message.to_owned()));
+    }
+    let condition = row.condition.as_ref()?;
+    let message = match condition {
+        _ if role != "cost" => "only a cost has a condition".to_owned(),
+        Condition::CallsATurn(share) if *share <= 0.0 || *share > 1.0 => {
+            "`calls-a-turn` is a share of a turn, above 0 and at most 1".to_owned()
+        }
+        Condition::CallsATurn(_) if !matches!(row.measure, Measure::Latency(_)) => {
+            "`calls-a-turn` goes with `latency`".to_owned()
+        }
+        Condition::RoundTrip
+            if !matches!(row.measure, Measure::Latency(_)) || row.scale() != Scale::Own =>
+        {
+            "`round-trip` goes with `latency` in ms".to_owned()
+        }
+        Condition::OutweighedBy { .. } if !matches!(row.measure, Measure::Score(_)) => {
+            "`outweighed-by` goes with `score`".to_owned()
+        }
+        Condition::Proportional { used, .. } if *used <= 0.0 => "`used` must be above 0".to_owned(),
+        Condition::Proportional { .. } if row.at_most.is_none_or(|most| most <= 0.0) => {
+            "`proportional` needs `at_most` above 0".to_owned()
+        }
+        _ => return None,
+    };
+    Some((field("condition"), message))
+}
+
+/// The names of the built-in policies.
+pub fn built_in() -> Vec<String> {
+    let files = POLICIES.files().filter_map(|file| file.path().file_stem());
+    let mut names: Vec<String> = files
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
 }
 
 /// The built-in policy `name`, or the policy file at that path: its name for errors, and its text.
 ///
 /// # Errors
 /// [`InputError`] if there is no such policy.
-pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
+pub fn find(name: &str) -> Result<(PathBuf, String), InputError> {
     let path = Path::new(name);
     if name.ends_with(".toml") {
         let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
@@ -185,15 +423,21 @@ pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
             text.to_owned(),
         )),
         None => {
-            let known = POLICIES.files().filter_map(|file| file.path().file_stem());
-            let known: Vec<_> = known.map(|stem| stem.to_string_lossy()).collect();
             let message = format!(
                 "no such policy; there are {}, or give the path of a .toml file",
-                known.join(", ")
+                built_in().join(", ")
             );
             Err(InputError::whole(path, message))
         }
     }
+}
+
+/// The SHA-256 of every built-in policy's text, by name.
+pub fn identities() -> BTreeMap<String, String> {
+    let names = built_in().into_iter();
+    names
+        .filter_map(|name| find(&name).ok().map(|(_, text)| (name, identity(&text))))
+        .collect()
 }
 
 /// The SHA-256 that identifies a policy's text.

@@ -6,8 +6,11 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::Report;
+use super::curves;
+use super::failures::failures;
 use super::text::time;
-use crate::summary::{Cell, MAKESPAN};
+use super::trade_offs::trade_offs;
+use crate::summary::{Cell, Cost, MAKESPAN};
 
 /// The chart of operations by backend.
 pub(super) const LATENCY: &str = "latency";
@@ -24,40 +27,74 @@ const INK_TEXT: &str = "#010203";
 pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
 const PAPER_TEXT: &str = "#FDFEFD";
 
-/// Okabe and Ito's palette, distinguishable with any colour vision.
-const COLOURS: [RGBColor; 6] = [
+/// The chart of cost against benefit.
+pub(super) const TRADE_OFFS: &str = "trade-offs";
+/// The chart of tokens over a session.
+pub(super) const TOKENS: &str = "tokens";
+/// The chart of growth with a size.
+pub(super) const GROWTH: &str = "growth";
+/// The heat map of failures.
+pub(super) const FAILURES: &str = "failures";
+
+/// Okabe and Ito's palette, distinguishable with any colour vision, and a grey.
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(213, 94, 0),
     RGBColor(86, 180, 233),
+    RGBColor(128, 128, 128),
 ];
+
+/// The colour of a line, bar or point by its number; more than seven repeat.
+pub(super) fn colour(number: usize) -> RGBColor {
+    COLOURS[number % COLOURS.len()]
+}
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 18;
 
 /// A drawn chart with placeholder colours.
-pub(super) struct Chart(String);
+pub(super) struct Chart {
+    svg: String,
+    /// Texts of the chart, each with the anchor on the page that it links to.
+    links: Vec<(String, String)>,
+}
 
 impl Chart {
     /// Wraps an SVG drawn with placeholder colours.
     pub(super) fn of(svg: String) -> Self {
-        Self(svg)
+        Self {
+            svg,
+            links: Vec::new(),
+        }
+    }
+
+    /// Makes texts of the chart links on a page.
+    pub(super) fn with_links(self, links: Vec<(String, String)>) -> Self {
+        Self { links, ..self }
     }
 
     /// The SVG for a file, on white.
     pub(super) fn for_file(&self) -> String {
-        self.0
+        self.svg
             .replace(INK_TEXT, "#1d2125")
             .replace(PAPER_TEXT, "#ffffff")
     }
 
     /// The SVG for a page, in the page's text and background colours.
     pub(super) fn for_page(&self) -> String {
-        self.0
+        let mut svg = self
+            .svg
             .replace(INK_TEXT, "currentColor")
-            .replace(PAPER_TEXT, "none")
+            .replace(PAPER_TEXT, "none");
+        for (text, anchor) in &self.links {
+            let own = format!(">\n{text}\n</text>");
+            let linked = format!("><a href=\"#{anchor}\">{text}</a></text>");
+            svg = svg.replace(&own, &linked);
+        }
+        svg
     }
 }
 
@@ -116,13 +153,32 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
     for (stem, dots) in [(LATENCY, latency), (STATES, states), (SESSIONS, sessions)] {
         if !dots.is_empty() {
             let chart = dot_chart(&arms, &dots).map_err(|error| format!("{stem}: {error}"))?;
-            drawn.insert(stem, chart);
+            let links = dots.iter().map(|dot| (dot.row.clone(), dot.cell.anchor()));
+            drawn.insert(stem, chart.with_links(links.collect()));
         }
+    }
+    let found = trade_offs(&report.decisions).map_err(|error| format!("{TRADE_OFFS}: {error}"))?;
+    drawn.extend(found.map(|chart| (TRADE_OFFS, chart)));
+    if !report.run.plan.workloads.is_empty() {
+        let found = failures(report).map_err(|error| format!("{FAILURES}: {error}"))?;
+        drawn.extend(found.map(|chart| (FAILURES, chart)));
+    }
+    let (tokens, growth) = (curves::tokens(report), curves::growth(report));
+    if !tokens.is_empty() {
+        let chart = curves::tokens_chart(&tokens).map_err(|error| format!("{TOKENS}: {error}"))?;
+        drawn.insert(TOKENS, chart);
+    }
+    if !growth.is_empty() {
+        let chart = curves::growth_chart(&growth).map_err(|error| format!("{GROWTH}: {error}"))?;
+        drawn.insert(GROWTH, chart);
     }
     let bars = cost_bars(report);
     if !bars.is_empty() {
         let chart = bar_chart(&bars).map_err(|error| format!("{COSTS}: {error}"))?;
-        drawn.insert(COSTS, chart);
+        let links = bars
+            .into_iter()
+            .filter_map(|bar| Some((bar.label, bar.anchor?)));
+        drawn.insert(COSTS, chart.with_links(links.collect()));
     }
     Ok(drawn)
 }
@@ -189,26 +245,20 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
         legend(
             &area,
             label_width,
-            &arms.iter().copied().zip(COLOURS).collect::<Vec<_>>(),
+            &arms
+                .iter()
+                .enumerate()
+                .map(|(at, arm)| (*arm, colour(at)))
+                .collect::<Vec<_>>(),
         )?;
         let plot = area.margin(34, 30, label_width, 30);
-        let (width, plot_height) = plot.dim_in_pixel();
+        let (width, _) = plot.dim_in_pixel();
         let x = |ns: f64| {
             let share = (ns / low * 1.1).ln() / (high / low * 1.21).ln();
             (share * f64::from(width)) as i32
         };
         for tick in ticks(low / 1.1, high * 1.1) {
-            let at = x(tick);
-            plot.draw(&PathElement::new(
-                vec![(at, 0), (at, plot_height as i32)],
-                INK.mix(0.15),
-            ))?;
-            let label = Text::new(
-                tick_label(tick),
-                (at - 16, plot_height as i32 + 6),
-                text_style(13),
-            );
-            plot.draw(&label)?;
+            draw_tick(&plot, x(tick), tick)?;
         }
         for (number, row) in rows.iter().enumerate() {
             let top = (number as u32 * row_height) as i32;
@@ -223,7 +273,8 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
                     INK.mix(0.12),
                 ))?;
             }
-            for (line, (arm, colour)) in arms.iter().zip(COLOURS).enumerate() {
+            for (line, arm) in arms.iter().enumerate() {
+                let colour = colour(line);
                 let dot = dots
                     .iter()
                     .find(|dot| dot.row == *row && dot.cell.arm == *arm);
@@ -246,7 +297,7 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
         }
         area.present()?;
     }
-    Ok(Chart(svg))
+    Ok(Chart::of(svg))
 }
 
 /// At most forty of the values, evenly spaced by rank.
@@ -278,7 +329,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
-fn legend(
+pub(super) fn legend(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     left: i32,
     entries: &[(&str, RGBColor)],
@@ -292,9 +343,23 @@ fn legend(
     Ok(())
 }
 
+/// Draws the line of a tick at `at`, from top to bottom of a plot, and its time below.
+fn draw_tick(plot: &DrawingArea<SVGBackend<'_>, Shift>, at: i32, ns: f64) -> Result<(), DrawError> {
+    let bottom = plot.dim_in_pixel().1 as i32;
+    plot.draw(&PathElement::new(
+        vec![(at, 0), (at, bottom)],
+        INK.mix(0.15),
+    ))?;
+    let label = Text::new(tick_label(ns), (at - 16, bottom + 6), text_style(13));
+    plot.draw(&label)?;
+    Ok(())
+}
+
 /// A bar of a stacked bar chart: a label, and the parts in nanoseconds.
 struct Bar {
     label: String,
+    /// The anchor of its cell.
+    anchor: Option<String>,
     parts: [f64; 3],
 }
 
@@ -307,6 +372,11 @@ const PARTS: [(&str, RGBColor); 3] = [
 /// One bar per micro workload and arm, in the first cache state in which a request reached a daemon.
 fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
     let mut bars = Vec::new();
+    let anchor = |cost: &Cost| {
+        let mut cells = report.summary.cells.iter();
+        let own = cells.find(|own| own.workload == cost.workload && own.state == cost.state);
+        own.map(Cell::anchor)
+    };
     for workload in &report.run.plan.workloads {
         if !workload.name.starts_with("micro/") {
             continue;
@@ -328,6 +398,7 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
             let name = cost.workload.trim_start_matches("micro/");
             bars.push(Bar {
                 label: format!("{name} {}: {}", cost.state, cost.arm),
+                anchor: anchor(cost),
                 parts: [cost.kernel_and_queue_ns, cost.front_end_ns, cost.store_ns],
             });
         }
@@ -355,20 +426,10 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
         area.fill(&PAPER)?;
         legend(&area, label_width, &PARTS)?;
         let plot = area.margin(34, 30, label_width, 90);
-        let (width, plot_height) = plot.dim_in_pixel();
+        let (width, _) = plot.dim_in_pixel();
         let x = |ns: f64| (ns / longest * f64::from(width)) as i32;
         for tick in linear_ticks(longest) {
-            let at = x(tick);
-            plot.draw(&PathElement::new(
-                vec![(at, 0), (at, plot_height as i32)],
-                INK.mix(0.15),
-            ))?;
-            let label = Text::new(
-                tick_label(tick),
-                (at - 16, plot_height as i32 + 6),
-                text_style(13),
-            );
-            plot.draw(&label)?;
+            draw_tick(&plot, x(tick), tick)?;
         }
         for (number, bar) in bars.iter().enumerate() {
             let top = 20 * number as i32;
@@ -392,7 +453,7 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
         }
         area.present()?;
     }
-    Ok(Chart(svg))
+    Ok(Chart::of(svg))
 }
 
 fn linear_ticks(longest: f64) -> Vec<f64> {

@@ -1,8 +1,9 @@
 //! The report's section on contexts and their cost.
 
 use super::Report;
-use super::page::Part::{self, Folded, Heading, List, Table, Text};
-use super::text::count;
+use super::charts;
+use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::text::{columns, count};
 use crate::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
 use rundir::Basis;
 
@@ -13,6 +14,10 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Heading(2, "What the context costs".to_owned()));
     parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": the published session has numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
+    parts.push(Chart(
+        charts::TOKENS,
+        "The prompt of each call of a session, in tokens, by context policy: what falls was cleared, stored as a file, or compacted.",
+    ));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
     parts.push(Folded(
@@ -108,7 +113,7 @@ fn dollars(costs: &[ContextCost]) -> Part {
         }));
         row
     });
-    let mut head = vec!["session".to_owned(), "context policy".to_owned()];
+    let mut head = columns("session | context policy");
     head.extend(MODELS.iter().map(|model| format!("USD, {model}")));
     Table(head, rows.collect())
 }
@@ -154,7 +159,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             .iter()
             .filter(|own| own.basis != Basis::Published && own.policy != INLINE)
             .collect();
-        let mut head = vec!["accounting".to_owned(), "everything stays".to_owned()];
+        let mut head = columns("accounting | everything stays");
         head.extend(others.iter().map(|own| own.policy.clone()));
         let mut rows = Vec::new();
         let figures: [(&str, Figure); 5] = [
@@ -259,18 +264,12 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
             format!("{} ({})", count(own.fixed), own.fixed_is),
         ]
     });
-    let head = [
-        "session",
-        "model",
-        "calls",
-        "median residual",
-        "median size",
-        "worst",
-        "median size without the constant",
-        "before the first message",
-    ];
+    let head = columns(
+        "session | model | calls | median residual | median size | worst | \
+         median size without the constant | before the first message",
+    );
     parts.push(Text("The ledger against what the API reported: the residual of a call is its prompt here, divided by the reported one, less 1. System prompt and tool schemas are in no recording; where they are inferred, they are what the first call reported beyond what was recorded, no other call is fitted, and the first call is not compared.".to_owned()));
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    parts.push(Table(head, rows.collect()));
     cache_residuals(found, parts);
     let compacted = found.iter().filter_map(|own| {
         let (ours, theirs) = own.before_compaction?;
@@ -321,21 +320,13 @@ fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
     if rows.is_empty() {
         return;
     }
-    let head = [
-        "session",
-        "calls",
-        "sent anew: ledger",
-        "reported",
-        "residual",
-        "expired: ledger",
-        "nothing read from the cache: reported",
-        "both",
-        "USD of prompts: ledger",
-        "reported",
-        "residual",
-    ];
+    let head = columns(
+        "session | calls | sent anew: ledger | reported | residual | expired: ledger | \
+         nothing read from the cache: reported | both | USD of prompts: ledger | reported | \
+         residual",
+    );
     parts.push(Text("The same for the prompt cache, over all calls but the first, which may find what another session has left there. What is billed in full is where the ledger is off most; dollars are those of the prompts, at the recorded model's prices for a cache of five minutes.".to_owned()));
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows));
+    parts.push(Table(head, rows));
 }
 
 fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {

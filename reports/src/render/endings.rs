@@ -1,14 +1,17 @@
 //! The report's sections on tools, conformance, and failed passes and calls.
 
+use std::collections::BTreeMap;
+
 use super::Report;
-use super::page::Part::{self, Folded, Heading, List, Table, Text};
-use super::text::{count, time};
+use super::charts;
+use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::text::{columns, count, time};
 use rundir::Outcome;
 
 /// The aspect of probes for file system features that Linux programs expect.
 pub const CONFORMANCE: &str = "conformance";
 
-/// The conformance table: a row per feature, a column per arm.
+/// The conformance table: a row per feature, a column per arm. In a run with passes it is folded.
 pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     let run = report.run;
     let features = &run.plan.features;
@@ -17,7 +20,11 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     let own = || run.probes.iter().filter(|own| own.aspect == CONFORMANCE);
     parts.push(Heading(2, "Conformance".to_owned()));
-    let tried = run.plan.arms.iter().filter(|arm| arm.unavailable.is_none());
+    let is_tried = |arm: &&rundir::Arm| {
+        arm.unavailable.is_none()
+            && (run.plan.workloads.is_empty() || own().any(|probe| probe.arm == arm.name))
+    };
+    let tried = run.plan.arms.iter().filter(is_tried);
     let arms: Vec<&str> = tried.map(|arm| arm.name.as_str()).collect();
     let word = |feature: &str, arm: &str| {
         let found = own().find(|own| own.name == feature && own.arm == arm);
@@ -32,10 +39,21 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
         std::iter::once(feature.clone()).chain(words).collect()
     });
     let head = std::iter::once("feature").chain(arms.iter().copied());
-    parts.push(Table(head.map(str::to_owned).collect(), rows.collect()));
+    let table = Table(head.map(str::to_owned).collect(), rows.collect());
     let reasons = own().filter(|own| !own.detail.is_empty());
     let reasons = reasons.map(|own| format!("{}, {}: {}", own.arm, own.name, own.detail));
-    parts.push(List(reasons.collect()));
+    let reasons = List(reasons.collect());
+    if run.plan.workloads.is_empty() {
+        return parts.extend([table, reasons]);
+    }
+    let failing = own().filter(|own| !matches!(own.outcome, Outcome::Ok | Outcome::Skipped));
+    let title = format!(
+        "{} features tried on {}: {} fail",
+        features.len(),
+        arms.join(", "),
+        failing.count()
+    );
+    parts.push(Folded(title, vec![table, reasons]));
 }
 
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -46,6 +64,10 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "Tools, visibility, cron".to_owned()));
+    parts.push(Chart(
+        charts::FAILURES,
+        "What was tried on each backend, and how much of it worked.",
+    ));
     let rows = probes.iter().map(|probe| {
         vec![
             probe.aspect.clone(),
@@ -55,14 +77,14 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
             probe.detail.clone(),
         ]
     });
-    let head = ["aspect", "probe", "arm", "outcome", "seen"];
+    let head = columns("aspect | probe | arm | outcome | seen");
     parts.push(Folded(
         format!(
             "{} probes, {} of them ok",
             probes.len(),
             probes.iter().filter(|p| p.outcome == Outcome::Ok).count()
         ),
-        vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
+        vec![Table(head, rows.collect())],
     ));
     let rows = run.faults.iter().map(|fault| {
         vec![
@@ -76,22 +98,15 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
             fault.failed_calls.to_string(),
         ]
     });
-    let head = [
-        "scenario",
-        "arm",
-        "outcome",
-        "what happened",
-        "recovered",
-        "recovery",
-        "lost",
-        "failed calls",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    let head = columns(
+        "scenario | arm | outcome | what happened | recovered | recovery | lost | failed calls",
+    );
+    parts.push(Table(head, rows.collect()));
 }
 
 pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "How calls ended".to_owned()));
-    let list = |counts: &std::collections::BTreeMap<Outcome, u64>| {
+    let list = |counts: &BTreeMap<Outcome, u64>| {
         let parts: Vec<_> = counts
             .iter()
             .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
@@ -109,13 +124,9 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
         ]
     });
-    let head = [
-        "arm",
-        "passes",
-        "timed calls",
-        "failing passes (95 %: 3/n where none of n failed)",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    let head =
+        columns("arm | passes | timed calls | failing passes (95 %: 3/n where none of n failed)");
+    parts.push(Table(head, rows.collect()));
     parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
     failing(report, parts);
     let mut reasons = Vec::new();
@@ -123,8 +134,16 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
         for (reason, times) in &ending.reasons {
             reasons.push(format!("{} ({times} passes): {reason}", ending.arm));
         }
+        let mut cells: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (cell, reason) in &ending.skipped {
-            reasons.push(format!("{} skipped in {cell}: {reason}", ending.arm));
+            cells.entry(reason).or_default().push(cell);
+        }
+        for (reason, cells) in cells {
+            let cells = match cells.len() {
+                0..=3 => cells.join(", "),
+                n => format!("{n} cells ({} to {})", cells[0], cells[n - 1]),
+            };
+            reasons.push(format!("{} skipped in {cells}: {reason}", ending.arm));
         }
     }
     if !reasons.is_empty() {
@@ -164,15 +183,10 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
             }),
         ]
     });
-    let head = [
-        "workload",
-        "arm",
-        "passes",
-        "their timed calls",
-        "not ok",
-        "waited",
-        report.summary.baseline.as_str(),
-        "ratio of the medians",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    let head = columns(&format!(
+        "workload | arm | passes | their timed calls | not ok | waited | {} | \
+         ratio of the medians",
+        report.summary.baseline
+    ));
+    parts.push(Table(head, rows.collect()));
 }

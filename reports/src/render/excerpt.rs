@@ -47,7 +47,8 @@ mod tests {
             summary: &summary,
             contexts: &testing::contexts(),
             claims: &[],
-            decision: None,
+            decisions: Vec::new(),
+            others: &[],
         };
         let text = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
         let once = splice(&report, &text, "docs/example").unwrap();

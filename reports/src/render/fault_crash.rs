@@ -1,8 +1,7 @@
 //! The crash points of a fault run, as a table.
 
-use super::faults::strings;
 use super::page::Part;
-use super::text::count;
+use super::text::{columns, count};
 use rundir::Run;
 use rundir::faults::{CrashPoints, Status};
 
@@ -11,27 +10,13 @@ pub(super) fn crash_points(run: &Run) -> Vec<Part> {
     if run.crash_points.is_empty() {
         return Vec::new();
     }
-    let head = strings([
-        "backend",
-        "what was lost",
-        "points",
-        "a request was with the daemon",
-        "a change was begun and not acknowledged",
-        "a change was newly acknowledged",
-        "broken points",
-        "acknowledged changes",
-        "looks at a record",
-        "lost",
-        "torn",
-        "stale",
-        "phantom",
-        "mixtures",
-        "unreadable",
-        "not judged",
-        "verdict",
-        "back after (median, longest)",
-        "how",
-    ]);
+    let head = columns(
+        "backend | what was lost | points | a request was with the daemon | \
+         a change was begun and not acknowledged | a change was newly acknowledged | \
+         broken points | acknowledged changes | looks at a record | lost | torn | stale | \
+         phantom | mixtures | unreadable | not judged | verdict | \
+         back after (median, longest) | how",
+    );
     let said = "A point at which nothing was lost, torn, stale or phantom is a point that was passed: 0 of n points mean, with 95 % confidence and if points are independent, fewer than 3 in n. n are points, not looks at a record: the records of one point are in one store. What is wrong counts at the first point at which it is found. The seed decides delays and changes; which state a kill hits depends on scheduling. \"–\": not looked at.";
     let mut parts = vec![
         Part::Text(said.to_owned()),

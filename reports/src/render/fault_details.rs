@@ -2,6 +2,7 @@
 
 use super::faults::errno_name;
 use super::page::Part;
+use super::text::columns;
 use rundir::Run;
 use rundir::faults::{
     Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, SeenKind,
@@ -10,19 +11,11 @@ use rundir::faults::{
 
 pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "Scenario by scenario".to_owned()));
-    let head = [
-        "backend",
-        "what was broken",
-        "what the agent saw",
-        "longest call",
-        "hang",
-        "how it came back",
-        "killed daemon",
-        "power loss",
-        "machine loss",
-        "other looks at the data",
-        "found",
-    ];
+    let head = columns(
+        "backend | what was broken | what the agent saw | longest call | hang | \
+         how it came back | killed daemon | power loss | machine loss | \
+         other looks at the data | found",
+    );
     for scenario in &run.plan.scenarios {
         let outcomes: Vec<&FaultOutcome> = run
             .fault_outcomes
@@ -38,7 +31,7 @@ pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
             title,
             vec![
                 Part::Text(scenario.essay.replace('\n', " ")),
-                Part::Table(head.map(str::to_owned).to_vec(), rows),
+                Part::Table(head.clone(), rows),
             ],
         ));
     }
@@ -200,9 +193,9 @@ pub(super) fn not_run(run: &Run, parts: &mut Vec<Part>) {
         "{} pairs of scenario and backend; {failed} because the harness failed. None of them is passed.",
         rows.len()
     )));
-    let head = ["why", "scenario", "backend", "reason"];
+    let head = columns("why | scenario | backend | reason");
     parts.push(Part::Folded(
         "The pairs".to_owned(),
-        vec![Part::Table(head.map(str::to_owned).to_vec(), rows)],
+        vec![Part::Table(head, rows)],
     ));
 }

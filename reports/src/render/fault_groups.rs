@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::fault_details::data;
-use super::faults::{errno_name, short, strings, worst};
+use super::faults::{errno_name, short, worst};
 use super::page::Part;
+use super::text::columns;
 use rundir::Run;
 use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
 
@@ -51,14 +52,9 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let head = strings([
-        "scenario",
-        "backend",
-        "what the agent saw",
-        "longest call",
-        "all in the bucket after",
-        "data",
-    ]);
+    let head = columns(
+        "scenario | backend | what the agent saw | longest call | all in the bucket after | data",
+    );
     vec![Part::Table(head, rows)]
 }
 
@@ -80,7 +76,7 @@ pub(super) fn model(run: &Run) -> Vec<Part> {
     if scenarios.is_empty() || backends.is_empty() {
         return Vec::new();
     }
-    let mut head = strings(["scenario"]);
+    let mut head = columns("scenario");
     for backend in &backends {
         head.extend([
             format!("`{backend}`"),

@@ -9,11 +9,13 @@ use super::charts::Chart;
 use super::fault_crash::crash_points;
 use super::fault_details::{data, details, not_run, recovery};
 use super::fault_groups::{bucket, model};
-use super::files::{WriteError, csv, put};
+use super::files::{WriteError, put};
 use super::heat::{HeatCell, HeatRow, heat_table};
 use super::html::html;
 use super::markdown::markdown;
 use super::page::Part;
+use super::tables::csv;
+use super::text::columns;
 use rundir::Run;
 use rundir::faults::{
     CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
@@ -201,10 +203,6 @@ pub(super) fn errno_name(errno: i32) -> String {
     name.to_owned()
 }
 
-pub(super) fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
-}
-
 fn page(run: &Run) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(run, &mut parts);
@@ -331,13 +329,8 @@ fn promises(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Text(
         "The weakest call after whose return data is kept, by what goes wrong; this is what the checker holds each to.".to_owned(),
     ));
-    let head = strings([
-        "backend",
-        "a killed daemon",
-        "power loss",
-        "loss of the machine",
-        "in its own words",
-    ]);
+    let head =
+        columns("backend | a killed daemon | power loss | loss of the machine | in its own words");
     let rows = run.plan.arms.iter().map(|backend| {
         let promise = |loss: &str| {
             let promised = backend.backend.promises.get(loss);
@@ -358,7 +351,7 @@ pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
     if run.plan.scenarios.is_empty() {
         return Vec::new();
     }
-    let mut head = strings(["group", "scenario"]);
+    let mut head = columns("group | scenario");
     head.extend(run.plan.arms.iter().map(|backend| backend.name.clone()));
     let rows = run.plan.scenarios.iter().map(|scenario| {
         let mut row = vec![scenario.group.clone(), scenario.name.clone()];
@@ -377,30 +370,9 @@ pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
 }
 
 fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
-    let head = [
-        "scenario",
-        "group",
-        "backend",
-        "seed",
-        "outcome",
-        "injected",
-        "label",
-        "longest_call_ms",
-        "uninterruptible_ms",
-        "hang_ms",
-        "recovery",
-        "recovery_ms",
-        "verdict",
-        "lost",
-        "torn",
-        "half",
-        "stale",
-        "phantom",
-        "unreadable",
-        "updates_lost",
-        "torn_reads",
-        "breaches",
-    ];
+    let head = "scenario,group,backend,seed,outcome,injected,label,longest_call_ms,\
+                uninterruptible_ms,hang_ms,recovery,recovery_ms,verdict,lost,torn,half,stale,\
+                phantom,unreadable,updates_lost,torn_reads,breaches";
     let rows = run.fault_outcomes.iter().map(|outcome| {
         let sum = |count: fn(&rundir::faults::Audit) -> u64| -> String {
             outcome.audits.values().map(count).sum::<u64>().to_string()
@@ -441,7 +413,7 @@ fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
             outcome.breaches.join("; "),
         ]
     });
-    csv(&dir.join("faults.csv"), &head, rows)
+    csv(&dir.join("faults.csv"), head, rows)
 }
 
 #[cfg(test)]

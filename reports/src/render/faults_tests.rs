@@ -1,27 +1,13 @@
 use super::*;
 use rundir::faults::{Audit, CrashPoints, Culprit, Fact, Hang, Recovery, Return, Seen, Status};
-use rundir::{Arm, Plan, PlannedScenario, SCHEMA_VERSION};
+use rundir::{Arm, Plan, PlannedScenario};
 
 fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
     FaultOutcome {
-        v: SCHEMA_VERSION,
-        scenario: scenario.to_owned(),
-        group: "daemon".to_owned(),
-        backend: backend.to_owned(),
-        seed: 1,
-        status: Status::Ran,
-        reason: None,
         injected: "kill -9".to_owned(),
-        label: None,
-        seen: Vec::new(),
         longest_call_ms: 3,
-        uninterruptible_ms: 0,
-        hang: None,
-        recovery: None,
-        audits: BTreeMap::new(),
-        facts: BTreeMap::new(),
-        breaches: Vec::new(),
         took_ms: 10,
+        ..FaultOutcome::ran(scenario, "daemon", backend, 1)
     }
 }
 

@@ -4,7 +4,7 @@ use rundir::Score;
 
 use super::Report;
 use super::page::Part::{self, Heading, Table, Text};
-use super::text::time;
+use super::text::{columns, time};
 use crate::summary::Found;
 
 /// Scores that are shares of questions: their name, and their column's title.
@@ -33,14 +33,11 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Text(format!(
         "Questions with planted evidence among generated notes: how many have the line that answers them within the budget of tokens, and at which place. \"stale\": only an answer that no longer holds. Counts, worked out outside the clock. {exact}"
     )));
-    let mut head: Vec<&str> = vec!["workload", "arm", "method"];
-    head.extend(SHARES.map(|(_, column)| column));
-    head.extend([
-        "tokens a question",
-        "tokens a found answer",
-        "said that there is no answer",
-        "time a call",
-    ]);
+    let head = columns(&format!(
+        "workload | arm | method | {} | tokens a question | tokens a found answer | \
+         said that there is no answer | time a call",
+        SHARES.map(|(_, column)| column).join(" | ")
+    ));
     let rows = all.iter().map(|own| {
         let mut row = vec![own.workload.clone(), own.arm.clone(), own.method.clone()];
         row.extend(SHARES.map(|(name, _)| share(own.score(name))));
@@ -52,7 +49,6 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         row.push(took(report, own));
         row
     });
-    let head = head.into_iter().map(str::to_owned).collect();
     parts.push(Table(head, rows.collect()));
 }
 

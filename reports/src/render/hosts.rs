@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::{count, time};
+use super::text::{columns, count, time};
 
 pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;
@@ -11,7 +11,6 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Heading(2, "Several hosts".to_owned()));
     parts.push(Text("Two mounts on this machine show what one backend holds. Of a plain directory, both hosts are the same directory: nothing has to be handed over, and nothing can be lost.".to_owned()));
-    let owned = |head: &[&str]| head.iter().map(|name| (*name).to_owned()).collect();
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {
         parts.push(Text("The time from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the limit for a call; the others are timeouts, and a pass with one is in no ratio or verdict.".to_owned()));
@@ -25,15 +24,8 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
                 of(own.max_ns),
             ]
         });
-        let head = [
-            "workload",
-            "arm",
-            "notes",
-            "seen in time",
-            "median",
-            "longest",
-        ];
-        parts.push(Table(owned(&head), rows.collect()));
+        let head = columns("workload | arm | notes | seen in time | median | longest");
+        parts.push(Table(head, rows.collect()));
     }
     if !summary.shared_files.is_empty() {
         parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
@@ -50,18 +42,12 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
                 format!("{} of {}", own.agreed, own.passes),
             ]
         });
-        let head = [
-            "workload",
-            "arm",
-            "lines written",
-            "in the file on both hosts",
-            "in a conflict file only",
-            "on one host only",
-            "lost",
-            "conflict files",
-            "passes after which both show the same",
-        ];
-        parts.push(Table(owned(&head), rows.collect()));
+        let head = columns(
+            "workload | arm | lines written | in the file on both hosts | \
+             in a conflict file only | on one host only | lost | conflict files | \
+             passes after which both show the same",
+        );
+        parts.push(Table(head, rows.collect()));
     }
 }
 
@@ -89,28 +75,18 @@ pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::contexts;
-    use crate::prices::Prices;
     use crate::render::markdown::markdown;
-    use crate::summary::summarise;
+    use crate::render::testing::parts;
     use crate::testing;
     use rundir::{Run, Settled};
     use std::collections::BTreeMap;
 
     fn page(run: &Run) -> String {
-        let summary = summarise(run).unwrap();
-        let contexts = contexts(run, &Prices::built_in().unwrap()).unwrap();
-        let report = Report {
-            run,
-            summary: &summary,
-            contexts: &contexts,
-            claims: &[],
-            decision: None,
+        let both = |report: &Report<'_>, parts: &mut Vec<Part>| {
+            hosts(report, parts);
+            syncs(report, parts);
         };
-        let mut parts = Vec::new();
-        hosts(&report, &mut parts);
-        syncs(&report, &mut parts);
-        markdown(&parts)
+        markdown(&parts(run, both))
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The report's sections on latencies: ratios, cache states, sessions.
 
+use std::collections::BTreeSet;
+
 use super::Report;
-use super::charts;
-use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
-use super::text::{count, percent, ratio, time};
+use super::page::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
+use super::page::{LinkedRow, command_anchor};
+use super::tasks::TOOL_CALL;
+use super::text::{columns, count, percent, ratio, time};
+use super::{charts, curves};
 use crate::summary::{Cell, MAKESPAN, is_simulated};
 use rundir::Plan;
 use stats::Comparison;
@@ -39,14 +43,14 @@ fn find<'a>(report: &'a Report<'_>, place: &Cell, arm: &str) -> Option<&'a Cell>
 }
 
 pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) -> Part {
-    let arms = compared(report);
-    let mut head = vec![
-        "workload".to_owned(),
-        "state".to_owned(),
-        "metric".to_owned(),
-    ];
-    head.push(report.summary.baseline.clone());
-    head.push("A/A".to_owned());
+    // Some arms take part in few workloads only.
+    let has_cell = |arm: &&str| {
+        let mut cells = report.summary.cells.iter();
+        cells.any(|cell| cell.arm == *arm && wanted(cell))
+    };
+    let arms: Vec<&str> = compared(report).into_iter().filter(has_cell).collect();
+    let baseline = &report.summary.baseline;
+    let mut head = columns(&format!("workload | state | metric | {baseline} | A/A"));
     head.extend(arms.iter().map(|arm| {
         let name = arm_and_its_baseline(&report.run.plan, arm);
         match is_simulated(arm) {
@@ -81,9 +85,13 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
                 }
             });
         }
-        rows.push(row);
+        rows.push(LinkedRow {
+            anchor: cell.anchor(),
+            to: command_anchor(&cell.workload, &cell.state),
+            cells: row,
+        });
     }
-    Table(head, rows)
+    Linked(head, rows)
 }
 
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -94,6 +102,12 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
         margins(report)
     )));
     parts.push(Chart(charts::LATENCY, LATENCY_SHOWS));
+    if !curves::growth(report).is_empty() {
+        parts.push(Chart(
+            charts::GROWTH,
+            "How the time of a call grows with the number of files or notes, by backend; both axes are logarithmic.",
+        ));
+    }
     parts.push(ratio_rows(report, |cell| {
         !cell.workload.starts_with("agent/")
     }));
@@ -113,10 +127,10 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
         })
         .collect();
     if !floors.is_empty() {
-        let head = ["workload", "state", "metric", "arm", "ratio to memory"];
+        let head = columns("workload | state | metric | arm | ratio to memory");
         parts.push(Folded(
             "Ratios to the floor: the same front end over memory".to_owned(),
-            vec![Table(head.map(str::to_owned).to_vec(), floors)],
+            vec![Table(head, floors)],
         ));
     }
     parts.push(Folded(
@@ -150,28 +164,21 @@ pub(super) fn margins(report: &Report<'_>) -> String {
 }
 
 fn latencies(report: &Report<'_>) -> Part {
-    let head = [
-        "workload",
-        "state",
-        "metric",
-        "arm",
-        "epochs",
-        "passes",
-        "calls",
-        "mean",
-        "99 % interval",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-    ];
+    let head = columns(
+        "workload | state | metric | arm | epochs | passes | calls | mean | 99 % interval | \
+         p50 | p90 | p99 | p99.9 | max",
+    );
     let dash = |value: Option<u64>| value.map_or("—".to_owned(), |ns| time(ns as f64));
+    let mut known: BTreeSet<String> = BTreeSet::new();
     let rows = report.summary.cells.iter().map(|cell| {
         let interval = cell
             .interval
             .map(|i| format!("[{}, {}]", time(i.low), time(i.high)));
-        vec![
+        // A cell that the baseline has is anchored in the table of ratios.
+        let anchor = cell.anchor();
+        let is_first = known.insert(anchor.clone());
+        let has_baseline = find(report, cell, &report.summary.baseline).is_some();
+        let cells = vec![
             cell.workload.clone(),
             cell.state.clone(),
             cell.metric.clone(),
@@ -186,9 +193,18 @@ fn latencies(report: &Report<'_>) -> Part {
             dash(cell.p99_ns),
             dash(cell.p999_ns),
             time(cell.max_ns as f64),
-        ]
+        ];
+        LinkedRow {
+            anchor: if is_first && !has_baseline {
+                anchor
+            } else {
+                String::new()
+            },
+            to: command_anchor(&cell.workload, &cell.state),
+            cells,
+        }
     });
-    Table(head.map(str::to_owned).to_vec(), rows.collect())
+    Linked(head, rows.collect())
 }
 
 pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -222,7 +238,21 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
         charts::SESSIONS,
         "How long a session waited for files, by backend and cache state, with 99 % intervals.",
     ));
-    parts.push(ratio_rows(report, |cell| cell.metric == MAKESPAN));
+    let is_task = |cell: &Cell| {
+        let mut planned = report.run.plan.workloads.iter();
+        planned.any(|own| own.name == cell.workload && own.calls.contains_key(TOOL_CALL))
+    };
+    let is_session = |cell: &Cell| cell.metric == MAKESPAN && !is_task(cell);
+    let cells = &report.summary.cells;
+    if cells.iter().any(is_session) {
+        parts.push(ratio_rows(report, is_session));
+    }
+    if cells.iter().any(is_task) {
+        parts.push(Text("Scripted tasks, in which no model chose the steps: the wait for all shell commands, or tool calls, of a pass.".to_owned()));
+        parts.push(ratio_rows(report, |cell| {
+            cell.metric == MAKESPAN && is_task(cell)
+        }));
+    }
     let mut rows = Vec::new();
     for workload in &report.run.plan.workloads {
         let (Some(session_ms), Some(turns)) = (workload.session_ms, workload.turns) else {
@@ -243,17 +273,12 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
         }
     }
     if !rows.is_empty() {
-        let head = [
-            "session",
-            "state",
-            "arm",
-            "waited for files",
-            "recorded turns, summed",
-            "turns",
-            "share of the session",
-        ];
+        let head = columns(
+            "session | state | arm | waited for files | recorded turns, summed | turns | \
+             share of the session",
+        );
         parts.push(Text("The same as a share of the recorded session: the sum of the times from one model answer to the next, tools included, breaks of more than ten minutes left out. It is what a backend can win or lose of an agent's time at all.".to_owned()));
-        parts.push(Table(head.map(str::to_owned).to_vec(), rows));
+        parts.push(Table(head, rows));
     }
     parts.push(Folded(
         "Sessions by call kind".to_owned(),

@@ -16,9 +16,21 @@ pub(super) fn markdown(parts: &[Part]) -> String {
                 }
                 text.push('\n');
             }
-            Part::Table(head, rows) => {
-                let head: Vec<&str> = head.iter().map(String::as_str).collect();
-                text += &format!("{}\n", markdown_table(&head, rows));
+            Part::Table(head, rows) => text += &format!("{}\n", markdown_table(head, rows)),
+            Part::Linked(head, rows) => {
+                let rows: Vec<Vec<String>> = rows.iter().map(|row| row.cells.clone()).collect();
+                text += &format!("{}\n", markdown_table(head, &rows));
+            }
+            Part::Matrix(head, rows) => {
+                let rows = rows.iter().map(|(name, cells)| {
+                    let cells = cells.iter().map(|cell| match cell {
+                        Some((verdict, why)) => format!("**{}** {why}", verdict.name()),
+                        None => "–".to_owned(),
+                    });
+                    std::iter::once(name.clone()).chain(cells).collect()
+                });
+                let rows: Vec<Vec<String>> = rows.collect();
+                text += &format!("{}\n", markdown_table(head, &rows));
             }
             Part::Chart(stem, shows) => text += &format!("![{shows}](charts/{stem}.svg)\n\n"),
             Part::Folded(summary, parts) => {
@@ -32,19 +44,15 @@ pub(super) fn markdown(parts: &[Part]) -> String {
 }
 
 /// A table in Markdown.
-pub fn markdown_table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = line(head);
-    text += &line(&vec!["---"; head.len()]);
-    for row in rows {
-        text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    text
+pub fn markdown_table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
+    let rows = rows.iter().map(|row| line(row));
+    line(head) + &line(&vec!["---"; head.len()]) + &rows.collect::<String>()
 }
 
-fn line(cells: &[&str]) -> String {
-    let cells: Vec<_> = cells
-        .iter()
-        .map(|cell| cell.replace('|', "\\|").replace('\n', " "))
-        .collect();
-    format!("| {} |\n", cells.join(" | "))
+fn line(cells: &[impl AsRef<str>]) -> String {
+    let cells = cells.iter().map(|cell| {
+        let cell = cell.as_ref();
+        cell.replace('|', "\\|").replace('\n', " ")
+    });
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }

@@ -1,10 +1,19 @@
 //! Renders a summary as pages, tables, charts and data files.
 //! The text of a page is in `page`; each format has its own module for any page.
 
+mod adr;
+mod bill;
+#[cfg(test)]
+mod browser_tests;
 mod charts;
+mod claims;
+mod compare;
 mod contexts;
+mod curves;
+mod decisions;
 mod endings;
 mod excerpt;
+mod failures;
 mod fault_crash;
 mod fault_details;
 mod fault_groups;
@@ -13,21 +22,36 @@ mod faults;
 mod files;
 mod found;
 mod heat;
+mod histogram_logs;
 mod hosts;
 mod html;
+mod json;
 mod latencies;
 mod markdown;
 mod model_files;
 mod model_files_page;
 mod page;
 mod programs;
+mod shell;
+mod tables;
+mod tasks;
+#[cfg(test)]
+mod testing;
 mod text;
+mod trade_offs;
 
+pub use adr::decision_record;
+pub use claims::{claims_markdown, claims_text};
+pub use compare::{
+    comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
+};
+pub use decisions::{decisions_markdown, decisions_text, short_matrix};
 pub use endings::CONFORMANCE;
 pub use excerpt::splice;
 pub use fault_splice::splice_faults;
 pub use faults::write_faults;
 pub use files::{Report, WriteError, results_page, write};
+pub use json::report_schema;
 pub use latencies::arm_and_its_baseline;
 pub use markdown::markdown_table;
-pub use text::{count, decision_table, percent, ratio, table, time};
+pub use text::{columns, count, percent, ratio, table, time};

@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::page::Part::{self, Heading, List, Table, Text};
+use super::text::columns;
 use rundir::{AskedStep, ModelFiles};
 
 pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -30,16 +31,13 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
             format!("{:.2} s ({})", at.answer_ms / 1000.0, found.origin),
         ]
     });
-    let head = [
-        "operations in the log",
-        "byte-exact reads of llm-history",
-        "answers that cannot be used",
-        "questions without an answer",
-        "time an answer",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
-    let head = ["done", "on", "model calls", "time", "ended"];
-    parts.push(Table(head.map(str::to_owned).to_vec(), steps(found)));
+    let head = columns(
+        "operations in the log | byte-exact reads of llm-history | \
+         answers that cannot be used | questions without an answer | time an answer",
+    );
+    parts.push(Table(head, rows.collect()));
+    let head = columns("done | on | model calls | time | ended");
+    parts.push(Table(head, steps(found)));
     let mut facts = Vec::new();
     if let (Some((here, there)), Some((reads, exact))) =
         (found.history.session, found.history.session_reads)

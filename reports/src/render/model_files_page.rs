@@ -5,6 +5,7 @@ use std::fmt::Write;
 use rundir::{AskedStep, AtLength, ModelFiles, MountedModel};
 
 use super::markdown::markdown_table as table;
+use super::text::columns;
 use crate::prices::Prices;
 
 /// The origin of answers from a recording.
@@ -71,18 +72,12 @@ fn share(part: usize, all: usize) -> String {
 }
 
 fn fidelity(page: &mut String, results: &ModelFiles) -> Result<(), String> {
-    let head = [
-        "operations",
-        "byte-exact reads",
-        "of files changed since",
-        "median edit distance of the rest",
-        "removed files said to be there",
-        "names right / missing / invented",
-        "no usable answer",
-        "tokens in + out a question",
-        "time an answer",
-        "US$ per 1,000 reads, computed",
-    ];
+    let head = columns(
+        "operations | byte-exact reads | of files changed since | \
+         median edit distance of the rest | removed files said to be there | \
+         names right / missing / invented | no usable answer | tokens in + out a question | \
+         time an answer | US$ per 1,000 reads, computed",
+    );
     let rows: Result<Vec<Vec<String>>, String> = results
         .fidelity
         .iter()
@@ -242,7 +237,7 @@ fn row(found: &AtLength, results: &ModelFiles) -> Result<Vec<String>, String> {
 
 fn latency(page: &mut String, results: &ModelFiles) {
     let latency = &results.latency;
-    let head = ["part of an answer", "mean"];
+    let head = columns("part of an answer | mean");
     let ms = |value: f64| format!("{value:.2} ms");
     let rows = vec![
         vec!["waiting for the model".to_owned(), ms(latency.queue_ms)],
@@ -286,14 +281,7 @@ fn mounted(
     mounted: &MountedModel,
     origin: &str,
 ) -> Result<(), String> {
-    let head = [
-        "done",
-        "model calls",
-        "tokens in + out",
-        "US$, computed",
-        "time",
-        "ended",
-    ];
+    let head = columns("done | model calls | tokens in + out | US$, computed | time | ended");
     let row = |step: &AskedStep| -> Result<Vec<String>, String> {
         let cost = dollars(step.calls, step.prompt_tokens, step.output_tokens)?;
         let cost: Vec<String> = cost.iter().map(|dollars| format!("{dollars:.5}")).collect();

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::bill::bill;
+use super::claims::claims;
 use super::contexts::contexts;
+use super::decisions;
 use super::endings::{conformance, endings, tools};
 use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
 use super::programs::programs;
-use super::text::{count, must, time, winner};
+use super::shell::shell;
+use super::tasks::tasks;
+use super::text::{columns, count, time};
 use super::{Report, charts};
-use crate::claims::ClaimStatus;
+use crate::decide::Verdict;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
 use rundir::Outcome;
 
@@ -25,34 +30,55 @@ pub(super) enum Part {
     List(Vec<String>),
     /// A table.
     Table(Vec<String>, Vec<Vec<String>>),
+    /// A table whose rows have anchors, and whose first cells are links.
+    Linked(Vec<String>, Vec<LinkedRow>),
+    /// A matrix of verdicts: the head, and rows of a name and cells.
+    Matrix(Vec<String>, Vec<(String, Vec<MatrixCell>)>),
     /// A chart: the stem of its file, and its caption.
     Chart(&'static str, &'static str),
     /// A collapsed section: its title and parts.
     Folded(String, Vec<Part>),
 }
 
-use Part::{Chart, Folded, Heading, List, Table, Text};
+/// A row of a table with an anchor.
+pub(super) struct LinkedRow {
+    /// The anchor, without `#`; empty for none.
+    pub(super) anchor: String,
+    /// The anchor that the first cell links to; empty for none.
+    pub(super) to: String,
+    /// The cells.
+    pub(super) cells: Vec<String>,
+}
+
+/// A verdict with the reason; `None` where there is none.
+pub(super) type MatrixCell = Option<(Verdict, String)>;
+
+use Part::{Chart, Folded, Heading, Linked, List, Table, Text};
 
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(report, &mut parts);
-    conformance(report, &mut parts);
     if report.run.plan.workloads.is_empty() {
+        conformance(report, &mut parts);
         model_files(report, &mut parts);
         backends(report, &mut parts);
         return parts;
     }
-    decision(report, &mut parts);
+    decisions::policies(&report.decisions, &mut parts);
     programs(report, &mut parts);
     ratios(report, &mut parts);
     states(report, &mut parts);
     sessions(report, &mut parts);
+    shell(report, &mut parts);
     syncs(report, &mut parts);
     hosts(report, &mut parts);
     found(report, &mut parts);
+    tasks(report, &mut parts);
     contexts(report, &mut parts);
     costs(report, &mut parts);
+    bill(report, &mut parts);
     tools(report, &mut parts);
+    conformance(report, &mut parts);
     endings(report, &mut parts);
     model_files(report, &mut parts);
     claims(report, &mut parts);
@@ -69,9 +95,11 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     programs(report, &mut parts);
     ratios(report, &mut parts);
     sessions(report, &mut parts);
+    shell(report, &mut parts);
     syncs(report, &mut parts);
     hosts(report, &mut parts);
     found(report, &mut parts);
+    tasks(report, &mut parts);
     memory(report, &mut parts);
     parts.retain(|part| !matches!(part, Chart(..) | Folded(..)));
     parts
@@ -97,18 +125,19 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
         names.chain([mebi(resident), mebi(peak)]).collect()
     });
     parts.push(Heading(2, "Memory of daemons".to_owned()));
-    let head = ["workload", "state", "arm", "resident at the end", "most"];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    let head = columns("workload | state | arm | resident at the end | most");
+    parts.push(Table(head, rows.collect()));
 }
 
-/// The excerpt for a README: one chart, the sessions, the decision, and a link to the report.
+/// The excerpt for a README: one chart, the sessions, the matrix of decisions, and a link to the report.
 pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
     let plan = &report.run.plan;
     let health = &report.summary.health;
     let mut parts = vec![
         Text(format!(
-            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
+            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, by ctxbench {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
             plan.suite,
+            plan.ctxbench,
             plan.created.split('T').next().unwrap_or_default(),
             health.epochs,
             count(report.run.samples.len() as u64),
@@ -124,34 +153,7 @@ pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
         Text("How long recorded agent sessions waited for files, as a ratio to the plain directory (99 % interval):".to_owned()),
         ratio_rows(report, |cell| cell.metric == MAKESPAN),
     ];
-    if let Some(decision) = &report.decision {
-        let rows = decision.rows.iter().map(|row| {
-            vec![
-                row.aspect.clone(),
-                row.baseline.clone(),
-                row.candidate.clone(),
-                winner(decision, row.winner).to_owned(),
-                must(row),
-            ]
-        });
-        let head = [
-            "aspect",
-            &decision.baseline,
-            &decision.candidate,
-            "winner",
-            "must be",
-        ];
-        parts.push(Text(format!(
-            "And what follows by policy {}: **{}**.",
-            decision.policy,
-            decision.verdict.name()
-        )));
-        parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
-        parts.push(List(vec![
-            format!("Because: {}.", decision.because),
-            format!("What would flip it: {}.", decision.would_flip),
-        ]));
-    }
+    parts.extend(decisions::excerpt(&report.decisions));
     parts
 }
 
@@ -161,6 +163,15 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     let health = &report.summary.health;
     parts.push(Heading(1, format!("ctxbench report: suite {}", plan.suite)));
     parts.push(Text(plan.essay.clone()));
+    decisions::first_screen(&report.decisions, parts);
+    if !report.others.is_empty() {
+        let names = report.others.iter().filter_map(|dir| dir.file_name());
+        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        parts.push(Text(format!(
+            "Decisions and claims rest on this run and on {}. All other figures are of this run.",
+            names.join(", ")
+        )));
+    }
     // Health notes are about passes.
     if !health.notes.is_empty() && !plan.workloads.is_empty() {
         parts.push(List(health.notes.clone()));
@@ -198,6 +209,18 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         return parts.push(List(vec![made, machine, scratch]));
     }
     let mut facts = vec![
+        machine,
+        format!(
+            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own tasks among them. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were outside the plan's limits{}.",
+            share(health.stalled[0]),
+            share(health.stalled[1]),
+            share(health.stalled[2]),
+            share(health.steal),
+            count(health.busy_passes as u64),
+            count(health.passes as u64),
+            busy(&health.busy)
+        ),
+        format!("{}.", health.identical_arms()),
         format!(
             "Measured {} by ctxbench {}, seed {}: {} epochs, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
             plan.created,
@@ -211,19 +234,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
                 .hot_timed_share
                 .map_or("an unknown share".to_owned(), share)
         ),
-        machine,
         scratch,
-        format!(
-            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own tasks among them. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were outside the plan's limits{}.",
-            share(health.stalled[0]),
-            share(health.stalled[1]),
-            share(health.stalled[2]),
-            share(health.steal),
-            count(health.busy_passes as u64),
-            count(health.passes as u64),
-            busy(&health.busy)
-        ),
-        format!("{}.", health.identical_arms()),
         format!(
             "{} of {} comparisons are undecided. Margins, fixed before the run: {}.",
             health.undecided,
@@ -290,51 +301,6 @@ fn origins(report: &Report<'_>) -> String {
     )
 }
 
-fn decision(report: &Report<'_>, parts: &mut Vec<Part>) {
-    let Some(decision) = &report.decision else {
-        return;
-    };
-    parts.push(Heading(2, format!("Decision: {}", decision.verdict.name())));
-    parts.push(Text(format!(
-        "Policy {} ({}…, {}): should {} replace {}?",
-        decision.policy,
-        decision.policy_sha256.chars().take(12).collect::<String>(),
-        if decision.planned {
-            "fixed before the run"
-        } else {
-            "NOT the one the run was made for: chosen after seeing the figures, it proves less"
-        },
-        decision.candidate,
-        decision.baseline
-    )));
-    let rows = decision.rows.iter().map(|row| {
-        vec![
-            row.aspect.clone(),
-            row.source_says.clone(),
-            row.baseline.clone(),
-            row.candidate.clone(),
-            winner(decision, row.winner).to_owned(),
-            must(row),
-            row.evidence.clone(),
-        ]
-    });
-    let head = [
-        "aspect",
-        "the source says",
-        &decision.baseline,
-        &decision.candidate,
-        "winner",
-        "must be",
-        "evidence",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
-    parts.push(List(vec![
-        format!("Verdict: {}.", decision.verdict.name()),
-        format!("Because: {}.", decision.because),
-        format!("What would flip it: {}.", decision.would_flip),
-    ]));
-}
-
 fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let costs = &report.summary.costs;
     if costs.is_empty() {
@@ -367,25 +333,14 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             spent(cost.daemon_cpu_ns),
         ]
     });
-    let head = [
-        "workload",
-        "state",
-        "arm",
-        "service time",
-        "kernel and queue",
-        "front end",
-        "store",
-        "FUSE requests",
-        "requests of a kind a call × (front end + store) of each",
-        "store's counts",
-        "system calls",
-        "bytes dirtied for the disk",
-        "client CPU",
-        "daemon CPU",
-    ];
+    let head = columns(
+        "workload | state | arm | service time | kernel and queue | front end | store | \
+         FUSE requests | requests of a kind a call × (front end + store) of each | \
+         store's counts | system calls | bytes dirtied for the disk | client CPU | daemon CPU",
+    );
     parts.push(Folded(
         "All cells".to_owned(),
-        vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
+        vec![Table(head, rows.collect())],
     ));
     let mut memory: Vec<Vec<String>> = Vec::new();
     for arm in compared(report) {
@@ -411,13 +366,11 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             ]);
         }
     }
-    let head = [
-        "arm",
-        "daemon's peak memory",
-        "first start to usable mount, median",
-        "cold restart to usable mount, median",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), memory));
+    let head = columns(
+        "arm | daemon's peak memory | first start to usable mount, median | \
+         cold restart to usable mount, median",
+    );
+    parts.push(Table(head, memory));
 }
 
 /// The opcodes with the most total time.
@@ -434,44 +387,6 @@ fn opcodes(cost: &Cost) -> String {
         )
     });
     shown.collect::<Vec<_>>().join(", ")
-}
-
-fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
-    parts.push(Heading(2, "Published figures, tested".to_owned()));
-    let of = |standing| {
-        report
-            .claims
-            .iter()
-            .filter(|c| c.standing == standing)
-            .count()
-    };
-    parts.push(Text(format!(
-        "{} confirmed, {} refuted, {} open, {} that are arithmetic only (a source's figures add up as it says; nothing was counted), {} that no run can test yet. A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; tokens are counted, and have no interval. What is tested is the figure, on this machine and with our implementation, not the published system itself.",
-        of(ClaimStatus::Confirmed),
-        of(ClaimStatus::Refuted),
-        of(ClaimStatus::Open),
-        of(ClaimStatus::ArithmeticOnly),
-        of(ClaimStatus::Untested)
-    )));
-    let table = |untested: bool| {
-        let claims = report.claims.iter();
-        let claims = claims.filter(|c| (c.standing == ClaimStatus::Untested) == untested);
-        let rows = claims.map(|claim| {
-            vec![
-                claim.source.clone(),
-                claim.quote.clone(),
-                claim.standing.name().to_owned(),
-                claim.evidence.clone(),
-            ]
-        });
-        let head = ["source", "it says", "standing", "evidence"];
-        Table(head.map(str::to_owned).to_vec(), rows.collect())
-    };
-    parts.push(table(false));
-    parts.push(Folded(
-        "Claims that no run can test yet".to_owned(),
-        vec![table(true)],
-    ));
 }
 
 fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -498,15 +413,8 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
         ]
     });
-    let head = [
-        "arm",
-        "what it is",
-        "what survives",
-        "runs",
-        "lines of code",
-        "receipt",
-    ];
-    parts.push(Table(head.map(str::to_owned).to_vec(), rows.collect()));
+    let head = columns("arm | what it is | what survives | runs | lines of code | receipt");
+    parts.push(Table(head, rows.collect()));
     let essays = report.run.plan.workloads.iter();
     let essays = essays.map(|w| format!("{}: {}", w.name, w.essay));
     parts.push(Folded(
@@ -525,9 +433,39 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),
         format!("Calls over {} s count as timeouts, and are cut off after twice that.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
+    parts.push(Folded(
+        "Each cell again: the command that measures it".to_owned(),
+        vec![commands(report)],
+    ));
     parts.push(Text(format!(
         "To reproduce: `{}`. This page again, from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
         plan.command,
-        report.run.dir.display()
+        std::iter::once(&report.run.dir).chain(report.others).map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" --with ")
     )));
+}
+
+/// The anchor of the command that measures a cell again.
+pub(super) fn command_anchor(workload: &str, state: &str) -> String {
+    format!("run-{workload}-{state}").replace('/', "-")
+}
+
+/// The command of each cell, with the run's suite and seed.
+fn commands(report: &Report<'_>) -> Part {
+    let plan = &report.run.plan;
+    let cells = plan.workloads.iter();
+    let cells = cells.flat_map(|own| own.states.iter().map(move |state| (&own.name, state)));
+    let rows = cells.map(|(workload, state)| LinkedRow {
+        anchor: command_anchor(workload, state),
+        to: String::new(),
+        cells: vec![
+            workload.clone(),
+            state.clone(),
+            format!(
+                "`ctxbench run --suite {} --workload {workload} --state {state} --seed {}`",
+                plan.suite, plan.seed
+            ),
+        ],
+    });
+    let head = columns("workload | state | command");
+    Linked(head, rows.collect())
 }

@@ -7,7 +7,7 @@ use rundir::Outcome;
 use super::Report;
 use super::latencies::compared;
 use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::time;
+use super::text::{columns, time};
 
 /// The names of workloads that run programs begin with it.
 const FAMILY: &str = "program/";
@@ -21,8 +21,8 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     let baseline = report.summary.baseline.as_str();
     let arms = compared(report);
-    let mut head = vec!["program", "state", baseline];
-    head.extend(&arms);
+    let mut head = columns(&format!("program | state | {baseline}"));
+    head.extend(arms.iter().map(|arm| (*arm).to_owned()));
     let mut rows = Vec::new();
     // By arm and reason: the programs that it concerns.
     let mut problems: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
@@ -67,7 +67,6 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Text(format!(
         "\"works\": every pass ended with exit status 0, the output that must be, and the tree that must be. The figure is the time of all timed steps of a program together, against {baseline}; the ratios of single steps, with their intervals, are in the next table. \"FAILS\" and \"skipped\" are explained below."
     )));
-    let head = head.into_iter().map(str::to_owned).collect();
     parts.push(Table(head, rows));
     if !remarks.is_empty() {
         parts.push(List(remarks));
@@ -128,35 +127,14 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::summarise;
-    use crate::testing;
+    use crate::render::testing::{self, run_of};
     use rundir::{Run, Skipped};
 
     /// The parts for the scripted run, whose micro workload is called a program here.
     fn parts(change: impl FnOnce(&mut Run)) -> Vec<Part> {
-        let mut run = testing::run();
-        let name = run.plan.workloads[0].name.clone();
-        let own = |other: &mut String| {
-            if *other == name {
-                "program/tree".clone_into(other);
-            }
-        };
-        run.plan.workloads.iter_mut().for_each(|w| own(&mut w.name));
-        run.samples.iter_mut().for_each(|s| own(&mut s.workload));
-        run.cells.iter_mut().for_each(|c| own(&mut c.workload));
+        let mut run = run_of("program/tree");
         change(&mut run);
-        let mut parts = Vec::new();
-        programs(
-            &Report {
-                run: &run,
-                summary: &summarise(&run).unwrap(),
-                contexts: &testing::contexts(),
-                claims: &[],
-                decision: None,
-            },
-            &mut parts,
-        );
-        parts
+        testing::parts(&run, programs)
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Formats of numbers and plain tables.
 
-use crate::decide::{Decision, Gate, Winner};
 use stats::{Comparison, MarginKind, Verdict};
 
 /// A time with a suitable unit: `5.3 µs`.
@@ -60,8 +59,13 @@ pub fn ratio(comparison: &Comparison) -> String {
     format!("×{:.2}{interval} {verdict}", comparison.ratio)
 }
 
+/// The columns that a head names, separated by ` | `.
+pub fn columns(head: &str) -> Vec<String> {
+    head.split(" | ").map(str::to_owned).collect()
+}
+
 /// A table for a terminal. Columns fit their content up to 60 characters; longer cells are wrapped.
-pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
     const WIDEST: usize = 60;
     let wrapped: Vec<Vec<Vec<String>>> = rows
         .iter()
@@ -70,7 +74,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = wrapped.iter().filter_map(|row| row.get(column)).flatten();
         let widest = cells.map(|line| line.chars().count()).max().unwrap_or(0);
-        widest.max(head[column].chars().count())
+        widest.max(head[column].as_ref().chars().count())
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
@@ -81,7 +85,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         let line = padded.collect::<Vec<_>>().join("  ");
         format!("{}\n", line.trim_end())
     };
-    let mut text = line(head.to_vec());
+    let mut text = line(head.iter().map(AsRef::as_ref).collect());
     let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
     text += &line(rules.iter().map(String::as_str).collect());
     for row in &wrapped {
@@ -110,61 +114,6 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// The name of a row's winner.
-pub(super) fn winner(decision: &Decision, winner: Winner) -> &str {
-    match winner {
-        Winner::Baseline => &decision.baseline,
-        Winner::Candidate => &decision.candidate,
-        Winner::Tie => "tie",
-        Winner::Open => "open",
-    }
-}
-
-/// A row's gate and whether it is passed, in words.
-pub(super) fn must(row: &crate::decide::Row) -> String {
-    match row.must {
-        Gate::None => "–".to_owned(),
-        Gate::Passed => format!("{}: yes", row.demand),
-        Gate::Failed => format!("{}: NO", row.demand),
-        Gate::Open => format!("{}: open", row.demand),
-    }
-}
-
-/// A decision as a table for the terminal.
-pub fn decision_table(decision: &Decision) -> String {
-    let rows: Vec<Vec<String>> = decision
-        .rows
-        .iter()
-        .map(|row| {
-            vec![
-                row.aspect.clone(),
-                row.baseline.clone(),
-                row.candidate.clone(),
-                winner(decision, row.winner).to_owned(),
-                must(row),
-            ]
-        })
-        .collect();
-    let head = [
-        "aspect",
-        &decision.baseline,
-        &decision.candidate,
-        "winner",
-        "must be",
-    ];
-    let mut text = table(&head, &rows);
-    text += &format!(
-        "\nverdict: {}\n  because: {}\n  what would flip it: {}\n",
-        decision.verdict.name(),
-        decision.because,
-        decision.would_flip
-    );
-    if !decision.planned {
-        text += "  note: the run was not made for this policy; a policy chosen after seeing the figures proves less\n";
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use rundir::{CellEpoch, Counted, DaemonCounters, Sample};
@@ -10,7 +11,7 @@ use stats::{Interval, LEVEL, pool};
 use super::groups::{Group, Groups};
 
 /// The costs of the timed calls of an arm in a cell, per call.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Cost {
     /// The workload.
     pub workload: String,
@@ -50,7 +51,7 @@ pub struct Cost {
 }
 
 /// The cost of the requests of one opcode.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OpcodeCost {
     /// The FUSE opcode.
     pub opcode: String,
@@ -82,7 +83,7 @@ fn opcodes(daemon: &DaemonCounters, calls: u64) -> Vec<OpcodeCost> {
 }
 
 /// From a daemon's start to a usable mount, in one cell of one arm.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Ready {
     /// The workload.
     pub workload: String,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use rundir::{Arm, Outcome, Plan, Sample};
@@ -10,7 +11,7 @@ use super::groups::{Group, Groups};
 use super::median;
 
 /// The outcomes of an arm's passes and calls.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Ending {
     /// The arm.
     pub arm: String,
@@ -26,7 +27,7 @@ pub struct Ending {
 
 /// Passes of one arm in one workload with a failed timed call. They are in no cell, because a wrong
 /// answer has no latency. The caller's wait for them is reported here.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Failing {
     /// The workload.
     pub workload: String,

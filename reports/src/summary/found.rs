@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use rundir::{Run, Sample, Score};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+/// The method of tasks, which search nothing: `render::tasks` shows them.
+pub(crate) const TASK: &str = "task";
+
 /// The scores of one search method on one arm.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Found {
     /// The workload.
     pub workload: String,
@@ -43,7 +47,7 @@ pub fn found(run: &Run) -> Vec<Found> {
                 continue;
             };
             let others: Vec<&Sample> = passes.collect();
-            for (method, scores) in &first.scores {
+            for (method, scores) in first.scores.iter().filter(|(own, _)| *own != TASK) {
                 let same = |other: &&Sample| other.scores.get(method) == Some(scores);
                 all.push(Found {
                     workload: workload.name.clone(),

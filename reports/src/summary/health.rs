@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use rundir::{Epoch, Journal, Outcome, Run};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{CellKey, Comparison, Table, Verdict, compared_with, ratios_by_level};
 
@@ -27,7 +28,7 @@ const BUSY: &str = "this machine was busy";
 const TWO_LEVELS: &str = "two levels: the verdict depends on which";
 
 /// The health of a run.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Health {
     /// Number of valid epochs.
     pub epochs: usize,
@@ -65,7 +66,7 @@ pub struct Health {
 }
 
 /// The identical arms in one cell.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AaCell {
     /// The workload.
     pub workload: String,

@@ -1,5 +1,6 @@
 //! Results of two hosts on the same files, by workload and arm: handoffs and shared files.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use rundir::{Outcome, Plan, histogram};
@@ -10,7 +11,7 @@ use super::groups::Groups;
 const HANDOFF: &str = "handoff";
 
 /// The time until the second host saw a write of the first, for one workload and arm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Handoffs {
     /// The workload.
     pub workload: String,
@@ -27,7 +28,7 @@ pub struct Handoffs {
 }
 
 /// The lines that two hosts appended to one file, for one workload and arm: sums over passes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharedFiles {
     /// The workload.
     pub workload: String,

@@ -10,6 +10,7 @@ mod hosts;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use cost::{Cost, OpcodeCost, Ready};
@@ -17,6 +18,7 @@ use cost::{costs, ready};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
 pub use found::Found;
+pub(crate) use found::TASK;
 use groups::{Group, Groups};
 pub use health::{AaCell, Health};
 use health::{health, withhold};
@@ -33,7 +35,7 @@ use stats::{
 pub const FLOOR: &str = "memory";
 
 /// All results that follow from a run's samples.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Summary {
     /// The baseline arm.
     pub baseline: String,
@@ -60,7 +62,7 @@ pub struct Summary {
 }
 
 /// One metric of one arm in one workload and cache state.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Cell {
     /// The workload.
     pub workload: String,
@@ -108,6 +110,11 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// The anchor of the cell's row on a page; all arms share it.
+    pub fn anchor(&self) -> String {
+        format!("cell-{}-{}-{}", self.workload, self.state, self.metric).replace('/', "-")
+    }
+
     /// Whether the kernel answered from its caches: no call reached the daemon.
     pub fn is_kernel_cache(&self) -> bool {
         self.requests_per_call

@@ -1,5 +1,6 @@
 //! Compares a candidate with a baseline: better, worse, same or undecided.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
@@ -8,7 +9,7 @@ use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
 const MOST_EPOCHS: usize = 500;
 
 /// The verdict on the candidate; lower values are better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The whole interval lies below the margin, and every epoch's estimate below 1.
@@ -42,7 +43,7 @@ impl Verdict {
 }
 
 /// The plan's margin that applies in a cell: the widest one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarginKind {
     /// A share of the baseline's time.
@@ -54,7 +55,7 @@ pub enum MarginKind {
 }
 
 /// The difference below which we do not care, fixed before the run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Margin {
     /// The margin as a ratio to the baseline, above 1.
@@ -64,7 +65,7 @@ pub struct Margin {
 }
 
 /// A candidate against a baseline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// Candidate over baseline: the geometric mean of the epochs' estimates.

@@ -112,7 +112,7 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
 
 /// The log ratios of `candidate` to the geometric mean of `baselines`, by epoch.
 /// Rounds that any of them lacks are left out.
-fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
+pub fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
     let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (at, value) in candidate {
         let base = baselines.iter().map(|own| own.get(at).copied());
@@ -159,7 +159,7 @@ pub fn compare_arms(
             .any(|own| own.name == arm && own.same_as.is_some());
     let alpha = match is_check {
         true => 1.0 - LEVEL,
-        false => plan.schedule.looks.alpha(ratios.len()),
+        false => plan.alpha(&key.workload, ratios.len()),
     };
     compare(&ratios, alpha, margin)
 }

@@ -1,5 +1,6 @@
 //! One estimate per epoch, and one interval over epochs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -10,7 +11,7 @@ pub const LEVEL: f64 = 0.99;
 pub const MIN_EPOCHS: usize = 3;
 
 /// A confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
     /// Its lower end.

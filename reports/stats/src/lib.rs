@@ -2,19 +2,23 @@
 //! A cell gives one log ratio per round, one robust estimate per epoch, and one interval over epochs.
 //! Pages are in the crate `reports`. This crate mounts nothing and draws no random numbers.
 
+mod combination;
 mod compare;
 mod comparisons;
 mod epochs;
 mod modes;
 mod percentile_support;
+mod share;
 
+pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
 pub use comparisons::{
     CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline,
-    compared_with, margin, ratios_by_level, undecided,
+    compared_with, log_ratios, margin, ratios_by_level, undecided,
 };
 pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,
 };
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, earned};
+pub use share::share_interval;

@@ -1,5 +1,6 @@
 //! Detects two levels in one cell: an arm that is fast in some passes and slow in others has no typical value.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::epochs::median;
@@ -19,7 +20,7 @@ const MIN_SEPARATION: f64 = 5.0;
 const MIN_RATIO: f64 = 1.1;
 
 /// Two modes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Modes {
     /// The median of the lower mode, in the unit of the values.

@@ -1,15 +1,12 @@
 //! Budgets of calls, tokens and dollars.
 
-use super::{Lab, said, xattr};
+use super::{Lab, answering, said, xattr};
 use crate::common::{Mount, can_mount, ctxbench, stderr};
 use models::Behaviour;
 
 #[test]
 fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let mount = lab.generate(&["--price", "1,1", "--max-cost", "1", "--no-cache"]);
     let dir = &mount.dir;
     said(dir, "mkdir src/.llmfs; echo dearer > src/.llmfs/model");
@@ -111,10 +108,7 @@ fn a_mount_stops_asking_when_its_dollar_budget_is_spent() {
 
 #[test]
 fn a_mount_with_a_dollar_limit_takes_the_price_from_the_list_and_logs_it() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     // The server is not asked for its model list, which lacks gpt-5.
     let (tree, cache) = (lab.path("tree.json"), lab.path("cache"));
     let mut command = ctxbench(["mount", "llm-generate"]);

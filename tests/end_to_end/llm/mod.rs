@@ -4,6 +4,7 @@
 
 mod budget;
 mod failures;
+mod generator;
 mod history;
 #[path = "../../../backends/tests/stores/common/oracle.rs"]
 mod oracle;
@@ -15,7 +16,7 @@ mod settings;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Mount, Scratch, ctxbench, stderr, stdout};
+use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout, words};
 use models::{Behaviour, FakeServer};
 use rustix::fs::getxattr;
 
@@ -44,6 +45,11 @@ fn model_suite(dir: &Path, how_much: &str) -> PathBuf {
     file
 }
 
+/// A lab whose model answers every question; `None` where tests cannot mount.
+fn answering() -> Option<Lab> {
+    can_mount().then(|| Lab::new(vec![Behaviour::Answer]))
+}
+
 impl Lab {
     fn new(script: Vec<Behaviour>) -> Self {
         let scratch = Scratch::new();
@@ -63,12 +69,10 @@ impl Lab {
             "lengths = [1]\nhistories = 1\nreads = 3\n",
         );
         ctxbench(["run", "--suite", suite.to_str().unwrap()])
-            .args([
-                "--base-url",
-                &self.server.base_url(),
-                "--model",
-                "simulated",
-            ])
+            .args(words(&format!(
+                "--base-url {} --model simulated",
+                self.server.base_url()
+            )))
             .args(more)
             .arg("--out")
             .arg(out)
@@ -86,12 +90,10 @@ impl Lab {
         let mut command = ctxbench(["mount", backend]);
         command
             .arg(&dir)
-            .args([
-                "--base-url",
-                &self.server.base_url(),
-                "--model",
-                "simulated",
-            ])
+            .args(words(&format!(
+                "--base-url {} --model simulated",
+                self.server.base_url()
+            )))
             .env("CTXBENCH_API_KEY", KEY)
             .args(more);
         if backend == "llm-generate" {

@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Lab, said, sh, xattr};
+use super::{Lab, answering, said, sh, xattr};
 use crate::common::{Mount, can_mount};
 use models::Behaviour;
 
 #[test]
 fn only_a_read_asks_the_model() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let mount = lab.generate(&[]);
     let dir = &mount.dir;
     let looks = [
@@ -131,10 +128,7 @@ fn programs_that_trust_the_size_find_an_unread_file_empty() {
 
 #[test]
 fn a_mount_asks_a_local_server_without_a_proxy() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let tree = lab.path("tree.json").display().to_string();
     let mut command = lab.command("llm-generate", &["--tree", &tree]);
     for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {

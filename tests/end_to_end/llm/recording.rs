@@ -2,16 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Lab, model_suite, said, xattr};
-use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr};
-use models::Behaviour;
+use super::{answering, model_suite, said, xattr};
+use crate::common::{Mount, Scratch, Succeeds, ctxbench, has, mountable};
 
 #[test]
 fn a_recording_replays_the_models_answers_and_names_missing_ones() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let cassette = lab.path("cassette.jsonl").display().to_string();
     let mount = lab.generate(&["--record", &cassette, "--no-cache"]);
     let live = said(&mount.dir, "cat a.txt");
@@ -50,7 +46,7 @@ fn repository() -> &'static Path {
 /// The directory of a run of model files that a committed recording answers.
 fn replayed(scratch: &Scratch, how_much: &str, cassette: &str) -> PathBuf {
     let out = scratch.path().join("out");
-    let output = ctxbench(["run", "--replay-instantly", "--suite"])
+    ctxbench(["run", "--replay-instantly", "--suite"])
         .arg(model_suite(scratch.path(), how_much))
         .arg("--cassette")
         .arg(
@@ -63,18 +59,13 @@ fn replayed(scratch: &Scratch, how_much: &str, cassette: &str) -> PathBuf {
         .arg("--scratch-dir")
         .arg(scratch.path())
         .env("CTXBENCH_MODEL", "/nonexistent")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
     out
 }
 
 #[test]
 fn the_committed_recording_reproduces_the_committed_page() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let how_much = "lengths = [1, 10, 100]\nhistories = 2\nreads = 3\n";
     let out = replayed(&scratch, how_much, "smollm2-135m.jsonl");
     let fidelity = |page: &str| -> Vec<String> {
@@ -115,18 +106,12 @@ fn the_committed_recording_reproduces_the_committed_page() {
     let live = asked(&repository().join("docs/example/model-files"));
     assert!(live.len() > 10);
     assert_eq!(live, asked(&out));
-    assert!(
-        again.contains("US$") && again.contains("computed from these tokens, not billed"),
-        "{again}"
-    );
+    has(&again, &["US$", "computed from these tokens, not billed"]);
 }
 
 #[test]
 fn the_committed_recording_answers_every_question_of_a_run() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = mountable() else { return };
     let how_much = "lengths = [1, 10]\nhistories = 1\nreads = 1\nbrief = true\n";
     let out = replayed(&scratch, how_much, "run.jsonl");
     let found = std::fs::read_to_string(out.join("model-files.json")).unwrap();

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{KEY, Lab, said, xattr};
-use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout};
+use super::{KEY, Lab, answering, said, xattr};
+use crate::common::{Mount, Scratch, Succeeds, can_mount, ctxbench, has, stderr, stdout};
 use models::Behaviour;
 
 /// A run's samples of one arm and one workload.
@@ -15,10 +15,7 @@ fn samples(out: &Path, arm: &str, workload: &str) -> Vec<serde_json::Value> {
 
 /// The lines of a run's file that belong to one arm and one workload.
 fn lines(out: &Path, name: &str, arm: &str, workload: &str) -> Vec<serde_json::Value> {
-    let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
-    let all = text
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let all = crate::common::lines(out, name).into_iter();
     all.filter(|sample| sample["arm"] == arm && sample["workload"] == workload)
         .collect()
 }
@@ -36,10 +33,7 @@ fn measure(scratch: &Scratch, suite: &str) -> (PathBuf, Command) {
 
 #[test]
 fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let suite = r#"
 essay = "Files behind a simulated model, which is always wrong."
 budget = 1
@@ -62,9 +56,7 @@ states = ["hot"]
         .env("CTXBENCH_MODEL_URL", lab.server.base_url())
         .env("CTXBENCH_MODEL_NAME", "simulated")
         .env("CTXBENCH_API_KEY", KEY)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
 
     let history = samples(&out, "llm-history-given", "agent/shortened");
     // One warm-up round and two rounds in each of three epochs.
@@ -106,9 +98,11 @@ states = ["hot"]
     }
 
     let said = stdout(&output);
-    assert!(
-        said.contains("agent/shortened hot on llm-history-given: 41.7 % of calls did not end well, in 9 of 9 passes"),
-        "{said}"
+    has(
+        &said,
+        &[
+            "agent/shortened hot on llm-history-given: 41.7 % of calls did not end well, in 9 of 9 passes",
+        ],
     );
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
     for part in [
@@ -128,10 +122,7 @@ states = ["hot"]
 
 #[test]
 fn a_run_without_a_model_skips_the_live_arm_and_says_how_to_install_one() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let suite = r#"
 essay = "Files behind a model that is not installed."
 budget = 1
@@ -149,9 +140,7 @@ states = ["hot"]
     let (out, mut command) = measure(&lab.scratch, suite);
     let output = command
         .env("CTXBENCH_MODEL", lab.path("missing.gguf"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+        .succeeds();
     let said = stderr(&output);
     for part in [
         "skipped: llm-history-live:",

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{KEY, Lab, TREE, said, set_xattr, sh, xattr};
-use crate::common::{Mount, can_mount, ctxbench, stderr};
+use super::{KEY, Lab, TREE, answering, said, set_xattr, sh, xattr};
+use crate::common::{Mount, can_mount, ctxbench, has, stderr, words};
 use models::Behaviour;
 
 #[test]
@@ -37,10 +37,7 @@ fn files_next_to_a_mount_are_private_to_its_user() {
 
 #[test]
 fn a_remount_keeps_generated_files_even_after_a_crash() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let mount = lab.generate(&["--prompt", "A project"]);
     let first = said(
         &mount.dir,
@@ -75,19 +72,12 @@ fn a_remount_keeps_generated_files_even_after_a_crash() {
     )
     .unwrap();
     let refused = lab.command("llm-generate", &[]).output().unwrap();
-    assert!(
-        stderr(&refused).contains("nodes[0].node"),
-        "{}",
-        stderr(&refused)
-    );
+    has(&stderr(&refused), &["nodes[0].node"]);
 }
 
 #[test]
 fn settings_of_a_directory_take_effect_at_once() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let mount = lab.generate(&["--prompt", "The whole"]);
     let dir = &mount.dir;
     said(
@@ -188,87 +178,60 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         &mut lab.command("llm-generate", &["--prompt", &long]),
         "at most 65536",
     );
-    let mut megabyte = lab.command("llm-generate", &[]);
-    std::fs::write(
-        lab.path("tree.json"),
-        "{\"entries\":[{\"path\":\"/a\",\"kind\":\"file\"}]}",
-    )
-    .unwrap();
-    fails(
-        megabyte.arg("--tree").arg(lab.path("tree.json")),
-        "absolute",
-    );
-    std::fs::write(
-        lab.path("tree.json"),
-        b"{\"entries\":[{\"path\":\"\xff\",\"kind\":\"file\"}]}",
-    )
-    .unwrap();
-    fails(
-        lab.command("llm-generate", &[])
-            .arg("--tree")
-            .arg(lab.path("tree.json")),
-        "UTF-8",
-    );
+    for (tree, expected) in [
+        (
+            &br#"{"entries":[{"path":"/a","kind":"file"}]}"#[..],
+            "absolute",
+        ),
+        (
+            &b"{\"entries\":[{\"path\":\"\xff\",\"kind\":\"file\"}]}"[..],
+            "UTF-8",
+        ),
+    ] {
+        let file = lab.path("tree.json");
+        std::fs::write(&file, tree).unwrap();
+        let mut command = lab.command("llm-generate", &[]);
+        fails(command.arg("--tree").arg(file), expected);
+    }
 
-    let dir = lab.path("mnt");
-    let mount = |arguments: &[&str]| {
-        let mut command = ctxbench(["mount", "llm-history"]);
-        command
-            .arg(&dir)
-            .args(arguments)
-            .env("CTXBENCH_API_KEY", KEY);
-        command
+    let file = |name: &str, content: &str| {
+        std::fs::write(lab.path(name), content).unwrap();
+        lab.path(name).display().to_string()
     };
-    fails(
-        &mut mount(&["--base-url", "http://127.0.0.1:1/v1", "--model", "m"]),
-        "127.0.0.1:1",
-    );
-    fails(
-        &mut mount(&["--base-url", &lab.server.base_url(), "--model", "gpt-9"]),
-        "gpt-9",
-    );
-    fails(
-        &mut mount(&["--base-url", &lab.server.base_url()]),
-        "--model",
-    );
-    fails(
-        mount(&["--base-url", "https://api.openai.com/v1", "--model", "m"])
-            .env_remove("CTXBENCH_API_KEY")
-            .env_remove("OPENAI_API_KEY"),
-        "OPENAI_API_KEY",
-    );
-    std::fs::write(lab.path("not.gguf"), "PK").unwrap();
-    let not_gguf = lab.path("not.gguf").display().to_string();
-    fails(
-        &mut mount(&["--provider", "local", "--model", &not_gguf]),
-        "no GGUF file",
-    );
-    std::fs::write(lab.path("other.gguf"), "GGUF").unwrap();
-    let other = lab.path("other.gguf").display().to_string();
-    fails(
-        &mut mount(&[
-            "--provider",
-            "local",
-            "--model",
-            &other,
-            "--model-sha256",
-            "00",
-        ]),
-        "SHA-256",
-    );
-    fails(&mut mount(&["--cassette", &not_gguf]), "not.gguf:1:");
-    fails(
-        &mut mount(&["--provider", "local", "--answer-timeout", "0"]),
-        "from 0.1 to 3600",
-    );
+    let (not_gguf, other) = (file("not.gguf", "PK"), file("other.gguf", "GGUF"));
+    let url = lab.server.base_url();
+    for (options, expected) in [
+        ("--base-url http://127.0.0.1:1/v1 --model m", "127.0.0.1:1"),
+        (&*format!("--base-url {url} --model gpt-9"), "gpt-9"),
+        (&*format!("--base-url {url}"), "--model"),
+        (
+            "--base-url https://api.openai.com/v1 --model m",
+            "OPENAI_API_KEY",
+        ),
+        (
+            &*format!("--provider local --model {not_gguf}"),
+            "no GGUF file",
+        ),
+        (
+            &*format!("--provider local --model {other} --model-sha256 00"),
+            "SHA-256",
+        ),
+        (&*format!("--cassette {not_gguf}"), "not.gguf:1:"),
+        ("--provider local --answer-timeout 0", "from 0.1 to 3600"),
+    ] {
+        let mut command = ctxbench(["mount", "llm-history"]);
+        command.arg(lab.path("mnt")).args(words(options));
+        match expected {
+            "OPENAI_API_KEY" => command.env_remove("CTXBENCH_API_KEY").env_remove(expected),
+            _ => command.env("CTXBENCH_API_KEY", KEY),
+        };
+        fails(&mut command, expected);
+    }
 }
 
 #[test]
 fn a_mount_that_would_lose_or_leak_data_is_refused() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
+    let Some(lab) = answering() else { return };
     let tree = lab.path("tree.json").display().to_string();
     let refused = |backend: &str, more: &[&str], parts: &[&str]| {
         let output = lab.command(backend, more).output().unwrap();
@@ -292,20 +255,12 @@ fn a_mount_that_would_lose_or_leak_data_is_refused() {
     let second = lab.scratch.dir("second");
     let save = lab.path("mnt.llmfs.json").display().to_string();
     let mut command = ctxbench(["mount", "llm-generate"]);
-    command.arg(&second).args([
-        "--base-url",
-        &lab.server.base_url(),
-        "--model",
-        "simulated",
-        "--save",
-        &save,
-    ]);
+    command.arg(&second).args(words(&format!(
+        "--base-url {} --model simulated --save {save}",
+        lab.server.base_url()
+    )));
     let output = command.output().unwrap();
-    assert!(
-        stderr(&output).contains("belongs to another mount"),
-        "{}",
-        stderr(&output)
-    );
+    has(&stderr(&output), &["belongs to another mount"]);
     mount.end();
     refused(
         "llm-generate",
@@ -332,51 +287,70 @@ fn a_mount_that_would_lose_or_leak_data_is_refused() {
     }
 }
 
+/// Mounts generated files with these options and variables, reads one, unmounts, and returns what the model was asked.
+fn asked(lab: &Lab, more: &[&str], variables: &[(&str, &str)]) -> String {
+    let dir = lab.scratch.dir("vars");
+    let mut command = ctxbench(["mount", "llm-generate"]);
+    command.arg(&dir).arg("--tree").arg(lab.path("tree.json"));
+    command.args(["--base-url", &lab.server.base_url(), "--model", "simulated"]);
+    for ours in ["CTXBENCH_PROMPT", "CTXBENCH_CACHE_FOLDER"] {
+        command.env_remove(ours);
+    }
+    command.env("CTXBENCH_API_KEY", KEY).args(more);
+    command.envs(variables.iter().copied());
+    let mount = Mount::of(command, &dir);
+    said(&mount.dir, "cat a.txt");
+    mount.end();
+    std::fs::remove_file(lab.path("vars.llmfs.json")).unwrap();
+    lab.server.requests().last().unwrap().to_string()
+}
+
+fn has_only(asked: &str, part: &str, other: &str) {
+    assert!(asked.contains(part) && !asked.contains(other), "{asked}");
+}
+
 #[test]
 fn prompt_and_cache_folder_come_from_the_environment_as_in_the_seed() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Answer]);
-    let (folder, home) = (lab.path("kept"), lab.path("home"));
+    let Some(lab) = answering() else { return };
+    let [folder, other, home] = ["kept", "other", "home"].map(|name| lab.path(name));
     std::fs::create_dir(&home).unwrap();
-    let mount = |name: &str, more: &[&str]| {
-        let dir = lab.path(name);
-        std::fs::create_dir(&dir).unwrap();
-        let mut command = ctxbench(["mount", "llm-generate"]);
-        command
-            .arg(&dir)
-            .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
-            .arg("--tree")
-            .arg(lab.path("tree.json"))
-            .args(more)
-            .env("CTXBENCH_API_KEY", KEY)
-            .env("CTXBENCH_PROMPT", "gardens on the moon")
-            .env("CTXBENCH_CACHE_FOLDER", &folder)
-            .env("HOME", &home);
-        Mount::of(command, &dir)
-    };
-    let kept = || std::fs::read_dir(&folder).unwrap().count();
-    let first = mount("one", &[]);
-    said(&first.dir, "cat a.txt");
-    first.end();
-    assert!(
-        lab.server.requests()[0]
-            .to_string()
-            .contains("gardens on the moon")
+    let variables = [
+        ("CTXBENCH_PROMPT", "gardens on the moon"),
+        ("CTXBENCH_CACHE_FOLDER", folder.to_str().unwrap()),
+        ("HOME", home.to_str().unwrap()),
+    ];
+    has_only(
+        &asked(&lab, &[], &variables),
+        "gardens on the moon",
+        "lighthouse",
     );
-    assert!(kept() > 0, "the answer is kept where the variable says");
+    assert!(folder.read_dir().unwrap().count() > 0);
     assert!(!home.join(".ctxbench.cache").exists());
     // An option takes precedence over its variable.
-    let other = lab.path("other").display().to_string();
-    let more = ["--prompt", "a lighthouse", "--cache-folder", &other];
-    let second = mount("two", &more);
-    said(&second.dir, "cat a.txt");
-    second.end();
-    let asked = lab.server.requests()[1].to_string();
-    assert!(
-        asked.contains("a lighthouse") && !asked.contains("gardens"),
-        "{asked}"
+    let more = [
+        "--prompt",
+        "a lighthouse",
+        "--cache-folder",
+        other.to_str().unwrap(),
+    ];
+    has_only(&asked(&lab, &more, &variables), "a lighthouse", "gardens");
+    assert!(other.read_dir().unwrap().count() > 0);
+}
+
+#[test]
+fn the_variables_of_source_2_count_where_ours_are_not_set() {
+    let Some(lab) = answering() else { return };
+    let folder = lab.path("theirs");
+    let theirs = [
+        ("LLMFS_PROMPT", "gardens on the moon"),
+        ("LLMFS_CACHE_FOLDER", folder.to_str().unwrap()),
+    ];
+    has_only(
+        &asked(&lab, &[], &theirs),
+        "gardens on the moon",
+        "lighthouse",
     );
-    assert!(std::fs::read_dir(&other).unwrap().count() > 0);
+    assert!(folder.read_dir().unwrap().count() > 0);
+    let both = [&theirs[..], &[("CTXBENCH_PROMPT", "a lighthouse")]].concat();
+    has_only(&asked(&lab, &[], &both), "a lighthouse", "gardens");
 }

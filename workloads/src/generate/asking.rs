@@ -72,7 +72,7 @@ impl Asking {
                         plus(question.text.trim_end_matches('?')),
                         2000 + number
                     ),
-                    "tokens, balanced, ",
+                    "tokens, by ",
                 ),
             };
             let ask = FileOp::Ask {

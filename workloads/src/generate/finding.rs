@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::notes::notebook;
+use super::corpus;
+use super::notes::{Notebook, notebook};
 use crate::exam::{Asked, Exam, Method};
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
@@ -21,8 +22,11 @@ const MEMORY_FILE: &str = "MEMORY.md";
 pub struct Finding {
     /// The access to the notes.
     by: By,
-    /// Number of notes.
+    /// Number of generated notes.
+    #[serde(default)]
     notes: usize,
+    /// The name of a corpus of `make corpora`, instead of generated notes.
+    corpus: Option<String>,
     /// The maximum number of tokens of an answer.
     max_tokens: u64,
     /// The seed of notes and questions.
@@ -39,17 +43,39 @@ enum By {
 }
 
 impl Finding {
-    pub(crate) fn script(&self) -> Result<Script, String> {
+    /// The text of the corpus, if one is named.
+    ///
+    /// # Errors
+    /// What is missing, and the command that installs it.
+    pub(crate) fn corpus(&self) -> Result<Option<String>, String> {
+        self.corpus.as_deref().map(corpus::read).transpose()
+    }
+
+    /// The notes and questions; `text` is that of the corpus.
+    fn notebook(&self, text: Option<&str>) -> Result<Notebook, String> {
+        if let (Some(name), Some(text)) = (&self.corpus, text) {
+            if self.notes != 0 || self.by != By::Request {
+                return Err(
+                    "field `finding.corpus`: goes with `by = \"request\"` and without `notes`"
+                        .to_owned(),
+                );
+            }
+            return corpus::notebook(name, text);
+        }
         if !(100..=NOTES_MAX).contains(&self.notes) {
             return Err(format!(
                 "field `finding.notes`: must be from 100 to {NOTES_MAX}"
             ));
         }
+        Ok(notebook(self.notes, self.seed))
+    }
+
+    pub(crate) fn script(&self, text: Option<&str>) -> Result<Script, String> {
         if !(64..=1_000_000).contains(&self.max_tokens) {
             return Err("field `finding.max_tokens`: must be from 64 to 1000000".to_owned());
         }
         let exam = Arc::new(Exam {
-            notebook: notebook(self.notes, self.seed),
+            notebook: self.notebook(text)?,
             max_tokens: self.max_tokens,
         });
         let path = |path: &str| WorkspacePath::new(path).map_err(|error| error.to_string());
@@ -85,7 +111,15 @@ impl Finding {
                 let first = first.ok_or("there are no notes")?;
                 let mut script = Script::new(files);
                 script.ages_ns = ages;
-                for method in Method::BY_REQUEST {
+                // The scores of the other rankings need no call of their own.
+                let (methods, beside) = match self.corpus {
+                    Some(_) => (
+                        &[Method::Recall("balanced")][..],
+                        &[Method::Bm25, Method::Words][..],
+                    ),
+                    None => (&Method::BY_REQUEST[..], &[][..]),
+                };
+                for method in methods {
                     for (at, question) in exam.notebook.questions.iter().enumerate() {
                         let request = method.request(question, self.max_tokens);
                         let name = request.ok_or("a request has a name")?;
@@ -99,7 +133,7 @@ impl Finding {
                             _ => CallKind::Recall,
                         };
                         script.call(kind, vec![ask]);
-                        script.ask_last(exam.by(&[method], Some(at)));
+                        script.ask_last(exam.by(&[&[*method], beside].concat(), Some(at)));
                     }
                 }
                 Ok(script)
@@ -126,6 +160,7 @@ mod tests {
         Finding {
             by,
             notes,
+            corpus: None,
             max_tokens: 2000,
             seed: 1,
         }
@@ -133,18 +168,41 @@ mod tests {
 
     #[test]
     fn files_are_read_once_and_every_question_is_asked_by_each_request() {
-        let by_files = finding(By::Files, 100).script().unwrap();
+        let by_files = finding(By::Files, 100).script(None).unwrap();
         assert_eq!(by_files.calls.len(), 2);
-        let by_request = finding(By::Request, 100).script().unwrap();
+        let by_request = finding(By::Request, 100).script(None).unwrap();
         let asked = by_request.calls.iter().filter(|call| call.kind.is_some());
         let questions = notebook(100, 1).questions.len();
-        assert_eq!(asked.count(), 4 * questions);
+        assert_eq!(asked.count(), Method::BY_REQUEST.len() * questions);
         assert_eq!(by_request.ages_ns.len(), by_request.files.len());
     }
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        let few = finding(By::Files, 3).script().unwrap_err();
+        let few = finding(By::Files, 3).script(None).unwrap_err();
         assert!(few.contains("finding.notes"), "{few}");
+    }
+
+    #[test]
+    fn every_question_of_a_corpus_is_recalled_once_and_scored_by_three_rankings() {
+        let text = r#"{"notes": [{"path": "a/1.md", "text": "one", "written": 5}],
+            "questions": [{"text": "Which one?", "evidence": ["a/1.md"], "answer": null}]}"#;
+        let mut of_corpus = finding(By::Request, 0);
+        of_corpus.corpus = Some("small".to_owned());
+        let script = of_corpus.script(Some(text)).unwrap();
+        let asked: Vec<_> = script
+            .calls
+            .iter()
+            .filter_map(|call| call.asked.as_ref())
+            .collect();
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].methods.len(), 3);
+        of_corpus.notes = 100;
+        assert!(
+            of_corpus
+                .script(Some(text))
+                .unwrap_err()
+                .contains("finding.corpus")
+        );
     }
 }

@@ -2,8 +2,10 @@
 
 pub mod asking;
 pub mod clients;
+pub(crate) mod corpus;
 pub mod finding;
 pub mod hosts;
+pub mod inbox;
 pub mod micro;
 pub mod notes;
 pub mod offload;

@@ -159,6 +159,10 @@ pub struct Question {
     pub answerable: Answerable,
     /// The line with the current answer; `None` without an answer.
     pub evidence: Option<String>,
+    /// Further lines of evidence, each as good as the first.
+    pub also: Vec<String>,
+    /// What a part of a note of evidence must have, in lower case, to be as good as the line; `None` if it must be the line.
+    pub answer: Option<String>,
     /// Lines with superseded answers.
     pub superseded: Vec<String>,
 }
@@ -358,6 +362,8 @@ fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
             Answerable::Updated
         },
         evidence,
+        also: Vec::new(),
+        answer: None,
         superseded: stated,
         ..question(attribute, subject, is_reworded)
     }
@@ -410,6 +416,8 @@ fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question
         is_reworded,
         answerable: Answerable::Never,
         evidence: None,
+        also: Vec::new(),
+        answer: None,
         superseded: Vec::new(),
     }
 }

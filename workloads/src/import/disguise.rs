@@ -120,6 +120,11 @@ impl Disguise {
         }
     }
 
+    /// Whether names that may identify somebody are published.
+    pub(super) fn keeps_names(&self) -> bool {
+        self.fidelity == Fidelity::Content
+    }
+
     /// The published path: a number for every directory and file, with the file's extension.
     pub(super) fn path(&mut self, original: &str) -> String {
         if self.fidelity == Fidelity::Content || original == "." {

@@ -7,6 +7,7 @@ pub mod claude_code;
 mod disguise;
 pub mod mini_swe_agent;
 pub mod openhands;
+mod shell;
 mod timeline;
 
 use crate::trace::{CallError, Extra, Op, Usage};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::disguise::Disguise;
+use super::shell;
 use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
 use crate::compile::sha256;
 use crate::path::WorkspacePath;
@@ -248,10 +249,19 @@ impl<'a> Writer<'a> {
             path: None,
             range: call.range,
             args,
+            commands: self.commands(call),
             tok: Some(call_tokens(call)),
             effect: None,
             at: call.at,
             x,
+        }
+    }
+
+    fn commands(&self, call: &RecordedCall) -> Vec<String> {
+        let line = call.args.get("command").and_then(|line| line.as_str());
+        match (call.op, line) {
+            (Op::Exec | Op::Vcs, Some(line)) => shell::commands(line, self.disguise.keeps_names()),
+            _ => Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";
 
+// A constant that takes long to load.
 static VOCABULARY: LazyLock<CoreBPE> = LazyLock::new(|| {
     // The vocabulary is embedded in the crate, so it cannot be missing.
     o200k_base().unwrap_or_else(|error| unreachable!("the embedded vocabulary: {error}"))

@@ -1,5 +1,6 @@
 //! Residuals: the differences between the ledger and the usage that the API reported.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::account::{Account, CallTokens, Terms};
@@ -30,7 +31,7 @@ pub struct Residual {
 
 /// The differences between the ledger's cache and the reported one, over all reported calls but the first.
 /// The first call may find the prompt of another session in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CacheResidual {
     /// Number of compared calls.
     pub calls: usize,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use s3::objects::Key;
+use s3::objects::{Floor, Key, Record};
 use s3::session::{Broken, SessionError};
 
 use crate::Bug;
@@ -110,4 +110,65 @@ fn a_server_that_overwrites_is_found_at_the_first_mount() {
     world.hosts.push(Host::new(0, Disk::new(), Bug::None));
     world.hosts[0].mount(9);
     assert_eq!(world.broken(0, Action::Join), Broken::Unconditional);
+}
+
+#[test]
+fn a_server_that_overwrites_later_is_found_at_the_next_mount() {
+    let mut world = World::new(1);
+    world.write(0, 0);
+    let objects = lock(&world.server).objects.clone();
+    let mut server = Server::new(Bug::OverwriteAll, false, 0);
+    server.objects = objects;
+    world.server = Arc::new(Mutex::new(server));
+    assert_eq!(world.broken(0, Action::Join), Broken::Unconditional);
+}
+
+#[test]
+fn a_checkpoint_of_another_log_is_refused() {
+    let mut world = World::new(1);
+    world.write(0, 0);
+    world.run(0, Action::Checkpoint).unwrap();
+    // Another writer has written the commit again.
+    world.roll_back(1);
+    world.hosts.push(Host::new(1, Disk::new(), Bug::None));
+    let checkpoint = lock(&world.server)
+        .objects
+        .remove(&Key::Checkpoint(2))
+        .unwrap();
+    world.hosts[1].mount(9);
+    world.run(1, Action::Join).unwrap();
+    world.write(1, 1);
+    lock(&world.server)
+        .objects
+        .insert(Key::Checkpoint(2), checkpoint);
+    // An old listing does not show it.
+    let refused = (2..20).find_map(|at| {
+        world.hosts.push(Host::new(at, Disk::new(), Bug::None));
+        world.hosts[at].mount(10 + at as u64);
+        world.run(at, Action::Join).err()
+    });
+    let is_named = matches!(&refused, Some(SessionError::Broken(Broken::Damaged(key, _))) if key == "Checkpoint(2)");
+    assert!(is_named, "{refused:?}");
+}
+
+#[test]
+fn another_log_whose_floor_is_past_the_head_stops_a_session() {
+    let (mut world, mut other) = (World::new(1), World::new(0));
+    world.write(0, 0);
+    other.hosts.push(Host::new(5, Disk::new(), Bug::None));
+    other.hosts[0].mount(9);
+    other.run(0, Action::Join).unwrap();
+    (1..4).for_each(|name| other.write(0, name));
+    other.run(0, Action::Checkpoint).unwrap();
+    let mut objects = lock(&other.server).objects.clone();
+    let floor = Floor {
+        checkpoint: 4,
+        time: 0,
+    };
+    objects.insert(Key::Floor(1), (floor.encode(&[]).unwrap(), 0));
+    objects.remove(&Key::Log(2));
+    lock(&world.server).objects = objects;
+    for action in [Action::Verify, Action::Join] {
+        assert_eq!(world.broken(0, action), Broken::Different(1));
+    }
 }

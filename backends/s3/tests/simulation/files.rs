@@ -257,11 +257,7 @@ impl Files {
     fn apply(&mut self, changes: &Changes) {
         s3::merge::validate(&self.tree, changes).expect("an operation that leaves a tree");
         for (entry, to) in &changes.names {
-            let Some(was) = self
-                .tree
-                .name(entry.0, &entry.1)
-                .filter(|was| Some(*was) != *to)
-            else {
+            let Some(was) = self.tree.name(entry).filter(|was| Some(*was) != *to) else {
                 continue;
             };
             let is_last = self
@@ -304,8 +300,8 @@ impl Files {
         });
     }
 
-    /// Appends a line to the journal; makes it if `may_make`.
-    pub fn append_to_journal(&mut self, may_make: bool) {
+    /// Appends a line to the journal, which is made if there is none.
+    pub fn append_to_journal(&mut self) {
         let token = self.token();
         let line = format!("[{token}]\n");
         match self.journal() {
@@ -322,11 +318,10 @@ impl Files {
                 bytes.extend(line.bytes());
                 self.write(id, &bytes);
             }
-            None if may_make => {
+            None => {
                 let content = self.content(line.as_bytes());
                 self.give((ROOT, Name(JOURNAL.into())), Body::File(content));
             }
-            None => return,
         }
         self.appended.insert(token);
     }
@@ -347,7 +342,7 @@ impl Files {
 
     /// Removes an entry and all below it.
     fn remove(&mut self, entry: &Entry) {
-        let Some(id) = self.tree.name(entry.0, &entry.1) else {
+        let Some(id) = self.tree.name(entry) else {
             return;
         };
         let children: Vec<Name> = self
@@ -375,10 +370,10 @@ impl Files {
     }
 
     fn rename(&mut self, from: Entry, to: Entry) {
-        let Some(id) = self.tree.name(from.0, &from.1) else {
+        let Some(id) = self.tree.name(&from) else {
             return;
         };
-        let replaced = self.tree.name(to.0, &to.1);
+        let replaced = self.tree.name(&to);
         let is_directory = self.tree.node(id).is_some_and(Node::is_directory);
         let fits = replaced.is_none_or(|replaced| {
             let is_empty = self.tree.children(replaced).next().is_none();
@@ -406,7 +401,7 @@ impl Files {
             (0..=3, ..) => {
                 let target = self.target(one);
                 let line = self.line(two);
-                match self.tree.name(target.0, &target.1) {
+                match self.tree.name(&target) {
                     None => {
                         let content = self.content(&line);
                         self.give(target, Body::File(content));
@@ -439,13 +434,13 @@ impl Files {
             (14, _, Some(entry)) => self.remove(&entry),
             (15 | 16, ..) => {
                 let target = self.target(one);
-                if self.tree.name(target.0, &target.1).is_none() {
+                if self.tree.name(&target).is_none() {
                     self.give(target, Body::Directory);
                 }
             }
             (17, Some((id, _)), _) => {
                 let target = self.target(two);
-                if self.tree.name(target.0, &target.1).is_none() {
+                if self.tree.name(&target).is_none() {
                     self.apply(&Changes {
                         nodes: BTreeMap::new(),
                         names: BTreeMap::from([(target, Some(id))]),
@@ -453,7 +448,7 @@ impl Files {
                 }
             }
             (18, _, Some(entry)) => {
-                let id = self.tree.name(entry.0, &entry.1);
+                let id = self.tree.name(&entry);
                 if let Some((id, mut node)) =
                     id.and_then(|id| Some((id, self.tree.node(id)?.clone())))
                 {
@@ -475,7 +470,7 @@ impl Files {
             }
             (19, ..) => {
                 let target = self.target(one);
-                if self.tree.name(target.0, &target.1).is_none() {
+                if self.tree.name(&target).is_none() {
                     let body = match two % 2 {
                         0 => Body::Symlink(format!("to-{}", three % 3).into_bytes()),
                         _ => Body::Special(0o010_000),

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use s3::format::{Checkpoint, Commit};
-use s3::objects::Key;
+use s3::objects::{Checkpoint, Commit, Key, Record};
 use s3::replica::ReplicaError;
 use s3::session::{GRACE, SessionError};
 use s3::tree::{Hash, Node, Place, Tree};
 
 use crate::Bug;
-use crate::files::{self, JOURNAL, is_equal, show, tokens_in, tokens_of, whole};
+use crate::files::{self, Files, JOURNAL, is_equal, show, tokens_in, tokens_of, whole};
 use crate::host::{Action, Disk, Host, KILLED, Known};
 use crate::server::{Server, lock};
 
@@ -178,12 +177,18 @@ impl History {
         Ok(())
     }
 
-    /// The first host makes the journal, to which all append.
+    /// The first host makes the journal, to which all append; or all hosts make one at once.
     fn begin(&mut self) -> Result<(), String> {
-        self.mount(0);
-        self.finish(0, Action::Join)?;
-        lock(&self.hosts[0].disk).act(|files| files.append_to_journal(true));
-        self.finish(0, Action::Commit)
+        let makers = match self.below(2) {
+            0 => 1,
+            _ => self.hosts.len(),
+        };
+        for at in 0..makers {
+            self.mount(at);
+            self.finish(at, Action::Join)?;
+            lock(&self.hosts[at].disk).act(Files::append_to_journal);
+        }
+        (0..makers).try_for_each(|at| self.finish(at, Action::Commit))
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -199,7 +204,7 @@ impl History {
                 let (how, numbers) = (self.below(4), self.numbers());
                 self.log(|| format!("host {at} does {how} {numbers:?}"));
                 lock(&self.hosts[at].disk).act(|files| match how {
-                    0 => files.append_to_journal(false),
+                    0 => files.append_to_journal(),
                     _ => files.act(numbers),
                 });
             }

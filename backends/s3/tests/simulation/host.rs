@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use s3::merge::{Merged, Needs, difference};
-use s3::replica::{Head, Local, MergeWork, NOTHING, Replica, ReplicaError, Writer};
+use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
 use s3::session::{Committed, Contact, Session, SessionError, fetch};
 use s3::tree::{Body, Changes, Chunk, Content, Entry, Node, NodeId, Place, Tree};
 
@@ -56,7 +56,7 @@ impl Disk {
     pub fn new() -> Self {
         Self {
             files: Files::new(0, 300, 450),
-            head: NOTHING,
+            head: Head::default(),
             base: Arc::new(Tree::default()),
             intents: Vec::new(),
             writers: Vec::new(),
@@ -116,10 +116,10 @@ impl Disk {
             .iter()
             .find(|(entry, _)| !self.names.contains_key(*entry));
         assert_eq!(forgotten, None, "a changed name is not in the journal");
-        for (dir, name) in self.names.keys() {
-            let to = work.name(*dir, name);
-            if to != base.name(*dir, name) {
-                changes.names.insert((*dir, name.clone()), to);
+        for entry in self.names.keys() {
+            let to = work.name(entry);
+            if to != base.name(entry) {
+                changes.names.insert(entry.clone(), to);
             }
         }
         changes
@@ -331,13 +331,6 @@ impl Replica for Copy {
             changes,
             inline,
             mark: disk.clock,
-        })
-    }
-
-    fn settle(&mut self, mark: u64) -> Result<(), ReplicaError> {
-        self.change(|_, disk| {
-            disk.settle(mark);
-            Ok(())
         })
     }
 
@@ -561,7 +554,13 @@ impl Host {
             let outcome = if action == Action::Hydrate {
                 hydrate(&client, &copy.disk).await
             } else {
-                let mut session = Session::new(&client, &mut copy, &now, &fill, &mut contact);
+                let mut session = Session {
+                    objects: &client,
+                    replica: &mut copy,
+                    now: &now,
+                    random: &fill,
+                    contact: &mut contact,
+                };
                 match action {
                     Action::Join => session.join().await.map(|_| None),
                     Action::Follow => session.follow().await.map(|_| None),

@@ -10,8 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use s3::format::{Checkpoint, Commit, Floor};
-use s3::objects::{Fault, Key, Objects, Put};
+use s3::objects::{Checkpoint, Commit, Fault, Floor, Key, Objects, Put, Record};
 use s3::session::GRACE;
 use s3::tree::{Changes, Hash, Node, Place, Tree};
 
@@ -282,7 +281,7 @@ impl Server {
                     .violations
                     .push(format!("the log has no commit {number}"));
             };
-            let object = checkpoint.encode().expect("a checkpoint");
+            let object = checkpoint.encode(&[]).expect("a checkpoint");
             self.put(Key::Checkpoint(number), &object, true);
             let floor = Floor {
                 checkpoint: number,
@@ -290,7 +289,7 @@ impl Server {
             };
             self.put(
                 Key::Floor(count + 1),
-                &floor.encode().expect("a floor"),
+                &floor.encode(&[]).expect("a floor"),
                 false,
             );
             self.floor = (number, self.now, count + 1);

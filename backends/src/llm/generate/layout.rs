@@ -6,7 +6,7 @@ use models::{Cancel, Finish, Schema};
 
 use super::saved::Pending;
 use super::{
-    EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree, write,
+    EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree,
 };
 use crate::llm::asker::Purpose;
 use crate::llm::names::shown;
@@ -97,7 +97,7 @@ impl Shared {
         let (from, to) = ((dir, name.as_bytes()), (dir, other.as_bytes()));
         let mode = RenameMode::NoReplace;
         self.files.rename(&self.owner, from, to, mode)?;
-        write(&self.names).rename(there.ino, None, from, to, mode);
+        self.names.write().rename(there.ino, None, from, to, mode);
         self.asker.log(&format!(
             "/.llmfs/{name} of the saved file system is /.llmfs/{other} now"
         ));
@@ -119,7 +119,7 @@ impl Shared {
             target,
         };
         let attr = self.files.create(&self.owner, dir, name, &node)?;
-        write(&self.names).add(attr.ino, dir, name);
+        self.names.write().add(attr.ino, dir, name);
         Ok(attr)
     }
 
@@ -235,7 +235,7 @@ never hold two dots.";
                         generator: "default".to_owned(),
                         about: entry.about.clone(),
                     };
-                    write(&self.waiting).insert(ino, waits);
+                    self.waiting.write().insert(ino, waits);
                 }
             }
         }

@@ -7,7 +7,7 @@ use models::Cancel;
 
 use super::{
     AnswerCache, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, Surroundings,
-    TreeLine, Written, lock, read, write,
+    TreeLine, Written,
 };
 use crate::llm::ERROR;
 use crate::llm::asker::Purpose;
@@ -28,7 +28,7 @@ pub(super) const ATTRIBUTES: [&str; 6] = [GENERATOR, MODEL, TOKENS, GENERATED_AT
 impl Shared {
     /// Generates the content of a waiting file and stores it, unless a caller wrote to the file meanwhile.
     pub(super) fn make(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<(), Failed> {
-        let Some(waits) = read(&self.waiting).get(&ino).cloned() else {
+        let Some(waits) = self.waiting.read().get(&ino).cloned() else {
             return Ok(());
         };
         let made = self.generate(ino, &waits.generator, waits.about.as_deref(), cancel);
@@ -49,7 +49,7 @@ impl Shared {
                 return Err(error.into());
             }
         };
-        let mut waiting = write(&self.waiting);
+        let mut waiting = self.waiting.write();
         if !waiting.contains_key(&ino) {
             self.asker.log(&format!(
                 "inode {ino} was written to while it was generated: what was written stays"
@@ -71,9 +71,9 @@ impl Shared {
 
     /// Stores in the attribute [`ERROR`] of a waiting file why it could not be generated.
     fn note_failure(&self, now: &Caller, ino: Ino, error: &StoreError) {
-        let path = read(&self.names).shown_path(ino).unwrap_or_default();
+        let path = self.names.read().shown_path(ino).unwrap_or_default();
         self.asker.log(&format!("{path} FAILED: {error}"));
-        let waiting = read(&self.waiting);
+        let waiting = self.waiting.read();
         if error.errno == Errno::INTR || !waiting.contains_key(&ino) {
             return;
         }
@@ -131,7 +131,7 @@ impl Shared {
         about: Option<&str>,
         cancel: &Cancel,
     ) -> Result<Made> {
-        let path = read(&self.names).path(ino);
+        let path = self.names.read().path(ino);
         let path = path.ok_or_else(|| {
             StoreError::storage(Errno::IO, "a file without a name cannot be generated")
         })?;
@@ -219,7 +219,7 @@ impl Shared {
                 is_directory: attr.kind == Kind::Directory,
                 target,
                 generator: generator.map(|name| String::from_utf8_lossy(&name).into_owned()),
-                is_pending: read(&self.waiting).contains_key(&attr.ino),
+                is_pending: self.waiting.read().contains_key(&attr.ino),
                 size: attr.size,
             });
             if attr.kind == Kind::Directory {
@@ -233,16 +233,16 @@ impl Shared {
         let Some(save) = &self.save else {
             return Ok(());
         };
-        let _one_at_a_time = lock(&self.saving);
+        let _one_at_a_time = self.saving.lock();
         if self.is_saved.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let places = {
             // The lock stops renames, which could hide a file from the walk.
-            let _names = read(&self.names);
+            let _names = self.names.read();
             save.places(&self.files, &|ino| self.not_saved.contains(&ino))
         };
-        let waiting = |ino: Ino| read(&self.waiting).get(&ino).cloned();
+        let waiting = |ino: Ino| self.waiting.read().get(&ino).cloned();
         let written = places.and_then(|places| save.write(&self.files, &places, &waiting));
         written.map_err(|error| {
             self.is_saved.store(false, Ordering::Relaxed);

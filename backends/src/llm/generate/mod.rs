@@ -5,6 +5,7 @@
 //! generated file save everything; a killed daemon loses later changes.
 
 mod cache;
+mod command;
 mod generator;
 mod layout;
 mod load;
@@ -19,13 +20,13 @@ mod tree;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Arc, OnceLock};
 
 use models::Cancel;
+use parking_lot::{Mutex, RwLock};
 
 pub use cache::AnswerCache;
+pub use command::CommandGenerator;
 pub use generator::{FileToMake, Generator, Generators, Made, Surroundings, TreeLine, Written};
 pub use saved::SavedError;
 pub use settings::Setting;
@@ -139,18 +140,6 @@ struct Shared {
     kernel: OnceLock<Kernel>,
 }
 
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl GenerateStore {
     /// Opens a file system from its save file, else from the given tree, else from a tree that the model
     /// proposes for the prompt. Without all three it is empty.
@@ -237,13 +226,13 @@ impl GenerateStore {
     }
 
     fn waits(&self, ino: Ino) -> bool {
-        read(&self.shared.waiting).contains_key(&ino)
+        self.shared.waiting.read().contains_key(&ino)
     }
 
     /// Ends the wait of a file that a caller changes, and removes the attributes that describe its
     /// generation. The attribute [`PROMPT`] stays, so that the file can be generated again.
     fn is_theirs_now(&self, caller: &Caller, ino: Ino) {
-        write(&self.shared.waiting).remove(&ino);
+        self.shared.waiting.write().remove(&ino);
         let files = &self.shared.files;
         if files.getxattr(ino, GENERATOR.as_bytes()).is_ok() {
             for name in made::ATTRIBUTES {
@@ -260,7 +249,7 @@ impl GenerateStore {
                 .generate(ino, generator, None, &Cancel::default())?
                 .content,
         );
-        lock(&self.shown).insert(ino, Arc::clone(&content));
+        self.shown.lock().insert(ino, Arc::clone(&content));
         Ok(content)
     }
 
@@ -304,7 +293,10 @@ impl GenerateStore {
         }
         let about = self.shared.files.getxattr(ino, PROMPT.as_bytes()).ok();
         let about = about.map(|about| String::from_utf8_lossy(&about).into_owned());
-        write(&self.shared.waiting).insert(ino, Pending { generator, about });
+        self.shared
+            .waiting
+            .write()
+            .insert(ino, Pending { generator, about });
         Ok(())
     }
 }

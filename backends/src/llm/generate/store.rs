@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use models::Cancel;
 
-use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX, lock, read, write};
+use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
@@ -74,7 +74,7 @@ impl Store for GenerateStore {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        let mut names = write(&self.shared.names);
+        let mut names = self.shared.names.write();
         let attr = self.changed(self.shared.files.create(caller, parent, name, node))?;
         names.add(attr.ino, parent, name);
         Ok(attr)
@@ -82,7 +82,7 @@ impl Store for GenerateStore {
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.check_not_control(ino)?;
-        let mut names = write(&self.shared.names);
+        let mut names = self.shared.names.write();
         let attr = self.changed(self.shared.files.link(caller, ino, parent, name))?;
         names.add(ino, parent, name);
         Ok(attr)
@@ -90,7 +90,7 @@ impl Store for GenerateStore {
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         self.check_name_not_control(parent, name)?;
-        let mut names = write(&self.shared.names);
+        let mut names = self.shared.names.write();
         let ino = self.lookup(parent, name)?.ino;
         let orphan = self.changed(self.shared.files.unlink(caller, parent, name))?;
         names.remove(ino, parent, name);
@@ -99,7 +99,7 @@ impl Store for GenerateStore {
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         self.check_name_not_control(parent, name)?;
-        let mut names = write(&self.shared.names);
+        let mut names = self.shared.names.write();
         let ino = self.lookup(parent, name)?.ino;
         let orphan = self.changed(self.shared.files.rmdir(caller, parent, name))?;
         names.remove(ino, parent, name);
@@ -115,7 +115,7 @@ impl Store for GenerateStore {
     ) -> Result<Option<Ino>> {
         self.check_name_not_control(from.0, from.1)?;
         self.check_name_not_control(to.0, to.1)?;
-        let mut names = write(&self.shared.names);
+        let mut names = self.shared.names.write();
         let source = self.lookup(from.0, from.1)?.ino;
         let target = self.lookup(to.0, to.1).ok().map(|attr| attr.ino);
         let orphan = self.changed(self.shared.files.rename(caller, from, to, mode))?;
@@ -132,15 +132,15 @@ impl Store for GenerateStore {
             .getattr(ino)
             .is_ok_and(|attr| attr.nlink == 0);
         if is_gone {
-            write(&self.shared.waiting).remove(&ino);
-            lock(&self.shown).remove(&ino);
+            self.shared.waiting.write().remove(&ino);
+            self.shown.lock().remove(&ino);
         }
         self.shared.files.reclaim(ino)
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         if let Some(generator) = self.shared.live.get(&ino) {
-            let shown = lock(&self.shown).get(&ino).cloned();
+            let shown = self.shown.lock().get(&ino).cloned();
             let content = match shown {
                 Some(content) => content,
                 None => self.show(ino, generator)?,
@@ -161,7 +161,7 @@ impl Store for GenerateStore {
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         if let Some(generator) = self.shared.live.get(&ino) {
             let generator = self.shared.generators.get(generator).ok_or(Errno::IO)?;
-            let path = read(&self.shared.names).path(ino).unwrap_or_default();
+            let path = self.shared.names.read().path(ino).unwrap_or_default();
             let file = FileToMake {
                 path: &path,
                 about: None,
@@ -246,7 +246,7 @@ impl Store for GenerateStore {
                     format!("a prompt has at most {PROMPT_MAX} bytes"),
                 ));
             }
-            if let Some(waits) = write(&self.shared.waiting).get_mut(&ino) {
+            if let Some(waits) = self.shared.waiting.write().get_mut(&ino) {
                 waits.about = Some(String::from_utf8_lossy(value).into_owned());
             }
         }
@@ -270,7 +270,7 @@ impl Store for GenerateStore {
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         self.changed(self.shared.files.removexattr(caller, ino, name))?;
         if name == GENERATOR.as_bytes() {
-            write(&self.shared.waiting).remove(&ino);
+            self.shared.waiting.write().remove(&ino);
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Store for GenerateStore {
         counters.insert("cache-misses", misses);
         counters.insert("cache-saved-tokens", self.shared.cache.saved_tokens());
         counters.insert("generated", self.shared.generated.load(Ordering::Relaxed));
-        counters.insert("waiting", read(&self.shared.waiting).len() as u64);
+        counters.insert("waiting", self.shared.waiting.read().len() as u64);
         counters
     }
 }

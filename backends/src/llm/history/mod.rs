@@ -13,10 +13,11 @@ mod store;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use models::Cancel;
+use parking_lot::Mutex;
 
 pub use answer::Answer;
 pub use log::LogError;
@@ -120,7 +121,7 @@ impl HistoryStore {
             log_cut: AtomicU64::new(0),
         };
         for Entry { caller, operation } in entries {
-            let mut history = shared.history();
+            let mut history = shared.history.lock();
             match shared.apply(&mut history, &caller, &operation) {
                 // No process has the file open after a restart.
                 Ok(applied) => {
@@ -153,7 +154,7 @@ impl HistoryStore {
 
     /// Operations so far.
     pub fn length(&self) -> u64 {
-        self.shared.history().length
+        self.shared.history.lock().length
     }
 
     /// Asks the model what the file at `path` holds. The file need not exist.
@@ -199,7 +200,7 @@ impl HistoryStore {
         let Some(policy) = self.shared.options.policy.clone() else {
             return Ok(());
         };
-        let line = operation.describe(&self.shared.history().names);
+        let line = operation.describe(&self.shared.history.lock().names);
         let shared = Arc::clone(&self.shared);
         self.judgements.join(line.clone(), move |cancel| {
             shared.judge(&policy, &line, cancel)
@@ -223,10 +224,6 @@ impl Applied {
 }
 
 impl Shared {
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let (system, question, schema) = prompt::policy(policy, line);
@@ -250,7 +247,7 @@ impl Shared {
 
     /// Stores why a call on an inode failed. The next successful call clears it.
     fn note<T>(&self, ino: Ino, done: &Result<T>) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         match done {
             Ok(_) => {
                 failures.remove(&ino);
@@ -264,13 +261,13 @@ impl Shared {
     }
 
     fn failure(&self, ino: Ino) -> Option<String> {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.failures.lock();
         failures.get(&ino).cloned()
     }
 
     /// Applies an operation and appends it to the log: both, or neither.
     fn record(&self, caller: &Caller, operation: &operation::Owned) -> Result<Applied> {
-        let mut history = self.history();
+        let mut history = self.history.lock();
         let pending = history.log.begin(caller, operation)?;
         match self.apply(&mut history, caller, operation) {
             Ok(applied) => {
@@ -301,7 +298,7 @@ impl Shared {
 
     /// The newest part of the log that fits into a prompt.
     fn log_text(&self) -> String {
-        let history = self.history();
+        let history = self.history.lock();
         let (text, left_out) = prompt::log(&history.lines, self.options.log_bytes);
         if left_out > 0 {
             self.log_cut.fetch_add(1, Ordering::Relaxed);
@@ -322,7 +319,7 @@ impl Shared {
     /// The content of a file according to the model.
     fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
         let (path, length) = {
-            let history = self.history();
+            let history = self.history.lock();
             (history.names.shown_path(ino), history.length)
         };
         let Some(path) = path else {
@@ -346,7 +343,7 @@ impl Shared {
             return Err(self.asker.refuse(Purpose::Read, &path, Errno::IO, why));
         }
         let content = Arc::new(content);
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock();
         answers.insert(ino, (length, Arc::clone(&content)));
         Ok(content)
     }

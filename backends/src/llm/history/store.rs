@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::HistoryStore;
 use super::operation::Operation;
@@ -12,10 +12,6 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
     Seek, Slow, StatFs, Store, XattrMode,
 };
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Store for HistoryStore {
     fn kind(&self) -> &'static str {
@@ -91,15 +87,18 @@ impl Store for HistoryStore {
     fn reclaim(&self, ino: Ino) -> Result<()> {
         let is_gone = self.getattr(ino).is_ok_and(|attr| attr.nlink == 0);
         if is_gone {
-            lock(&self.shared.answers).remove(&ino);
-            lock(&self.shared.failures).remove(&ino);
+            self.shared.answers.lock().remove(&ino);
+            self.shared.failures.lock().remove(&ino);
         }
         self.shared.reference.reclaim(ino)
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let length = self.length();
-        let known = lock(&self.shared.answers)
+        let known = self
+            .shared
+            .answers
+            .lock()
             .get(&ino)
             .filter(|(at, _)| offset > 0 && *at == length)
             .cloned();
@@ -210,7 +209,7 @@ impl Store for HistoryStore {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared.history().log.sync()
+        self.shared.history.lock().log.sync()
     }
 
     fn is_slow(&self, _ino: Ino, call: Slow) -> bool {

@@ -212,7 +212,7 @@ fn a_search_during_indexing_waits_for_the_whole_index() {
             .write(&caller(START), made.ino, 0, text.as_bytes())
             .unwrap();
     }
-    store.close(old).unwrap();
+    store.lookup(ROOT, b":stats").unwrap();
     let replace = RenameMode::Replace;
     store
         .rename(&caller(START), (ROOT, b"old"), (archive, b"old"), replace)

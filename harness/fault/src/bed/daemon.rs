@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::agent::{Answer, Task};
 use super::super::watch::stands_still;
-use super::{Injected, ScenarioError, TestBed};
+use super::{Injected, ScenarioError, TestBed, infra};
 
 /// How long a daemon without a connection may take to end by itself, before it counts as left behind.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ impl TestBed {
             None => false,
         };
         if !killed {
-            return Err(ScenarioError::Infra("there was no daemon to kill".into()));
+            return infra("there was no daemon to kill");
         }
         self.has_lost_daemon = true;
         Ok(exit_reason)
@@ -92,10 +92,10 @@ impl TestBed {
         while !daemon.is_some_and(stands_still) {
             if Instant::now() > deadline {
                 // Dropping the test bed sends SIGCONT first.
-                return Err(ScenarioError::Infra(format!(
+                return infra(format!(
                     "not each thread of the daemon stood still within {} s of SIGSTOP",
                     STOP_PATIENCE.as_secs()
-                )));
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,6 +1,7 @@
 //! The records of a test bed: writing them, reading the acknowledgement log, and auditing them.
 
 use std::io;
+use std::path::PathBuf;
 
 use backends::promise::Acknowledgement;
 use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
@@ -9,9 +10,9 @@ use workloads::fault::SyncClass;
 use super::super::agent::{Answer, LastCall, Task, WriteTask};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
-use super::super::second::{Second, SecondMount};
+use super::super::second::Second;
 use super::mount::MOUNT;
-use super::{Injected, ScenarioError, TestBed};
+use super::{Injected, ScenarioError, TestBed, infra};
 
 impl TestBed {
     /// The task that makes `changes` changes with the settings of the scenario.
@@ -58,9 +59,7 @@ impl TestBed {
     pub fn fill(&mut self) -> Injected {
         match self.write_whole(self.scenario.work.changes)? {
             None => Ok(()),
-            Some(failed) => Err(ScenarioError::Infra(format!(
-                "before anything was broken, {failed}"
-            ))),
+            Some(failed) => infra(format!("before anything was broken, {failed}")),
         }
     }
 
@@ -175,27 +174,37 @@ impl TestBed {
             return Ok(None);
         };
         let beside = self.site.dir.join("machine");
-        let second = match SecondMount::start(&*self.backend, &self.site, &beside)? {
-            Second::Mounted(second) => second,
+        let second = Second::start(&*self.backend, &self.site, &beside)?;
+        let root = match &second {
+            Second::Mounted(second) => second.root().to_owned(),
             Second::NoMount => return Ok(None),
             Second::Refused(words) => {
                 return Ok(Some(Audit::unknown(format!("another machine: {words}"))));
             }
         };
+        let audit = self.audit_through(root, Some(promised))?;
+        // The agent process had files of the second mount open.
+        second.end();
+        std::fs::remove_dir_all(&beside)?;
+        Ok(Some(audit))
+    }
+
+    /// Audits the records as another mount shows them.
+    pub fn audit_through(
+        &mut self,
+        root: PathBuf,
+        promised: Option<Acknowledgement>,
+    ) -> Injected<Audit> {
         let task = Task::ReadRecords {
-            root: second.root().to_owned(),
+            root,
             seed: self.seed,
         };
-        let answer = self.perform(&task)?;
-        // The agent process has files of the second mount open.
-        drop(second);
-        std::fs::remove_dir_all(&beside)?;
-        Ok(Some(match answer {
+        Ok(match self.perform(&task)? {
             None => Audit::unknown("reading the records hung"),
             Some(answer) => match answer.failures.first() {
                 Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
-                None => check(&self.history, &answer.found, Some(promised)),
+                None => check(&self.history, &answer.found, promised),
             },
-        }))
+        })
     }
 }

@@ -9,7 +9,7 @@ use rundir::faults::{Fact, IN_USE, Return, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::{Answer, ClientTask, ShareTask, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::super::record::DIR;
 use super::super::watch::Agent;
 
@@ -67,9 +67,7 @@ pub fn killed(bed: &mut TestBed) -> Injected {
     ));
     let killed = Instant::now();
     if bed.end()?.is_some() {
-        return Err(ScenarioError::Infra(
-            "the agent was done before it was killed".into(),
-        ));
+        return infra("the agent was done before it was killed");
     }
     let usable = bed.is_usable()?;
     let ms = killed.elapsed().as_millis() as u64;

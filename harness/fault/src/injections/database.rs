@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::super::agent::Task;
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::bed::{Injected, ScenarioError, TestBed, infra};
 
 /// The mount options that a refused mount may name as a fix.
 const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
@@ -33,8 +33,8 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     bed.open()?;
     bed.fill()?;
     let path = database(bed)?;
-    let other = Connection::open(&path).map_err(infra)?;
-    other.execute_batch("BEGIN IMMEDIATE").map_err(infra)?;
+    let other = Connection::open(&path).map_err(sqlite)?;
+    other.execute_batch("BEGIN IMMEDIATE").map_err(sqlite)?;
     bed.injected(format!(
         "another connection holds SQLite's write lock for {seconds} s"
     ));
@@ -45,9 +45,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let failure = answer.as_ref().and_then(|answer| answer.failures.first());
     match failure {
         None if answer.is_some() => {
-            return Err(ScenarioError::Infra(
-                "a change was made while another held the lock: nothing was hit".into(),
-            ));
+            return infra("a change was made while another held the lock: nothing was hit");
         }
         Some(failure) if failure.errno != Some(Errno::BUSY.raw_os_error()) => {
             let text = failure.text.clone();
@@ -59,7 +57,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     // In WAL mode, readers need no write lock.
     bed.audit_as("while-locked", Some(Acknowledgement::Write))?;
     std::thread::sleep(left);
-    other.execute_batch("ROLLBACK").map_err(infra)?;
+    other.execute_batch("ROLLBACK").map_err(sqlite)?;
     drop(other);
     let unlocked = Instant::now();
     match bed.is_usable()? {
@@ -75,7 +73,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     bed.audit()
 }
 
-fn infra(error: rusqlite::Error) -> ScenarioError {
+fn sqlite(error: rusqlite::Error) -> ScenarioError {
     ScenarioError::Infra(format!("SQLite: {error}"))
 }
 
@@ -85,7 +83,7 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
     bed.fill()?;
     let path = database(bed)?;
     if let Err(error) = bed.close()? {
-        return Err(ScenarioError::Infra(format!("an orderly end: {error}")));
+        return infra(format!("an orderly end: {error}"));
     }
     Ok(path)
 }
@@ -198,10 +196,10 @@ pub fn newer(bed: &mut TestBed) -> Injected {
     let path = fill_and_end(bed)?;
     let version = backends::sqlite::SCHEMA_VERSION;
     let set = |version: i32| -> Injected {
-        let other = Connection::open(&path).map_err(infra)?;
+        let other = Connection::open(&path).map_err(sqlite)?;
         other
             .pragma_update(None, "user_version", version)
-            .map_err(infra)
+            .map_err(sqlite)
     };
     set(version + 1)?;
     bed.injected(format!("the database says schema version {}", version + 1));

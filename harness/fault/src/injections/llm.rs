@@ -9,7 +9,7 @@ use rundir::faults::{Fact, Return};
 use workloads::fault::LlmFault;
 
 use super::super::agent::{RemoteTask, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::bed::{Injected, ScenarioError, TestBed, infra};
 
 /// Content of the file that the model is asked for. For `llm-history`, the scenario also writes it there.
 const CONTENT: &str = "the ledger says 42\n";
@@ -175,7 +175,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
         });
         let written = bed.perform(&write)?;
         if written.is_none_or(|answer| !answer.failures.is_empty()) {
-            return Err(ScenarioError::Infra("the file could not be written".into()));
+            return infra("the file could not be written");
         }
     }
     if fault == LlmFault::BudgetExhausted {
@@ -203,17 +203,13 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let calls = (world.server.calls() - calls) as u64;
     bed.fact("model_calls", Fact::Count(calls));
     if calls == 0 && fault != LlmFault::BudgetExhausted {
-        return Err(ScenarioError::Infra(
-            "the model was not asked: nothing was broken".into(),
-        ));
+        return infra("the model was not asked: nothing was broken");
     }
     let is_refused = read
         .as_ref()
         .is_none_or(|answer| !answer.failures.is_empty());
     if fault == LlmFault::BudgetExhausted && !is_refused {
-        return Err(ScenarioError::Infra(
-            "the read was answered: the budget was not spent, or nothing was asked".into(),
-        ));
+        return infra("the read was answered: the budget was not spent, or nothing was asked");
     }
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let said = said.get(said_before..).unwrap_or_default();

@@ -1,17 +1,15 @@
 //! A second mount of a store, and an unmount while a file is open.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backends::fuse::connection::{end, mount_at};
 use backends::promise::Acknowledgement;
-use rundir::faults::{Audit, Fact, ORDERLY_END, SeenKind};
+use rundir::faults::{Fact, ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Task;
-use super::super::bed::{Injected, ScenarioError, TestBed};
-use super::super::check::check;
-use super::super::second::{Second, SecondMount};
+use super::super::bed::{Injected, TestBed, infra, skipped};
+use super::super::second::{Second, mount_over};
 
 /// How long a daemon may take to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(20);
@@ -22,12 +20,10 @@ pub fn twice(bed: &mut TestBed) -> Injected {
     bed.fill()?;
     bed.injected("a second mount of the same store elsewhere, then one on the same directory");
     let beside = bed.site.dir.join("second");
-    let second = SecondMount::start(&*bed.backend, &bed.site, &beside)?;
+    let second = Second::start(&*bed.backend, &bed.site, &beside)?;
     match &second {
         Second::NoMount => {
-            return Err(ScenarioError::Skipped(
-                "it cannot be mounted a second time".into(),
-            ));
+            return skipped("it cannot be mounted a second time");
         }
         Second::Refused(words) => {
             bed.fact("same_store", Fact::Words(format!("refused: {words}")));
@@ -38,26 +34,16 @@ pub fn twice(bed: &mut TestBed) -> Injected {
         }
         Second::Mounted(second) => {
             bed.fact("same_store", Fact::Words("mounted a second time".into()));
-            let task = Task::ReadRecords {
-                root: second.root().to_owned(),
-                seed: bed.seed,
-            };
             // The second mount must show what the first has acknowledged, or, with a bucket, what is
             // uploaded.
             let promised = bed.backend.promises().machine_loss;
             let promised = promised.or(Some(Acknowledgement::Write));
-            let audit = match bed.perform(&task)? {
-                None => Audit::unknown("reading the records hung"),
-                Some(answer) => match answer.failures.first() {
-                    Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
-                    None => check(&bed.history, &answer.found, promised),
-                },
-            };
+            let audit = bed.audit_through(second.root().to_owned(), promised)?;
             bed.outcome.audits.insert("second-mount".to_owned(), audit);
         }
     }
     bed.dismiss_agent();
-    drop(second);
+    second.end();
     on_the_same_directory(bed)?;
     bed.fill_again()?;
     bed.audit()
@@ -66,28 +52,21 @@ pub fn twice(bed: &mut TestBed) -> Injected {
 /// Runs `ctxbench mount` on the mounted directory. It must be refused and leave the mount intact.
 fn on_the_same_directory(bed: &mut TestBed) -> Injected {
     let mount = bed.mount_point();
-    let mut command = Command::new(bed.program());
-    command
-        .args(["mount", "memory"])
-        .arg(&mount)
-        .arg("--until-stdin-ends");
     let log = bed.site.dir.join("same-directory.log");
-    match SecondMount::run(command, mount, &log, END_PATIENCE)? {
-        Second::Mounted(over) => {
+    match mount_over(bed.program(), &mount, &log, END_PATIENCE)? {
+        None => {
             bed.breach("a directory that is a mount was mounted over");
             bed.fact("same_directory", Fact::Words("mounted over".to_owned()));
-            drop(over);
         }
-        Second::Refused(words) if words.is_empty() => {
+        Some(words) if words.is_empty() => {
             bed.breach(
                 "a second mount on the same directory was refused without a word, or took too long",
             );
         }
-        Second::Refused(words) => {
+        Some(words) => {
             bed.fact("same_directory", Fact::Words(format!("refused: {words}")));
             bed.saw("mount", SeenKind::Refusal, None, &words);
         }
-        Second::NoMount => {}
     }
     Ok(())
 }
@@ -99,7 +78,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     let task = bed.write_task(1);
     let held = bed.perform(&Task::WriteAndHold(task))?;
     if held.is_none_or(|answer| !answer.failures.is_empty()) {
-        return Err(ScenarioError::Infra("no file could be held open".into()));
+        return infra("no file could be held open");
     }
     bed.injected("an unmount while a file is open, then SIGTERM to the daemon");
     let mount = bed.mount_point();

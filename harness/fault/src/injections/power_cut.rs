@@ -4,6 +4,7 @@
 //! journal are lost. Data that the device received counts as kept, so missing flushes are not found. Two
 //! control files validate the cut: the synced one must exist, the unsynced one must not.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
@@ -36,7 +37,7 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     ));
     bed.outcome.label = Some(LABEL.to_owned());
     let mut total = Audit::default();
-    let mut discarded = 0;
+    let (mut discarded, mut copies) = (0, 0);
     for at in 1..=cuts {
         if at > 1
             && let Some(failed) = bed.write_whole(SYNCED)?
@@ -51,6 +52,7 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
             total.add(&Audit::unknown(format!("cut {at}: it did not come back")));
             break;
         }
+        copies += remove_copies(&bed.root())?;
         let mut audit = bed.audit_promise(bed.backend.promises().power_loss)?;
         for example in &mut audit.examples {
             *example = format!("cut {at}: {example}");
@@ -67,6 +69,9 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     }
     bed.fact("cuts", Fact::Count(cuts.into()));
     bed.fact("unsynced_discarded", Fact::Count(discarded));
+    if copies > 0 {
+        bed.fact("conflict_copies", Fact::Count(copies));
+    }
     if discarded == 0 {
         let message = "what was not synced was there after each cut: nothing was lost that could be, and it proves nothing";
         return Err(ScenarioError::Infra(message.into()));
@@ -79,6 +84,25 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         bed.fill_again()?;
     }
     Ok(())
+}
+
+/// Removes conflict copies below `dir`; how many there were. A bucket may have later versions than the disk after a cut, and
+/// `s3` then keeps both: no version is lost, and the copy has no record's name.
+fn remove_copies(dir: &Path) -> Injected<u64> {
+    let infra = |error: std::io::Error| ScenarioError::Infra(format!("conflict copies: {error}"));
+    let (mut removed, mut dirs) = (0, vec![dir.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).map_err(infra)? {
+            let entry = entry.map_err(infra)?;
+            if entry.file_type().map_err(infra)?.is_dir() {
+                dirs.push(entry.path());
+            } else if entry.file_name().to_string_lossy().contains(".conflict-") {
+                std::fs::remove_file(entry.path()).map_err(infra)?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
 }
 
 /// Cuts the power once and remounts. Returns whether the unsynced control file is gone.

@@ -8,8 +8,8 @@ use rundir::faults::{Audit, Fact, SeenKind};
 use workloads::fault::WriteMode;
 
 use super::super::agent::{Answer, How, RemoteTask, ShareTask, Task, word};
-use super::super::bed::{Injected, ScenarioError, TestBed};
-use super::super::second::{Second, SecondMount};
+use super::super::bed::{Injected, TestBed, skipped};
+use super::super::second::Second;
 use super::super::watch::Agent;
 
 fn how(mode: WriteMode) -> How {
@@ -160,7 +160,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     bed.open()?;
     bed.injected("the same store mounted a second time, and used through both mounts");
     let beside = bed.site.dir.join("second");
-    let second = SecondMount::start(&*bed.backend, &bed.site, &beside)?;
+    let second = Second::start(&*bed.backend, &bed.site, &beside)?;
     let there = match &second {
         Second::Refused(words) => {
             bed.saw("mount", SeenKind::Refusal, None, words);
@@ -168,9 +168,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
             return Ok(());
         }
         Second::NoMount if bed.backend.describe().mounts > 0 => {
-            return Err(ScenarioError::Skipped(
-                "it cannot be mounted a second time".into(),
-            ));
+            return skipped("it cannot be mounted a second time");
         }
         Second::NoMount => bed.root(),
         Second::Mounted(second) => second.root().to_owned(),
@@ -183,7 +181,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     let added = add_lines(bed, &files, 20, How::Rename, 20_000)?;
     settle(bed, &here, &there, &added)?;
     bed.dismiss_agent();
-    drop(second);
+    second.end();
     Ok(())
 }
 

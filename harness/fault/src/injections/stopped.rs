@@ -10,7 +10,7 @@ use rundir::faults::{Fact, Return, SeenKind};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::agent::Task;
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::super::watch::{Agent, state_of};
 
 /// How long a call must be in flight to count as waiting.
@@ -40,9 +40,9 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
     let resumed = resumer.wait();
     let waited = bed.outcome.longest_call_ms as f64 / 1e3;
     if bed.outcome.hang.is_none() && waited < seconds * 0.8 {
-        return Err(ScenarioError::Infra(format!(
+        return infra(format!(
             "no call waited for the daemon: the longest took {waited:.1} s of {seconds} s"
-        )));
+        ));
     }
     match (answer, bed.is_usable()?) {
         (_, Ok(())) => {
@@ -152,9 +152,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         .is_some_and(|answer| !answer.failures.is_empty());
     let hung = looked.is_none();
     if !bed.logs(0, ASKED_FOR) {
-        return Err(ScenarioError::Infra(
-            "the daemon's log says nothing of a panic: nothing was hit".into(),
-        ));
+        return infra("the daemon's log says nothing of a panic: nothing was hit");
     }
     if !failed && !hung {
         bed.saw("look", SeenKind::Nothing, None, "no call failed");

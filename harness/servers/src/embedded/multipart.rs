@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use s3s::crypto::{Checksum, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
@@ -43,7 +43,7 @@ impl Uploads {
         (bucket, key, id): (&str, &str, &str),
         ask: impl FnOnce(&mut Upload) -> S3Result<T>,
     ) -> S3Result<T> {
-        let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uploads = self.0.lock();
         match uploads.get_mut(id) {
             Some(upload) if upload.bucket == bucket && upload.key == key => ask(upload),
             _ => Err(s3_error!(NoSuchUpload)),
@@ -58,7 +58,7 @@ impl Uploads {
             attributes,
             parts: BTreeMap::new(),
         };
-        let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uploads = self.0.lock();
         uploads.insert(id, upload);
     }
 
@@ -134,7 +134,7 @@ impl Uploads {
     /// Removes an upload with its parts.
     pub(crate) fn end(&self, upload: (&str, &str, &str)) -> S3Result<()> {
         self.with(upload, |_| Ok(()))?;
-        let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uploads = self.0.lock();
         uploads.remove(upload.2);
         Ok(())
     }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use parking_lot::RwLock;
 use s3s::{S3Error, S3Result, s3_error};
 
 use super::condition::Condition;
@@ -100,7 +101,7 @@ impl Store {
 
     fn read<T>(&self, bucket: &str, ask: impl FnOnce(&Bucket) -> S3Result<T>) -> S3Result<T> {
         // A panic cannot leave the map partly changed.
-        let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
+        let buckets = self.buckets.read();
         ask(buckets.get(bucket).ok_or_else(|| s3_error!(NoSuchBucket))?)
     }
 
@@ -109,7 +110,7 @@ impl Store {
         bucket: &str,
         change: impl FnOnce(&mut Bucket) -> S3Result<T>,
     ) -> S3Result<T> {
-        let mut buckets = self.buckets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.write();
         change(
             buckets
                 .get_mut(bucket)
@@ -119,7 +120,7 @@ impl Store {
 
     /// Creates an empty bucket.
     pub(crate) fn create_bucket(&self, name: &str) -> S3Result<()> {
-        let mut buckets = self.buckets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.write();
         if buckets.contains_key(name) {
             return Err(s3_error!(BucketAlreadyOwnedByYou));
         }
@@ -134,7 +135,7 @@ impl Store {
 
     /// Removes an empty bucket.
     pub(crate) fn delete_bucket(&self, name: &str) -> S3Result<()> {
-        let mut buckets = self.buckets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.write();
         let bucket = buckets.get(name).ok_or_else(|| s3_error!(NoSuchBucket))?;
         if !bucket.objects.is_empty() {
             return Err(s3_error!(BucketNotEmpty));
@@ -146,7 +147,7 @@ impl Store {
 
     /// The buckets with their creation times.
     pub(crate) fn buckets(&self) -> Vec<(String, SystemTime)> {
-        let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
+        let buckets = self.buckets.read();
         let created = |(name, bucket): (&String, &Bucket)| (name.clone(), bucket.created);
         buckets.iter().map(created).collect()
     }

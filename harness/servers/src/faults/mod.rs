@@ -12,12 +12,13 @@ mod tests;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -84,10 +85,6 @@ struct Listings {
     old: (u64, HashMap<String, Bytes>),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     fn rules(&self) -> InForce {
         self.rules.borrow().clone()
@@ -101,18 +98,18 @@ impl Shared {
     }
 
     fn note(&self, seen: Seen) {
-        let mut all = lock(&self.seen);
+        let mut all = self.seen.lock();
         if all.len() < REMEMBERED {
             all.push(seen);
         }
     }
 
     fn keep_listing(&self, key: String, body: Bytes) {
-        lock(&self.listings).latest.insert(key, body);
+        self.listings.lock().latest.insert(key, body);
     }
 
     fn old_listing(&self, generation: u64, key: &str) -> Option<Bytes> {
-        let listings = lock(&self.listings);
+        let listings = self.listings.lock();
         let (of, old) = &listings.old;
         (*of == generation).then(|| old.get(key).cloned()).flatten()
     }
@@ -178,7 +175,7 @@ impl FaultProxy {
         self.shared.rules.send_modify(|(generation, in_force)| {
             *generation += 1;
             *in_force = Arc::new(Rules::new(rules));
-            let mut listings = lock(&self.shared.listings);
+            let mut listings = self.shared.listings.lock();
             let latest = listings.latest.clone();
             listings.old = (*generation, latest);
         });
@@ -218,7 +215,7 @@ impl FaultProxy {
     /// The first 100,000 requests so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
-        lock(&self.shared.seen).clone()
+        self.shared.seen.lock().clone()
     }
 }
 

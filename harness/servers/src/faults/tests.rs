@@ -42,9 +42,9 @@ impl Tiny {
                             head.to_lowercase().contains("host: signed.example"),
                             "{head}"
                         );
-                        lock(&bodies).push(body);
-                        let answer = lock(&answer).clone();
-                        let pause = *lock(&pause);
+                        bodies.lock().push(body);
+                        let answer = answer.lock().clone();
+                        let pause = *pause.lock();
                         std::thread::sleep(pause);
                         let length = answer.len();
                         let said = format!(
@@ -60,7 +60,7 @@ impl Tiny {
     }
 
     fn bodies(&self) -> Vec<String> {
-        lock(&self.bodies).clone()
+        self.bodies.lock().clone()
     }
 }
 
@@ -297,7 +297,7 @@ fn the_proxy_repeats_an_earlier_listing() {
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut client = client(&proxy);
     let mut list = |signed: &str, answer: &str| {
-        answer.clone_into(&mut lock(&tiny.answer));
+        answer.clone_into(&mut tiny.answer.lock());
         let line = format!("GET /b?list-type=2&prefix=a&X-Amz-Date={signed}");
         exchange(&mut client, &line, "").unwrap()
     };
@@ -327,7 +327,7 @@ fn a_partition_resets_and_refuses_connections_until_it_ends() {
         io::ErrorKind::ConnectionReset
     );
     // A request in flight at the partition may or may not be performed.
-    *lock(&tiny.pause) = Duration::from_millis(300);
+    *tiny.pause.lock() = Duration::from_millis(300);
     let mut cut = client(&proxy);
     send(&mut cut, "PUT /b/k", "who knows").unwrap();
     std::thread::sleep(Duration::from_millis(100));

@@ -6,8 +6,11 @@ mod store;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use backends::backend::{self, Backend, Need};
-use backends::s3_service::Wanted;
+use backends::backend::{Backend, Need};
+use backends::fuse::check_device;
+use backends::registry::Registry;
+use backends::services::s3::Wanted;
+use backends::view::find_postgresql;
 use clap::Args;
 
 use crate::environment::{environment_in, warnings};
@@ -34,8 +37,24 @@ pub struct Doctor {
     store: Option<PathBuf>,
 }
 
+/// Prints what `ctxbench mount view` can show: with FUSE, rows of SQLite at least.
+fn print_views() {
+    match check_device() {
+        Ok(()) => println!(
+            "view      of SQLite, directories and HTTP; of PostgreSQL servers, by their URL"
+        ),
+        Err(error) => println!("no view   {error}"),
+    }
+    match find_postgresql() {
+        Some(dir) => println!("view      PostgreSQL for tests: {}", dir.display()),
+        None => println!(
+            "no tests  of views of PostgreSQL: it is not installed; this installs it: make postgres"
+        ),
+    }
+}
+
 impl Doctor {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         if let Some(store) = &self.store {
             let is_whole = store::print_store(store)?;
             return Ok(ExitCode::from(u8::from(!is_whole)));
@@ -65,7 +84,7 @@ impl Doctor {
                 _ => backend.receipt().map_err(|reason| reason.to_string()),
             }
         };
-        for backend in backend::registry() {
+        for backend in registry.ours().into_iter().chain(registry.over_a_source()) {
             let described = backend.describe();
             let name = described.name;
             match receipt(backend.as_ref(), &described.needs) {
@@ -79,7 +98,7 @@ impl Doctor {
                 }
             }
         }
-        for peer in backend::peers() {
+        for peer in registry.peers() {
             let described = peer.describe();
             let name = described.name;
             match receipt(peer.as_ref(), &described.needs) {
@@ -90,6 +109,7 @@ impl Doctor {
                 Err(reason) => println!("no peer   {name}: {reason}"),
             }
         }
+        print_views();
         for warning in warnings(&environment) {
             println!("warning   {warning}");
         }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use backends::s3_service::{ENDPOINT, Wanted};
-use s3::access::check_access;
+use backends::services::s3::{ENDPOINT, Wanted};
+use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
 use s3::session::{Broken, SessionError};
@@ -77,7 +77,6 @@ fn print_given() -> Result<(), String> {
 
 /// Does what a mount does first: creates the first commit of a log unless it exists, and tries to create it again.
 fn check(config: &S3Config) -> Result<(), String> {
-    check_access(config).map_err(|error| error.to_string())?;
     let config = S3Config {
         timeout: LIMIT,
         ..config.clone()
@@ -93,6 +92,7 @@ fn check(config: &S3Config) -> Result<(), String> {
     match remote.run(opened) {
         Ok(true) => Ok(()),
         Ok(false) => Err("it ignores If-None-Match, so memories on it are mounted read-only (fix: use another S3 server)".to_owned()),
+        Err(error) if error.is::<S3OpenError>() => Err(error.to_string()),
         Err(error) => Err(format!("it cannot be written to: {error:#}")),
     }
 }

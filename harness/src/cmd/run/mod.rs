@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use backends::cpu;
+use backends::registry::Registry;
 use clap::{Args, ValueEnum};
-use reports::render::decision_table;
+use reports::render::short_matrix;
 use rundir::{MODEL_FILES, ModelFiles, Plan};
 use workloads::definition::CacheState;
 
@@ -21,6 +22,7 @@ use self::headline::summary_table;
 use self::planned::Prepared;
 use super::llm::ModelArgs;
 use crate::environment::warnings;
+use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
@@ -28,7 +30,7 @@ use crate::model_files;
 use crate::plan::{LiveArm, SAME};
 use crate::probe::Prober;
 use crate::progress::Progress;
-use crate::reporting::{PriceList, ReportInputs};
+use crate::reporting::ReportInputs;
 use crate::run::{Ended, Runner};
 use crate::scratch::ScratchDir;
 
@@ -107,8 +109,8 @@ pub struct Options {
     /// Where the client and the daemon run.
     #[arg(long, value_enum, default_value_t = Placement::SharedCpu)]
     placement: Placement,
-    /// The policy that the run is made for: a built-in one, the path of a file, or `none`. Its text is
-    /// kept with the run [default: as the suite says, else vsm].
+    /// Decide by this policy alone: a built-in one, the path of a file, or `none`. Its text is kept with the
+    /// run [default: as the suite says, else all built-in ones].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Leave out the probes of tools, cron and visibility.
@@ -188,9 +190,12 @@ pub enum Measured {
 }
 
 impl Run {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
-        let dir = match self.options.measure(&interrupt, self.resume.as_deref())? {
+        let dir = match self
+            .options
+            .measure(registry, &interrupt, self.resume.as_deref())?
+        {
             Measured::Complete(dir) => dir,
             Measured::Interrupted(dir) => {
                 eprintln!(
@@ -200,11 +205,11 @@ impl Run {
                 return Ok(ExitCode::from(130));
             }
         };
-        let report_inputs = ReportInputs::of(&dir, None, &self.options.prices)?;
+        let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
         let page = report_inputs.write()?;
         print!("{}", summary_table(&report_inputs));
-        if let Some(decision) = &report_inputs.decision {
-            print!("\n{}", decision_table(decision));
+        if !report_inputs.decisions.is_empty() {
+            print!("\n{}", short_matrix(&report_inputs.decisions));
         }
         println!("\nreport: {}", page.display());
         Ok(ExitCode::SUCCESS)
@@ -215,6 +220,7 @@ impl Options {
     /// Plans a run, or resumes the one in `resume`, and measures it.
     pub fn measure(
         &self,
+        registry: &Registry,
         interrupt: &Interrupt,
         resume: Option<&Path>,
     ) -> anyhow::Result<Measured> {
@@ -222,8 +228,8 @@ impl Options {
         let beside = ScratchDir::make(self.scratch_dir.as_deref())?;
         let _fusectl = Fusectl::at_hand(beside.path());
         let prepared = match resume {
-            Some(dir) => self.resumed(dir)?,
-            None => self.planned()?,
+            Some(dir) => self.resumed(registry, dir)?,
+            None => self.planned(registry)?,
         };
         let Prepared {
             dir,
@@ -267,6 +273,7 @@ impl Options {
             cpus: cpu::allowed().context("asking for the processors")?,
             started: Instant::now(),
             epoch: None,
+            services: Arc::clone(registry.services()),
         };
         let mut progress = Progress::new(&plan.schedule);
         let mut runner = Runner::new(&plan, &writer, interrupt, before);
@@ -297,7 +304,7 @@ impl Options {
         let mut probers = probers;
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
-            eprintln!("probing tools, visibility and cron safety (about 10 s)");
+            eprintln!("probing tools, features, visibility and cron safety (about half a minute)");
             for prober in probers {
                 let probes = prober.probes();
                 let faults = prober.faults();

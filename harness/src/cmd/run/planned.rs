@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use backends::backend::{self, Backend};
+use backends::registry::Registry;
 use reports::context::check_prices;
-use reports::decide::{Policy, find, identity};
+use reports::decide::{identities, identity};
 use reports::summary::FLOOR;
 use rundir::{Environment, Looks, Margins, Plan, PlannedPolicy, Schedule, Settings, Writer};
 use workloads::catalogue;
@@ -20,11 +21,9 @@ use super::Options;
 use crate::cell::pass_bytes;
 use crate::environment::{self, environment};
 use crate::plan::{self, BASELINE, Inputs, LiveArm, arms};
+use crate::reporting::OwnPolicy;
 use crate::scratch::{ScratchDisk, Want};
 use crate::session_contexts::session_contexts;
-
-/// The policy of a run, unless suite or command line say otherwise.
-const POLICY: &str = "vsm";
 
 /// Seconds of measuring, unless suite or command line say otherwise.
 const BUDGET: f64 = 250.0;
@@ -92,8 +91,8 @@ impl Options {
         words.join(" ")
     }
 
-    pub(super) fn planned(&self) -> anyhow::Result<Prepared> {
-        let suite = self.suite()?;
+    pub(super) fn planned(&self, registry: &Registry) -> anyhow::Result<Prepared> {
+        let mut suite = self.suite()?;
         if let Err(problem) = suite.check_duplicates() {
             bail!("{problem}");
         }
@@ -115,16 +114,21 @@ impl Options {
         }
         let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
         for name in &suite.backends {
-            backends.push(backend::find(name)?.into());
+            backends.push(registry.find(name)?.into());
         }
-        if let Some(recorded) = recording_instead(&backends) {
+        if let Some(recorded) = recording_instead(registry, &backends) {
             backends.push(recorded);
         }
+        // A plan names arms with their servers.
+        let only = std::mem::take(&mut suite.only).into_iter();
+        let only =
+            only.map(|(own, workloads)| Ok((registry.find(&own)?.describe().name, workloads)));
+        suite.only = only.collect::<anyhow::Result<_>>()?;
         let policy = self.policy(&suite)?;
         let mut arms = arms(backends);
         for (own, other) in &suite.against {
-            let other = backend::find(other)?.describe().name;
-            let own = backend::find(own)?.describe().name;
+            let other = registry.find(other)?.describe().name;
+            let own = registry.find(own)?.describe().name;
             for arm in arms.iter_mut().filter(|arm| arm.name == own) {
                 arm.against = Some(other.clone());
             }
@@ -155,21 +159,26 @@ impl Options {
                 call_timeout_ms: (call_timeout * 1000.0).ceil() as u64,
                 placement: self.placement.name().to_owned(),
             },
-            policy: policy.as_ref().map(|(own, text)| PlannedPolicy {
-                name: own.name.clone(),
-                sha256: identity(text),
+            policy: policy.as_ref().map(|own| PlannedPolicy {
+                name: own.policy.name.clone(),
+                sha256: identity(&own.text),
             }),
+            policies: match self.named_policy(&suite) {
+                None => identities(),
+                Some(_) => BTreeMap::new(),
+            },
             can_drop_caches: backend::can_drop_caches(),
             created: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ctxbench: environment::ctxbench(),
             command: self.command(seed, &schedule, call_timeout),
         });
-        if let Some((own, _)) = &policy {
-            let missing = own.unanswered(&plan);
+        if let Some(own) = &policy {
+            own.check_names(std::iter::once(&plan))?;
+            let missing = own.policy.unanswered(&plan);
             if !missing.is_empty() {
                 eprintln!(
-                    "warning: policy {} will stay inconclusive: this run does not measure {}",
-                    own.name,
+                    "warning: policy {} needs more evidence than this run makes: {}",
+                    own.policy.name,
                     missing.join(", ")
                 );
             }
@@ -183,7 +192,7 @@ impl Options {
         };
         let scratch = self.scratch(&workloads, arms.len())?;
         let environment = environment(scratch.receipt()).context("looking at the machine")?;
-        let policy = policy.as_ref().map(|(_, text)| text.as_str());
+        let policy = policy.as_ref().map(|own| own.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
             // Check prices now, not after minutes of measuring.
@@ -238,15 +247,17 @@ impl Options {
         slowed.collect()
     }
 
-    /// Reads and checks the policy. Returns it with its text.
-    pub(super) fn policy(&self, suite: &Suite) -> anyhow::Result<Option<(Policy, String)>> {
-        let named = self.policy.as_ref().or(suite.policy.as_ref());
-        let name = named.map_or(POLICY, String::as_str);
-        if name == "none" {
+    /// The policy that command line or suite name instead of the built-in ones; `none` decides nothing.
+    fn named_policy<'a>(&'a self, suite: &'a Suite) -> Option<&'a str> {
+        self.policy.as_deref().or(suite.policy.as_deref())
+    }
+
+    /// Reads and checks the run's own policy, if it has one.
+    pub(super) fn policy(&self, suite: &Suite) -> anyhow::Result<Option<OwnPolicy>> {
+        let Some(name) = self.named_policy(suite).filter(|name| *name != "none") else {
             return Ok(None);
-        }
-        let (file, text) = find(name)?;
-        Ok(Some((Policy::parse(&file, &text)?, text)))
+        };
+        OwnPolicy::named(name).map(Some)
     }
 
     /// The suite, narrowed by the options.
@@ -261,6 +272,7 @@ impl Options {
                     None => workloads::suite::SuiteWorkload {
                         name: name.clone(),
                         states: catalogue::workload(name)?.states,
+                        epochs: None,
                     },
                 });
             }
@@ -284,7 +296,18 @@ impl Options {
         if !suite.backends.iter().any(|name| name == BASELINE) {
             suite.backends.insert(0, BASELINE.to_owned());
         }
+        // A backend that the user names takes part in everything.
+        let named = &self.backend;
+        suite.only.retain(|own, _| !named.contains(own));
+        for workloads in suite.only.values_mut() {
+            workloads.retain(|name| suite.workloads.iter().any(|own| own.name == *name));
+        }
+        let only = &suite.only;
+        suite
+            .backends
+            .retain(|own| only.get(own).is_none_or(|workloads| !workloads.is_empty()));
         let backends = &suite.backends;
+        suite.only.retain(|own, _| backends.contains(own));
         let is_there = |name: &String| backends.contains(name);
         suite
             .against
@@ -340,7 +363,10 @@ fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
 }
 
 /// The backend that replays recorded answers, if the run needs a live model and none is available.
-fn recording_instead(backends: &[Arc<dyn Backend>]) -> Option<Arc<dyn Backend>> {
+fn recording_instead(
+    registry: &Registry,
+    backends: &[Arc<dyn Backend>],
+) -> Option<Arc<dyn Backend>> {
     const LIVE: &str = "llm-history-live";
     const RECORDED: &str = "llm-history-recorded";
     let named = |name: &str| {
@@ -354,7 +380,7 @@ fn recording_instead(backends: &[Arc<dyn Backend>]) -> Option<Arc<dyn Backend>> 
     eprintln!(
         "no live model: {missing}\n  {RECORDED} replays the answers of an earlier one in its place, as an arm of its own"
     );
-    backend::find(RECORDED).ok().map(Arc::from)
+    registry.find(RECORDED).ok().map(Arc::from)
 }
 
 /// A seed that fits into TOML's integers.

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use backends::backend::{self, Backend};
+use backends::backend::Backend;
+use backends::registry::Registry;
 use rundir::Writer;
 use workloads::catalogue;
 
@@ -14,7 +15,7 @@ use crate::environment::environment;
 use crate::plan::arms;
 
 impl Options {
-    pub(super) fn resumed(&self, dir: &Path) -> anyhow::Result<Prepared> {
+    pub(super) fn resumed(&self, registry: &Registry, dir: &Path) -> anyhow::Result<Prepared> {
         let (writer, run) = Writer::resume(dir)?;
         if let Some(why) = run.plan.measures_nothing() {
             bail!(
@@ -43,7 +44,7 @@ impl Options {
             .filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none())
         {
             let named = arm.backend.file.as_ref().unwrap_or(&arm.backend.name);
-            let found = backend::find(named)?;
+            let found = registry.find(named)?;
             if arm.unavailable.is_none()
                 && found.receipt().ok().as_ref() != Some(&arm.backend.receipt)
             {

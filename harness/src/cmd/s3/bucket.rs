@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use s3::config::{MirrorMode, S3Config, SyncMode, check_name, find_access_key, seal_key};
+use s3::config::{MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
@@ -177,7 +177,7 @@ impl Bucket {
         })
     }
 
-    fn seal(&self) -> anyhow::Result<Option<[u8; 32]>> {
+    fn seal(&self) -> anyhow::Result<Option<Secret<[u8; 32]>>> {
         if let Some(file) = &self.key_file {
             let text = std::fs::read_to_string(file);
             let text = text.with_context(|| format!("reading the key in {}", file.display()))?;

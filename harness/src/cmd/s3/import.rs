@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use s3::import::{LATE, import};
+use s3::mirror::{LATE, import};
 
 use super::Bucket;
 use super::bucket::Mirror;

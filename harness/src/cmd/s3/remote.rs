@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use s3::access;
+use s3::check::check_access;
 use s3::client::{Bucket, Client, MirrorClient, Sweeper};
 use s3::config::S3Config;
 use s3::history::{At, HistoryError};
@@ -53,7 +53,7 @@ impl Remote {
                 biased;
                 done = work => match done {
                     Err(error @ HistoryError::Session(SessionError::Fault(_))) => {
-                        access::check(&self.config).await?;
+                        check_access(&self.config).await?;
                         Err(error.into())
                     }
                     done => Ok(done?),
@@ -75,7 +75,7 @@ impl Remote {
             if is_terminal {
                 let requests = self.bucket.requests();
                 let count = |name: &str| requests.get(name).copied().unwrap_or(0);
-                let kinds = ["s3_get", "s3_head", "s3_put", "s3_list", "s3_delete"];
+                let kinds = ["s3_get", "s3_put", "s3_list", "s3_delete"];
                 let sent: u64 = kinds.into_iter().map(count).sum();
                 let mib = (count("s3_bytes_sent") + count("s3_bytes_received")) >> 20;
                 // Progress is no result: the terminal may be gone.

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use backends::backend::{Description, KillHandle, Receipt, Site, Unavailable};
+use backends::backend::{Description, Receipt, Site, Unavailable};
 
 use super::*;
-use crate::testing::no_kill_handle;
 
 /// A backend with one directory for each of two hosts, whose syncs can copy files between them.
 struct Split {
@@ -38,10 +37,6 @@ impl Backend for Split {
             exchange: self.exchange,
         }))
     }
-
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<std::ffi::OsString>)> {
-        None
-    }
 }
 
 impl Workspace for Half {
@@ -57,38 +52,10 @@ impl Workspace for Half {
         })))
     }
 
-    fn kill_handle(&self) -> KillHandle {
-        no_kill_handle()
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn time_to_ready(&self) -> Duration {
-        Duration::ZERO
-    }
-
     fn sync(&mut self) -> io::Result<()> {
         if self.root.ends_with("second") {
             (self.exchange)(&self.site.join("first"), &self.root);
         }
-        Ok(())
-    }
-
-    fn counters(&mut self) -> io::Result<Option<Counters>> {
-        Ok(None)
-    }
-
-    fn exit_reason(&mut self) -> Option<String> {
-        None
-    }
-
-    fn kill(&mut self) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn close(self: Box<Self>) -> io::Result<()> {
         Ok(())
     }
 }

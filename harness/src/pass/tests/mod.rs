@@ -75,6 +75,7 @@ impl Made {
                 state: self.state,
                 program: Path::new("/nonexistent"),
                 access: Access::Paths,
+                desk: None,
                 slowed_percent: self.slowed_percent,
                 counting: match self.is_counted {
                     true => Counting::Now,

@@ -108,6 +108,9 @@ pub fn outage(
     if cause == OutageCause::ServerStopped {
         let read = Task::Remote(RemoteTask::Read(one(1)));
         interrupt(bed, "read_interrupted_after_ms", &read)?;
+        // A sync without changes would return at once.
+        let pending = series(bed, "pending", 1, BYTES);
+        whole(bed, RemoteTask::Write(pending))?;
         let root = bed.root();
         interrupt(bed, "sync_interrupted_after_ms", &Task::Sync { root })?;
         if bed.outcome.hang.is_some() {

@@ -7,7 +7,7 @@ use servers::{Fault, Operation, Rule, When};
 use workloads::fault::{BadAnswer, Flaky};
 
 use super::super::super::agent::{RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::outage::{after, no_conflict, on_new_machine};
 use super::world::{World, names, recover, sync, whole};
 use super::{BLOB, series};
@@ -224,9 +224,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
     bed.fact("requests_hit", Fact::Count(hits));
     bed.fact("reads_that_failed_of_4", Fact::Count(errors));
     if hits < 4 {
-        return Err(ScenarioError::Infra(format!(
-            "only {hits} answers were bad"
-        )));
+        return infra(format!("only {hits} answers were bad"));
     }
     // Once answers are right again, reads must be right. No wrong content may be cached.
     let began = Instant::now();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rundir::faults::Fact;
 
 use super::super::super::agent::{RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::super::bed::{Injected, TestBed, infra};
 use super::series;
 use super::world::{World, names, recover, sync, whole};
 
@@ -32,9 +32,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
         }),
     )?;
     if awaited.facts.get("awaited") != Some(&Fact::Count(files)) {
-        return Err(ScenarioError::Infra(
-            "the other host did not see the files".into(),
-        ));
+        return infra("the other host did not see the files");
     }
     world.partition(true)?;
     let ours = Series {
@@ -54,7 +52,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     let root = bed.root();
     let cut_off = bed.perform(&Task::Sync { root })?;
     if cut_off.is_some_and(|answer| answer.failures.is_empty()) {
-        return Err(ScenarioError::Infra("the host was not cut off".into()));
+        return infra("the host was not cut off");
     }
     world.partition(false)?;
     bed.injected(format!(

@@ -14,7 +14,7 @@ use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Serv
 use tokio::runtime::Runtime;
 
 use super::super::super::agent::{Answer, RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
 
 /// The agent id in the object keys.
 const AGENT: &str = "agent";
@@ -212,9 +212,7 @@ impl World {
         let done: u64 = self.proxy.fired().iter().map(|fired| fired.done).sum();
         bed.fact("requests_hit", Fact::Count(done));
         if done == 0 {
-            return Err(ScenarioError::Infra(
-                "no request was hit by the fault".into(),
-            ));
+            return infra("no request was hit by the fault");
         }
         Ok(())
     }
@@ -277,9 +275,7 @@ impl World {
             ));
         }
         match created.is_empty() {
-            true => Err(ScenarioError::Infra(
-                "the mount has created no object".into(),
-            )),
+            true => infra("the mount has created no object"),
             false => Ok(()),
         }
     }
@@ -311,10 +307,10 @@ impl World {
         let awaited = whole(bed, RemoteTask::Await(series.clone()))?;
         match awaited.facts.get("awaited") {
             Some(Fact::Count(count)) if *count == series.files => Ok(()),
-            other => Err(ScenarioError::Infra(format!(
+            other => infra(format!(
                 "{other:?} of {} files of another host were seen",
                 series.files
-            ))),
+            )),
         }
     }
 
@@ -388,13 +384,9 @@ pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
         Some(answer) => {
             let failure = &answer.failures[0];
             let (call, text) = (&failure.call, &failure.text);
-            Err(ScenarioError::Infra(format!(
-                "where nothing was broken, {call} failed: {text}"
-            )))
+            infra(format!("where nothing was broken, {call} failed: {text}"))
         }
-        None => Err(ScenarioError::Infra(
-            "where nothing was broken, the agent hung or ended".into(),
-        )),
+        None => infra("where nothing was broken, the agent hung or ended"),
     }
 }
 
@@ -413,11 +405,8 @@ pub fn names(bed: &mut TestBed, dir: PathBuf) -> Injected<Vec<String>> {
 pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
     match bed.perform(&Task::Sync { root })? {
         Some(answer) if answer.failures.is_empty() => Ok(()),
-        Some(answer) => Err(ScenarioError::Infra(format!(
-            "sync: {}",
-            answer.failures[0].text
-        ))),
-        None => Err(ScenarioError::Infra("sync hung".into())),
+        Some(answer) => infra(format!("sync: {}", answer.failures[0].text)),
+        None => infra("sync hung"),
     }
 }
 

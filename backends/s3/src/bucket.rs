@@ -1,0 +1,444 @@
+//! Signed requests to a bucket over one pool of connections, and what their answers mean.
+//!
+//! Why a bucket cannot be used at all is found out in [`crate::check`].
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::request::Builder;
+use http::{HeaderMap, Method, Request, header};
+use object_store::ClientOptions;
+use object_store::aws::{AwsAuthorizer, AwsCredential};
+use object_store::client::{
+    DnsFuture, DnsResolver, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequestBody,
+    ReqwestConnector,
+};
+use rusty_s3::actions::ListObjectsV2;
+use rusty_s3::{S3Action, UrlStyle};
+use url::Url;
+
+use crate::config::S3Config;
+use crate::objects::Fault;
+use crate::tree::{CHUNK, Hash};
+
+/// The slowest connection on which long bodies are waited for, in bytes a second.
+const SLOWEST: u64 = 64 << 10;
+
+/// The waits before a request is sent again. The engine tries again later, and for longer.
+const WAITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
+
+/// The names of the counters.
+const COUNTERS: [&str; 6] = [
+    "s3_get",
+    "s3_put",
+    "s3_list",
+    "s3_delete",
+    "s3_bytes_sent",
+    "s3_bytes_received",
+];
+
+/// S3 error codes, beside statuses, after which the same request may succeed.
+const TRANSIENT: [&str; 7] = [
+    "RequestTimeout",
+    "IncompleteBody",
+    "BadDigest",
+    "XAmzContentSHA256Mismatch",
+    "XAmzContentChecksumMismatch",
+    "QuotaExceeded",
+    "XMinioAdminBucketQuotaExceeded",
+];
+
+/// Why a bucket cannot be used, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct S3OpenError(String);
+
+impl S3OpenError {
+    pub(crate) fn new(reason: String, fix: &str) -> Self {
+        Self(format!("{reason}\n  fix: {fix}"))
+    }
+
+    pub(crate) fn access_key(config: &S3Config, code: &str) -> Self {
+        let (endpoint, source) = (&config.endpoint, &config.access_key.source);
+        Self::new(
+            format!("{endpoint} refuses the access key from {source}: {code}"),
+            "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what their policy allows in this bucket",
+        )
+    }
+}
+
+/// The bucket's address, in one of the two styles.
+pub(crate) fn bucket_address(
+    config: &S3Config,
+    path_style: bool,
+) -> Result<rusty_s3::Bucket, S3OpenError> {
+    let (endpoint, name) = (&config.endpoint, &config.bucket);
+    let wrong = |error: &dyn std::fmt::Display| {
+        let reason = format!("endpoint {endpoint:?} is no http or https address: {error}");
+        S3OpenError::new(reason, "give an address such as http://127.0.0.1:9000")
+    };
+    let url = Url::parse(endpoint).map_err(|error| wrong(&error))?;
+    let style = match path_style {
+        true => UrlStyle::Path,
+        false => UrlStyle::VirtualHost,
+    };
+    let bucket = rusty_s3::Bucket::new(url, style, name.clone(), config.region.clone());
+    bucket.map_err(|error| match error {
+        // Such as an IP address.
+        rusty_s3::BucketError::ParseError(error) if !path_style => {
+            let part = format!("bucket {name} cannot be part of the host name of {endpoint}");
+            S3OpenError::new(format!("{part}: {error}"), "leave out --virtual-host")
+        }
+        error => wrong(&error),
+    })
+}
+
+/// An answer of the server, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    /// The error code of S3 in the body.
+    pub(crate) fn code(&self) -> Option<&str> {
+        let body = std::str::from_utf8(&self.body).ok()?;
+        let (_, rest) = body.split_once("<Code>")?;
+        Some(rest.split_once("</Code>")?.0)
+    }
+
+    /// A header of the answer, if it is text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// Whether the same request may succeed later.
+    fn is_transient(&self) -> bool {
+        match self.status {
+            501 => false,
+            408 | 409 | 429 | 500..=599 => true,
+            _ => self.code().is_some_and(|code| TRANSIENT.contains(&code)),
+        }
+    }
+
+    /// What to do about an answer that is no success.
+    pub(crate) fn fix(&self) -> &'static str {
+        match (self.status, self.code().unwrap_or_default()) {
+            (_, "NoSuchBucket") => "create the bucket, or give the right one",
+            (_, "RequestTimeTooSkewed") => "set the clock, as with `timedatectl set-ntp true`",
+            (_, "InvalidObjectState") => "restore the object, and exclude it from lifecycle rules",
+            (300..=399, _) | (400, "AuthorizationHeaderMalformed") => {
+                "check the endpoint and --region: the bucket is elsewhere"
+            }
+            (401 | 403, _) => "check the access key, and what its policy allows in this bucket",
+            (501, _) => "the server does not implement this: use another S3 server",
+            _ => "check that the endpoint is the S3 port of a server that is well",
+        }
+    }
+
+    /// Why the answer is no success, and what to do.
+    pub(crate) fn fault(&self, request: &str) -> Fault {
+        let code = self.code().unwrap_or("an answer without an S3 error code");
+        let told = format!("{request}: {} {code}", self.status);
+        match self.is_transient() {
+            true => Fault::Unknown(told),
+            false => Fault::Refused(format!("{told} ({})", self.fix())),
+        }
+    }
+}
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key, without what was listed.
+    pub key: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was last written, in nanoseconds since 1970 by the server's clock.
+    pub modified: i64,
+}
+
+/// A bucket on a server. Clones share one pool of connections.
+#[derive(Clone, Debug)]
+pub struct Bucket(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    http: HttpClient,
+    address: rusty_s3::Bucket,
+    credential: AwsCredential,
+    timeout: Duration,
+    counters: [AtomicU64; COUNTERS.len()],
+    answers: AtomicU64,
+}
+
+impl Bucket {
+    /// The bucket of a configuration. Fails if endpoint or access key cannot be used; the first request connects.
+    pub fn new(config: &S3Config) -> Result<Self, S3OpenError> {
+        let options = ClientOptions::new()
+            .with_allow_http(true)
+            // Reading them takes longer than a mount may, and http needs none.
+            .with_no_system_certificates(config.endpoint.starts_with("http://"))
+            .with_dns_resolver(Arc::new(Resolver))
+            .with_connect_timeout(config.timeout.min(Duration::from_secs(5)))
+            // Each request has its own time limit, by its length.
+            .with_timeout_disabled();
+        let http = ReqwestConnector::default().connect(&options);
+        let http = http.map_err(|error| {
+            let reason = format!("cannot start an HTTP client: {}", one_line(&error));
+            S3OpenError::new(reason, "check the proxy and TLS settings")
+        })?;
+        let key = &config.access_key;
+        let token = key.token.as_ref().map(|token| token.0.clone());
+        let is_header = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_header(&key.id) || !token.as_deref().is_none_or(is_header) {
+            let reason = "it has blanks or other characters";
+            return Err(S3OpenError::access_key(config, reason));
+        }
+        Ok(Self(Arc::new(Pool {
+            http,
+            address: bucket_address(config, config.path_style)?,
+            credential: AwsCredential {
+                key_id: key.id.clone(),
+                secret_key: key.secret.0.clone(),
+                token,
+            },
+            timeout: config.timeout,
+            counters: Default::default(),
+            answers: AtomicU64::new(0),
+        })))
+    }
+
+    /// Requests sent by kind (`s3_get`, `s3_put`, …), retries included, and bytes of bodies moved (`s3_bytes_sent`,
+    /// `s3_bytes_received`).
+    pub fn requests(&self) -> BTreeMap<&'static str, u64> {
+        let values = self.0.counters.iter();
+        let values = values.map(|counter| counter.load(Ordering::Relaxed));
+        std::iter::zip(COUNTERS, values).collect()
+    }
+
+    /// How many requests have had an answer that does not ask for a repetition.
+    pub fn answers(&self) -> u64 {
+        self.0.answers.load(Ordering::Relaxed)
+    }
+
+    /// Asks for one key of a bucket, once: the smallest request that needs everything to be right.
+    pub(crate) async fn ask(&self, address: &rusty_s3::Bucket) -> Result<Answer, HttpError> {
+        let mut list = ListObjectsV2::new(address, None);
+        list.with_max_keys(1);
+        let request = Request::get(list.sign(Duration::ZERO).as_str()).body(Bytes::new());
+        self.attempt(&request.map_err(invalid)?).await
+    }
+
+    fn count(&self, counter: &str, by: usize) {
+        let at = COUNTERS.iter().position(|name| *name == counter);
+        if let Some(at) = at {
+            self.0.counters[at].fetch_add(by as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// A PUT of an object, which may get more headers.
+    pub(crate) fn put(&self, key: &str, body: &Bytes) -> Builder {
+        // SeaweedFS does not compare the body with the digest that the signature covers.
+        let checksum = STANDARD.encode(crc32fast::hash(body).to_be_bytes());
+        Request::put(self.0.address.object_url(key).as_str())
+            .header(header::CONTENT_LENGTH, body.len())
+            .header("x-amz-checksum-crc32", checksum)
+    }
+
+    fn limit(&self, bytes: u64) -> Duration {
+        self.0.timeout + Duration::from_millis(bytes * 1000 / SLOWEST)
+    }
+
+    /// Signs a request and sends it once.
+    async fn attempt(&self, request: &Request<Bytes>) -> Result<Answer, HttpError> {
+        let pool = &*self.0;
+        let late = |error| HttpError::new(HttpErrorKind::Timeout, error);
+        let mut signed = request.clone().map(HttpRequestBody::from);
+        // The digest of the body is part of the signature, so the server refuses a damaged one.
+        let digest = request.extensions().get::<Hash>();
+        AwsAuthorizer::new(&pool.credential, "s3", pool.address.region())
+            .try_authorize(&mut signed, digest.map(|digest| digest.0.as_slice()))
+            .map_err(invalid)?;
+        let kind = match *request.method() {
+            Method::PUT => "s3_put",
+            Method::DELETE => "s3_delete",
+            _ if request.uri().query().is_some() => "s3_list",
+            _ => "s3_get",
+        };
+        self.count(kind, 1);
+        self.count("s3_bytes_sent", request.body().len());
+        let execute = pool.http.execute(signed);
+        let limit = self.limit(request.body().len() as u64);
+        let response = tokio::time::timeout(limit, execute).await.map_err(late)??;
+        let (parts, body) = response.into_parts();
+        let length = parts.headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let limit = self.limit(length.unwrap_or(CHUNK));
+        let body = tokio::time::timeout(limit, body.bytes()).await;
+        let body = body.map_err(late)??;
+        self.count("s3_bytes_received", body.len());
+        let answer = Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body,
+        };
+        if !answer.is_transient() {
+            pool.answers.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+
+    /// Sends a request that may be repeated, a few times at most.
+    pub(crate) async fn send(&self, request: Builder, body: Bytes) -> Result<Answer, Fault> {
+        let request = request.body(body);
+        let request = request.map_err(|error| Fault::Refused(error.to_string()))?;
+        let mut waits = WAITS.into_iter();
+        loop {
+            let answered = self.attempt(&request).await;
+            let may_repeat = match &answered {
+                Ok(answer) => answer.is_transient(),
+                // A second attempt would take as long.
+                Err(error) => error.kind() != HttpErrorKind::Timeout,
+            };
+            match waits.next().filter(|_| may_repeat) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => {
+                    let (method, path) = (request.method(), request.uri().path());
+                    let fault = |error| format!("{method} {path}: {}", one_line(&error));
+                    return answered.map_err(|error| Fault::Unknown(fault(error)));
+                }
+            }
+        }
+    }
+
+    /// Reads an object. `None` if there is none.
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        range: Option<&Range<u64>>,
+    ) -> Result<Option<Answer>, Fault> {
+        let mut request = Request::get(self.0.address.object_url(key).as_str());
+        if let Some(range) = range {
+            let bytes = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+            request = request.header(header::RANGE, bytes);
+        }
+        let answer = self.send(request, Bytes::new()).await?;
+        match (answer.status, answer.code()) {
+            (200 | 206, _) => Ok(Some(answer)),
+            // Only S3's own code says so: a proxy may answer 404, too.
+            (404, Some("NoSuchKey")) => Ok(None),
+            (416, _) => Err(Fault::Unreadable(format!(
+                "{key} is too short: it is damaged"
+            ))),
+            _ => Err(answer.fault(&format!("GET {key}"))),
+        }
+    }
+
+    /// All objects whose keys begin with `prefix`, in order; one request for each thousand.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+        let mut listed = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut list = ListObjectsV2::new(&self.0.address, None);
+            list.with_prefix(prefix);
+            if let Some(token) = &token {
+                list.with_continuation_token(token.clone());
+            }
+            let request = Request::get(list.sign(Duration::ZERO).as_str());
+            let answer = self.send(request, Bytes::new()).await?;
+            if answer.status != 200 {
+                return Err(answer.fault(&format!("LIST {prefix}")));
+            }
+            let page = str::from_utf8(&answer.body).ok();
+            // A listing that is cut may parse all the same.
+            let page = page.filter(|page| page.trim_end().ends_with("</ListBucketResult>"));
+            let page = page.and_then(|page| ListObjectsV2::parse_response(page).ok());
+            let damaged = || Fault::Unknown(format!("LIST {prefix}: the answer is damaged"));
+            let page = page.ok_or_else(damaged)?;
+            listed.extend(page.contents.into_iter().filter_map(|object| {
+                Some(Listed {
+                    key: object.key.strip_prefix(prefix)?.to_owned(),
+                    size: object.size.unwrap_or(0),
+                    modified: nanoseconds(object.last_modified.as_deref()),
+                })
+            }));
+            token = page.next_continuation_token;
+            if token.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
+        let request = Request::delete(self.0.address.object_url(key).as_str());
+        let answer = self.send(request, Bytes::new()).await?;
+        match answer.is_success() || answer.code() == Some("NoSuchKey") {
+            true => Ok(()),
+            false => Err(answer.fault(&format!("DELETE {key}"))),
+        }
+    }
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, error)
+}
+
+/// A time of S3 in nanoseconds since 1970; the far future, which garbage collection spares, if it is none.
+fn nanoseconds(time: Option<&str>) -> i64 {
+    let time = time.and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    let time = time.and_then(|time| time.as_nanosecond().try_into().ok());
+    time.unwrap_or(i64::MAX)
+}
+
+/// An error and its causes, in a line.
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Resolves names as the system does, but everything below `.localhost` to this machine (RFC 6761, section 6.3), which
+/// glibc alone does not: a bucket can then be part of the name of a local server.
+#[derive(Debug)]
+pub(crate) struct Resolver;
+
+/// Whether a host name is below `.localhost`.
+pub fn is_this_machine(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    host.to_ascii_lowercase().ends_with(".localhost")
+}
+
+impl DnsResolver for Resolver {
+    fn resolve(&self, host: &str) -> DnsFuture {
+        let host = host.to_owned();
+        Box::pin(async move {
+            if is_this_machine(&host) {
+                let here = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                return Ok(here.to_vec());
+            }
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}

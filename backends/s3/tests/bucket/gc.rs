@@ -1,0 +1,151 @@
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sealed_log_is_checked_and_collected_like_any_other() {
+    let mut world = World::with(Quirk::None).await;
+    world.config.seal = Some(Secret([7; 32]));
+    let big = |name: &str| name.repeat(40_000);
+    world
+        .commit(&[("a.md", "inline"), ("a.bin", &big("one "))])
+        .await;
+    world.commit(&[("a.bin", &big("two "))]).await;
+    world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    assert_eq!(
+        swept.deleted.len(),
+        1,
+        "the blob of \"one \": {:?}",
+        swept.deleted
+    );
+    assert!(swept.deleted[0].starts_with("blob/"), "{:?}", swept.deleted);
+    assert_eq!(world.head("a.bin").await, big("two "));
+    assert_eq!(world.head("a.md").await, "inline");
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bucket_policy_denies_overwriting_and_deleting_in_a_log() {
+    let world = World::new().await;
+    world.commit(&[("a.md", "1")]).await;
+    let tool = world.tool();
+    let log = path(".ctx/log/00000000000000000002");
+    assert!(tool.put(&log, "overwritten".into()).await.is_err());
+    assert!(tool.delete(&log).await.is_err());
+    assert!(
+        tool.copy(&path(".ctx/log/00000000000000000001"), &log)
+            .await
+            .is_err()
+    );
+    world
+        .tool()
+        .put(&path("notes.md"), "a note".into())
+        .await
+        .unwrap();
+    let sweeper = Sweeper::new(&world.bucket(), &world.config);
+    let options = GcOptions {
+        older_than: Duration::ZERO,
+        grace: Duration::ZERO,
+        dry_run: false,
+    };
+    world.commit(&[("a.md", "2")]).await;
+    world.commit(&[("a.md", "3")]).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let client = world.client();
+    let floor = collect(&client, &sweeper, options, now())
+        .await
+        .unwrap()
+        .floor;
+    assert_eq!(floor, Some(4));
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let denied = collect(&client, &sweeper, options, now())
+        .await
+        .unwrap_err();
+    assert!(denied.to_string().contains("AccessDenied"), "{denied}");
+    assert_eq!(world.head("a.md").await, "3");
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_collection_keeps_every_version_inside_the_window() {
+    let world = World::with(Quirk::None).await;
+    let big = |name: &str| name.repeat(40_000);
+    world
+        .commit(&[("kept.md", "kept inline"), ("old.bin", &big("old "))])
+        .await;
+    world
+        .commit(&[("churn.md", "1"), ("dead.bin", &big("dead"))])
+        .await;
+    world.remove("dead.bin").await;
+    world.commit(&[("churn.md", "2")]).await;
+    world.commit(&[("old.bin", &big("new "))]).await;
+    let floor = world.commit(&[("churn.md", "3")]).await;
+    let hour = Duration::from_secs(3600);
+    let cutoff = Instant::now();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let fourth = world.commit(&[("churn.md", "4")]).await;
+    world.commit(&[("old.bin", &big("last"))]).await;
+    let before = world.tree().await;
+
+    let young = world.collect(hour, Duration::ZERO, false).await;
+    assert_eq!(young, Collected::default(), "nothing is older than an hour");
+    let dry = world.collect(cutoff.elapsed(), hour, true).await;
+    assert_eq!((dry.floor, dry.swept), (Some(floor), None));
+    let made = world.collect(cutoff.elapsed(), hour, false).await;
+    assert_eq!(
+        (made.floor, made.swept),
+        (Some(floor), None),
+        "a floor deletes nothing at once"
+    );
+    assert_eq!(made.deleted, Vec::<String>::new());
+    let still = world.collect(cutoff.elapsed(), hour, false).await;
+    assert_eq!(
+        (still.floor, still.swept),
+        (None, None),
+        "the grace time is not over"
+    );
+
+    let dry = world.collect(cutoff.elapsed(), Duration::ZERO, true).await;
+    let swept = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
+    assert_eq!(dry, swept, "a dry run says what a run does");
+    assert_eq!(swept.swept, Some(floor));
+    assert_eq!(swept.stray, Vec::<u64>::new());
+    let client = world.client();
+    let key = |number| format!("log/{number:020}");
+    // Commit 2 has kept.md inline; those after it are garbage, with the blobs of old.bin and dead.bin.
+    let logs: Vec<String> = (3..floor).map(key).collect();
+    let deleted = |part: &str| -> Vec<String> {
+        let keys = swept.deleted.iter().filter(|key| key.starts_with(part));
+        keys.cloned().collect()
+    };
+    assert_eq!(deleted("log/"), logs);
+    assert_eq!(deleted("blob/").len(), 2, "{:?}", swept.deleted);
+    // A mount that was away too long commits where there was a commit before: that is kept, and told.
+    client
+        .put_new(Key::Log(3), Bytes::from_static(b"stray"))
+        .await
+        .unwrap();
+    let again = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
+    assert_eq!((again.deleted, again.stray), (Vec::new(), vec![3]));
+
+    assert_eq!(world.tree().await, before);
+    assert_eq!(world.head("kept.md").await, "kept inline");
+    assert_eq!(world.head("old.bin").await, big("last"));
+    assert_eq!(
+        world.show("churn.md", At::Commit(floor)).await.unwrap(),
+        "3"
+    );
+    assert_eq!(
+        world.show("old.bin", At::Commit(fourth)).await.unwrap(),
+        big("new ")
+    );
+    let early = world.show("churn.md", At::Commit(floor - 1)).await;
+    assert!(matches!(early, Err(HistoryError::TooOld(oldest)) if oldest == floor));
+    assert_eq!(log(&client, "").await.unwrap().len(), 2);
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+    // Content of a deleted blob is uploaded again, and that of one that is kept is not.
+    world
+        .commit(&[("again.bin", &big("dead")), ("copy.bin", &big("last"))])
+        .await;
+    assert_eq!(world.head("again.bin").await, big("dead"));
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}

@@ -1,0 +1,183 @@
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_shows_and_restores_every_version() {
+    let world = World::new().await;
+    let first = world
+        .commit(&[("dir/a.md", "one"), ("dir/deep/b.md", "b")])
+        .await;
+    let between = now();
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let second = world.commit(&[("dir/a.md", "two"), ("c.md", "c")]).await;
+    let third = world.remove("dir/deep/b.md").await;
+    let show = async |at: At| world.show("dir/a.md", at).await;
+    assert_eq!(show(At::Commit(first)).await.unwrap(), "one");
+    assert_eq!(show(At::Time(between)).await.unwrap(), "one");
+    assert_eq!(show(At::Commit(second)).await.unwrap(), "two");
+    let far = show(At::Commit(99)).await;
+    assert!(matches!(far, Err(HistoryError::NoCommit(99, newest)) if newest == third));
+    let early = show(At::Commit(1)).await;
+    assert!(matches!(early, Err(HistoryError::NoPath(..))), "{early:?}");
+    let of_dir = world.show("dir", At::Head).await;
+    assert!(
+        matches!(of_dir, Err(HistoryError::NotFile(..))),
+        "{of_dir:?}"
+    );
+    let entries = log(&world.client(), "dir/deep/").await.unwrap();
+    let numbers: Vec<u64> = entries.iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [third, first]);
+    assert_eq!(
+        entries[0].events,
+        BTreeMap::from([("dir/deep/b.md".to_owned(), Event::Removed)])
+    );
+    assert_eq!(entries[0].writer, "alice@host");
+    let all = log(&world.client(), "").await.unwrap();
+    assert_eq!(all[1].events["dir/a.md"], Event::Changed);
+    assert_eq!(all[1].events["c.md"], Event::Added);
+    assert!(!all[1].events.contains_key("dir"));
+
+    let bucket = world.bucket();
+    let client = Client::new(&bucket, &world.config);
+    let sent = bucket.requests()["s3_put"];
+    let done = restore(&client, "dir", At::Commit(first), None, "alice@host")
+        .await
+        .unwrap();
+    assert_eq!((done.from, done.nodes), (first, 4));
+    assert_eq!(done.commit, Some(third + 1));
+    let again = restore(&client, "dir", At::Commit(first), None, "alice@host").await;
+    assert_eq!(again.unwrap().commit, None);
+    assert_eq!(world.head("dir/a.md").await, "one");
+    assert_eq!(world.head("dir/deep/b.md").await, "b");
+    assert_eq!(world.head("c.md").await, "c");
+    let copy = restore(
+        &client,
+        "dir/a.md",
+        At::Commit(second),
+        Some("old/a.md"),
+        "w",
+    )
+    .await;
+    assert!(copy.unwrap().commit.is_some());
+    assert_eq!(world.head("old/a.md").await, "two");
+    let same = restore(&client, "old/a.md", At::Head, None, "w")
+        .await
+        .unwrap();
+    assert_eq!(same.commit, None);
+    let over = restore(&client, "c.md", At::Head, Some("dir"), "w").await;
+    assert!(matches!(over, Err(HistoryError::Occupied(_))), "{over:?}");
+    let mut checkout = Checkout::open(&client, "w").await.unwrap();
+    let id = checkout.tree().find(b"c.md").unwrap();
+    let node = checkout.tree().node(id).unwrap().clone();
+    checkout.put(b"dir/d.md", node, Some(id)).unwrap();
+    checkout.remove(b"c.md");
+    checkout.commit(&client).await.unwrap();
+    let renamed = log(&client, "dir/d.md").await.unwrap();
+    let events = BTreeMap::from([("dir/d.md".to_owned(), Event::Renamed("c.md".to_owned()))]);
+    assert_eq!(renamed[0].events, events);
+    // Three commits, and six times the proof that log/1 is not overwritten: no content is uploaded again.
+    assert_eq!(bucket.requests()["s3_put"] - sent, 9);
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_finds_damage_to_every_kind_of_object() {
+    let world = World::new().await;
+    let big = "big ".repeat(40_000);
+    world
+        .commit(&[("small.md", "a small file"), ("big.txt", &big)])
+        .await;
+    world.commit(&[("other.md", "another small file")]).await;
+    let found = world.check().await;
+    assert_eq!((found.commits, found.nodes, found.chunks), (3, 4, 3));
+    assert_eq!(found.bytes, 12 + 160_000 + 18);
+    assert_eq!(found.problems, Vec::<String>::new());
+    assert_eq!(
+        found.notes.len(),
+        3,
+        "nothing is mirrored: {:?}",
+        found.notes
+    );
+    world.damage(big.as_bytes());
+    let [problem] = &world.check().await.problems[..] else {
+        panic!()
+    };
+    assert!(problem.contains("digest"), "{problem}");
+    world.damage(b"another small file");
+    let problems = world.check().await.problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems[0].starts_with("Log(3): it is damaged"),
+        "{problems:?}"
+    );
+    // What was committed after a damaged commit cannot be reached.
+    world.damage(b"a small file");
+    let problems = world.check().await.problems;
+    assert!(
+        problems
+            .iter()
+            .any(|problem| problem.starts_with("Log(2): it is damaged")),
+        "{problems:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkout_that_was_away_goes_on_after_a_collection() {
+    let world = World::with(Quirk::None).await;
+    world.commit(&[("a.md", "1")]).await;
+    let client = world.client();
+    let mut away = Checkout::open(&client, "away").await.unwrap();
+    away.write(b"mine.md", &Bytes::from_static(b"mine"), now())
+        .unwrap();
+    world.commit(&[("b.md", "1")]).await;
+    world.commit(&[("a.md", "2"), ("b.md", "2")]).await;
+    world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    assert_eq!(
+        swept.deleted.len(),
+        2,
+        "commits 2 and 3: {:?}",
+        swept.deleted
+    );
+    away.join(&client).await.unwrap();
+    let number = away.commit(&client).await.unwrap().number;
+    assert_eq!(number, Some(5));
+    assert_eq!(world.head("mine.md").await, "mine");
+    assert_eq!(world.head("a.md").await, "2");
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkout_whose_head_is_kept_for_its_inline_files_follows_the_floor() {
+    let world = World::with(Quirk::None).await;
+    world.commit(&[("kept.md", "kept inline")]).await;
+    let client = world.client();
+    let mut away = Checkout::open(&client, "away").await.unwrap();
+    away.write(b"mine.md", &Bytes::from_static(b"mine"), now())
+        .unwrap();
+    world.commit(&[("b.md", "1")]).await;
+    world.commit(&[("b.md", "2")]).await;
+    world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
+    assert_eq!(
+        swept.deleted,
+        [format!("log/{:020}", 3)],
+        "commit 2 holds kept.md"
+    );
+    away.join(&client).await.unwrap();
+    assert_eq!(away.commit(&client).await.unwrap().number, Some(5));
+    assert_eq!(world.head("mine.md").await, "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_several_chunks_are_committed_shown_and_checked() {
+    let world = World::new().await;
+    let long = Bytes::from(vec![b'l'; CHUNK as usize + 5]);
+    let client = world.client();
+    let mut checkout = Checkout::open(&client, "alice@host").await.unwrap();
+    checkout.write(b"long.bin", &long, now()).unwrap();
+    checkout.commit(&client).await.unwrap();
+    assert_eq!(world.head("long.bin").await.as_bytes(), long);
+    let nothing = mirrored(&Tree::default(), &world.tree().await);
+    assert_eq!(nothing, MirrorPlan::default());
+    assert_eq!(world.check().await.problems, Vec::<String>::new());
+}

@@ -1,0 +1,217 @@
+//! The clients and the commands on a log, against the embedded S3 server. No mounts.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions};
+use s3::check::check_access;
+use s3::checkout::{Checkout, now};
+use s3::client::{Bucket, Client, MirrorClient, Sweeper};
+use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+use s3::gc::{Collected, GcOptions, collect};
+use s3::history::{At, Event, HistoryError, log, restore, show};
+use s3::mirror::{Imported, MirrorPlan, files, import, plan, publish};
+use s3::objects::{Fault, Key, Objects, Put};
+use s3::tree::{CHUNK, Hash, Tree};
+use servers::{Access, Embedded, Fault as Broken, FaultProxy, Operation, Quirk, Rule, When};
+
+mod gc;
+mod history;
+mod mirror;
+mod requests;
+
+/// A server with a bucket, and the configuration of an agent's memory in it.
+struct World {
+    config: S3Config,
+    dir: tempfile::TempDir,
+    _server: Embedded,
+}
+
+impl World {
+    /// With the bucket policy for logs.
+    async fn new() -> Self {
+        Self::with(Quirk::ProtectsLogs).await
+    }
+
+    async fn with(quirk: Quirk) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let access = Access::random(port).unwrap();
+        let server = Embedded::serve_with(listener, dir.path(), &access, quirk).unwrap();
+        servers::create_bucket(&access, servers::BUCKET)
+            .await
+            .unwrap();
+        Self {
+            config: config(&access),
+            dir,
+            _server: server,
+        }
+    }
+
+    fn bucket(&self) -> Bucket {
+        Bucket::new(&self.config).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.bucket(), &self.config)
+    }
+
+    fn mirror(&self) -> MirrorClient {
+        MirrorClient::new(&self.bucket(), &self.config)
+    }
+
+    /// Another tool: a plain S3 client.
+    fn tool(&self) -> AmazonS3 {
+        AmazonS3Builder::new()
+            .with_endpoint(&self.config.endpoint)
+            .with_allow_http(true)
+            .with_region(&self.config.region)
+            .with_bucket_name(&self.config.bucket)
+            .with_access_key_id(&self.config.access_key.id)
+            .with_secret_access_key(&self.config.access_key.secret.0)
+            .build()
+            .unwrap()
+    }
+
+    /// The configuration behind a proxy that injects faults.
+    fn behind_faults(&self) -> (FaultProxy, S3Config) {
+        let upstream = self.config.endpoint.trim_start_matches("http://");
+        let proxy = FaultProxy::start(0, upstream.parse().unwrap()).unwrap();
+        let config = S3Config {
+            endpoint: proxy.endpoint(),
+            ..self.config.clone()
+        };
+        (proxy, config)
+    }
+
+    /// Changes a byte of the object that holds `content`, on the server's disk.
+    fn damage(&self, content: &[u8]) {
+        let bucket = self.dir.path().join(servers::BUCKET);
+        let files = std::fs::read_dir(bucket).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let found: Vec<(PathBuf, usize)> = paths
+            .filter_map(|path| {
+                let bytes = std::fs::read(&path).ok()?;
+                let at = bytes
+                    .windows(content.len())
+                    .position(|own| own == content)?;
+                Some((path, at))
+            })
+            .collect();
+        let [(path, at)] = found.as_slice() else {
+            panic!("{} objects hold it", found.len());
+        };
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[*at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Commits files, by path and content.
+    async fn commit(&self, files: &[(&str, &str)]) -> u64 {
+        let client = self.client();
+        let mut checkout = Checkout::open(&client, "alice@host").await.unwrap();
+        for (path, content) in files {
+            let bytes = Bytes::copy_from_slice(content.as_bytes());
+            checkout.write(path.as_bytes(), &bytes, now()).unwrap();
+        }
+        checkout.commit(&client).await.unwrap().number.unwrap()
+    }
+
+    async fn remove(&self, path: &str) -> u64 {
+        let client = self.client();
+        let mut checkout = Checkout::open(&client, "alice@host").await.unwrap();
+        assert!(checkout.remove(path.as_bytes()), "{path}");
+        checkout.commit(&client).await.unwrap().number.unwrap()
+    }
+
+    async fn tree(&self) -> Tree {
+        let checkout = Checkout::open(&self.client(), "reader").await.unwrap();
+        checkout.tree().clone()
+    }
+
+    async fn show(&self, path: &str, at: At) -> Result<String, HistoryError> {
+        let mut out = Vec::new();
+        show(&self.client(), path, at, &mut out).await?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    async fn head(&self, path: &str) -> String {
+        self.show(path, At::Head).await.unwrap()
+    }
+
+    /// Publishes the newest tree, all of it.
+    async fn publish(&self, commit: u64) {
+        let plan = mirrored(&Tree::default(), &self.tree().await);
+        let client = self.client();
+        publish(&self.mirror(), &client, &plan, commit, &|_| None)
+            .await
+            .unwrap();
+    }
+
+    async fn import(&self, remove: Option<Duration>) -> Imported {
+        let (client, mirror) = (self.client(), self.mirror());
+        let imported = import(&client, &mirror, MirrorMode::All, remove, "bob@host");
+        imported.await.unwrap()
+    }
+
+    async fn check(&self) -> s3::check::Checked {
+        let (client, mirror) = (self.client(), self.mirror());
+        s3::check::check(&client, Some((&mirror, MirrorMode::All)))
+            .await
+            .unwrap()
+    }
+
+    async fn collect(&self, older_than: Duration, grace: Duration, dry_run: bool) -> Collected {
+        let sweeper = Sweeper::new(&self.bucket(), &self.config);
+        let options = GcOptions {
+            older_than,
+            grace,
+            dry_run,
+        };
+        // The server's times have whole milliseconds.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        collect(&self.client(), &sweeper, options, now())
+            .await
+            .unwrap()
+    }
+}
+
+fn config(access: &Access) -> S3Config {
+    S3Config {
+        endpoint: access.endpoint.clone(),
+        region: access.region.clone(),
+        bucket: servers::BUCKET.to_owned(),
+        prefix: "team/".to_owned(),
+        agent: "alice".to_owned(),
+        writer: "alice@host".to_owned(),
+        path_style: true,
+        access_key: AccessKey {
+            id: access.access_key.clone(),
+            secret: Secret(access.secret_key.clone()),
+            token: None,
+            source: "the test".to_owned(),
+        },
+        sync: SyncMode::Local,
+        poll: Duration::from_secs(3600),
+        delay: Duration::ZERO,
+        timeout: Duration::from_secs(10),
+        mirror: MirrorMode::All,
+        seal: None,
+    }
+}
+
+/// What turns the mirror of one tree into that of another.
+fn mirrored(old: &Tree, new: &Tree) -> MirrorPlan {
+    plan(&files(old, MirrorMode::All), &files(new, MirrorMode::All))
+}
+
+fn path(key: &str) -> Path {
+    Path::parse(format!("team/agents/alice/{key}")).unwrap()
+}

@@ -1,0 +1,166 @@
+//! How relevant a note is to a question: BM25, mixed with meaning, and weakly with importance and recency.
+//!
+//! These are formulas only. [`super::recall`] finds the notes and counts their words.
+//! The constants were chosen on one half of the corpora of `make corpora`; docs/MEMORY.md reports the other half.
+
+use super::request::Strategy;
+
+/// How fast further occurrences of a word count less, as in SQLite's `bm25()`.
+const K1: f64 = 1.2;
+
+/// How much the length of a note counts, as in SQLite's `bm25()`.
+const B: f64 = 0.75;
+
+/// The weight of meaning in the relevance of a note with a vector.
+const MEANING: f64 = 0.5;
+
+/// The cosine below which a note is not taken for close, even if it is the closest.
+pub(super) const CLOSE: f64 = 0.2;
+
+/// The weight of importance and recency where the strategy does not ask for one of them.
+const WEAK: f64 = 0.02;
+
+/// How far the question's vector is moved towards the best note, as a share of that note's vector. A question often
+/// names one thing, and its answer is said of another that the first note tells.
+pub(super) const TOWARDS: f64 = 0.5;
+
+/// The share of its relevance that a note gives to each of its neighbours.
+pub(super) const NEIGHBOUR: f64 = 0.2;
+
+/// The share of the best relevance from which on `recency` and `importance` order notes by their name's rule.
+const RELEVANT: f64 = 0.5;
+
+/// The age at which recency is one half.
+const HALF_AGE_DAYS: f64 = 30.0;
+
+/// BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25 and Beyond*, 2009, §3) over a memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bm25 {
+    /// The number of notes.
+    pub(super) notes: f64,
+    /// The mean number of words in a note.
+    pub(super) length: f64,
+}
+
+impl Bm25 {
+    /// The weight of a word in `notes` notes: ln(1 + (N − df + ½) / (df + ½)), which is never negative.
+    pub(super) fn idf(&self, notes: f64) -> f64 {
+        (((self.notes - notes).max(0.0) + 0.5) / (notes + 0.5)).ln_1p()
+    }
+
+    /// What a word of weight `idf` adds to a note of `length` words that has it `count` times.
+    pub(super) fn score(&self, idf: f64, count: f64, length: f64) -> f64 {
+        let relative = length / self.length.max(1.0);
+        idf * count * (K1 + 1.0) / (count + K1 * B.mul_add(relative - 1.0, 1.0))
+    }
+}
+
+/// The relevance of a note from its shares of the best BM25 and of the best cosine, if it has a vector.
+pub(super) fn relevance(words: f64, meaning: Option<f64>) -> f64 {
+    match meaning {
+        Some(meaning) => MEANING.mul_add(meaning.max(0.0) - words, words),
+        None => words,
+    }
+}
+
+/// 1 / (1 + age / 30 days). Hyperbolic forgetting: Wixted and Ebbesen, *On the form of forgetting*, 1991, find power
+/// functions.
+pub(super) fn recency(age_nanos: i64) -> f64 {
+    let age_days = age_nanos.max(0) as f64 / 86_400e9;
+    1.0 / (1.0 + age_days / HALF_AGE_DAYS)
+}
+
+/// The qualities of a note.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Qualities {
+    /// At least 0.
+    pub(super) relevance: f64,
+    /// From 0 to 1.
+    pub(super) importance: f64,
+    /// From 0 to 1.
+    pub(super) recency: f64,
+}
+
+impl Qualities {
+    fn balanced(self) -> f64 {
+        self.relevance * WEAK.mul_add(self.importance + self.recency, 1.0)
+    }
+
+    /// The sort keys of a strategy, the first one decisive. Larger numbers come first. `best` is the best relevance.
+    pub(super) fn rank(self, strategy: Strategy, best: f64) -> [f64; 2] {
+        let wanted = match strategy {
+            Strategy::Balanced => return [0.0, self.balanced()],
+            Strategy::Recency => self.recency,
+            Strategy::Importance => self.importance,
+        };
+        // The other notes follow, by relevance.
+        let is_relevant = self.relevance >= RELEVANT * best;
+        [if is_relevant { wanted } else { -1.0 }, self.balanced()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Bm25 = Bm25 {
+        notes: 1000.0,
+        length: 20.0,
+    };
+
+    #[test]
+    fn rare_words_repeated_words_and_short_notes_score_higher() {
+        let score = |notes, count, length| ALL.score(ALL.idf(notes), count, length);
+        assert!(score(3.0, 1.0, 20.0) > score(300.0, 1.0, 20.0));
+        assert!(score(3.0, 2.0, 20.0) > score(3.0, 1.0, 20.0));
+        assert!(score(3.0, 1.0, 10.0) > score(3.0, 1.0, 40.0));
+        // Repetition counts less and less: at most k1 + 1 times the weight.
+        assert!(score(3.0, 1e9, 20.0) <= 2.2 * ALL.idf(3.0));
+        assert!(ALL.idf(1000.0) > 0.0);
+    }
+
+    #[test]
+    fn a_note_of_mean_length_with_a_word_once_scores_its_weight() {
+        assert!((ALL.score(7.0, 1.0, 20.0) - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn meaning_moves_a_note_between_its_two_shares_and_a_missing_vector_does_not_count() {
+        assert!(relevance(0.0, Some(1.0)) > relevance(0.0, Some(0.5)));
+        assert!((relevance(1.0, Some(1.0)) - 1.0).abs() < 1e-9);
+        assert!((relevance(0.7, None) - 0.7).abs() < 1e-9);
+        assert!(relevance(0.4, Some(-0.5)) >= 0.0);
+    }
+
+    #[test]
+    fn only_its_own_strategy_lets_recency_or_importance_outrank_relevance() {
+        let best = Qualities {
+            relevance: 1.0,
+            importance: 0.0,
+            recency: 0.1,
+        };
+        let new = Qualities {
+            relevance: 0.6,
+            importance: 0.5,
+            recency: 1.0,
+        };
+        let unrelated = Qualities {
+            relevance: 0.1,
+            importance: 1.0,
+            recency: 1.0,
+        };
+        let order = |strategy| {
+            let mut all = [("best", best), ("new", new), ("unrelated", unrelated)];
+            all.sort_by(|a, b| {
+                b.1.rank(strategy, 1.0)
+                    .partial_cmp(&a.1.rank(strategy, 1.0))
+                    .unwrap()
+            });
+            all.map(|(name, _)| name)
+        };
+        assert_eq!(order(Strategy::Balanced), ["best", "new", "unrelated"]);
+        assert_eq!(order(Strategy::Recency), ["new", "best", "unrelated"]);
+        assert_eq!(order(Strategy::Importance), ["new", "best", "unrelated"]);
+        assert!(recency(0) > recency(86_400_000_000_000));
+    }
+}

@@ -1,0 +1,251 @@
+//! The text of a recall: a first line, and a section for each note that fits into the budget.
+//!
+//! [`super::recall`] finds and orders the notes, [`super::passage`] cuts long ones.
+
+use super::Failure;
+use super::passage::{self, Wanted};
+use super::recall::Asked;
+use super::request::Strategy;
+use super::search::{Hit, body};
+use crate::sqlite::db::Db;
+use crate::sqlite::nodes::{signed, unsigned};
+use crate::store::{Result, Timestamp};
+
+/// The most notes in an answer.
+const NOTES_MAX: usize = 100;
+
+/// The fewest tokens of a note in an answer: `## /a`, a date, a newline, and a word.
+const SECTION_MIN: u64 = 8;
+
+/// The most tokens of a note, heading included, that is always shown whole: short notes, such as the turns of a dialogue,
+/// lose their sense in pieces. Chosen on one half of the corpora of `make corpora`, like the two constants below.
+const WHOLE: u64 = 120;
+
+/// The tokens of a longer note's passage, so that more notes fit into a small budget.
+const PASSAGE: u64 = 50;
+
+/// A tenth of the budget is the limit of both where that is more.
+const SHARE: u64 = 10;
+
+/// The bytes of a token in English text, for notes without a count.
+const BYTES_OF_TOKEN: u64 = 4;
+
+/// How many passages may turn out too long for what is left of the budget, before no more are cut.
+const MISSES: usize = 4;
+
+/// What a recall has found.
+#[derive(Debug)]
+pub(super) struct Relevant<'a> {
+    /// The ids of notes, the best first.
+    pub(super) notes: Vec<i64>,
+    /// Whether others may be as relevant.
+    pub(super) is_limited: bool,
+    /// The words to look for in long notes.
+    pub(super) wanted: Vec<Wanted>,
+    /// The words of the question that no note has.
+    pub(super) missing: Vec<&'a str>,
+}
+
+/// A note as an answer shows it.
+struct Shown {
+    hit: Hit,
+    heading: String,
+    /// Tokens of heading and body, if the body is short enough to be shown whole.
+    tokens: Option<u64>,
+}
+
+fn shown(db: &Db, id: i64) -> Result<Option<Shown>> {
+    db.row(
+        "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1",
+        [id],
+        |row| {
+            Ok(Shown {
+                hit: Hit {
+                    id,
+                    ino: unsigned(row.get(0)?),
+                    dir: unsigned(row.get(1)?),
+                    name: row.get(2)?,
+                    changed: Timestamp(row.get(3)?),
+                    body: row.get::<_, u32>(4)? as usize,
+                },
+                heading: row.get(5)?,
+                tokens: row.get::<_, Option<i64>>(6)?.map(unsigned),
+            })
+        },
+    )
+}
+
+/// The tokens that a note may have.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Heading included, to be shown whole.
+    whole: u64,
+    /// Of the passage of a longer note.
+    passage: u64,
+}
+
+impl Limits {
+    /// Notes are cut only where the budget is too small for all of them.
+    fn new(db: &Db, notes: &[i64], budget: u64) -> Result<Self> {
+        let mut sum = 0;
+        for id in notes {
+            let tokens = db.row(
+                "SELECT tokens FROM memory_note WHERE id = ?1",
+                [id],
+                |row| row.get::<_, Option<i64>>(0),
+            )?;
+            sum += tokens.flatten().map_or(passage::TOKENS_MAX, unsigned);
+            if sum > budget {
+                let share = budget / SHARE;
+                return Ok(Self {
+                    whole: WHOLE.max(share),
+                    passage: PASSAGE.max(share),
+                });
+            }
+        }
+        Ok(Self {
+            whole: u64::MAX,
+            passage: passage::TOKENS_MAX,
+        })
+    }
+}
+
+/// A section, and its tokens.
+struct Section {
+    text: String,
+    tokens: u64,
+    is_cut: bool,
+}
+
+/// The section of a note; `None` if it is not text, or gone.
+fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted]) -> Result<Option<Section>> {
+    let Some(text) = body(db, &note.hit)? else {
+        return Ok(None);
+    };
+    // The token count of the index holds unless the note is marked as changed.
+    let is_marked = db.row(
+        "SELECT 1 FROM memory_stale WHERE ino = ?1",
+        [signed(note.hit.ino)],
+        |_| Ok(()),
+    )?;
+    let is_changed = is_marked.is_some() || db.is_deferred(note.hit.ino);
+    let counted = note.tokens.filter(|_| !is_changed);
+    let is_short = note.tokens.is_some_and(|tokens| tokens <= limits.whole);
+    if is_short && let Some(whole) = passage::whole(&text) {
+        let text = note.heading + &whole;
+        return Ok(Some(Section {
+            tokens: counted.unwrap_or_else(|| tokens::count(&text)),
+            text,
+            is_cut: false,
+        }));
+    }
+    let bytes_of_token = match counted {
+        Some(tokens) => (text.len() as u64).div_ceil(tokens.max(1)),
+        None => BYTES_OF_TOKEN,
+    };
+    let most = usize::try_from(limits.passage * bytes_of_token).unwrap_or(usize::MAX);
+    let text = note.heading + &passage::telling(&text, wanted, most);
+    Ok(Some(Section {
+        tokens: tokens::count(&text),
+        text,
+        is_cut: true,
+    }))
+}
+
+/// Writes as many notes as fit into the budget.
+pub(super) fn write(
+    db: &Db,
+    relevant: &Relevant<'_>,
+    asked: &Asked<'_>,
+) -> std::result::Result<String, Failure> {
+    let budget = asked.max_tokens;
+    let found = relevant.notes.len();
+    if found == 0 {
+        let text = format!(
+            "# nothing found\nNo note has a word of the query{} ({} notes; {}).\n",
+            if asked.meant.is_by_meaning() {
+                ", or is close to what it means"
+            } else {
+                ""
+            },
+            asked.notes,
+            asked.meant.basis
+        );
+        return Ok(text);
+    }
+    let mut sections = Vec::new();
+    let of_what = if relevant.is_limited {
+        "candidates"
+    } else {
+        "relevant notes"
+    };
+    // The default is not said: every token of this line is one fewer for notes.
+    let strategy = match asked.strategy {
+        Strategy::Balanced => String::new(),
+        other => format!(", {}", other.name()),
+    };
+    // The first line is written last, so its tokens are reserved.
+    let first_line = |shown: usize, tokens: u64| {
+        let basis = &asked.meant.basis;
+        format!("# {shown} of {found} {of_what}, {tokens} tokens{strategy}, {basis}\n")
+    };
+    let reserved = tokens::count(&first_line(found.max(NOTES_MAX), budget));
+    let mut used = reserved;
+    if !relevant.missing.is_empty() {
+        let line = format!("# in no note: {}\n", relevant.missing.join(", "));
+        let cost = tokens::count(&line);
+        // Missing words may take at most a quarter of the budget.
+        if cost <= budget / 4 && used + cost <= budget {
+            used += cost;
+            sections.push(line);
+        }
+    }
+    let limits = Limits::new(db, &relevant.notes, budget.saturating_sub(used))?;
+    let (mut shown_notes, mut misses) = (0, 0);
+    for id in &relevant.notes {
+        // The smallest section has a heading of some tokens.
+        if shown_notes == NOTES_MAX || used + SECTION_MIN > budget {
+            break;
+        }
+        let Some(note) = shown(db, *id)? else {
+            continue;
+        };
+        // Do not read a note that cannot fit.
+        let least = match note.tokens {
+            Some(tokens) if tokens <= limits.whole => tokens,
+            _ if misses == MISSES => continue,
+            _ => SECTION_MIN.max(limits.passage / 2),
+        };
+        if used + least > budget {
+            continue;
+        }
+        let Some(section) = section(db, note, limits, &relevant.wanted)? else {
+            continue;
+        };
+        if used + section.tokens > budget {
+            misses += usize::from(section.is_cut);
+            continue;
+        }
+        used += section.tokens;
+        shown_notes += 1;
+        sections.push(section.text);
+    }
+    if shown_notes == 0 {
+        return Ok(format!(
+            "# {found} {of_what}, but none fits into {budget} tokens; {}\n",
+            asked.meant.basis
+        ));
+    }
+    let rest = used - reserved;
+    let mut total = rest;
+    for _ in 0..3 {
+        // The length of the line may depend on the number in it.
+        total = rest + tokens::count(&first_line(shown_notes, total));
+    }
+    let mut text = first_line(shown_notes, total);
+    text.extend(sections);
+    // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
+    // as long as the rest of a recall.
+    debug_assert_eq!(tokens::count(&text), total, "{text}");
+    Ok(text)
+}

@@ -1,0 +1,134 @@
+//! The `llm-*` backends. The sources of answers are in [`crate::services::model`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::{Description, Launch, MODEL, Need, Receipt, Site, Unavailable};
+use crate::mounted::{MountedStore, description};
+use crate::promise::Promises;
+use crate::services::Services;
+use crate::services::model::Answers;
+
+/// The longest answer in a run, in the model's tokens: limits the time that trailing text costs.
+const ANSWER_TOKENS: u32 = 256;
+
+/// What the mount requests from the language model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LlmMode {
+    /// A file's content, derived from the log of operations.
+    History,
+    /// The content of a file that no program has written.
+    Generate,
+}
+
+/// An `llm-history` or `llm-generate` mount, and its source of answers.
+pub(crate) struct LlmMount {
+    pub(crate) mode: LlmMode,
+    pub(crate) answers: Answers,
+    pub(crate) services: Arc<Services>,
+}
+
+impl LlmMode {
+    fn store(self) -> &'static str {
+        match self {
+            LlmMode::History => "llm-history",
+            LlmMode::Generate => "llm-generate",
+        }
+    }
+
+    /// Parses a backend's name: the mode, then an optional source of answers, as in `llm-history-recorded`.
+    pub(crate) fn of_name(name: &str) -> Option<(Self, Answers)> {
+        let mut modes = [LlmMode::History, LlmMode::Generate].into_iter();
+        modes.find_map(|mode| Some((mode, Answers::of_suffix(name.strip_prefix(mode.store())?)?)))
+    }
+}
+
+impl MountedStore for LlmMount {
+    fn describe(&self) -> Description {
+        let answers = self.answers.words();
+        let (summary, durability, lines) = match self.mode {
+            LlmMode::History => (
+                format!(
+                    "FUSE over a log of operations: each read asks a language model what the file holds now; {answers}, of at most {ANSWER_TOKENS} tokens"
+                ),
+                "of the log, as sqlite; of what a file holds, nothing: it is asked for anew",
+                env!("CTXBENCH_LINES_LLM_HISTORY"),
+            ),
+            LlmMode::Generate => (
+                format!(
+                    "FUSE over memory, where a language model makes up what nobody has written; what a workload writes it keeps, and asks nothing; {answers}"
+                ),
+                "what was written since the last fsync, unmount or generated file is gone with a killed daemon",
+                env!("CTXBENCH_LINES_LLM_GENERATE"),
+            ),
+        };
+        let name = format!("{}{}", self.mode.store(), self.answers.suffix());
+        let mut own = description(&name, summary, durability, lines);
+        own.capabilities.guesses_content = self.mode == LlmMode::History;
+        own.needs.push(Need {
+            name: MODEL.to_owned(),
+            why: self.answers.need().to_owned(),
+        });
+        own
+    }
+
+    fn store(&self) -> &'static str {
+        self.mode.store()
+    }
+
+    fn promises(&self) -> Promises {
+        match self.mode {
+            // The log is a SQLite file, but the model derives a file's content from it anew.
+            LlmMode::History => Promises::NONE,
+            LlmMode::Generate => Promises::POSIX,
+        }
+    }
+
+    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+        match self.mode {
+            LlmMode::History => self.answers.lacks(workload, sha256),
+            LlmMode::Generate => None,
+        }
+    }
+
+    fn work(&self, root: &Path) -> PathBuf {
+        match self.mode {
+            LlmMode::History => root.to_owned(),
+            // The root also lists `.llmfs`.
+            LlmMode::Generate => root.join("workspace"),
+        }
+    }
+
+    fn versions(&self) -> Result<Receipt, Unavailable> {
+        self.answers.receipt(&self.services.model)
+    }
+
+    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
+        let local = &self.services.model;
+        let mut arguments = self.answers.arguments(local, &site.program, &site.dir)?;
+        arguments.push(format!("--answer-tokens={ANSWER_TOKENS}").into());
+        match self.mode {
+            LlmMode::History => {
+                let log = site.dir.join("log.db");
+                arguments.extend(["--log-db".into(), log.into()]);
+            }
+            LlmMode::Generate => {
+                let cache = site.dir.join("answers");
+                arguments.extend(["--cache-folder".into(), cache.into()]);
+            }
+        }
+        let mut environment = vec![("CTXBENCH_PROMPT", String::new())];
+        if self.answers != Answers::Given {
+            // Only the external server needs a key; no other may see one.
+            environment.extend([
+                ("CTXBENCH_API_KEY", String::new()),
+                ("OPENAI_API_KEY", String::new()),
+            ]);
+        }
+        Ok(Launch {
+            arguments,
+            environment,
+        })
+    }
+}

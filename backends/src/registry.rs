@@ -1,0 +1,155 @@
+//! All backends by name. No other module of this crate uses this one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use inputs::InputError;
+
+use crate::agent_memory::AgentMemoryMount;
+use crate::backend::Backend;
+use crate::direct::Direct;
+use crate::external::{self, External};
+use crate::fio::{self, Fio};
+use crate::inbox::{McpTools, SqlTools};
+use crate::llm::{LlmMode, LlmMount};
+use crate::memory::MemoryMount;
+use crate::mounted::{Mounted, MountedStore};
+use crate::null::NullMount;
+use crate::s3::{S3Bare, S3Mount, S3Variant};
+use crate::services::Services;
+use crate::services::model::Answers;
+use crate::services::s3::Server;
+use crate::sqlite::SqliteMount;
+use crate::state::State;
+use crate::view::ViewMount;
+
+/// The backends of one process, and the servers that they share.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    services: Arc<Services>,
+}
+
+impl Registry {
+    /// The servers that the backends share.
+    pub fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
+    /// Every backend of this program, in the order of reports.
+    pub fn ours(&self) -> Vec<Box<dyn Backend>> {
+        vec![
+            Box::new(Direct),
+            mounted(NullMount),
+            mounted(MemoryMount),
+            mounted(SqliteMount { writeback: false }),
+            mounted(SqliteMount { writeback: true }),
+            mounted(AgentMemoryMount { meaning: false }),
+            mounted(AgentMemoryMount { meaning: true }),
+            self.s3(S3Variant::Default),
+            self.s3(S3Variant::Fsync),
+            self.llm(LlmMode::History, Answers::Local),
+            self.llm(LlmMode::Generate, Answers::Local),
+            Box::new(State),
+        ]
+    }
+
+    /// Backends that are only measured: variants of a backend of [`Registry::ours`], baselines, and arms over a source
+    /// that other programs write.
+    ///
+    /// Other checks run on ours alone, because their results hold for the variants too.
+    pub fn measured_otherwise(&self) -> Vec<Box<dyn Backend>> {
+        vec![
+            self.s3(S3Variant::Fresh),
+            self.s3(S3Variant::Close),
+            Box::new(S3Bare::on(Server::default_here(), &self.services)),
+            Box::new(Fio),
+        ]
+        .into_iter()
+        .chain(self.over_a_source())
+        .collect()
+    }
+
+    /// Arms over a source that other programs write, which take part only in workloads of tasks.
+    pub fn over_a_source(&self) -> Vec<Box<dyn Backend>> {
+        vec![
+            mounted(ViewMount::Mail),
+            mounted(ViewMount::Controller),
+            Box::new(SqlTools),
+            Box::new(McpTools),
+        ]
+    }
+
+    /// Third-party backends whose definitions ship with this program, sorted by file name.
+    pub fn peers(&self) -> Vec<Box<dyn Backend>> {
+        let shipped = external::shipped(&self.services).into_iter();
+        shipped
+            .map(|external| Box::new(external) as Box<dyn Backend>)
+            .collect()
+    }
+
+    /// All of them, in the order of reports.
+    pub fn all(&self) -> impl Iterator<Item = Box<dyn Backend>> {
+        let ours = self.ours().into_iter();
+        ours.chain(self.measured_otherwise()).chain(self.peers())
+    }
+
+    /// The backend called `name`, or the one that the TOML file at that path defines.
+    ///
+    /// # Errors
+    /// [`InputError`] if no backend has that name, or with the position of an error in the file.
+    pub fn find(&self, name: &str) -> Result<Box<dyn Backend>, InputError> {
+        let path = Path::new(name);
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            return Ok(Box::new(External::read(path, &self.services)?));
+        }
+        if let Some(server) = S3Bare::server_of(name) {
+            return Ok(Box::new(S3Bare::on(server, &self.services)));
+        }
+        if name == fio::NAME {
+            return Ok(Box::new(Fio));
+        }
+        if let Some(mount) = S3Mount::of_name(name, &self.services) {
+            return Ok(mounted(mount));
+        }
+        if let Some((mode, answers)) = LlmMode::of_name(name) {
+            return Ok(self.llm(mode, answers));
+        }
+        if let Some(external) = external::named(name, &self.services) {
+            return Ok(Box::new(external));
+        }
+        let mut ours = self.ours().into_iter().chain(self.over_a_source());
+        ours.find(|backend| backend.describe().name == name)
+            .ok_or_else(|| {
+                let known: Vec<String> =
+                    self.all().map(|backend| backend.describe().name).collect();
+                let message = format!(
+                    "there is no such backend; there are {}, or the path of a .toml file",
+                    known.join(", ")
+                );
+                InputError::whole(path, message)
+            })
+    }
+
+    fn s3(&self, variant: S3Variant) -> Box<dyn Backend> {
+        mounted(S3Mount {
+            variant,
+            server: Server::default_here(),
+            services: Arc::clone(&self.services),
+        })
+    }
+
+    fn llm(&self, mode: LlmMode, answers: Answers) -> Box<dyn Backend> {
+        mounted(LlmMount {
+            mode,
+            answers,
+            services: Arc::clone(&self.services),
+        })
+    }
+}
+
+fn mounted(store: impl MountedStore + 'static) -> Box<dyn Backend> {
+    Box::new(Mounted::of(Arc::new(store)))
+}

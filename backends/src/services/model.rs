@@ -1,0 +1,382 @@
+//! The language model that the workspaces of one process share.
+//!
+//! It is a `llama-server` (started at first use, ended by `Services::stop`), an external server, or a recording.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use models::{Cassette, LlamaServer, Pace, check_gguf, find_llama_server, find_model, sha256_of};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::backend::{Receipt, Unavailable};
+use crate::cpu;
+
+/// The variable with the URL of an OpenAI-compatible server, for the `-given` backends.
+pub const SERVER: &str = "CTXBENCH_MODEL_URL";
+
+/// The variable with the name of that server's model.
+pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
+
+/// The variable with the path of a file that records a run's live answers.
+pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
+
+/// The shipped recording: SmolLM2-135M's answers to the reads of [`RECORDED`], and to the requests
+/// that a run of the default suite makes after its blocks.
+pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+
+/// The workloads whose reads the recording answers, by name and SHA-256. Workloads without reads need
+/// no entry.
+pub const RECORDED: &[(&str, &str)] = &[(
+    "agent/shortened",
+    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
+)];
+
+/// The source of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// A local model in a `llama-server` that we start.
+    Local,
+    /// The external server at [`SERVER`].
+    Given,
+    /// The shipped recording.
+    Recorded,
+    /// The scripted provider of a `ctxbench fault` scenario.
+    Scripted,
+}
+
+impl Answers {
+    /// Parses the end of a backend's name; an empty one is [`Answers::Local`].
+    pub fn of_suffix(suffix: &str) -> Option<Self> {
+        match suffix {
+            "" | "-live" => Some(Self::Local),
+            "-given" => Some(Self::Given),
+            "-recorded" => Some(Self::Recorded),
+            "-scripted" => Some(Self::Scripted),
+            _ => None,
+        }
+    }
+
+    /// The inverse of [`Answers::of_suffix`]. It is never empty, so that answers of different sources are
+    /// different arms.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Local => "-live",
+            Self::Given => "-given",
+            Self::Recorded => "-recorded",
+            Self::Scripted => "-scripted",
+        }
+    }
+
+    /// The source of answers, for a description.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Local => "answers live, by a local model in a llama-server",
+            Self::Given => {
+                "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
+            }
+            Self::Recorded => "answers recorded, replayed as slowly as they came",
+            Self::Scripted => "answers simulated, by the provider that a fault scenario starts",
+        }
+    }
+
+    /// The requirements of the machine.
+    pub(crate) fn need(self) -> &'static str {
+        match self {
+            Self::Local => "a GGUF file and a llama-server, to say what files hold",
+            Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
+            Self::Recorded => "when it was recorded; none now",
+            Self::Scripted => "none: a fault scenario scripts what it says",
+        }
+    }
+
+    /// The model, and the program that runs it.
+    ///
+    /// # Errors
+    /// [`Unavailable`] names the missing part.
+    pub(crate) fn receipt(self, local: &LocalModel) -> Result<Receipt, Unavailable> {
+        match self {
+            Self::Local => local.installed().map(|local| local.receipt.clone()),
+            Self::Given => {
+                let (url, model) = given()?;
+                let origin = if model == "simulated" {
+                    "simulated"
+                } else {
+                    "live"
+                };
+                Ok(Receipt::from([
+                    ("answers".to_owned(), origin.to_owned()),
+                    ("model".to_owned(), model),
+                    ("model server".to_owned(), models::without_secrets(&url)),
+                ]))
+            }
+            Self::Scripted => Ok(Receipt::from([(
+                "answers".to_owned(),
+                "simulated".to_owned(),
+            )])),
+            Self::Recorded => {
+                let cassette = recording()?;
+                let digest = Sha256::digest(RECORDING);
+                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                Ok(Receipt::from([
+                    ("answers".to_owned(), "recorded".to_owned()),
+                    (
+                        "model".to_owned(),
+                        models::Model::name(&cassette).to_owned(),
+                    ),
+                    ("recorded on".to_owned(), cassette.engine().to_owned()),
+                    ("recording sha256".to_owned(), digest),
+                ]))
+            }
+        }
+    }
+
+    /// Why this source cannot answer a workload's reads; `None` if it may.
+    pub(crate) fn lacks(self, workload: &str, sha256: &str) -> Option<String> {
+        let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
+        (!is_known).then(|| {
+            format!("the recording holds no answers for the reads of {workload} (fix: `make model`, for a live model)")
+        })
+    }
+
+    /// The options of `ctxbench mount` that select this source; starts a required server.
+    ///
+    /// `program` is the `ctxbench` binary, `dir` the workspace's directory.
+    pub(crate) fn arguments(
+        self,
+        local: &LocalModel,
+        program: &Path,
+        dir: &Path,
+    ) -> io::Result<Vec<OsString>> {
+        Ok(match self {
+            Self::Local => {
+                let Shared { url, model } = local.shared(program)?;
+                let mut words: Vec<OsString> =
+                    ["--provider=local", "--parallel=1"].map(Into::into).into();
+                words.push(format!("--base-url={url}").into());
+                words.push(format!("--model={model}").into());
+                if let Some(file) = std::env::var_os(RECORD).filter(|file| !file.is_empty()) {
+                    words.extend(["--record".into(), file]);
+                }
+                words
+            }
+            Self::Given => {
+                let (url, model) = given().map_err(io::Error::other)?;
+                vec![
+                    "--provider=openai".into(),
+                    format!("--base-url={url}").into(),
+                    format!("--model={model}").into(),
+                ]
+            }
+            Self::Scripted => {
+                let message = "only a scenario of `ctxbench fault` has a scripted provider";
+                return Err(io::Error::other(message));
+            }
+            Self::Recorded => {
+                let cassette = dir.join("recording.jsonl");
+                std::fs::write(&cassette, RECORDING)?;
+                // The recorded latencies are of one request at a time.
+                let words = ["--provider=cassette", "--parallel=1", "--cassette"];
+                let mut words: Vec<OsString> = words.map(Into::into).into();
+                words.push(cassette.into());
+                words
+            }
+        })
+    }
+}
+
+fn recording() -> Result<Cassette, Unavailable> {
+    let path = Path::new("backends/models/cassettes/run.jsonl");
+    Cassette::parse(path, RECORDING, Pace::AsRecorded).map_err(|error| Unavailable {
+        reason: error.to_string(),
+        fix: "make model, for a live model".to_owned(),
+    })
+}
+
+fn given() -> Result<(String, String), Unavailable> {
+    let variable = |name: &str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        value.ok_or_else(|| Unavailable {
+            reason: format!("{name} is not set"),
+            fix: format!("set {SERVER} as in http://127.0.0.1:11434/v1, and {SERVER_MODEL}"),
+        })
+    };
+    Ok((variable(SERVER)?, variable(SERVER_MODEL)?))
+}
+
+/// The installed model, and the server that runs it once it was needed.
+#[derive(Debug, Default)]
+pub struct LocalModel {
+    /// Searched once, because the checksum of a model takes long.
+    installed: OnceLock<Result<Installed, Unavailable>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// The installed model and server.
+#[derive(Clone, Debug)]
+struct Installed {
+    model: PathBuf,
+    program: PathBuf,
+    receipt: Receipt,
+}
+
+/// How a workspace reaches the shared server.
+#[derive(Clone, Debug)]
+struct Shared {
+    url: String,
+    model: String,
+}
+
+#[derive(Debug)]
+struct Running {
+    shared: Shared,
+    /// Dropping it ends the server.
+    stop: Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+impl LocalModel {
+    fn installed(&self) -> Result<&Installed, Unavailable> {
+        let found = self.installed.get_or_init(look);
+        found.as_ref().map_err(Clone::clone)
+    }
+
+    fn shared(&self, program: &Path) -> io::Result<Shared> {
+        let mut running = self.running.lock();
+        if let Some(running) = &*running {
+            return Ok(running.shared.clone());
+        }
+        let local = self.installed().map_err(io::Error::other)?.clone();
+        let model = name_of(&local.model);
+        let launcher: [OsString; 3] = [
+            program.into(),
+            "with-parent".into(),
+            std::process::id().to_string().into(),
+        ];
+        let (started, start) = channel();
+        let (stop, stopped) = channel();
+        // The kernel ends the server with the thread that started it, so a block's thread must not start it.
+        let keeper = std::thread::spawn(move || keep(&local, &launcher, &started, &stopped));
+        let url = match start.recv() {
+            Ok(Ok(url)) => url,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(io::Error::other("llama-server was not started")),
+        };
+        let shared = Shared { url, model };
+        *running = Some(Running {
+            shared: shared.clone(),
+            stop,
+            keeper,
+        });
+        Ok(shared)
+    }
+
+    pub(super) fn stop(&self) {
+        let Some(Running { stop, keeper, .. }) = self.running.lock().take() else {
+            return;
+        };
+        drop(stop);
+        if keeper.join().is_err() {
+            tracing::warn!("the thread that kept the llama-server panicked");
+        }
+    }
+}
+
+fn look() -> Result<Installed, Unavailable> {
+    let missing = |error: &dyn std::error::Error| {
+        let said = error.to_string();
+        let (reason, fix) = said
+            .split_once("\n  fix: ")
+            .unwrap_or((said.as_str(), "make model"));
+        Unavailable {
+            reason: reason.to_owned(),
+            fix: fix.to_owned(),
+        }
+    };
+    let model = find_model().map_err(|error| missing(&error))?;
+    let program = find_llama_server().map_err(|error| missing(&error))?;
+    check_gguf(&model, None).map_err(|error| missing(&error))?;
+    let sha256 = sha256_of(&model).map_err(|error| missing(&error))?;
+    let version = LlamaServer::version(&program).ok_or_else(|| Unavailable {
+        reason: format!("{} does not say its version", program.display()),
+        fix: "make model".to_owned(),
+    })?;
+    let receipt = Receipt::from([
+        ("answers".to_owned(), "live".to_owned()),
+        ("llama-server".to_owned(), version),
+        ("model".to_owned(), name_of(&model)),
+        ("model sha256".to_owned(), sha256),
+    ]);
+    Ok(Installed {
+        model,
+        program,
+        receipt,
+    })
+}
+
+fn name_of(model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+/// Starts the server, sends its URL to `started`, and keeps it until `stopped` is closed.
+fn keep(
+    local: &Installed,
+    launcher: &[OsString],
+    started: &Sender<io::Result<String>>,
+    stopped: &Receiver<()>,
+) {
+    // The thread that needs the server first may be bound to the measured processor.
+    let server = cpu::go_anywhere().and_then(|()| {
+        LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other)
+    });
+    match server {
+        Ok(server) => {
+            // An error means that the receiver is gone: then `stopped` is closed, too.
+            let _ = started.send(Ok(server.base_url()));
+            let _ = stopped.recv();
+        }
+        Err(error) => {
+            let _ = started.send(Err(error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_with_what_answers() {
+        for suffix in ["-live", "-given", "-recorded"] {
+            assert_eq!(Answers::of_suffix(suffix).unwrap().suffix(), suffix);
+        }
+        assert_eq!(Answers::of_suffix(""), Some(Answers::Local));
+        assert_eq!(Answers::of_suffix("-simulated"), None);
+        assert_eq!(Answers::of_suffix("live"), None);
+    }
+
+    #[test]
+    fn a_recording_takes_part_only_where_it_has_answers() {
+        let lacks = Answers::Recorded.lacks("agent/other", "0").unwrap();
+        assert!(lacks.contains("agent/other") && lacks.contains("make model"));
+        assert_eq!(Answers::Local.lacks("agent/other", "0"), None);
+        for (workload, sha256) in RECORDED {
+            assert_eq!(Answers::Recorded.lacks(workload, sha256), None);
+            assert!(Answers::Recorded.lacks(workload, "another").is_some());
+        }
+    }
+
+    #[test]
+    fn the_recording_says_whose_answers_it_has() {
+        let receipt = Answers::Recorded.receipt(&LocalModel::default()).unwrap();
+        assert_eq!(receipt["answers"], "recorded");
+        assert_eq!(receipt["model"], "SmolLM2-135M-Instruct.Q4_1");
+        assert!(receipt["recorded on"].contains("llama-server"));
+        assert_eq!(receipt["recording sha256"].len(), 64);
+    }
+}

@@ -1,0 +1,437 @@
+//! SQL as an agent's tools: `query`, and `execute` where rows may be changed. In-process, over a SQLite file that other
+//! programs write. How an agent reaches them is in [`crate::inbox`], and in the MCP server of the harness.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::types::{Value as SqlValue, ValueRef};
+use rusqlite::{Connection, OpenFlags, params_from_iter};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The most rows of an answer.
+pub const ROWS_MAX: usize = 1000;
+
+/// The most bytes of values in an answer, before escaping.
+const BYTES_MAX: usize = 256 << 10;
+
+/// The most bytes of the schema in the description of `query`.
+const SCHEMA_MAX: usize = 16 << 10;
+
+/// How long a statement may run.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a statement waits for a writer's lock.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks at the clock, in instructions of SQLite's machine.
+const CLOCK_STEPS: i32 = 10_000;
+
+/// The definition of a tool, as it stands in an agent's prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub description: String,
+    /// Its arguments: a JSON object of schemas.
+    pub properties: Value,
+    /// The arguments that a call must have.
+    pub required: &'static [&'static str],
+}
+
+impl ToolDefinition {
+    /// The JSON Schema of its arguments.
+    pub fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": self.properties,
+            "required": self.required,
+            "additionalProperties": false,
+        })
+    }
+}
+
+/// The tools over one database.
+pub struct SqlTool {
+    reader: Gate,
+    /// `None` without `execute`.
+    writer: Option<Gate>,
+    schema: String,
+}
+
+/// A connection whose statements are checked and end in time.
+struct Gate {
+    db: Connection,
+    opened: Instant,
+    /// When the running statement ends, in milliseconds after `opened`.
+    deadline: Arc<AtomicU64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Statement {
+    sql: String,
+    #[serde(default)]
+    parameters: Vec<Value>,
+}
+
+impl Gate {
+    fn open(
+        file: &Path,
+        flags: OpenFlags,
+        allows: fn(&AuthAction<'_>) -> bool,
+    ) -> rusqlite::Result<Self> {
+        let mut db = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        db.busy_timeout(LOCK_MAX)?;
+        // Without it a connection could attach another file, or change a setting.
+        db.authorizer(Some(move |context: AuthContext<'_>| match context.action {
+            AuthAction::Function { function_name }
+                if function_name.eq_ignore_ascii_case("load_extension") =>
+            {
+                Authorization::Deny
+            }
+            AuthAction::Select
+            | AuthAction::Read { .. }
+            | AuthAction::Recursive
+            | AuthAction::Function { .. } => Authorization::Allow,
+            action if allows(&action) => Authorization::Allow,
+            _ => Authorization::Deny,
+        }))?;
+        let opened = Instant::now();
+        let deadline = Arc::new(AtomicU64::new(u64::MAX));
+        let until = Arc::clone(&deadline);
+        let is_late = move || opened.elapsed().as_millis() as u64 > until.load(Ordering::Relaxed);
+        db.progress_handler(CLOCK_STEPS, Some(is_late))?;
+        Ok(Self {
+            db,
+            opened,
+            deadline,
+        })
+    }
+
+    fn start(&self) {
+        let end = self.opened.elapsed() + TIME_MAX;
+        self.deadline
+            .store(end.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+impl SqlTool {
+    /// Opens the database in `file`, which must exist; with `execute` if `may_write`.
+    ///
+    /// # Errors
+    /// Why it is no readable SQLite database, in words.
+    pub fn open(file: &Path, may_write: bool) -> Result<Self, String> {
+        let failed = |error| {
+            format!(
+                "cannot open {} as a SQLite database: {error}",
+                file.display()
+            )
+        };
+        let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
+        let reader = reader.map_err(failed)?;
+        let schema = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .and_then(|db| schema(&db))
+            .map_err(failed)?;
+        let changes = |action: &AuthAction<'_>| {
+            matches!(
+                action,
+                AuthAction::Insert { table_name }
+                | AuthAction::Delete { table_name }
+                | AuthAction::Update { table_name, .. } if !table_name.starts_with("sqlite_")
+            )
+        };
+        let writer =
+            may_write.then(|| Gate::open(file, OpenFlags::SQLITE_OPEN_READ_WRITE, changes));
+        Ok(Self {
+            reader,
+            writer: writer.transpose().map_err(failed)?,
+            schema,
+        })
+    }
+
+    /// The definitions of its tools.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        let properties = json!({
+            "sql": {"type": "string"},
+            "parameters": {"type": "array", "items": {"type": ["string", "number", "boolean", "null"]}},
+        });
+        let mut all = vec![ToolDefinition {
+            name: "query",
+            description: format!(
+                "Run one SELECT on a SQLite database; ?1, ?2, … in it are the parameters. Schema:{}",
+                self.schema
+            ),
+            properties: properties.clone(),
+            required: &["sql"],
+        }];
+        if self.writer.is_some() {
+            all.push(ToolDefinition {
+                name: "execute",
+                description: "Run one INSERT, UPDATE or DELETE on it".to_owned(),
+                properties,
+                required: &["sql"],
+            });
+        }
+        all
+    }
+
+    /// Calls a tool; `None` if it has no such tool. The answer, or the reason why there is none, is what the agent reads.
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Option<Result<String, String>> {
+        let is_write = match tool {
+            "query" => false,
+            "execute" if self.writer.is_some() => true,
+            _ => return None,
+        };
+        let statement: Result<Statement, String> = serde_json::from_value(arguments)
+            .map_err(|error| format!("{tool}: invalid arguments: {error}; see the tool's schema"));
+        Some(statement.and_then(|asked| self.run(tool, is_write, asked)))
+    }
+
+    fn run(&mut self, tool: &str, is_write: bool, asked: Statement) -> Result<String, String> {
+        let parameters: Result<Vec<SqlValue>, String> = (1..)
+            .zip(asked.parameters)
+            .map(|(n, value)| bound(tool, n, value))
+            .collect();
+        let parameters = parameters?;
+        let answer = match &self.writer {
+            Some(gate) if is_write => changed(gate, &asked.sql, parameters),
+            _ => rows(&self.reader, &asked.sql, parameters),
+        };
+        answer.map_err(|error| match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) if is_write => {
+                "execute: only INSERT, UPDATE and DELETE are allowed, on this database".to_owned()
+            }
+            Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) => {
+                "query: only SELECT is allowed; this tool changes nothing and reads this database only".to_owned()
+            }
+            Some(rusqlite::ErrorCode::OperationInterrupted) => {
+                format!("{tool}: stopped after {} s; select less", TIME_MAX.as_secs())
+            }
+            _ => format!("{tool}: {error}"),
+        })
+    }
+}
+
+fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<String> {
+    gate.start();
+    let count = gate
+        .db
+        .prepare_cached(sql)?
+        .execute(params_from_iter(parameters))?;
+    Ok(json!({"changed_rows": count}).to_string())
+}
+
+fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<String> {
+    gate.start();
+    let mut statement = gate.db.prepare_cached(sql)?;
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let mut found = statement.query(params_from_iter(parameters))?;
+    let (mut rows, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+    while let Some(row) = found.next()? {
+        if rows.len() == ROWS_MAX || bytes > BYTES_MAX {
+            is_cut = true;
+            break;
+        }
+        let mut values = Vec::with_capacity(columns.len());
+        for column in 0..columns.len() {
+            let value = row.get_ref(column)?;
+            bytes += match value {
+                ValueRef::Text(text) => text.len(),
+                _ => 8,
+            };
+            values.push(shown(value));
+        }
+        rows.push(Value::Array(values));
+    }
+    let mut answer = json!({"columns": columns, "rows": rows});
+    if is_cut {
+        answer["truncated"] = json!(format!(
+            "more rows than {ROWS_MAX}, or more text than {BYTES_MAX} bytes; use LIMIT and OFFSET"
+        ));
+    }
+    Ok(answer.to_string())
+}
+
+/// The statements that created tables and views, as SQLite keeps them.
+fn schema(db: &Connection) -> rusqlite::Result<String> {
+    let sql = "SELECT sql FROM sqlite_schema WHERE type IN ('table', 'view') AND sql NOT NULL \
+               AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid";
+    let mut statement = db.prepare(sql)?;
+    let all = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let mut schema = String::new();
+    for sql in all {
+        let sql = sql?;
+        if schema.len() + sql.len() > SCHEMA_MAX {
+            schema += "\n(more: SELECT sql FROM sqlite_schema)";
+            break;
+        }
+        schema += "\n";
+        schema += &sql;
+    }
+    Ok(schema)
+}
+
+/// The `n`th parameter as a value of SQLite.
+fn bound(tool: &str, n: usize, value: Value) -> Result<SqlValue, String> {
+    Ok(match value {
+        Value::Null => SqlValue::Null,
+        Value::Bool(is) => SqlValue::Integer(is.into()),
+        Value::String(text) => SqlValue::Text(text),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => SqlValue::Integer(integer),
+            (None, Some(real)) => SqlValue::Real(real),
+            (None, None) => return Err(format!("{tool}: parameter {n} is out of range")),
+        },
+        Value::Array(_) | Value::Object(_) => {
+            return Err(format!(
+                "{tool}: parameter {n} is an array or object; give null, a number, a text or a boolean"
+            ));
+        }
+    })
+}
+
+/// A value as JSON. Bytes that are no text are only counted: `{"blob_bytes": 5}`.
+fn shown(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(integer) => json!(integer),
+        ValueRef::Real(real) => json!(real),
+        ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
+        ValueRef::Blob(blob) => json!({"blob_bytes": blob.len()}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools() -> (tempfile::TempDir, SqlTool) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.db");
+        let db = Connection::open(&file).unwrap();
+        db.execute_batch(
+            "CREATE TABLE t(a INTEGER, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, 'y''z')",
+        )
+        .unwrap();
+        let tools = SqlTool::open(&file, true).unwrap();
+        (dir, tools)
+    }
+
+    fn ask(tools: &mut SqlTool, given: Value) -> Result<String, String> {
+        tools.call("query", given).unwrap()
+    }
+
+    #[test]
+    fn the_query_tool_binds_parameters() {
+        let (_dir, mut tools) = tools();
+        let asked = json!({"sql": "SELECT a, b FROM t WHERE b = ?1", "parameters": ["y'z"]});
+        let answer = ask(&mut tools, asked).unwrap();
+        assert_eq!(answer, r#"{"columns":["a","b"],"rows":[[2,"y'z"]]}"#);
+    }
+
+    #[test]
+    fn the_query_tool_shows_the_schema_in_its_description() {
+        let (_dir, tools) = tools();
+        let description = &tools.definitions()[0].description;
+        assert!(description.contains("CREATE TABLE t(a INTEGER, b TEXT)"));
+    }
+
+    #[test]
+    fn the_query_tool_refuses_every_statement_but_select() {
+        let (dir, mut tools) = tools();
+        let other = dir.path().join("other.db");
+        Connection::open(&other).unwrap();
+        for sql in [
+            "DELETE FROM t".to_owned(),
+            "CREATE TABLE u(a)".to_owned(),
+            "PRAGMA query_only = 0".to_owned(),
+            "BEGIN".to_owned(),
+            "SELECT load_extension('x')".to_owned(),
+            format!("ATTACH '{}' AS other", other.display()),
+            format!("VACUUM INTO '{}'", dir.path().join("copy.db").display()),
+        ] {
+            let error = ask(&mut tools, json!({"sql": sql})).unwrap_err();
+            assert!(error.starts_with("query: "), "{sql}: {error}");
+        }
+        let error = ask(&mut tools, json!({"sql": "SELECT 1; SELECT 2"})).unwrap_err();
+        assert!(error.contains("Multiple statements"), "{error}");
+        assert!(!dir.path().join("copy.db").exists());
+        assert!(
+            ask(&mut tools, json!({"sql": "SELECT count(*) FROM t"}))
+                .unwrap()
+                .contains("[[2]]")
+        );
+    }
+
+    #[test]
+    fn the_query_tool_names_an_unknown_argument_and_a_wrong_parameter() {
+        let (_dir, mut tools) = tools();
+        let error = ask(&mut tools, json!({"sql": "SELECT 1", "limit": 3})).unwrap_err();
+        assert!(error.contains("unknown field `limit`"), "{error}");
+        let error = ask(&mut tools, json!({"sql": "SELECT ?1", "parameters": [[1]]})).unwrap_err();
+        assert!(error.contains("parameter 1"), "{error}");
+    }
+
+    #[test]
+    fn the_query_tool_shows_a_row_that_another_connection_commits() {
+        let (dir, mut tools) = tools();
+        let count = json!({"sql": "SELECT count(*) FROM t"});
+        assert!(ask(&mut tools, count.clone()).unwrap().contains("[[2]]"));
+        let writer = Connection::open(dir.path().join("a.db")).unwrap();
+        writer
+            .execute("INSERT INTO t VALUES (3, 'new')", [])
+            .unwrap();
+        assert!(ask(&mut tools, count).unwrap().contains("[[3]]"));
+    }
+
+    #[test]
+    fn the_query_tool_says_where_it_cut_an_answer() {
+        let (_dir, mut tools) = tools();
+        let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1001) SELECT i FROM n";
+        let answer: Value =
+            serde_json::from_str(&ask(&mut tools, json!({"sql": sql})).unwrap()).unwrap();
+        assert_eq!(answer["rows"].as_array().unwrap().len(), ROWS_MAX);
+        assert!(answer["truncated"].is_string());
+    }
+
+    #[test]
+    fn the_execute_tool_changes_rows_and_nothing_else() {
+        let (dir, mut tools) = tools();
+        let mut execute = |sql: &str| tools.call("execute", json!({"sql": sql})).unwrap();
+        assert_eq!(
+            execute("UPDATE t SET b = 'z' WHERE a = 1").unwrap(),
+            r#"{"changed_rows":1}"#
+        );
+        for sql in [
+            "SELECT load_extension('x')".to_owned(),
+            "DROP TABLE t".to_owned(),
+            "PRAGMA journal_mode = OFF".to_owned(),
+            "DELETE FROM sqlite_schema".to_owned(),
+            format!("ATTACH '{}' AS other", dir.path().join("a.db").display()),
+        ] {
+            assert!(execute(&sql).is_err(), "{sql}");
+        }
+        assert!(
+            ask(&mut tools, json!({"sql": "SELECT b FROM t"}))
+                .unwrap()
+                .contains("z")
+        );
+    }
+
+    #[test]
+    fn a_read_only_tool_has_no_execute() {
+        let (dir, _) = tools();
+        let mut tools = SqlTool::open(&dir.path().join("a.db"), false).unwrap();
+        assert_eq!(tools.definitions().len(), 1);
+        assert!(
+            tools
+                .call("execute", json!({"sql": "DELETE FROM t"}))
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! The `view-mail` and `view-vsm` backends: views of a mail database, and of a controller's plain directory.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use crate::backend::{Description, Launch, Receipt, Site, Unavailable};
+use crate::inbox::{Source, mail_definition};
+use crate::mounted::{MountedStore, description};
+use crate::promise::{Acknowledgement, Promises};
+
+/// A mounted view, by what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ViewMount {
+    /// A database with mail, tasks and logs, by the shipped definition `mail` and ours for the rest.
+    Mail,
+    /// A controller's directory, by the shipped definition `vsm`.
+    Controller,
+}
+
+impl ViewMount {
+    fn source_in(self, dir: &Path) -> Source {
+        match self {
+            ViewMount::Mail => Source::database(dir),
+            ViewMount::Controller => Source::directory(dir),
+        }
+    }
+}
+
+impl MountedStore for ViewMount {
+    fn describe(&self) -> Description {
+        let (name, summary, durability) = match self {
+            ViewMount::Mail => (
+                "view-mail",
+                "FUSE over the rows of a SQLite database that others write: mail, tasks and logs as files",
+                "as the database makes a commit, from close on",
+            ),
+            ViewMount::Controller => (
+                "view-vsm",
+                "FUSE over a controller's plain directory: its files, and health, logs and dependencies computed on read",
+                "as the plain directory, which the controller writes without it",
+            ),
+        };
+        description(name, summary, durability, env!("CTXBENCH_LINES_VIEW"))
+    }
+
+    fn store(&self) -> &'static str {
+        "view"
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            killed_daemon: Some(Acknowledgement::Close),
+            power_loss: None,
+            machine_loss: None,
+        }
+    }
+
+    fn gives(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn source(&self, dir: &Path) -> Option<Source> {
+        Some(self.source_in(dir))
+    }
+
+    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
+        let definition: OsString = match self {
+            ViewMount::Mail => {
+                let file = site.dir.join("mail.toml");
+                std::fs::write(&file, mail_definition()?)?;
+                file.into()
+            }
+            ViewMount::Controller => "vsm".into(),
+        };
+        let source = self.source_in(&site.dir);
+        Ok(Launch {
+            arguments: vec![
+                "--definition".into(),
+                definition,
+                "--source".into(),
+                source.path().into(),
+                "--writable".into(),
+            ],
+            ..Launch::default()
+        })
+    }
+
+    fn versions(&self) -> Result<Receipt, Unavailable> {
+        let sqlite = ("sqlite".to_owned(), rusqlite::version().to_owned());
+        Ok(Receipt::from([sqlite]))
+    }
+
+    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+        match self {
+            ViewMount::Mail => None,
+            ViewMount::Controller => {
+                let file = self.source_in(&site.dir).path().join(name);
+                Some(("cat".to_owned(), vec![file.into()]))
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What files hold and links point to, and what of it is kept for a while.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::ViewStore;
+use super::nodes::{Above, Node, What};
+use super::source::{Lent, Parameter, Version};
+use super::template::escape;
+use super::tree::{KEY, Query, VALUE};
+use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp};
+
+/// The longest content of a file.
+pub(super) const BODY_MAX: usize = 256 << 20;
+
+/// Computed contents that are kept.
+const ANSWERS: usize = 16;
+
+/// Longer ones are not kept.
+const ANSWER_MAX: usize = 1 << 20;
+
+/// How long a computed content is kept, if nothing changes: a program asks for the size and then reads. Not longer, because
+/// a query may depend on the time.
+const KEPT: Duration = Duration::from_millis(100);
+
+type Body = Arc<Vec<u8>>;
+
+struct Answer {
+    ino: Ino,
+    version: Version,
+    asked: Instant,
+    body: Body,
+}
+
+/// Contents that readers are in the middle of.
+#[derive(Default)]
+pub(super) struct Contents {
+    opened: u64,
+    /// What each open file reads, until it begins anew.
+    handles: HashMap<u64, (Ino, Body)>,
+    answers: VecDeque<Answer>,
+}
+
+impl Contents {
+    /// The number of a new open file.
+    pub(super) fn open(&mut self) -> u64 {
+        self.opened += 1;
+        self.opened
+    }
+
+    pub(super) fn release(&mut self, handle: u64) {
+        self.handles.remove(&handle);
+    }
+
+    /// Lets all readers of a file begin anew, after it was changed.
+    pub(super) fn renew(&mut self, ino: Ino) {
+        self.handles.retain(|_, (of, _)| *of != ino);
+    }
+
+    fn answer(&mut self, ino: Ino, version: Version) -> Option<Body> {
+        self.answers.retain(|it| it.asked.elapsed() < KEPT);
+        let is_it = |it: &&Answer| it.ino == ino && it.version == version;
+        Some(Arc::clone(&self.answers.iter().find(is_it)?.body))
+    }
+
+    fn keep_answer(&mut self, answer: Answer) {
+        self.answers.retain(|it| it.ino != answer.ino);
+        if self.answers.len() >= ANSWERS {
+            self.answers.pop_front();
+        }
+        if answer.body.len() <= ANSWER_MAX {
+            self.answers.push_back(answer);
+        }
+    }
+}
+
+fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
+    match text.len() <= BODY_MAX {
+        true => Ok(text),
+        false => Err(StoreError::storage(
+            Errno::FBIG,
+            format!("a file of a view has at most {} MiB", BODY_MAX >> 20),
+        )),
+    }
+}
+
+impl ViewStore {
+    /// The text of a query with one column: a line a row.
+    fn lines(
+        &self,
+        source: &mut Lent<'_>,
+        query: &Query,
+        above: &Above,
+        more: &[(&str, Parameter<'_>)],
+    ) -> Result<Vec<u8>> {
+        let mut text = Vec::new();
+        self.query(source, query, above, more, &mut |mut row| {
+            text.extend(row.pop().flatten().unwrap_or_default());
+            text.push(b'\n');
+            match text.len() <= BODY_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        within_limit(text)
+    }
+
+    /// The content of a node that has some, as it is now.
+    pub(super) fn body(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Body> {
+        match &node.what {
+            What::File { files, key } => {
+                let files = &self.tree.files[*files];
+                let key = [(KEY, Parameter::Integer(*key))];
+                let row = self.first(source, &files.read, &node.above, &key)?;
+                let row = row.ok_or(Errno::NOENT)?;
+                let values = row.iter().map(|value| value.as_deref().unwrap_or_default());
+                Ok(Arc::new(within_limit(files.body.render(values))?))
+            }
+            What::Computed(computed) => self.answer(
+                source,
+                ino,
+                &self.tree.computed[*computed],
+                &node.above,
+                &[],
+            ),
+            What::Answer { question, text } => {
+                let question = &self.tree.questions[*question];
+                let text = [(question.column.as_str(), Parameter::Text(text))];
+                self.answer(source, ino, &question.lines, &node.above, &text)
+            }
+            What::New { .. } => Ok(Body::default()),
+            What::Level(_) => Err(Errno::ISDIR.into()),
+            What::Link { .. } => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// The lines of a query, asked again if anything may have changed.
+    fn answer(
+        &self,
+        source: &mut Lent<'_>,
+        ino: Ino,
+        query: &Query,
+        above: &Above,
+        more: &[(&str, Parameter<'_>)],
+    ) -> Result<Body> {
+        // Of before the query: a commit meanwhile makes the answer an old one.
+        let version = source.state()?;
+        let kept = version.and_then(|version| self.state().contents.answer(ino, version));
+        if let Some(body) = kept {
+            return Ok(body);
+        }
+        let asked = Instant::now();
+        let body = Arc::new(self.lines(source, query, above, more)?);
+        if let Some(version) = version {
+            let body = Arc::clone(&body);
+            self.state().contents.keep_answer(Answer {
+                ino,
+                version,
+                asked,
+                body,
+            });
+        }
+        Ok(body)
+    }
+
+    /// A read through an open file; 0 for none.
+    pub(super) fn read_content(
+        &self,
+        handle: u64,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let node = self.node(ino)?;
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut take = |body: &[u8]| {
+            let rest = body.get(offset.min(body.len())..).unwrap_or_default();
+            out.extend_from_slice(&rest[..size.min(rest.len())]);
+        };
+        {
+            let state = self.state();
+            if let Some(bytes) = state.writing.bytes(ino) {
+                take(bytes);
+                return Ok(());
+            }
+            // A reader that began with one version of a row goes on with it.
+            if let Some((_, body)) = state.contents.handles.get(&handle).filter(|_| offset > 0) {
+                take(body);
+                return Ok(());
+            }
+        }
+        let body = self.body(&mut self.sources.take()?, ino, &node)?;
+        take(&body);
+        if handle != 0 {
+            let mut state = self.state();
+            state.contents.handles.insert(handle, (ino, body));
+        }
+        Ok(())
+    }
+
+    pub(super) fn node_attr(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Attr> {
+        match &node.what {
+            What::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
+            What::File { files, key } => {
+                let shown = self.show(source, *files, *key, &node.above)?;
+                Ok(self.file_attr(ino, *files, &shown.ok_or(Errno::NOENT)?))
+            }
+            What::Computed(_) | What::Answer { .. } => {
+                let size = self.body(source, ino, node)?.len() as u64;
+                let mut attr = self.attr(ino, Kind::File, size, Some(Timestamp::now()));
+                attr.permissions = 0o444;
+                if matches!(node.what, What::Answer { .. }) {
+                    attr.nlink = 0;
+                }
+                Ok(attr)
+            }
+            What::Link { .. } => {
+                let size = self.target(source, node)?.len() as u64;
+                Ok(self.attr(ino, Kind::Symlink, size, None))
+            }
+            What::New { .. } => Ok(self.attr(ino, Kind::File, 0, None)),
+        }
+    }
+
+    pub(super) fn target(&self, source: &mut Lent<'_>, node: &Node) -> Result<Vec<u8>> {
+        let What::Link { links, value } = &node.what else {
+            return Err(Errno::INVAL.into());
+        };
+        let links = &self.tree.links[*links];
+        let value = [(VALUE, Parameter::Text(value))];
+        let row = self.first(source, &links.find, &node.above, &value)?;
+        let parts: Vec<Vec<u8>> = (row.ok_or(Errno::NOENT)?.into_iter())
+            .map(|value| escape(&value.unwrap_or_default()))
+            .collect();
+        Ok(links.target.render(parts.iter().map(Vec::as_slice)))
+    }
+}

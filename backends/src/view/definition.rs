@@ -1,0 +1,307 @@
+//! Definitions: which rows are which files. Parsed here; compared with the columns that a source has in `check`.
+//!
+//! docs/VIEW.md is the reference for their authors.
+
+mod check;
+
+use std::path::Path;
+use std::time::Duration;
+
+use include_dir::{Dir, include_dir};
+use inputs::{InputError, parse_toml};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, IntoDeserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+pub(super) use check::{KeyPlace, column_of, key_place, last};
+
+static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/views");
+
+/// A definition file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// Its name.
+    pub name: String,
+    /// What it shows, and what for.
+    pub essay: String,
+    /// Where the rows are.
+    pub source: SourceDefinition,
+    /// Directories with one name for each row.
+    #[serde(default, rename = "directory")]
+    pub directories: Vec<DirectoryDefinition>,
+    /// Files, one for each row.
+    #[serde(default, rename = "file")]
+    pub files: Vec<FileDefinition>,
+    /// Files that are computed from many rows when they are read.
+    #[serde(default, rename = "computed")]
+    pub computed: Vec<ComputedDefinition>,
+    /// Symbolic links, one for each row.
+    #[serde(default, rename = "link")]
+    pub links: Vec<LinkDefinition>,
+    /// Names that no directory lists, and that answer a question.
+    #[serde(default, rename = "question")]
+    pub questions: Vec<QuestionDefinition>,
+}
+
+/// Where the rows are.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceDefinition {
+    /// How it is reached. Of several, `--source` says which.
+    #[serde(rename = "kind", deserialize_with = "one_or_more")]
+    pub kinds: Vec<SourceKind>,
+    /// The channel on which a PostgreSQL database notifies of every change.
+    pub channel: Option<String>,
+    /// The tables that an HTTP source has.
+    #[serde(default, rename = "table")]
+    pub tables: Vec<TableDefinition>,
+    /// How old an answer may be, in milliseconds; 0: every call looks. Of use where looking is dear.
+    #[serde(default)]
+    pub stale_ms: u64,
+    /// How long a call may wait for the source, in milliseconds.
+    #[serde(default = "two_seconds")]
+    pub timeout_ms: u64,
+}
+
+impl SourceDefinition {
+    /// The kind of the source at `place`.
+    ///
+    /// # Errors
+    /// If the definition has none for such a place.
+    pub(super) fn kind_of(&self, place: &str) -> Result<SourceKind, String> {
+        match &self.kinds[..] {
+            [kind] => Ok(*kind),
+            kinds => (kinds.iter().copied().find(|kind| kind.fits(place))).ok_or_else(|| {
+                let kinds: Vec<String> = kinds
+                    .iter()
+                    .map(|kind| format!("{kind:?}").to_lowercase())
+                    .collect();
+                format!(
+                    "the definition is for {}, and this is none",
+                    kinds.join(" and ")
+                )
+            }),
+        }
+    }
+
+    /// How old an answer may be.
+    pub fn stale(&self) -> Duration {
+        Duration::from_millis(self.stale_ms)
+    }
+
+    /// How long a call may wait for the source.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+}
+
+/// A kind of source, or a list of them.
+fn one_or_more<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<SourceKind>, D::Error> {
+    struct Kinds;
+
+    impl<'de> Visitor<'de> for Kinds {
+        type Value = Vec<SourceKind>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a kind of source, or a list of them")
+        }
+
+        fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+            Ok(vec![SourceKind::deserialize(name.into_deserializer())?])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+            let kinds = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+            match kinds.is_empty() {
+                true => Err(de::Error::invalid_length(0, &self)),
+                false => Ok(kinds),
+            }
+        }
+    }
+    input.deserialize_any(Kinds)
+}
+
+fn two_seconds() -> u64 {
+    2000
+}
+
+/// How a source is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// An SQLite database that other programs own.
+    Sqlite,
+    /// A PostgreSQL database that other programs own.
+    Postgresql,
+    /// A directory, whose files are the rows of table `file`.
+    Directory,
+    /// A JSON interface over HTTP.
+    Http,
+}
+
+impl SourceKind {
+    /// Whether `place` looks like a source of this kind: a URL, or a path.
+    fn fits(self, place: &str) -> bool {
+        let scheme = place.split_once("://").map(|(scheme, _)| scheme);
+        match self {
+            Self::Postgresql => matches!(scheme, Some("postgresql" | "postgres")),
+            Self::Http => matches!(scheme, Some("http" | "https")),
+            Self::Sqlite | Self::Directory => scheme.is_none(),
+        }
+    }
+}
+
+/// A table that an HTTP source fills from a list of JSON objects.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableDefinition {
+    /// Its name in queries.
+    pub name: String,
+    /// The path and query of its first page, relative to the URL of the source.
+    pub path: String,
+    /// Its columns: a name, and the JSON pointer of the value in an object.
+    pub columns: Vec<(String, String)>,
+}
+
+/// Directories with one name for each row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryDefinition {
+    /// The path; its last part is the column that names the directories, as in `inbox/{sender}`.
+    pub path: String,
+    /// The query for the rows. `:column` stands for the column of a directory above.
+    pub rows: String,
+}
+
+/// Files, one for each row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileDefinition {
+    /// The path; its last part is the name, in which the key is the first or the last column, unless the name is `unique`.
+    pub path: String,
+    /// The integer column that identifies a row, from 0 to 2⁵³.
+    pub key: String,
+    /// The name is one column without the key, and no two rows of a directory have the same.
+    #[serde(default)]
+    pub unique: bool,
+    /// The query for the rows of a directory.
+    pub rows: String,
+    /// The content.
+    pub body: String,
+    /// The column with the time of the last change: ISO 8601, or seconds since 1970.
+    pub modified: Option<String>,
+    /// What may be changed, and how. Nothing without it.
+    #[serde(default)]
+    pub write: Write,
+}
+
+/// Statements that change rows. Parameters are the columns of the row, as the file had them when the change began, those
+/// that the new content says otherwise, and the columns of directories above.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Write {
+    /// Replaces a file's content.
+    pub update: Option<String>,
+    /// Creates a row for a new file; returns its key.
+    pub insert: Option<String>,
+    /// Deletes a row.
+    pub delete: Option<String>,
+    /// Takes in the row of a file of another directory that is moved here.
+    pub receive: Option<String>,
+}
+
+impl Write {
+    fn statements(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("update", &self.update),
+            ("insert", &self.insert),
+            ("delete", &self.delete),
+            ("receive", &self.receive),
+        ];
+        all.into_iter()
+            .filter_map(|(name, sql)| Some((name, sql.as_deref()?)))
+    }
+
+    /// Whether anything may be changed.
+    pub fn is_any(&self) -> bool {
+        self.statements().next().is_some()
+    }
+}
+
+/// A file that is computed from many rows when it is read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComputedDefinition {
+    /// The path.
+    pub path: String,
+    /// A query with one column; each row is a line.
+    pub rows: String,
+}
+
+/// Symbolic links, one for each row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkDefinition {
+    /// The path; its last part is the column that names the links.
+    pub path: String,
+    /// The query for the rows.
+    pub rows: String,
+    /// Where a link points.
+    pub target: String,
+}
+
+/// Names that no directory lists, and that answer a question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionDefinition {
+    /// The path; its last part is `:name?{column}`, and what stands for the column is its parameter.
+    pub path: String,
+    /// A query with one column; each row is a line.
+    pub rows: String,
+}
+
+/// The path and the text of a definition: of a shipped one by its name, or of a file.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
+    let path = Path::new(name);
+    if name.ends_with(".toml") {
+        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
+        return Ok((path.to_owned(), text));
+    }
+    let file = SHIPPED.get_file(format!("{name}.toml"));
+    match file.and_then(|file| file.contents_utf8()) {
+        Some(text) => {
+            let path = Path::new("backends/views").join(format!("{name}.toml"));
+            Ok((path, text.to_owned()))
+        }
+        None => {
+            let known = shipped();
+            let message = format!(
+                "no such definition; there are {}, or give the path of a .toml file",
+                known.join(", ")
+            );
+            Err(InputError::whole(path, message))
+        }
+    }
+}
+
+/// The names of the shipped definitions.
+pub fn shipped() -> Vec<String> {
+    let files = SHIPPED.files().filter_map(|file| file.path().file_stem());
+    files
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .collect()
+}
+
+impl Definition {
+    /// Parses a definition; `file` is only for error messages.
+    ///
+    /// # Errors
+    /// With file, line and field.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
+        parse_toml(file, text)
+    }
+}

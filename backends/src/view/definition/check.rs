@@ -1,0 +1,306 @@
+//! Definitions compared with the columns that their source has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use inputs::InputError;
+
+use super::super::source::Source;
+use super::super::template::{Part, Template};
+use super::{Definition, FileDefinition};
+
+/// What is wrong with a definition, and the text that it is about.
+struct Wrong<'a> {
+    about: &'a str,
+    message: String,
+}
+
+fn wrong(about: &str, message: impl ToString) -> Wrong<'_> {
+    Wrong {
+        about,
+        message: message.to_string(),
+    }
+}
+
+impl Definition {
+    /// Compares the definition with the columns that its source has.
+    ///
+    /// # Errors
+    /// With file and line: of an unknown column, an ambiguous name, a template without a key, a path that two things share.
+    pub(in super::super) fn check(
+        &self,
+        file: &Path,
+        text: &str,
+        source: &mut dyn Source,
+    ) -> Result<(), InputError> {
+        self.find_fault(source).map_err(|Wrong { about, message }| {
+            let first = about.lines().find(|line| !line.trim().is_empty());
+            let line = first.and_then(|first| text.lines().position(|line| line.contains(first)));
+            match line {
+                Some(line) => InputError::at(file, line + 1, message),
+                None => InputError::whole(file, message),
+            }
+        })
+    }
+
+    fn find_fault(&self, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
+        let mut paths = BTreeSet::new();
+        let all = (self.directories.iter().map(|it| &it.path))
+            .chain(self.files.iter().map(|it| &it.path))
+            .chain(self.computed.iter().map(|it| &it.path))
+            .chain(self.links.iter().map(|it| &it.path))
+            .chain(self.questions.iter().map(|it| &it.path));
+        for path in all {
+            if !paths.insert(path) {
+                return Err(wrong(path, format!("path {path:?}: it is there twice")));
+            }
+            let is_bad = |part: &str| matches!(part, "" | "." | "..");
+            if path.split('/').any(is_bad) {
+                return Err(wrong(path, format!("path {path:?}: it has an empty part")));
+            }
+        }
+        if paths.is_empty() {
+            return Err(wrong(
+                "name",
+                "it shows nothing: needs a [[file]], [[computed]] or [[directory]]",
+            ));
+        }
+        for it in &self.directories {
+            let above = self.columns_above(&it.path)?;
+            let column = only_column(&it.path)?;
+            check_query(source, &it.rows, &above, &[column])?;
+        }
+        for it in &self.files {
+            let above = self.columns_above(&it.path)?;
+            self.check_file(it, &above, source)?;
+        }
+        for it in &self.computed {
+            let above = self.columns_above(&it.path)?;
+            if last(&it.path).contains('{') {
+                return Err(wrong(&it.path, "path: a computed file has a fixed name"));
+            }
+            check_lines(source, &it.rows, &above)?;
+        }
+        for it in &self.links {
+            let above = self.columns_above(&it.path)?;
+            let target = Template::parse(&it.target)
+                .map_err(|error| wrong(&it.target, format!("target: {error}")))?;
+            let mut wanted = vec![only_column(&it.path)?];
+            wanted.extend(target.columns());
+            check_query(source, &it.rows, &above, &wanted)?;
+        }
+        for it in &self.questions {
+            let mut above = self.columns_above(&it.path)?;
+            let name = last(&it.path);
+            let template =
+                Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+            match template.0.as_slice() {
+                [Part::Literal(start), Part::Column(column)]
+                    if start.starts_with(':') && start.ends_with('?') =>
+                {
+                    above.insert(column.clone());
+                }
+                _ => return Err(wrong(&it.path, "path: a question is `:name?{column}`")),
+            }
+            check_lines(source, &it.rows, &above)?;
+        }
+        Ok(())
+    }
+
+    fn check_file<'a>(
+        &'a self,
+        it: &'a FileDefinition,
+        above: &BTreeSet<String>,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
+        let name = Template::parse(last(&it.path))
+            .map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+        match it.unique {
+            true if name.columns().count() == 1 => {}
+            true => return Err(wrong(&it.path, "path: a `unique` name has one column")),
+            false => {
+                key_place(&name, &it.key)
+                    .map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+            }
+        }
+        let body =
+            Template::parse(&it.body).map_err(|error| wrong(&it.body, format!("body: {error}")))?;
+        let mut wanted: Vec<&str> = name.columns().chain(body.columns()).collect();
+        wanted.extend(it.modified.as_deref());
+        let columns = check_query(source, &it.rows, above, &wanted)?;
+        let mut known: BTreeSet<String> = above.clone();
+        known.extend(columns);
+        let in_body: BTreeSet<&str> = body.columns().collect();
+        if it.write.update.is_some() || it.write.insert.is_some() {
+            let is_adjacent = body
+                .0
+                .windows(2)
+                .any(|pair| matches!(pair, [Part::Column(_), Part::Column(_)]));
+            if is_adjacent || in_body.len() != body.columns().count() {
+                let message =
+                    "body: what can be written has text between columns, and each column once";
+                return Err(wrong(&it.body, message));
+            }
+        }
+        for (what, sql) in it.write.statements() {
+            let parameters = source
+                .describe(sql, true)
+                .map_err(|error| wrong(sql, format!("{what}: {error}")))?
+                .parameters;
+            let from_body = |name: &String| in_body.contains(name.as_str());
+            let unknown = parameters.iter().find(|name| match what {
+                "insert" => !above.contains(*name) && !from_body(name),
+                _ => !known.contains(*name),
+            });
+            if let Some(unknown) = unknown {
+                let message = format!("{what}: parameter `:{unknown}` is no column that it has");
+                return Err(wrong(sql, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns of the directories that a path is in.
+    fn columns_above<'a>(&'a self, path: &'a str) -> Result<BTreeSet<String>, Wrong<'a>> {
+        let mut above = BTreeSet::new();
+        let parts: Vec<&str> = path.split('/').collect();
+        for end in 1..parts.len() {
+            let part = parts[end - 1];
+            if !part.contains('{') {
+                continue;
+            }
+            let dir = parts[..end].join("/");
+            if !self.directories.iter().any(|it| it.path == dir) {
+                let message = format!("path {path:?}: no [[directory]] has the path {dir:?}");
+                return Err(wrong(path, message));
+            }
+            above.extend(column_of(part).map(str::to_owned));
+        }
+        Ok(above)
+    }
+}
+
+/// The last part of a path.
+pub(in super::super) fn last(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
+}
+
+/// The column that a part of a path is, if it is one.
+pub(in super::super) fn column_of(part: &str) -> Option<&str> {
+    let column = part.strip_prefix('{')?.strip_suffix('}')?;
+    (!column.contains(['{', '}'])).then_some(column)
+}
+
+fn only_column(path: &str) -> Result<&str, Wrong<'_>> {
+    column_of(last(path)).ok_or_else(|| {
+        wrong(
+            path,
+            format!("path {path:?}: its last part must be one column, as `{{id}}`"),
+        )
+    })
+}
+
+/// Where the key is in a file's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum KeyPlace {
+    /// Digits after so many bytes.
+    First(usize),
+    /// Digits before so many bytes.
+    Last(usize),
+    /// Nowhere: the value of its one column is unique.
+    Unique,
+}
+
+/// Finds the key in a name, so that a name is one row and no other.
+pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace, String> {
+    let is_key = |part: &Part| *part == Part::Column(key.to_owned());
+    let count = name.0.iter().filter(|part| is_key(part)).count();
+    if count != 1 {
+        return Err(format!(
+            "a name without the key `{{{key}}}`, once, could be that of two rows (or say `unique = true`)"
+        ));
+    }
+    let (first, last) = (&name.0[0], &name.0[name.0.len() - 1]);
+    let length = |part: &Part| match part {
+        Part::Literal(text) => text.len(),
+        Part::Column(_) => 0,
+    };
+    let starts_with_digit = |part: Option<&Part>| match part {
+        Some(Part::Literal(text)) => text.starts_with(|char: char| char.is_ascii_digit()),
+        Some(Part::Column(_)) => true,
+        None => false,
+    };
+    let ends_with_digit = |part: Option<&Part>| match part {
+        Some(Part::Literal(text)) => text.ends_with(|char: char| char.is_ascii_digit()),
+        Some(Part::Column(_)) => true,
+        None => false,
+    };
+    let at = name.0.iter().position(is_key).unwrap_or(0);
+    if name.0[..at]
+        .iter()
+        .all(|part| matches!(part, Part::Literal(_)))
+        && !starts_with_digit(name.0.get(at + 1))
+    {
+        return Ok(KeyPlace::First(if at == 0 { 0 } else { length(first) }));
+    }
+    let is_last = name.0[at + 1..]
+        .iter()
+        .all(|part| matches!(part, Part::Literal(_)));
+    if is_last && !ends_with_digit(at.checked_sub(1).and_then(|before| name.0.get(before))) {
+        return Ok(KeyPlace::Last(if at + 1 == name.0.len() {
+            0
+        } else {
+            length(last)
+        }));
+    }
+    Err(format!(
+        "the key `{{{key}}}` must be the first or the last column, with text between it and the next"
+    ))
+}
+
+/// Checks a query's columns and parameters; answers its columns.
+fn check_query<'a>(
+    source: &mut dyn Source,
+    sql: &'a str,
+    above: &BTreeSet<String>,
+    wanted: &[&str],
+) -> Result<Vec<String>, Wrong<'a>> {
+    let described = source
+        .describe(sql, false)
+        .map_err(|error| wrong(sql, format!("rows: {error}")))?;
+    if let Some(unknown) = described.parameters.iter().find(|it| !above.contains(*it)) {
+        let message = format!("rows: parameter `:{unknown}` is no column of a directory above");
+        return Err(wrong(sql, message));
+    }
+    let columns: Vec<String> = described
+        .columns
+        .into_iter()
+        .map(|column| column.name)
+        .collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|it| !columns.iter().any(|has| has == *it))
+    {
+        let message = format!(
+            "rows: no column `{unknown}`; there are {}",
+            columns.join(", ")
+        );
+        return Err(wrong(sql, message));
+    }
+    Ok(columns)
+}
+
+fn check_lines<'a>(
+    source: &mut dyn Source,
+    sql: &'a str,
+    above: &BTreeSet<String>,
+) -> Result<(), Wrong<'a>> {
+    let columns = check_query(source, sql, above, &[])?;
+    match columns.len() {
+        1 => Ok(()),
+        count => Err(wrong(
+            sql,
+            format!("rows: a line is one column, and here are {count}"),
+        )),
+    }
+}

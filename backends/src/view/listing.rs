@@ -1,0 +1,303 @@
+//! Listings of directories: fixed names, then names that queries give, then files by key.
+//!
+//! A cookie is the number of a section, and the place in it. Names of a section that are not asked for again are as they
+//! were when its listing began; files are asked for by pages.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::ViewStore;
+use super::nodes::{Above, Node, What};
+use super::rows::Shown;
+use super::source::{Lent, Parameter};
+use super::template::escape;
+use super::tree::{AFTER, Fixed, Level, PAGE, Query};
+use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
+
+/// Listings that readers can be in the middle of.
+const OPEN_LISTINGS: usize = 16;
+
+/// Bits of a cookie below the number of its section.
+const SECTION: u32 = 54;
+
+/// The names that a query gave.
+type Names = Arc<Vec<Vec<u8>>>;
+
+/// The rest of a page of files: of a section of a directory, after a key, with attributes or without.
+struct Page {
+    of: (Ino, usize, i64, bool),
+    files: VecDeque<Shown>,
+    is_last: bool,
+}
+
+/// Listings that readers are in the middle of.
+#[derive(Default)]
+pub(super) struct Listings {
+    names: VecDeque<((Ino, usize), Names)>,
+    pages: VecDeque<Page>,
+}
+
+fn keep<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() >= OPEN_LISTINGS {
+        all.pop_front();
+    }
+    all.push_back(one);
+}
+
+/// One call's part of a listing.
+struct Lister<'a> {
+    view: &'a ViewStore,
+    dir: Ino,
+    node: Arc<Node>,
+    with_attr: bool,
+    /// Where the call goes on.
+    section: usize,
+    after: Option<u64>,
+    source: Option<Lent<'a>>,
+    emit: &'a mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+}
+
+impl<'a> Lister<'a> {
+    fn source(&mut self) -> Result<&mut Lent<'a>> {
+        match &mut self.source {
+            Some(source) => Ok(source),
+            none => Ok(none.insert(self.view.sources.take()?)),
+        }
+    }
+
+    /// The place in a section at which to go on; `None` if it is done.
+    fn start(&self, section: usize) -> Option<usize> {
+        match (section.cmp(&self.section), self.after) {
+            (std::cmp::Ordering::Less, _) => None,
+            (std::cmp::Ordering::Equal, Some(after)) => Some(after as usize + 1),
+            _ => Some(0),
+        }
+    }
+
+    fn offer(
+        &mut self,
+        (section, place): (usize, u64),
+        name: &[u8],
+        child: Node,
+        attr: Option<Attr>,
+    ) -> Result<ControlFlow<()>> {
+        let ino = child.ino();
+        let kind = match child.what {
+            What::Level(_) => Kind::Directory,
+            What::Link { .. } => Kind::Symlink,
+            _ => Kind::File,
+        };
+        let mut shown = None;
+        if self.with_attr {
+            let attr = match attr {
+                Some(attr) => Ok(attr),
+                // Also while the source is away.
+                None if kind == Kind::Directory => Ok(self.view.attr(ino, kind, 0, None)),
+                None => {
+                    let view = self.view;
+                    view.node_attr(self.source()?, ino, &child)
+                }
+            };
+            shown = match attr {
+                Ok(attr) => Some(Attr { ino, ..attr }),
+                // It has gone meanwhile.
+                Err(error) if error.errno == Errno::NOENT => return Ok(ControlFlow::Continue(())),
+                Err(error) => return Err(error),
+            };
+            self.view.know(child);
+        }
+        Ok((self.emit)(DirEntry {
+            name,
+            ino,
+            kind,
+            cookie: ((section as u64) << SECTION) | (place + FIRST_COOKIE),
+            attr: shown,
+        }))
+    }
+
+    fn fixed(&mut self, level: &Level) -> Result<ControlFlow<()>> {
+        let Some(start) = self.start(0) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        for (place, (name, fixed)) in level.fixed.iter().enumerate().skip(start) {
+            let what = match fixed {
+                Fixed::Level(level) => What::Level(*level),
+                Fixed::Computed(computed) => What::Computed(*computed),
+            };
+            let child = self.node.child(self.dir, what);
+            if self
+                .offer((0, place as u64), name.as_bytes(), child, None)?
+                .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// A section of names that a query gives; `child` makes the node of a value.
+    fn names(
+        &mut self,
+        section: usize,
+        query: &Query,
+        child: impl Fn(&Node, Vec<u8>) -> Node,
+    ) -> Result<ControlFlow<()>> {
+        let Some(start) = self.start(section) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let names = self.all_names(section, query, start == 0)?;
+        for (place, value) in names.iter().enumerate().skip(start) {
+            let name = escape(value);
+            if name.len() > NAME_MAX {
+                tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
+                continue;
+            }
+            let child = child(&self.node, value.clone());
+            if self
+                .offer((section, place as u64), &name, child, None)?
+                .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The names that a query gives, as they were when this listing began.
+    fn all_names(&mut self, section: usize, query: &Query, begins: bool) -> Result<Names> {
+        let place = (self.dir, section);
+        let view = self.view;
+        let is_it = |kept: &&((Ino, usize), Names)| kept.0 == place && !begins;
+        if let Some((_, names)) = view.state().listings.names.iter().find(is_it) {
+            return Ok(Arc::clone(names));
+        }
+        let (mut names, above) = (Vec::new(), Above::clone(&self.node.above));
+        view.query(self.source()?, query, &above, &[], &mut |mut row| {
+            names.push(row.pop().flatten().unwrap_or_default());
+            ControlFlow::Continue(())
+        })?;
+        let names = Arc::new(names);
+        let mut state = view.state();
+        state.listings.names.retain(|(of, _)| *of != place);
+        keep(&mut state.listings.names, (place, Arc::clone(&names)));
+        Ok(names)
+    }
+
+    fn files(&mut self, section: usize, files: usize) -> Result<ControlFlow<()>> {
+        let Some(start) = self.start(section) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let mut last = start as i64 - 1;
+        loop {
+            let mut page = self.page(section, files, last)?;
+            while let Some(shown) = page.files.front() {
+                let (key, name) = (shown.key, &shown.name);
+                let child = self.node.child(self.dir, What::File { files, key });
+                let attr = self.view.file_attr(0, files, shown);
+                if self
+                    .offer((section, key as u64), name, child, Some(attr))?
+                    .is_break()
+                {
+                    page.of.2 = last;
+                    keep(&mut self.view.state().listings.pages, page);
+                    return Ok(ControlFlow::Break(()));
+                }
+                last = key;
+                page.files.pop_front();
+            }
+            if page.is_last {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+    }
+
+    /// The files after the one with the key `last`: what is left of the page that this listing has asked for, or the next.
+    fn page(&mut self, section: usize, files: usize, last: i64) -> Result<Page> {
+        let (view, of) = (self.view, (self.dir, section, last, self.with_attr));
+        {
+            let mut state = view.state();
+            let pages = &mut state.listings.pages;
+            if let Some(at) = pages.iter().position(|page| page.of == of && last >= 0)
+                && let Some(page) = pages.remove(at)
+            {
+                return Ok(page);
+            }
+        }
+        let table = &view.tree.files[files];
+        let query = match self.with_attr {
+            true => &table.list,
+            false => &table.names,
+        };
+        let (mut shown, mut wrong) = (VecDeque::new(), None);
+        let above = Above::clone(&self.node.above);
+        let asked = [(AFTER, Parameter::Integer(last))];
+        view.query(self.source()?, query, &above, &asked, &mut |row| {
+            match view.shown(files, row) {
+                Ok(file) => shown.push_back(file),
+                Err(error) => wrong = Some(error),
+            }
+            match wrong {
+                None => ControlFlow::Continue(()),
+                Some(_) => ControlFlow::Break(()),
+            }
+        })?;
+        match wrong {
+            Some(error) => Err(error),
+            None => Ok(Page {
+                of,
+                is_last: shown.len() < PAGE,
+                files: shown,
+            }),
+        }
+    }
+}
+
+impl ViewStore {
+    pub(super) fn list(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let (node, level) = self.level(dir)?;
+        let mut lister = Lister {
+            view: self,
+            dir,
+            node,
+            with_attr,
+            section: (after >> SECTION) as usize,
+            after: (after > 0).then(|| (after & ((1 << SECTION) - 1)) - FIRST_COOKIE),
+            source: None,
+            emit,
+        };
+        let mut section = 0;
+        if lister.fixed(level)?.is_break() {
+            return Ok(());
+        }
+        for named in &level.named {
+            section += 1;
+            let child = |node: &Node, value| self.named(dir, node, named.level, value);
+            if lister.names(section, &named.list, child)?.is_break() {
+                return Ok(());
+            }
+        }
+        for links in &level.links {
+            section += 1;
+            let links = *links;
+            let child = |node: &Node, value| node.child(dir, What::Link { links, value });
+            let list = &self.tree.links[links].list;
+            if lister.names(section, list, child)?.is_break() {
+                return Ok(());
+            }
+        }
+        for files in &level.files {
+            section += 1;
+            if lister.files(section, *files)?.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

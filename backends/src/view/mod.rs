@@ -1,0 +1,303 @@
+//! Rows and answers as files: a [`Store`] over a source that others own, by a definition.
+//!
+//! Every call asks the source. Kept is only what readers of long files and listings are in the middle of.
+
+mod backend;
+mod content;
+pub mod definition;
+mod listing;
+mod nodes;
+mod rows;
+mod source;
+mod template;
+mod tree;
+mod writing;
+
+pub(crate) use backend::ViewMount;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use inputs::InputError;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::store::{
+    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, RenameMode, Result,
+    StatFs, Store, Timestamp,
+};
+use content::Contents;
+use definition::Definition;
+use listing::Listings;
+use nodes::{Above, Node, Nodes, What};
+use source::Pool;
+pub use source::find_postgresql;
+use tree::Tree;
+use writing::Writing;
+
+/// The attribute with the reason why the last change of a file, or in a directory, was refused.
+const REASON: &[u8] = b"user.view.reason";
+
+#[derive(Default)]
+struct State {
+    nodes: Nodes,
+    contents: Contents,
+    listings: Listings,
+    writing: Writing,
+}
+
+/// Why a view cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its definition is wrong.
+    #[error("{0}")]
+    Definition(#[from] InputError),
+    /// Its source cannot be reached.
+    #[error("the source {place}: {reason}\n  fix: check --source")]
+    Source {
+        /// Where it should be.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A view, mounted.
+pub struct ViewStore {
+    owner: Caller,
+    tree: Tree,
+    sources: Pool,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for ViewStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ViewStore")
+            .field("tree", &self.tree)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ViewStore {
+    /// Opens the view that `text`, from `file`, defines, of the source at `place`: a path, or a URL. Rows can be changed
+    /// with `may_write`, where the definition says how.
+    ///
+    /// # Errors
+    /// [`OpenError`]: what is wrong with the definition, or that the source cannot be reached.
+    pub fn open(
+        (file, text): (&Path, &str),
+        place: &str,
+        may_write: bool,
+        owner: &Caller,
+    ) -> std::result::Result<Self, OpenError> {
+        let definition = Definition::parse(file, text)?;
+        let unreachable = |reason: String| OpenError::Source {
+            place: source::without_password(place),
+            reason,
+        };
+        let sources = source::open(&definition.source, place, may_write).map_err(unreachable)?;
+        let mut tree = {
+            let mut source = sources
+                .take()
+                .map_err(|error| unreachable(error.to_string()))?;
+            definition.check(file, text, &mut *source)?;
+            Tree::new(definition, &mut *source).map_err(|reason| InputError::whole(file, reason))?
+        };
+        if !may_write {
+            tree.files
+                .iter_mut()
+                .for_each(|files| files.write = definition::Write::default());
+        }
+        Ok(Self {
+            owner: *owner,
+            tree,
+            sources,
+            state: Mutex::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl Store for ViewStore {
+    fn kind(&self) -> &'static str {
+        "view"
+    }
+
+    fn coherence(&self) -> Coherence {
+        Coherence::Uncached
+    }
+
+    fn is_fixed(&self, ino: Ino) -> bool {
+        let node = self.node(ino);
+        node.is_ok_and(|node| matches!(node.what, What::Level(_)) && node.above.is_empty())
+    }
+
+    fn lists_attributes(&self) -> bool {
+        false
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        match self.pending_of_name(parent, name)? {
+            Some(attr) => Ok(attr),
+            None => self.find(parent, name),
+        }
+    }
+
+    fn keeps_missing(&self, _name: &[u8]) -> bool {
+        false
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let node = self.node(ino)?;
+        let written = self.state().writing.size(ino);
+        match (&node.what, written) {
+            (_, Some(size)) => Ok(self.attr(ino, Kind::File, size, Some(Timestamp::now()))),
+            // Also while the source is away.
+            (What::Level(_), _) => Ok(self.attr(ino, Kind::Directory, 0, None)),
+            _ => self.node_attr(&mut self.sources.take()?, ino, &node),
+        }
+    }
+
+    fn setattr(&self, _caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        match change.size {
+            Some(size) => self.resize(ino, size)?,
+            // Programs set times after they wrote a file. A row has its own.
+            None if change.permissions.is_none() && change.uid.is_none() => {}
+            None => return Err(Errno::PERM.into()),
+        }
+        self.getattr(ino)
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        Ok(self.node(dir)?.parent)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let node = self.node(ino)?;
+        self.target(&mut self.sources.take()?, &node)
+    }
+
+    fn create(
+        &self,
+        _caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        self.begin_new(parent, name, node.kind)
+    }
+
+    fn unlink(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.delete(parent, name)
+    }
+
+    fn rename(
+        &self,
+        _caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        self.move_row(from, to, mode)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.forget(&[ino]);
+        Ok(())
+    }
+
+    fn forget(&self, inos: &[Ino]) {
+        let mut state = self.state();
+        let State { nodes, writing, .. } = &mut *state;
+        inos.iter()
+            .filter(|ino| !writing.is_pending(**ino))
+            .for_each(|ino| nodes.remove(*ino));
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.read_content(0, ino, offset, size, out)
+    }
+
+    fn open(&self, _ino: Ino) -> Result<u64> {
+        Ok(self.state().contents.open())
+    }
+
+    fn read_handle(
+        &self,
+        handle: u64,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.read_content(handle, ino, offset, size, out)
+    }
+
+    fn release(&self, handle: u64) {
+        self.state().contents.release(handle);
+    }
+
+    fn write(&self, _caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_pending(ino, offset, data)
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.list(dir, after, with_attr, emit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let state = self.state();
+        match state.writing.reason(ino).filter(|_| name == REASON) {
+            Some(reason) => Ok(reason.as_bytes().to_vec()),
+            None => Err(Errno::NODATA.into()),
+        }
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let has_reason = self.state().writing.reason(ino).is_some();
+        Ok(has_reason.then(|| REASON.to_vec()).into_iter().collect())
+    }
+
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        self.commit(ino, true)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let pending = self.state().writing.pending();
+        pending
+            .into_iter()
+            .try_for_each(|ino| self.commit(ino, false))
+    }
+
+    fn wants_close(&self) -> bool {
+        self.tree.files.iter().any(|files| files.write.is_any())
+    }
+
+    fn close(&self, ino: Ino) -> Result<()> {
+        self.commit(ino, false)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(StatFs {
+            block_bytes: 4096,
+            blocks: 0,
+            blocks_free: 0,
+            blocks_available: 0,
+            inodes: 0,
+            inodes_free: 0,
+        })
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::from([("view_queries", self.sources.queries())])
+    }
+}

@@ -1,0 +1,149 @@
+//! The nodes that the kernel knows by number: what each stands for, and its attributes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use super::ViewStore;
+use super::rows::Shown;
+use super::tree::Level;
+use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
+
+/// The columns of directories above a node, with what its path says of them.
+pub(super) type Above = Arc<Vec<(String, Vec<u8>)>>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    Level(usize),
+    File {
+        files: usize,
+        key: i64,
+    },
+    Computed(usize),
+    Link {
+        links: usize,
+        value: Vec<u8>,
+    },
+    Answer {
+        question: usize,
+        text: Vec<u8>,
+    },
+    /// A file that has no row yet.
+    New {
+        files: usize,
+        name: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) what: What,
+    pub(super) above: Above,
+    pub(super) parent: Ino,
+}
+
+impl Node {
+    fn root() -> Self {
+        Self {
+            what: What::Level(0),
+            above: Above::default(),
+            parent: ROOT,
+        }
+    }
+
+    /// A node in the directory `parent`, which is `self`.
+    pub(super) fn child(&self, parent: Ino, what: What) -> Self {
+        Self {
+            what,
+            above: Arc::clone(&self.above),
+            parent,
+        }
+    }
+
+    /// The number: the same for as long as a row has its key.
+    pub(super) fn ino(&self) -> Ino {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let ino = hasher.hash_one((&self.what, &self.above)) >> 1;
+        ino.max(ROOT + 1)
+    }
+}
+
+/// The nodes that the kernel may ask for.
+#[derive(Default)]
+pub(super) struct Nodes(HashMap<Ino, Arc<Node>>);
+
+impl Nodes {
+    pub(super) fn remove(&mut self, ino: Ino) {
+        self.0.remove(&ino);
+        // Much was looked at once: give the memory back.
+        if self.0.len() < self.0.capacity() / 8 {
+            self.0.shrink_to(self.0.len() * 2);
+        }
+    }
+}
+
+impl ViewStore {
+    pub(super) fn node(&self, ino: Ino) -> Result<Arc<Node>> {
+        if ino == ROOT {
+            return Ok(Arc::new(Node::root()));
+        }
+        let known = self.state().nodes.0.get(&ino).cloned();
+        known.ok_or_else(|| Errno::NOENT.into())
+    }
+
+    pub(super) fn level(&self, ino: Ino) -> Result<(Arc<Node>, &Level)> {
+        let node = self.node(ino)?;
+        match node.what {
+            What::Level(level) => Ok((node, &self.tree.levels[level])),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Remembers a node, because the kernel will ask for it by its number.
+    pub(super) fn know(&self, node: Node) -> Ino {
+        let ino = node.ino();
+        self.state()
+            .nodes
+            .0
+            .entry(ino)
+            .or_insert_with(|| Arc::new(node));
+        ino
+    }
+
+    pub(super) fn attr(
+        &self,
+        ino: Ino,
+        kind: Kind,
+        size: u64,
+        modified: Option<Timestamp>,
+    ) -> Attr {
+        let time = modified.unwrap_or(self.owner.now);
+        Attr {
+            ino,
+            kind,
+            permissions: match kind {
+                Kind::Directory => 0o755,
+                Kind::Symlink => 0o777,
+                _ => 0o644,
+            },
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            uid: self.owner.uid,
+            gid: self.owner.gid,
+            rdev: 0,
+            size,
+            blocks: size.div_ceil(512),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        }
+    }
+
+    pub(super) fn file_attr(&self, ino: Ino, files: usize, shown: &Shown) -> Attr {
+        let mut attr = self.attr(ino, Kind::File, shown.size, shown.modified);
+        if self.tree.files[files].write.update.is_none() {
+            attr.permissions = 0o444;
+        }
+        attr
+    }
+}

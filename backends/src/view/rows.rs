@@ -1,0 +1,268 @@
+//! Rows of the source, and the names that they have.
+
+use std::ops::ControlFlow;
+
+use super::ViewStore;
+use super::definition::KeyPlace;
+use super::nodes::{Above, Node, What};
+use super::source::{Lent, Parameter, Text};
+use super::template::{escape_short, unescape};
+use super::tree::{Fixed, KEY, Level, Query, VALUE};
+use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
+
+/// What one query says of a file.
+pub(super) struct Shown {
+    pub(super) key: i64,
+    pub(super) size: u64,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) name: Vec<u8>,
+}
+
+pub(super) fn parameters<'a>(
+    above: &'a Above,
+    more: &[(&'a str, Parameter<'a>)],
+) -> Vec<(&'a str, Parameter<'a>)> {
+    let above = above.iter();
+    above
+        .map(|(column, value)| (column.as_str(), Parameter::Text(value)))
+        .chain(more.iter().copied())
+        .collect()
+}
+
+/// The key in a name.
+fn key_in(name: &[u8], place: KeyPlace) -> Option<i64> {
+    let is_digit = |byte: &&u8| byte.is_ascii_digit();
+    let digits = match place {
+        KeyPlace::First(before) => {
+            let rest = name.get(before..)?;
+            let count = rest.iter().take_while(is_digit).count();
+            &rest[..count]
+        }
+        KeyPlace::Last(after) => {
+            let rest = name.get(..name.len().checked_sub(after)?)?;
+            let count = rest.iter().rev().take_while(is_digit).count();
+            &rest[rest.len() - count..]
+        }
+        KeyPlace::Unique => return None,
+    };
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A time in ISO 8601, or in seconds since 1970.
+fn time(text: &[u8]) -> Option<Timestamp> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Some(Timestamp((seconds * 1e9) as i64));
+    }
+    let time = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
+        Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+    });
+    Some(Timestamp(i64::try_from(time?.as_nanosecond()).ok()?))
+}
+
+impl ViewStore {
+    /// The rows of a query, with the columns of directories above and `more` as parameters.
+    pub(super) fn query(
+        &self,
+        source: &mut Lent<'_>,
+        query: &Query,
+        above: &Above,
+        more: &[(&str, Parameter<'_>)],
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        source.count();
+        let asked = source.query(&query.sql, &parameters(above, more), each);
+        asked.map_err(|mut error| {
+            if let Some(reason) = &mut error.reason {
+                reason.insert_str(0, &format!("rows of {:?}: ", query.path));
+            }
+            error
+        })
+    }
+
+    pub(super) fn first(
+        &self,
+        source: &mut Lent<'_>,
+        query: &Query,
+        above: &Above,
+        more: &[(&str, Parameter<'_>)],
+    ) -> Result<Option<Vec<Text>>> {
+        let mut first = None;
+        self.query(source, query, above, more, &mut |row| {
+            first = Some(row);
+            ControlFlow::Break(())
+        })?;
+        Ok(first)
+    }
+
+    /// What a row of [`Files::list`](super::tree::Files::list) says.
+    pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Result<Shown> {
+        let mut row = row.into_iter();
+        let number = |value: Option<Text>| -> Option<i64> {
+            std::str::from_utf8(&value??).ok()?.parse().ok()
+        };
+        let key = number(row.next()).filter(|key| (0..1 << 53).contains(key));
+        let key = key.ok_or_else(|| {
+            let column = &self.tree.files[files].key_column;
+            StoreError::storage(
+                Errno::IO,
+                format!("column `{column}`: a key is an integer from 0 to 2⁵³"),
+            )
+        })?;
+        let size = number(row.next()).unwrap_or(0).unsigned_abs();
+        let modified = row.next().flatten().and_then(|text| time(&text));
+        let values: Vec<Vec<u8>> = row.map(Option::unwrap_or_default).collect();
+        Ok(Shown {
+            key,
+            size,
+            modified,
+            name: self.name(files, key, &values),
+        })
+    }
+
+    /// The name of a row's file.
+    fn name(&self, files: usize, key: i64, values: &[Vec<u8>]) -> Vec<u8> {
+        let files = &self.tree.files[files];
+        let columns = values.len().saturating_sub(1).max(1);
+        let room = NAME_MAX.saturating_sub(files.name.literal_bytes() + 20) / columns;
+        let key = key.to_string().into_bytes();
+        let parts = files.name.columns().zip(values).map(|(column, value)| {
+            match column == files.key_column {
+                true => key.clone().into(),
+                false => escape_short(value, room),
+            }
+        });
+        let parts: Vec<_> = parts.collect();
+        files.name.render(parts.iter().map(|part| &**part))
+    }
+
+    /// The row that a name may be of.
+    fn named_row(
+        &self,
+        source: &mut Lent<'_>,
+        files: usize,
+        name: &[u8],
+        above: &Above,
+    ) -> Result<Option<Shown>> {
+        let table = &self.tree.files[files];
+        if table.key != KeyPlace::Unique {
+            return match key_in(name, table.key) {
+                Some(key) => self.show(source, files, key, above),
+                None => Ok(None),
+            };
+        }
+        let Ok(mut values) = table.name.take_apart(name) else {
+            return Ok(None);
+        };
+        let Some(value) = values.pop().and_then(|(_, value)| unescape(value)) else {
+            return Ok(None);
+        };
+        let value = [(VALUE, Parameter::Text(&value))];
+        let row = self.first(source, &table.by_name, above, &value)?;
+        row.map(|row| self.shown(files, row)).transpose()
+    }
+
+    pub(super) fn show(
+        &self,
+        source: &mut Lent<'_>,
+        files: usize,
+        key: i64,
+        above: &Above,
+    ) -> Result<Option<Shown>> {
+        let key = [(KEY, Parameter::Integer(key))];
+        let row = self.first(source, &self.tree.files[files].one, above, &key)?;
+        row.map(|row| self.shown(files, row)).transpose()
+    }
+
+    /// The node that a name in a directory stands for, and its attributes.
+    pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let (dir, level) = self.level(parent)?;
+        let fixed = level.fixed.iter().find(|(has, _)| has.as_bytes() == name);
+        match fixed {
+            // Also while the source is away.
+            Some((_, Fixed::Level(level))) => {
+                let ino = self.know(dir.child(parent, What::Level(*level)));
+                Ok(self.attr(ino, Kind::Directory, 0, None))
+            }
+            Some((_, Fixed::Computed(computed))) => {
+                let node = dir.child(parent, What::Computed(*computed));
+                self.known(&mut self.sources.take()?, node)
+            }
+            None if level.is_fixed() => Err(Errno::NOENT.into()),
+            None => self.find_row(&mut self.sources.take()?, (parent, &dir), level, name),
+        }
+    }
+
+    /// Remembers a node; its attributes.
+    fn known(&self, source: &mut Lent<'_>, node: Node) -> Result<Attr> {
+        let attr = self.node_attr(source, node.ino(), &node)?;
+        self.know(node);
+        Ok(attr)
+    }
+
+    fn find_row(
+        &self,
+        source: &mut Lent<'_>,
+        (parent, dir): (Ino, &Node),
+        level: &Level,
+        name: &[u8],
+    ) -> Result<Attr> {
+        let file = |files: usize, shown: &Shown| {
+            let key = shown.key;
+            let ino = self.know(dir.child(parent, What::File { files, key }));
+            self.file_attr(ino, files, shown)
+        };
+        let alias = self.state().writing.alias(parent, name);
+        if let Some((files, key)) = alias
+            && let Some(shown) = self.show(source, files, key, &dir.above)?
+        {
+            return Ok(file(files, &shown));
+        }
+        for question in &level.questions {
+            let start = self.tree.questions[*question].start.as_bytes();
+            if let Some(text) = name.strip_prefix(start) {
+                let (question, text) = (*question, text.to_vec());
+                return self.known(source, dir.child(parent, What::Answer { question, text }));
+            }
+        }
+        for files in &level.files {
+            if let Some(shown) = self.named_row(source, *files, name, &dir.above)?
+                && shown.name == name
+            {
+                return Ok(file(*files, &shown));
+            }
+        }
+        let value = unescape(name).ok_or(Errno::NOENT)?;
+        for links in &level.links {
+            let asked = [(VALUE, Parameter::Text(&value))];
+            let find = &self.tree.links[*links].find;
+            if self.first(source, find, &dir.above, &asked)?.is_some() {
+                let links = *links;
+                return self.known(source, dir.child(parent, What::Link { links, value }));
+            }
+        }
+        for named in &level.named {
+            let asked = [(VALUE, Parameter::Text(&value))];
+            if self
+                .first(source, &named.find, &dir.above, &asked)?
+                .is_some()
+            {
+                return self.known(source, self.named(parent, dir, named.level, value));
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// The directory that a row names.
+    pub(super) fn named(&self, parent: Ino, dir: &Node, level: usize, value: Vec<u8>) -> Node {
+        let column = self.tree.levels[level].column.clone().unwrap_or_default();
+        let mut above = dir.above.to_vec();
+        above.push((column, value));
+        Node {
+            what: What::Level(level),
+            above: above.into(),
+            parent,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A JSON interface over HTTP as tables: lists of objects, page by page, asked for again by entity tag.
+
+use std::time::{Duration, Instant};
+
+use http::header;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+use serde_json::Value as Json;
+
+use super::super::definition::{SourceDefinition, TableDefinition};
+use super::sqlite::{Sqlite, Tables};
+use crate::store::{Errno, Result, StoreError};
+
+/// The variable with the token that is sent as `Authorization: Bearer`.
+const TOKEN: &str = "CTXBENCH_VIEW_TOKEN";
+
+/// How many pages of a list are read at most.
+const PAGES_MAX: usize = 1000;
+
+/// A page as it was last.
+struct Page {
+    url: reqwest::Url,
+    tag: Option<String>,
+    rows: Vec<Vec<Value>>,
+    next: Option<reqwest::Url>,
+}
+
+struct Table {
+    definition: TableDefinition,
+    pages: Vec<Page>,
+}
+
+struct Interface {
+    base: reqwest::Url,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+    token: Option<String>,
+    tables: Vec<Table>,
+    stale: Duration,
+    looked: Option<Instant>,
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The interface at `url` as a source.
+///
+/// # Errors
+/// Why it cannot be reached, in words.
+pub(super) fn open(
+    url: &str,
+    definition: &SourceDefinition,
+) -> std::result::Result<Sqlite, String> {
+    let base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    let client = reqwest::Client::builder()
+        .timeout(definition.timeout())
+        .user_agent("ctxbench")
+        .build()
+        .map_err(|error| format!("an HTTP client: {error}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("an HTTP client: {error}"))?;
+    let tables = definition.tables.iter().map(|definition| {
+        let columns: Vec<String> = definition
+            .columns
+            .iter()
+            .map(|(name, _)| quoted(name))
+            .collect();
+        format!(
+            "CREATE TABLE {} ({});",
+            quoted(&definition.name),
+            columns.join(", ")
+        )
+    });
+    let schema: String = tables.collect();
+    let interface = Interface {
+        base,
+        client,
+        runtime,
+        token: std::env::var(TOKEN).ok().filter(|token| !token.is_empty()),
+        tables: (definition.tables.iter())
+            .map(|definition| Table {
+                definition: definition.clone(),
+                pages: Vec::new(),
+            })
+            .collect(),
+        stale: definition.stale(),
+        looked: None,
+    };
+    Sqlite::in_memory(&schema, Box::new(interface), definition.timeout())
+}
+
+fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
+    // Of the URL only what has no secrets in it.
+    StoreError::storage(
+        Errno::IO,
+        format!("GET {}: {}", url.path(), error.to_string()),
+    )
+}
+
+fn value(found: Option<&Json>) -> Value {
+    match found {
+        None | Some(Json::Null) => Value::Null,
+        Some(Json::Bool(value)) => Value::Integer(i64::from(*value)),
+        Some(Json::Number(number)) => match number.as_i64() {
+            Some(value) => Value::Integer(value),
+            None => Value::Real(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Some(Json::String(text)) => Value::Text(text.clone()),
+        Some(other) => Value::Text(other.to_string()),
+    }
+}
+
+/// The page that a `Link` header calls the next.
+fn next(link: &str, url: &reqwest::Url) -> Option<reqwest::Url> {
+    let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let (_, rest) = next.split_once('<')?;
+    url.join(rest.split_once('>')?.0).ok()
+}
+
+impl Interface {
+    /// Asks for a page; `None` if it is as it was.
+    fn ask(&self, table: &Table, url: &reqwest::Url, tag: Option<&str>) -> Result<Option<Page>> {
+        // A server must not send the reader, and the token, elsewhere.
+        if url.origin() != self.base.origin() {
+            return Err(failed(url, "the next page is on another server"));
+        }
+        let mut request = self
+            .client
+            .get(url.clone())
+            .header(header::ACCEPT, "application/json");
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(tag) = tag {
+            request = request.header(header::IF_NONE_MATCH, tag);
+        }
+        let answer = self.runtime.block_on(async {
+            let answer = request.send().await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            Ok::<_, reqwest::Error>((status, headers, answer.bytes().await?))
+        });
+        let (status, headers, body) = answer.map_err(|error| failed(url, error.without_url()))?;
+        if status == http::StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
+        if !status.is_success() {
+            return Err(failed(url, format!("status {status}")));
+        }
+        let Ok(Json::Array(objects)) = serde_json::from_slice(&body) else {
+            return Err(failed(url, "the answer is no JSON list"));
+        };
+        let row = |object: &Json| {
+            let columns = table.definition.columns.iter();
+            columns
+                .map(|(_, pointer)| value(object.pointer(pointer)))
+                .collect()
+        };
+        let header = |name| headers.get(name)?.to_str().ok();
+        Ok(Some(Page {
+            tag: header(header::ETAG).map(str::to_owned),
+            rows: objects.iter().map(row).collect(),
+            next: header(header::LINK).and_then(|link| next(link, url)),
+            url: url.clone(),
+        }))
+    }
+
+    /// The pages of a table as they are now; `None` if nothing has changed.
+    fn pages(&self, table: &Table) -> Result<Option<Vec<Page>>> {
+        let first = self.base.join(&table.definition.path);
+        let mut url = Some(first.map_err(|error| failed(&self.base, error))?);
+        let (mut pages, mut any) = (Vec::new(), false);
+        while let Some(asked) = url.take() {
+            let before = table
+                .pages
+                .get(pages.len())
+                .filter(|page| page.url == asked);
+            let page = match self.ask(table, &asked, before.and_then(|page| page.tag.as_deref()))? {
+                Some(page) => {
+                    any = true;
+                    page
+                }
+                None => {
+                    let unasked = || failed(&asked, "status 304 without a condition");
+                    let before = before.ok_or_else(unasked)?;
+                    Page {
+                        url: before.url.clone(),
+                        tag: before.tag.clone(),
+                        rows: before.rows.clone(),
+                        next: before.next.clone(),
+                    }
+                }
+            };
+            url.clone_from(&page.next);
+            pages.push(page);
+            if pages.len() > PAGES_MAX {
+                return Err(failed(&asked, format!("more than {PAGES_MAX} pages")));
+            }
+        }
+        Ok((any || pages.len() != table.pages.len()).then_some(pages))
+    }
+}
+
+impl Tables for Interface {
+    fn refresh(&mut self, connection: &Connection) -> Result<()> {
+        if self.looked.is_some_and(|at| at.elapsed() < self.stale) {
+            return Ok(());
+        }
+        for at in 0..self.tables.len() {
+            let Some(pages) = self.pages(&self.tables[at])? else {
+                continue;
+            };
+            let table = &mut self.tables[at];
+            let name = quoted(&table.definition.name);
+            let places = vec!["?"; table.definition.columns.len()].join(", ");
+            let transaction = connection.unchecked_transaction()?;
+            transaction.execute(&format!("DELETE FROM {name}"), ())?;
+            {
+                let insert = format!("INSERT INTO {name} VALUES ({places})");
+                let mut insert = transaction.prepare_cached(&insert)?;
+                for row in pages.iter().flat_map(|page| &page.rows) {
+                    insert.execute(rusqlite::params_from_iter(row))?;
+                }
+            }
+            transaction.commit()?;
+            table.pages = pages;
+        }
+        self.looked = Some(Instant::now());
+        Ok(())
+    }
+}

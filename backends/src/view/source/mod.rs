@@ -1,0 +1,135 @@
+//! What a view needs of the place where its rows are.
+//!
+//! A source answers queries in its own SQL with bound parameters, and changes rows only where it was opened for that. It
+//! reaches nothing else. What a call sees is what was committed before it, or up to `stale_ms` earlier.
+
+mod directory;
+mod http;
+mod parameters;
+mod pool;
+mod postgresql;
+mod sqlite;
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::definition::{SourceDefinition, SourceKind};
+use crate::store::Result;
+use sqlite::Sqlite;
+
+pub(super) use pool::{Lent, Pool, Version};
+pub use postgresql::find_programs as find_postgresql;
+pub(super) use postgresql::without_password;
+
+/// A value in its text form; `None` is NULL. It need not be UTF-8.
+pub(super) type Text = Option<Vec<u8>>;
+
+/// Parameters by name, without the colon.
+pub(super) type Parameters<'a> = &'a [(&'a str, Parameter<'a>)];
+
+/// A parameter's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parameter<'a> {
+    Integer(i64),
+    Text(&'a [u8]),
+    Null,
+}
+
+/// A column of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    /// The expression for its text form, in a query over this one.
+    pub(super) text: String,
+    /// The expression for the bytes of its text form; NULL if it is.
+    pub(super) length: String,
+}
+
+/// What a statement needs and gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) columns: Vec<Column>,
+    pub(super) parameters: Vec<String>,
+}
+
+/// What a statement has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Rows.
+    pub(super) rows: usize,
+    /// The first column of the first row that it returned.
+    pub(super) key: Option<i64>,
+}
+
+/// One connection to the place where the rows of a view are.
+pub(super) trait Source: Send {
+    /// Makes sure that the next queries see what has been committed until now.
+    ///
+    /// # Errors
+    /// `EIO` if the source is away or too slow.
+    fn begin(&mut self) -> Result<()>;
+
+    /// A number that differs from the last one if anything that queries see may have changed; after [`Source::begin`].
+    /// `None` if the source cannot tell.
+    ///
+    /// # Errors
+    /// As [`Source::begin`].
+    fn version(&mut self) -> Result<Option<u64>>;
+
+    /// Columns and parameters of a statement, after [`Source::begin`].
+    ///
+    /// # Errors
+    /// Why the source does not accept it, in words.
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String>;
+
+    /// Hands each row of a query to `each`, values in their text form, until it breaks; after [`Source::begin`].
+    ///
+    /// # Errors
+    /// `EIO` if the source is away or too slow.
+    fn query(
+        &mut self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<()>;
+
+    /// Runs a statement that changes rows, in a transaction of its own; after [`Source::begin`].
+    ///
+    /// # Errors
+    /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it, `EROFS` if it is
+    /// open for reading.
+    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed>;
+}
+
+/// How many connections a database gets at most.
+const CONNECTIONS: usize = 8;
+
+/// Opens the source at `place`. `may_write` permits statements that change rows.
+///
+/// # Errors
+/// What cannot be reached, and why.
+pub(super) fn open(
+    definition: &SourceDefinition,
+    place: &str,
+    may_write: bool,
+) -> std::result::Result<Pool, String> {
+    let kind = definition.kind_of(place)?;
+    if definition.channel.is_some() && kind != SourceKind::Postgresql {
+        return Err("channel: only `postgresql` sources have one".to_owned());
+    }
+    let timeout = definition.timeout();
+    match kind {
+        SourceKind::Sqlite => {
+            let file = PathBuf::from(place);
+            Pool::new(CONNECTIONS, move || {
+                Ok(Box::new(Sqlite::open(&file, may_write, timeout)?))
+            })
+        }
+        SourceKind::Postgresql => {
+            let opener = postgresql::opener(place, definition, may_write)?;
+            Pool::new(CONNECTIONS, move || Ok(Box::new(opener()?)))
+        }
+        SourceKind::Directory => Pool::of(Box::new(directory::open(Path::new(place), definition)?)),
+        SourceKind::Http => Pool::of(Box::new(http::open(place, definition)?)),
+    }
+}

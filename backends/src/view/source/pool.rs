@@ -1,0 +1,169 @@
+//! The connections to one source: a slow query holds up none but its own caller while others are free.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Source;
+use crate::store::{Errno, Result, StoreError};
+
+type Opened = std::result::Result<Box<dyn Source>, String>;
+
+/// A state of the source as one connection sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Version {
+    connection: usize,
+    count: u64,
+}
+
+/// Connections that are not in use.
+struct Idle {
+    connections: Vec<(usize, Box<dyn Source>)>,
+    /// How many there are, with those in use.
+    opened: usize,
+}
+
+/// Connections to one source.
+pub(in super::super) struct Pool {
+    open: Box<dyn Fn() -> Opened + Send + Sync>,
+    most: usize,
+    idle: Mutex<Idle>,
+    returned: Condvar,
+    queries: AtomicU64,
+}
+
+impl Pool {
+    /// A pool with one connection that opens more with `open`, up to `most`.
+    ///
+    /// # Errors
+    /// Why the first cannot be opened.
+    pub(super) fn new(
+        most: usize,
+        open: impl Fn() -> Opened + Send + Sync + 'static,
+    ) -> std::result::Result<Self, String> {
+        let first = open()?;
+        Ok(Self {
+            open: Box::new(open),
+            most,
+            idle: Mutex::new(Idle {
+                connections: vec![(0, first)],
+                opened: 1,
+            }),
+            returned: Condvar::new(),
+            queries: AtomicU64::new(0),
+        })
+    }
+
+    /// A pool of one connection.
+    ///
+    /// # Errors
+    /// None: as [`Pool::new`].
+    pub(super) fn of(source: Box<dyn Source>) -> std::result::Result<Self, String> {
+        let source = Mutex::new(Some(source));
+        Self::new(1, move || {
+            source
+                .lock()
+                .take()
+                .ok_or_else(|| "there is one connection".to_owned())
+        })
+    }
+
+    /// A connection that sees what has been committed until now. The caller must not take a second one meanwhile.
+    ///
+    /// # Errors
+    /// `EIO` if the source is away or too slow.
+    pub(in super::super) fn take(&self) -> Result<Lent<'_>> {
+        let mut lent = self.take_any()?;
+        lent.begin()?;
+        Ok(lent)
+    }
+
+    fn take_any(&self) -> Result<Lent<'_>> {
+        let mut idle = self.idle.lock();
+        loop {
+            // The one that was used last: its statements and pages are at hand.
+            if let Some((number, source)) = idle.connections.pop() {
+                return Ok(Lent {
+                    pool: self,
+                    number,
+                    source: Some(source),
+                });
+            }
+            if idle.opened < self.most {
+                let number = idle.opened;
+                idle.opened += 1;
+                drop(idle);
+                let opened = (self.open)();
+                if opened.is_err() {
+                    self.idle.lock().opened -= 1;
+                }
+                let away = |reason| StoreError::storage(Errno::IO, reason);
+                return Ok(Lent {
+                    pool: self,
+                    number,
+                    source: Some(opened.map_err(away)?),
+                });
+            }
+            self.returned.wait(&mut idle);
+        }
+    }
+
+    /// How often the source was asked.
+    pub(in super::super) fn queries(&self) -> u64 {
+        self.queries.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection in use.
+pub(in super::super) struct Lent<'a> {
+    pool: &'a Pool,
+    number: usize,
+    source: Option<Box<dyn Source>>,
+}
+
+impl Lent<'_> {
+    /// What has been committed until now; `None` if the source cannot tell.
+    ///
+    /// # Errors
+    /// `EIO` if the source is away or too slow.
+    pub(in super::super) fn state(&mut self) -> Result<Option<Version>> {
+        let connection = self.number;
+        let count = self.version()?;
+        Ok(count.map(|count| Version { connection, count }))
+    }
+
+    /// Counts a query.
+    pub(in super::super) fn count(&self) {
+        self.pool.queries.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = dyn Source;
+
+    #[expect(clippy::expect_used, reason = "only `drop` takes it")]
+    fn deref(&self) -> &Self::Target {
+        &**self.source.as_ref().expect("it is in use")
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    #[expect(clippy::expect_used, reason = "only `drop` takes it")]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut **self.source.as_mut().expect("it is in use")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(source) = self.source.take() {
+            self.pool
+                .idle
+                .lock()
+                .connections
+                .push((self.number, source));
+            self.pool.returned.notify_one();
+        }
+    }
+}

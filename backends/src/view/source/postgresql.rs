@@ -1,0 +1,359 @@
+//! Rows of a PostgreSQL database that others own.
+//!
+//! Every query is a read-only transaction of its own. Without a channel to listen on, each call asks the server; with one,
+//! an empty request tells whether a notice has come, which the server sends before it answers.
+
+mod session;
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Config, NoTls};
+
+use super::super::definition::SourceDefinition;
+use super::{Changed, Column, Described, Parameters, Source, Text};
+use crate::store::{Errno, Result, StoreError};
+use session::{ANSWERS, Answers, Failure, Session, key_of};
+
+/// The variable with the password.
+const PASSWORD: &str = "PGPASSWORD";
+
+/// How much longer than the server's own limit a call waits for it.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A PostgreSQL database as a source.
+pub(super) struct Postgresql {
+    config: Config,
+    /// The server, for messages.
+    server: String,
+    channel: Option<String>,
+    may_write: bool,
+    timeout: Duration,
+    runtime: Runtime,
+    session: Option<Session>,
+    /// Notices, connections made, and changes of this view.
+    notices: Arc<AtomicU64>,
+}
+
+/// The URL of a source as messages may show it.
+pub(in super::super) fn without_password(place: &str) -> String {
+    let Ok(mut url) = url::Url::parse(place) else {
+        return place.to_owned();
+    };
+    if url.password().is_none() && !place.contains("password") {
+        return place.to_owned();
+    }
+    url.set_query(None);
+    match url.set_password(None) {
+        Ok(()) => url.to_string(),
+        Err(()) => format!("{}:…", url.scheme()),
+    }
+}
+
+/// Makes connections to the database at the URL `place`.
+///
+/// # Errors
+/// What is wrong with the URL, or with the channel of the definition.
+pub(super) fn opener(
+    place: &str,
+    definition: &SourceDefinition,
+    may_write: bool,
+) -> std::result::Result<impl Fn() -> std::result::Result<Postgresql, String> + use<>, String> {
+    let mut config: Config = place.parse().map_err(|error| format!("{error}"))?;
+    if config.get_password().is_some() {
+        return Err(format!(
+            "every process can read a command's arguments: take the password out of the URL, and set {PASSWORD}"
+        ));
+    }
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(
+            "sslmode=require: a view cannot speak TLS; use a Unix socket or a tunnel".to_owned(),
+        );
+    }
+    if let Some(password) = std::env::var_os(PASSWORD) {
+        config.password(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()));
+    }
+    let (timeout, channel) = (definition.timeout(), definition.channel.clone());
+    let milliseconds = timeout.as_millis();
+    let given = config.get_options().unwrap_or_default().to_owned();
+    config
+        .connect_timeout(timeout)
+        .application_name("ctxbench view")
+        .options(format!(
+            "{given} -c default_transaction_read_only=on -c statement_timeout={milliseconds} -c lock_timeout={milliseconds} \
+             -c TimeZone=UTC -c DateStyle=ISO"
+        ));
+    let server = without_password(place);
+    Ok(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("a PostgreSQL client: {error}"))?;
+        let mut source = Postgresql {
+            config: config.clone(),
+            server: server.clone(),
+            channel: channel.clone(),
+            may_write,
+            timeout,
+            runtime,
+            session: None,
+            notices: Arc::default(),
+        };
+        source
+            .begin()
+            .map_err(|error| error.reason.unwrap_or_else(|| error.errno.to_string()))?;
+        Ok(source)
+    })
+}
+
+impl Postgresql {
+    /// Waits for an answer, but not for ever.
+    fn wait<T>(
+        &self,
+        asked: impl Future<Output = std::result::Result<T, Failure>>,
+    ) -> std::result::Result<T, Failure> {
+        let limit = self.timeout + GRACE;
+        let answer = async { tokio::time::timeout(limit, asked).await };
+        self.runtime.block_on(answer).unwrap_or(Err(Failure::Late))
+    }
+
+    /// Runs `ask` in the session, which ends if that shows that it is of no use.
+    fn in_session<T>(
+        &mut self,
+        ask: impl AsyncFnOnce(&mut Session) -> std::result::Result<T, Failure>,
+    ) -> std::result::Result<T, Failure> {
+        let Some(mut session) = self.session.take() else {
+            return Err(Failure::Forbidden("there is no connection".to_owned()));
+        };
+        let answer = self.wait(ask(&mut session));
+        match &answer {
+            Err(failure) if failure.is_final() => {
+                if matches!(failure, Failure::Late) {
+                    // The server may still be at work for nobody.
+                    let cancelled = session.client.cancel_token();
+                    let cancelled =
+                        async { tokio::time::timeout(GRACE, cancelled.cancel_query(NoTls)).await };
+                    if !matches!(self.runtime.block_on(cancelled), Ok(Ok(()))) {
+                        tracing::debug!("a query that took too long could not be cancelled");
+                    }
+                }
+            }
+            _ => self.session = Some(session),
+        }
+        answer
+    }
+
+    /// Waits for an empty answer: what the server has sent before it has then come, too.
+    fn ping(&mut self) -> Result<()> {
+        let ping = async |session: &mut Session| Ok(session.client.batch_execute("").await?);
+        match self.in_session(ping) {
+            Ok(()) => Ok(()),
+            Err(failure @ Failure::Late) => Err(self.away(&failure)),
+            Err(_) => self.connect(),
+        }
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let notices = Arc::clone(&self.notices);
+        let opened = self.wait(Session::open(
+            &self.config,
+            self.channel.as_deref(),
+            notices,
+        ));
+        self.session = Some(opened.map_err(|failure| self.away(&failure))?);
+        Ok(())
+    }
+
+    fn away(&self, failure: &Failure) -> StoreError {
+        let reason = match failure.code() {
+            Some(&SqlState::QUERY_CANCELED) => {
+                let limit = self.timeout.as_millis();
+                format!("the query took longer than {limit} ms (`timeout_ms`)")
+            }
+            _ => failure.words(),
+        };
+        StoreError::storage(Errno::IO, format!("the source {}: {reason}", self.server))
+    }
+
+    /// The error of a statement that changes rows: what the database refuses is the caller's mistake.
+    fn refused(&self, failure: &Failure) -> StoreError {
+        let Some(code) = failure.code() else {
+            return self.away(failure);
+        };
+        let errno = match (&code.code()[..2], code) {
+            ("22" | "23" | "44" | "P0", _) => Errno::INVAL,
+            (_, &SqlState::INSUFFICIENT_PRIVILEGE) => Errno::ACCESS,
+            (_, &SqlState::READ_ONLY_SQL_TRANSACTION) => Errno::ROFS,
+            ("40" | "55", _) => Errno::BUSY,
+            _ => return self.away(failure),
+        };
+        StoreError::storage(errno, format!("PostgreSQL: {}", failure.words()))
+    }
+}
+
+impl Source for Postgresql {
+    fn begin(&mut self) -> Result<()> {
+        if self.session.as_ref().is_none_or(|it| it.client.is_closed()) {
+            self.connect()?;
+        } else if self.channel.is_some() {
+            self.ping()?;
+        }
+        let notices = self.notices.load(Ordering::Relaxed);
+        if let Some(session) = &mut self.session
+            && session.answers.notices != notices
+        {
+            session.answers = Answers {
+                notices,
+                ..Answers::default()
+            };
+        }
+        Ok(())
+    }
+
+    fn version(&mut self) -> Result<Option<u64>> {
+        Ok((self.channel.is_some()).then(|| self.notices.load(Ordering::Relaxed)))
+    }
+
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
+        // Statements that change rows are none that a query can be over.
+        let sql = match may_write {
+            true => sql.to_owned(),
+            false => format!(
+                "SELECT * FROM ({}\n) AS it",
+                sql.trim().trim_end_matches(';')
+            ),
+        };
+        let prepared = self.in_session(async |session: &mut Session| session.prepare(&sql).await);
+        let prepared = prepared.map_err(|failure| failure.words())?;
+        let (statement, names) = &*prepared;
+        let columns = statement.columns().iter();
+        Ok(Described {
+            columns: columns.map(|it| column(it.name(), it.type_())).collect(),
+            parameters: names.clone(),
+        })
+    }
+
+    fn query(
+        &mut self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let kept = self.channel.as_ref().map(|_| key_of(sql, parameters));
+        if let (Some(session), Some(key)) = (&self.session, &kept)
+            && let Some(rows) = session.answers.rows.get(key)
+        {
+            let mut rows = rows.iter().cloned();
+            while rows.next().is_some_and(|row| each(row).is_continue()) {}
+            return Ok(());
+        }
+        let (mut rows, mut bytes, mut is_whole) = (Vec::new(), 0, true);
+        let mut is_again = false;
+        loop {
+            // Rows that were handed over cannot be taken back.
+            let mut any = false;
+            let mut counted = |row: Vec<Text>| {
+                any = true;
+                if kept.is_some() && bytes <= ANSWERS {
+                    bytes += row.iter().flatten().map(Vec::len).sum::<usize>() + 64;
+                    rows.push(row.clone());
+                }
+                let next = each(row);
+                is_whole &= next.is_continue();
+                next
+            };
+            let ran = self.in_session(async |session: &mut Session| {
+                session
+                    .run("BEGIN READ ONLY", sql, parameters, &mut counted)
+                    .await
+            });
+            match ran {
+                Ok(_) => {
+                    if let (Some(session), Some(key)) = (&mut self.session, kept) {
+                        session.answers.keep(key, rows, bytes, is_whole);
+                    }
+                    return Ok(());
+                }
+                Err(failure) if failure.is_no_value() => return Ok(()),
+                // The server was started anew, or a table has become another one.
+                Err(failure)
+                    if !is_again
+                        && !any
+                        && !matches!(failure, Failure::Late)
+                        && (failure.is_final()
+                            || failure.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)) =>
+                {
+                    is_again = true;
+                    self.session = None;
+                    self.connect()?;
+                }
+                Err(failure) => return Err(self.away(&failure)),
+            }
+        }
+    }
+
+    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed> {
+        if !self.may_write {
+            return Err(Errno::ROFS.into());
+        }
+        // A change is not repeated: whether a lost one was made is not known. So the connection is tried before.
+        self.ping()?;
+        let mut key = None;
+        let mut first = |row: Vec<Text>| {
+            let text = row.into_iter().next().flatten();
+            key = text.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
+            ControlFlow::Break(())
+        };
+        let ran = self.in_session(async |session: &mut Session| {
+            session
+                .run("BEGIN READ WRITE", sql, parameters, &mut first)
+                .await
+        });
+        self.notices.fetch_add(1, Ordering::Relaxed);
+        let rows = ran.map_err(|failure| self.refused(&failure))? as usize;
+        Ok(Changed { rows, key })
+    }
+}
+
+fn column(name: &str, kind: &Type) -> Column {
+    let quoted = format!("\"{}\"", name.replace('"', "\"\""));
+    let text = match *kind {
+        Type::BYTEA => quoted,
+        _ => format!("CAST({quoted} AS TEXT)"),
+    };
+    Column {
+        name: name.to_owned(),
+        length: format!("octet_length({text})"),
+        text,
+    }
+}
+
+/// The directory of PostgreSQL's programs on this machine: Debian's newest, or one that is in `PATH`.
+pub fn find_programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .flatten()
+        .filter_map(|entry| {
+            Some((
+                entry.file_name().to_str()?.parse().ok()?,
+                entry.path().join("bin"),
+            ))
+        })
+        .collect();
+    found.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let newest = found.into_iter().rev().map(|(_, dir)| dir);
+    newest
+        .chain(std::env::split_paths(&path))
+        .find(|dir| dir.join("initdb").is_file() && dir.join("postgres").is_file())
+}

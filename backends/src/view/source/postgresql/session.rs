@@ -1,0 +1,288 @@
+//! A session of a PostgreSQL server: prepared statements, values, kept answers, and why a request failed.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::BytesMut;
+use futures::StreamExt;
+use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, RowStream, Statement};
+
+use super::super::parameters::numbered;
+use super::super::{Parameter, Parameters, Text};
+
+/// Roles with which a query could reach files and programs of the server.
+const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
+  WHERE (rolname = current_user AND rolsuper) OR (pg_has_role(current_user, oid, 'USAGE') AND rolname IN
+    ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'))";
+
+/// A statement that the server knows, with the names of its parameters.
+pub(super) type Prepared = Arc<(Statement, Vec<String>)>;
+
+/// How many bytes of answers a connection with a channel keeps, until it is notified.
+pub(super) const ANSWERS: usize = 8 << 20;
+
+/// Rows of a query with these parameters.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) rows: HashMap<Vec<u8>, Vec<Vec<Text>>>,
+    pub(super) bytes: usize,
+    /// The count of notices until which they are right.
+    pub(super) notices: u64,
+}
+
+/// One connection to a server.
+pub(super) struct Session {
+    pub(super) client: Client,
+    prepared: HashMap<String, Prepared>,
+    pub(super) answers: Answers,
+}
+
+/// A failed request.
+pub(super) enum Failure {
+    /// The server did not answer in time.
+    Late,
+    Refused(tokio_postgres::Error),
+    /// The source may not be used.
+    Forbidden(String),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Failure {
+    fn database(&self) -> Option<&DbError> {
+        match self {
+            Self::Refused(error) => error.as_db_error(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn code(&self) -> Option<&SqlState> {
+        self.database().map(DbError::code)
+    }
+
+    /// Whether the connection is of no use any more.
+    pub(super) fn is_final(&self) -> bool {
+        match self.code() {
+            Some(code) => code.code().starts_with("57P") || code.code().starts_with("08"),
+            None => true,
+        }
+    }
+
+    /// A value, as a name says it, is none that its column can have.
+    pub(super) fn is_no_value(&self) -> bool {
+        self.database().is_some_and(|error| {
+            let is_data = error.code().code().starts_with("22");
+            // The context of an error in binding: `unnamed portal parameter $1`.
+            is_data && error.where_().is_some_and(|place| place.contains(" $"))
+        })
+    }
+
+    /// Without values: the log must not hold content.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Late => "no answer in time".to_owned(),
+            Self::Forbidden(reason) => reason.clone(),
+            Self::Refused(error) => match error.as_db_error() {
+                Some(error) => {
+                    let message = error.message();
+                    message.split(": \"").next().unwrap_or(message).to_owned()
+                }
+                None => {
+                    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+                    format!("{error}{}", cause.unwrap_or_default())
+                }
+            },
+        }
+    }
+}
+
+/// A value in its text form, of whatever type: the server reads it as the type that it expects. Bytes are sent as they are.
+#[derive(Debug)]
+struct Value<'a>(Parameter<'a>);
+
+impl ToSql for Value<'_> {
+    fn to_sql(
+        &self,
+        _type: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self.0 {
+            Parameter::Null => return Ok(IsNull::Yes),
+            Parameter::Integer(value) => out.extend_from_slice(value.to_string().as_bytes()),
+            Parameter::Text(text) => out.extend_from_slice(text),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_type: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, kind: &Type) -> Format {
+        match *kind {
+            // As they were read.
+            Type::BYTEA => Format::Binary,
+            _ => Format::Text,
+        }
+    }
+
+    to_sql_checked!();
+}
+
+/// The bytes of a column.
+struct Raw(Vec<u8>);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(
+        kind: &Type,
+        raw: &'a [u8],
+    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let number = match *kind {
+            Type::INT2 => i16::from_sql(kind, raw)?.into(),
+            Type::INT4 => i32::from_sql(kind, raw)?.into(),
+            Type::INT8 => i64::from_sql(kind, raw)?,
+            // Queries cast all else to text, but for bytes.
+            _ => return Ok(Self(raw.to_vec())),
+        };
+        Ok(Self(number.to_string().into_bytes()))
+    }
+
+    fn accepts(_type: &Type) -> bool {
+        true
+    }
+}
+
+/// A query and its parameters as one key.
+pub(super) fn key_of(sql: &str, parameters: Parameters<'_>) -> Vec<u8> {
+    format!("{sql}\0{parameters:?}").into_bytes()
+}
+
+impl Answers {
+    /// Keeps an answer. One that its reader broke off after the first row is kept as the part that such a reader wants.
+    pub(super) fn keep(
+        &mut self,
+        key: Vec<u8>,
+        rows: Vec<Vec<Text>>,
+        bytes: usize,
+        is_whole: bool,
+    ) {
+        if bytes > ANSWERS / 8 || !(is_whole || rows.len() == 1) {
+            return;
+        }
+        if self.bytes + bytes > ANSWERS {
+            self.rows.clear();
+            self.bytes = 0;
+        }
+        self.bytes += bytes + key.len();
+        self.rows.insert(key, rows);
+    }
+}
+
+impl Session {
+    pub(super) async fn open(
+        config: &Config,
+        channel: Option<&str>,
+        notices: Arc<AtomicU64>,
+    ) -> Result<Self, Failure> {
+        let (client, mut connection) = config.connect(NoTls).await?;
+        notices.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let next = |context: &mut std::task::Context<'_>| connection.poll_message(context);
+            let mut messages = pin!(futures::stream::poll_fn(next));
+            while let Some(Ok(message)) = messages.next().await {
+                match message {
+                    AsyncMessage::Notification(_) => {
+                        notices.fetch_add(1, Ordering::Relaxed);
+                    }
+                    AsyncMessage::Notice(notice) => {
+                        tracing::debug!("PostgreSQL: {}", notice.message())
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let reach: String = client.query_one(REACH, &[]).await?.get(0);
+        if !reach.is_empty() {
+            return Err(Failure::Forbidden(format!(
+                "its role could reach files and programs of the server ({reach}): use a role that only has rights on tables"
+            )));
+        }
+        if let Some(channel) = channel {
+            let channel = channel.replace('"', "\"\"");
+            client
+                .batch_execute(&format!("LISTEN \"{channel}\""))
+                .await?;
+        }
+        Ok(Self {
+            client,
+            prepared: HashMap::new(),
+            answers: Answers::default(),
+        })
+    }
+
+    pub(super) async fn prepare(&mut self, sql: &str) -> Result<Prepared, Failure> {
+        if let Some(prepared) = self.prepared.get(sql) {
+            return Ok(Arc::clone(prepared));
+        }
+        let (numbered, names) = numbered(sql);
+        let prepared = Arc::new((self.client.prepare(&numbered).await?, names));
+        self.prepared.insert(sql.to_owned(), Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    /// Sends a statement within a transaction, without waiting for each answer.
+    pub(super) async fn run(
+        &mut self,
+        begin: &str,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut (dyn FnMut(Vec<Text>) -> ControlFlow<()> + '_),
+    ) -> Result<u64, Failure> {
+        let prepared = self.prepare(sql).await?;
+        let (statement, names) = &*prepared;
+        let value = |name: &String| {
+            let found = parameters.iter().rev().find(|(has, _)| has == name);
+            Value(found.map_or(Parameter::Null, |(_, value)| *value))
+        };
+        let values: Vec<Value<'_>> = names.iter().map(value).collect();
+        let begun = self.client.batch_execute(begin);
+        let ran = async {
+            let rows = self.client.query_raw(statement, &values).await?;
+            read_rows(pin!(rows), each).await
+        };
+        // A failed transaction is rolled back by this.
+        let ended = self.client.batch_execute("COMMIT");
+        let (begun, ran, ended) = tokio::join!(begun, ran, ended);
+        begun?;
+        let rows = ran?;
+        ended?;
+        Ok(rows)
+    }
+}
+
+async fn read_rows(
+    mut rows: Pin<&mut RowStream>,
+    each: &mut (dyn FnMut(Vec<Text>) -> ControlFlow<()> + '_),
+) -> Result<u64, tokio_postgres::Error> {
+    let mut is_done = false;
+    while let Some(row) = rows.next().await {
+        let row = row?;
+        if is_done {
+            continue;
+        }
+        let text = |at: usize| row.try_get::<_, Option<Raw>>(at);
+        let values = (0..row.len()).map(text);
+        let values = values.map(|value| value.map(|raw| raw.map(|raw| raw.0)));
+        is_done = each(values.collect::<Result<_, _>>()?).is_break();
+    }
+    Ok(rows.rows_affected().unwrap_or(0))
+}

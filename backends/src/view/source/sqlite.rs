@@ -1,0 +1,377 @@
+//! Rows of an SQLite database: one that others own, or one in memory whose tables something else keeps up to date.
+
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
+
+use super::{Changed, Column, Described, Parameter, Parameters, Source, Text};
+use crate::store::{Errno, Result, StoreError};
+
+/// Keeps tables in memory up to date.
+pub(super) trait Tables: Send {
+    /// Makes the tables what the source has now.
+    fn refresh(&mut self, connection: &Connection) -> Result<()>;
+}
+
+/// An SQLite database as a source.
+pub(super) struct Sqlite {
+    connection: Option<Connection>,
+    origin: Origin,
+    may_write: bool,
+    /// What the connection allows now.
+    allows_writing: Arc<AtomicBool>,
+    deadline: Deadline,
+    /// How often the file has become another one.
+    files: u64,
+}
+
+/// How many instructions of a query run between two looks at the clock: well below a millisecond.
+const INSTRUCTIONS: std::ffi::c_int = 10_000;
+
+/// When the query that runs is interrupted.
+#[derive(Clone)]
+struct Deadline {
+    timeout: Duration,
+    /// In milliseconds of [`Deadline::now`].
+    at: Arc<AtomicU64>,
+}
+
+impl Deadline {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            at: Arc::default(),
+        }
+    }
+
+    fn now() -> u64 {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed().as_millis() as u64
+    }
+
+    /// Gives the next query its time.
+    fn start(&self) {
+        let at = Self::now() + self.timeout.as_millis() as u64;
+        self.at.store(at, Ordering::Relaxed);
+    }
+
+    fn has_passed(&self) -> bool {
+        Self::now() > self.at.load(Ordering::Relaxed)
+    }
+
+    /// What an error is to the caller.
+    fn explain(&self, error: rusqlite::Error) -> StoreError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => {
+                let limit = self.timeout.as_millis();
+                let reason = format!("the query took longer than {limit} ms (`timeout_ms`)");
+                StoreError::storage(Errno::IO, reason)
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+enum Origin {
+    /// A file of others: device and inode tell whether it is still the one that is open.
+    File {
+        path: PathBuf,
+        identity: (u64, u64),
+    },
+    Tables(Box<dyn Tables>),
+}
+
+impl ToSql for Parameter<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Parameter::Integer(value) => ToSqlOutput::Owned(Value::Integer(*value)),
+            // Also what is no UTF-8: that is how the name of a text column was given.
+            Parameter::Text(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+            Parameter::Null => ToSqlOutput::Owned(Value::Null),
+        })
+    }
+}
+
+/// What statements of a definition may do: read, and change rows while `may_write` says so.
+fn authorize(
+    may_write: &Arc<AtomicBool>,
+) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
+    let may_write = Arc::clone(may_write);
+    move |asked| match asked.action {
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => {
+            Authorization::Allow
+        }
+        AuthAction::Function { function_name } if function_name != "load_extension" => {
+            Authorization::Allow
+        }
+        AuthAction::Transaction { .. } => Authorization::Allow,
+        // Tells only whether the database has changed.
+        AuthAction::Pragma {
+            pragma_name: "data_version",
+            pragma_value: None,
+        } => Authorization::Allow,
+        AuthAction::Insert { .. } | AuthAction::Update { .. } | AuthAction::Delete { .. }
+            if may_write.load(Ordering::Relaxed) =>
+        {
+            Authorization::Allow
+        }
+        _ => Authorization::Deny,
+    }
+}
+
+fn harden(
+    connection: &mut Connection,
+    may_write: &Arc<AtomicBool>,
+    deadline: &Deadline,
+) -> rusqlite::Result<()> {
+    connection.busy_timeout(deadline.timeout)?;
+    let limit = deadline.clone();
+    deadline.start();
+    connection.progress_handler(INSTRUCTIONS, Some(move || limit.has_passed()))?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.authorizer(Some(authorize(may_write)))?;
+    Ok(())
+}
+
+fn identity(path: &Path) -> Result<(u64, u64)> {
+    let away = |error: std::io::Error| {
+        StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()))
+    };
+    let file = std::fs::metadata(path).map_err(away)?;
+    Ok((file.dev(), file.ino()))
+}
+
+impl Sqlite {
+    /// Opens the database in a file, which must exist.
+    ///
+    /// # Errors
+    /// Why it cannot be opened, in words.
+    pub(super) fn open(
+        path: &Path,
+        may_write: bool,
+        timeout: Duration,
+    ) -> std::result::Result<Self, String> {
+        let mut source = Self {
+            connection: None,
+            origin: Origin::File {
+                path: path.to_owned(),
+                identity: (0, 0),
+            },
+            may_write,
+            allows_writing: Arc::new(AtomicBool::new(may_write)),
+            deadline: Deadline::new(timeout),
+            files: 0,
+        };
+        source.begin().map_err(|error| error.to_string())?;
+        Ok(source)
+    }
+
+    /// A database in memory with `schema`, which `tables` keeps up to date.
+    ///
+    /// # Errors
+    /// Why it cannot be made, in words.
+    pub(super) fn in_memory(
+        schema: &str,
+        tables: Box<dyn Tables>,
+        timeout: Duration,
+    ) -> std::result::Result<Self, String> {
+        let allows_writing = Arc::new(AtomicBool::new(false));
+        let deadline = Deadline::new(timeout);
+        let make = || -> rusqlite::Result<Connection> {
+            let mut connection = Connection::open_in_memory()?;
+            connection.execute_batch(schema)?;
+            harden(&mut connection, &allows_writing, &deadline)?;
+            Ok(connection)
+        };
+        let mut source = Self {
+            connection: Some(make().map_err(|error| error.to_string())?),
+            origin: Origin::Tables(tables),
+            may_write: false,
+            allows_writing,
+            deadline,
+            files: 0,
+        };
+        source.begin().map_err(|error| error.to_string())?;
+        Ok(source)
+    }
+
+    fn connection(&self) -> Result<&Connection> {
+        let gone = || StoreError::storage(Errno::IO, "there is no connection");
+        self.connection.as_ref().ok_or_else(gone)
+    }
+}
+
+/// Binds the parameters that a statement has.
+fn bind(statement: &mut Statement<'_>, parameters: Parameters<'_>) -> rusqlite::Result<()> {
+    for (name, value) in parameters {
+        if let Some(index) = statement.parameter_index(&format!(":{name}"))? {
+            statement.raw_bind_parameter(index, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn text(value: ValueRef<'_>) -> Text {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(value) => Some(value.to_string().into_bytes()),
+        // Not reached by content: its queries cast columns to text.
+        ValueRef::Real(value) => Some(value.to_string().into_bytes()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes.to_vec()),
+    }
+}
+
+fn column(name: &str) -> Column {
+    let quoted = format!("\"{}\"", name.replace('"', "\"\""));
+    Column {
+        text: format!("CAST({quoted} AS TEXT)"),
+        // Of the column itself: long content is then not read for it.
+        length: format!("octet_length({quoted})"),
+        name: name.to_owned(),
+    }
+}
+
+impl Source for Sqlite {
+    fn begin(&mut self) -> Result<()> {
+        match &mut self.origin {
+            Origin::File {
+                path,
+                identity: open,
+            } => {
+                let found = match identity(path) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        // What was deleted must not be served from an open descriptor.
+                        self.connection = None;
+                        return Err(error);
+                    }
+                };
+                if self.connection.is_none() || found != *open {
+                    self.connection = None;
+                    let access = match self.may_write {
+                        true => OpenFlags::SQLITE_OPEN_READ_WRITE,
+                        false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+                    };
+                    let mut connection = Connection::open_with_flags(
+                        &*path,
+                        access | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+                    )?;
+                    harden(&mut connection, &self.allows_writing, &self.deadline)?;
+                    *open = found;
+                    self.files += 1;
+                    self.connection = Some(connection);
+                }
+            }
+            Origin::Tables(tables) => {
+                let gone = || StoreError::storage(Errno::IO, "the tables in memory are gone");
+                let connection = self.connection.as_ref().ok_or_else(gone)?;
+                self.allows_writing.store(true, Ordering::Relaxed);
+                // It has limits of its own.
+                self.deadline.at.store(u64::MAX, Ordering::Relaxed);
+                let refreshed = tables.refresh(connection);
+                self.allows_writing.store(false, Ordering::Relaxed);
+                refreshed?;
+            }
+        }
+        Ok(())
+    }
+
+    fn version(&mut self) -> Result<Option<u64>> {
+        self.deadline.start();
+        let connection = self.connection()?;
+        // The pragma leaves out what this connection changes itself.
+        let others: u32 = connection
+            .prepare_cached("PRAGMA data_version")?
+            .query_row((), |row| row.get(0))?;
+        let count = (self.files << 40) ^ (connection.total_changes() << 20) ^ u64::from(others);
+        Ok(Some(count))
+    }
+
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
+        let connection = self.connection().map_err(|error| error.to_string())?;
+        // Nothing runs. What a reader's mount will not run must be right, too.
+        let before = self.allows_writing.swap(true, Ordering::Relaxed);
+        let statement = connection.prepare(sql);
+        self.allows_writing.store(before, Ordering::Relaxed);
+        let statement = statement.map_err(|error| error.to_string())?;
+        if !may_write && !statement.readonly() {
+            return Err("it changes rows; a query may not".to_owned());
+        }
+        let parameters = (1..=statement.parameter_count()).map(|at| {
+            let name = statement.parameter_name(at).unwrap_or("?");
+            match name.strip_prefix(':') {
+                Some(name) => Ok(name.to_owned()),
+                None => Err(format!("parameter {name}: write `:column`")),
+            }
+        });
+        let columns = statement.column_names();
+        Ok(Described {
+            parameters: parameters.collect::<std::result::Result<_, _>>()?,
+            columns: columns.map(column).collect(),
+        })
+    }
+
+    fn query(
+        &mut self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.deadline.start();
+        let connection = self.connection()?;
+        let mut run = || -> rusqlite::Result<()> {
+            let mut statement = connection.prepare_cached(sql)?;
+            let columns = statement.column_count();
+            bind(&mut statement, parameters)?;
+            let mut rows = statement.raw_query();
+            while let Some(row) = rows.next()? {
+                let values = (0..columns).map(|at| Ok(text(row.get_ref(at)?)));
+                if each(values.collect::<rusqlite::Result<_>>()?).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        run().map_err(|error| self.deadline.explain(error))
+    }
+
+    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed> {
+        if !self.may_write {
+            return Err(Errno::ROFS.into());
+        }
+        self.deadline.start();
+        let connection = self.connection()?;
+        let before = connection.total_changes();
+        let run = || -> rusqlite::Result<Option<i64>> {
+            let mut statement = connection.prepare_cached(sql)?;
+            bind(&mut statement, parameters)?;
+            let mut rows = statement.raw_query();
+            let mut key = None;
+            while let Some(row) = rows.next()? {
+                key = key.or(row.get(0).ok());
+            }
+            Ok(key)
+        };
+        let key = run().map_err(|error| match error.sqlite_error_code() {
+            // What the database refuses is the caller's mistake.
+            Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+                StoreError::storage(Errno::INVAL, error)
+            }
+            _ => self.deadline.explain(error),
+        })?;
+        Ok(Changed {
+            rows: (connection.total_changes() - before) as usize,
+            key,
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Text with columns in it: file names and bodies, rendered from a row and taken apart again.
+
+use std::borrow::Cow;
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Literal(String),
+    Column(String),
+}
+
+/// Text with columns in braces, as in `{date} {id}.eml`; `{{` and `}}` are braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Template(pub(super) Vec<Part>);
+
+impl Template {
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text.chars().peekable();
+        while let Some(char) = rest.next() {
+            match char {
+                '{' | '}' if rest.peek() == Some(&char) => {
+                    rest.next();
+                    literal.push(char);
+                }
+                '{' => {
+                    let mut column = String::new();
+                    loop {
+                        match rest.next() {
+                            Some('}') => break,
+                            Some(char) if char.is_alphanumeric() || char == '_' => {
+                                column.push(char);
+                            }
+                            _ => return Err(format!("`{{{column}`: a column ends with `}}`")),
+                        }
+                    }
+                    if column.is_empty() {
+                        return Err("`{}` names no column".to_owned());
+                    }
+                    if !literal.is_empty() {
+                        parts.push(Part::Literal(std::mem::take(&mut literal)));
+                    }
+                    parts.push(Part::Column(column));
+                }
+                '}' => return Err("`}` without `{`; a brace is `}}`".to_owned()),
+                char => literal.push(char),
+            }
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Self(parts))
+    }
+
+    /// The columns, in order, each as often as it is used.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Column(column) => Some(column.as_str()),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// Bytes of all that is no column.
+    pub(super) fn literal_bytes(&self) -> usize {
+        let literals = self.0.iter().map(|part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Column(_) => 0,
+        });
+        literals.sum()
+    }
+
+    /// The text, with `values` in the order of [`Template::columns`].
+    pub(super) fn render<'a>(&self, values: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+        let mut values = values.into_iter();
+        let mut out = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Column(_) => out.extend_from_slice(values.next().unwrap_or_default()),
+            }
+        }
+        out
+    }
+
+    /// The values of the columns in a text: each ends where the next literal begins, the last one at the end.
+    ///
+    /// # Errors
+    /// Which literal is missing.
+    pub(super) fn take_apart<'a>(&self, text: &'a [u8]) -> Result<Vec<(&str, &'a [u8])>, String> {
+        let mut values = Vec::new();
+        let (mut rest, mut open) = (text, None);
+        for (at, part) in self.0.iter().enumerate() {
+            match part {
+                Part::Column(column) => open = Some(column.as_str()),
+                Part::Literal(literal) => {
+                    let is_last = at + 1 == self.0.len();
+                    let found = match open {
+                        None => rest.starts_with(literal.as_bytes()).then_some(0),
+                        // An editor may have added or dropped the last newline.
+                        Some(_) if is_last => Some(
+                            rest.strip_suffix(literal.as_bytes())
+                                .map_or(rest.len(), <[u8]>::len),
+                        ),
+                        Some(_) => find(rest, literal.as_bytes()),
+                    };
+                    let Some(found) = found else {
+                        let line = 1 + text[..text.len() - rest.len()]
+                            .iter()
+                            .filter(|byte| **byte == b'\n')
+                            .count();
+                        return Err(format!("line {line}: {literal:?} is missing after it"));
+                    };
+                    if let Some(column) = open.take() {
+                        values.push((column, &rest[..found]));
+                    }
+                    rest = rest.get(found + literal.len()..).unwrap_or_default();
+                }
+            }
+        }
+        if let Some(column) = open {
+            values.push((column, rest));
+        } else if !rest.is_empty() && !matches!(self.0.last(), Some(Part::Literal(_))) {
+            return Err("there is text after its end".to_owned());
+        }
+        Ok(values)
+    }
+}
+
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
+}
+
+/// A value as a part of a name: `%` and two hexadecimal digits for a byte that a name cannot have, or should not: `/`,
+/// control characters, `%` itself, and what is no UTF-8. A lone `%` is the empty value.
+pub(super) fn escape(value: &[u8]) -> Vec<u8> {
+    if value.is_empty() {
+        return b"%".to_vec();
+    }
+    let mut out = Vec::with_capacity(value.len());
+    let hex = |out: &mut Vec<u8>, byte: u8| out.extend(format!("%{byte:02X}").bytes());
+    for chunk in value.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            let is_dots = matches!(value, b"." | b"..");
+            if char == '/' || char == '%' || char.is_control() || is_dots {
+                let mut buffer = [0; 4];
+                char.encode_utf8(&mut buffer)
+                    .bytes()
+                    .for_each(|byte| hex(&mut out, byte));
+            } else {
+                out.extend(char.encode_utf8(&mut [0; 4]).bytes());
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| hex(&mut out, *byte));
+    }
+    out
+}
+
+/// The inverse of [`escape`]; `None` for what it never gives.
+pub(super) fn unescape(name: &[u8]) -> Option<Vec<u8>> {
+    if name == b"%" {
+        return Some(Vec::new());
+    }
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte == b'%' {
+            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &rest[2..];
+        } else {
+            out.push(*byte);
+        }
+    }
+    (escape(&out) == name).then_some(out)
+}
+
+/// A value as a part of a file's name of at most `most` bytes, cut where it is longer: the key tells such names apart.
+pub(super) fn escape_short(value: &[u8], most: usize) -> Cow<'static, [u8]> {
+    let mut name = escape(value);
+    if name.len() > most {
+        let mut cut = most.saturating_sub('…'.len_utf8());
+        // Not inside a character, and not inside an escape.
+        while cut > 0
+            && (name[cut] & 0xc0 == 0x80 || name[cut.saturating_sub(2)..cut].contains(&b'%'))
+        {
+            cut -= 1;
+        }
+        name.truncate(cut);
+        name.extend("…".bytes());
+    }
+    Cow::Owned(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_template_is_rendered_and_taken_apart() {
+        let template = Template::parse("From: {who}\n{{{id}}}\n\n{body}\n").unwrap();
+        assert_eq!(
+            template.columns().collect::<Vec<_>>(),
+            ["who", "id", "body"]
+        );
+        let text = template.render([b"a@b".as_slice(), b"7", b"one\n\ntwo"]);
+        assert_eq!(text, b"From: a@b\n{7}\n\none\n\ntwo\n");
+        assert_eq!(template.literal_bytes(), text.len() - 12);
+        let expected = [("who", &b"a@b"[..]), ("id", b"7"), ("body", b"one\n\ntwo")];
+        assert_eq!(template.take_apart(&text).unwrap(), expected);
+        let without_newline = template.take_apart(&text[..text.len() - 1]);
+        assert_eq!(without_newline.unwrap(), expected);
+        let wrong = template.take_apart(b"From: a@b\nwhatever").unwrap_err();
+        assert!(wrong.contains("line 1") && wrong.contains('{'), "{wrong}");
+        assert!(template.take_apart(b"To: a@b\n").is_err());
+    }
+
+    #[test]
+    fn a_wrong_template_says_what_is_wrong() {
+        for (text, part) in [
+            ("{id", "ends with"),
+            ("{}", "no column"),
+            ("a}", "`}`"),
+            ("{a b}", "ends"),
+        ] {
+            let error = Template::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        for length in 1..40 {
+            let value = "ä/€x".repeat(length);
+            let whole = escape(value.as_bytes());
+            let name = escape_short(value.as_bytes(), 40);
+            if whole.len() <= 40 {
+                assert_eq!(*name, *whole);
+                continue;
+            }
+            assert!(name.len() <= 40);
+            let name = std::str::from_utf8(&name).unwrap();
+            let cut = name.strip_suffix('…').unwrap();
+            assert!(
+                whole.starts_with(cut.as_bytes()) && cut.len() > 30,
+                "{name}"
+            );
+            assert!(
+                cut.split('%').skip(1).all(|after| after.len() >= 2),
+                "{name}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_a_name_and_comes_back(value in prop::collection::vec(any::<u8>(), 0..40)) {
+            let name = escape(&value);
+            prop_assert!(!name.contains(&b'/') && !name.contains(&0) && !name.is_empty());
+            prop_assert!(name != b"." && name != b"..");
+            prop_assert!(std::str::from_utf8(&name).is_ok());
+            prop_assert_eq!(unescape(&name), Some(value));
+        }
+
+        #[test]
+        fn no_two_names_are_one_value(name in prop::collection::vec(any::<u8>(), 0..8)) {
+            if let Some(value) = unescape(&name) {
+                prop_assert_eq!(escape(&value), name);
+            }
+        }
+    }
+}

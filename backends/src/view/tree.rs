@@ -1,0 +1,322 @@
+//! A definition as the levels of its directories, with the SQL that each needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::definition::{Definition, KeyPlace, Write, column_of, key_place, last};
+use super::source::{Column, Source};
+use super::template::Template;
+
+/// The parameter that holds the key of a row, in the statements made here.
+pub(super) const KEY: &str = "_key";
+
+/// The parameter with the key after which a page begins.
+pub(super) const AFTER: &str = "_after";
+
+/// The parameter with the value that a name stands for.
+pub(super) const VALUE: &str = "_value";
+
+/// Rows of a page of a listing.
+pub(super) const PAGE: usize = 1024;
+
+/// What a fixed name is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fixed {
+    Level(usize),
+    Computed(usize),
+}
+
+/// A directory, or all directories that a query names.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    /// The column that names it, unless its name is fixed.
+    pub(super) column: Option<String>,
+    pub(super) fixed: Vec<(String, Fixed)>,
+    /// Levels whose names are rows.
+    pub(super) named: Vec<Named>,
+    pub(super) files: Vec<usize>,
+    pub(super) links: Vec<usize>,
+    pub(super) questions: Vec<usize>,
+}
+
+impl Level {
+    /// Whether all names are fixed.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.named.is_empty()
+            && self.files.is_empty()
+            && self.links.is_empty()
+            && self.questions.is_empty()
+    }
+}
+
+/// Directories whose names are rows.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) level: usize,
+    /// All values of the column.
+    pub(super) list: Query,
+    /// Whether [`VALUE`] is among them.
+    pub(super) find: Query,
+}
+
+/// Files, one a row.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) name: Template,
+    pub(super) key: KeyPlace,
+    pub(super) key_column: String,
+    pub(super) body: Template,
+    /// Key, size, time, and the columns of the name, of a page of rows after [`AFTER`].
+    pub(super) list: Query,
+    /// The same without size and time.
+    pub(super) names: Query,
+    /// The same as `list` of the row [`KEY`].
+    pub(super) one: Query,
+    /// The same of the row whose name is of [`VALUE`], where names are unique.
+    pub(super) by_name: Query,
+    /// The columns of the body of the row [`KEY`].
+    pub(super) read: Query,
+    /// All columns of the row [`KEY`].
+    pub(super) row: Query,
+    pub(super) columns: Vec<String>,
+    pub(super) write: Write,
+}
+
+/// Links, one a row.
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) list: Query,
+    /// The columns of the target of the row whose name is [`VALUE`].
+    pub(super) find: Query,
+    pub(super) target: Template,
+}
+
+/// Names that answer a question.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// What comes before the parameter in the name.
+    pub(super) start: String,
+    pub(super) column: String,
+    pub(super) lines: Query,
+}
+
+/// A definition, ready to be asked.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) levels: Vec<Level>,
+    pub(super) files: Vec<Files>,
+    /// The query for the lines of each computed file.
+    pub(super) computed: Vec<Query>,
+    pub(super) links: Vec<Links>,
+    pub(super) questions: Vec<Question>,
+}
+
+fn quoted(column: &str) -> String {
+    format!("\"{}\"", column.replace('"', "\"\""))
+}
+
+/// A query over the rows of a definition.
+#[derive(Debug)]
+pub(super) struct Query {
+    /// The path in the definition, for messages.
+    pub(super) path: Arc<str>,
+    pub(super) sql: String,
+}
+
+/// Makes queries over the rows of one path.
+struct Rows {
+    path: Arc<str>,
+    /// In parentheses: a comment in it ends with its line.
+    from: String,
+    columns: Vec<Column>,
+}
+
+impl Rows {
+    fn new(path: &str, rows: &str, source: &mut dyn Source) -> Result<Self, String> {
+        Ok(Self {
+            path: path.into(),
+            from: format!("FROM ({}\n) AS it", rows.trim().trim_end_matches(';')),
+            columns: source.describe(rows, false)?.columns,
+        })
+    }
+
+    fn column(&self, name: &str) -> Result<&Column, String> {
+        let found = self.columns.iter().find(|column| column.name == name);
+        found.ok_or_else(|| format!("path {:?}: no column `{name}`", self.path))
+    }
+
+    fn text(&self, column: &str) -> Result<&str, String> {
+        Ok(&self.column(column)?.text)
+    }
+
+    /// Expressions for the text of columns; a number if there are none.
+    fn texts<'b>(&self, columns: impl Iterator<Item = &'b str>) -> Result<String, String> {
+        let texts: Vec<&str> = columns
+            .map(|column| self.text(column))
+            .collect::<Result<_, _>>()?;
+        Ok(match texts.is_empty() {
+            true => "0".to_owned(),
+            false => texts.join(", "),
+        })
+    }
+
+    fn query(&self, shown: &str, rest: &str) -> Query {
+        Query {
+            path: Arc::clone(&self.path),
+            sql: format!("SELECT {shown} {} {rest}", self.from),
+        }
+    }
+}
+
+impl Tree {
+    /// Makes the levels of a definition that [`Definition::check`] has passed.
+    pub(super) fn new(definition: Definition, source: &mut dyn Source) -> Result<Self, String> {
+        let mut tree = Self {
+            levels: vec![Level::default()],
+            files: Vec::new(),
+            computed: Vec::new(),
+            links: Vec::new(),
+            questions: Vec::new(),
+        };
+        let directories: BTreeMap<&str, &str> = (definition.directories.iter())
+            .map(|it| (it.path.as_str(), it.rows.as_str()))
+            .collect();
+        for it in &definition.directories {
+            tree.level(&it.path, &directories, source)?;
+        }
+        for it in definition.files {
+            let level = tree.level_above(&it.path, &directories, source)?;
+            let rows = Rows::new(&it.path, &it.rows, source)?;
+            let name = Template::parse(last(&it.path))?;
+            let body = Template::parse(&it.body)?;
+            let mut size = body.literal_bytes().to_string();
+            for column in body.columns() {
+                let length = &rows.column(column)?.length;
+                size.push_str(&format!(" + coalesce({length}, 0)"));
+            }
+            let modified = it
+                .modified
+                .as_deref()
+                .map_or(Ok("NULL"), |column| rows.text(column))?;
+            let (key, named) = (quoted(&it.key), rows.texts(name.columns())?);
+            let key_text = rows.text(&it.key)?;
+            let shown = format!("{key_text}, {size}, {modified}, {named}");
+            // By the column, not by its text, which PostgreSQL gives the same name.
+            let page = format!("WHERE {key} > :{AFTER} ORDER BY it.{key} LIMIT {PAGE}");
+            let one = format!("WHERE {key} = :{KEY}");
+            let name_column = quoted(name.columns().next().unwrap_or_default());
+            let columns: Vec<String> = rows.columns.iter().map(|it| it.name.clone()).collect();
+            tree.levels[level].files.push(tree.files.len());
+            tree.files.push(Files {
+                key: match it.unique {
+                    true => KeyPlace::Unique,
+                    false => key_place(&name, &it.key)?,
+                },
+                by_name: rows.query(&shown, &format!("WHERE {name_column} = :{VALUE} LIMIT 1")),
+                list: rows.query(&shown, &page),
+                names: rows.query(&format!("{key_text}, 0, NULL, {named}"), &page),
+                one: rows.query(&shown, &one),
+                read: rows.query(&rows.texts(body.columns())?, &one),
+                row: rows.query(&rows.texts(columns.iter().map(String::as_str))?, &one),
+                columns,
+                key_column: it.key,
+                name,
+                body,
+                write: it.write,
+            });
+        }
+        for it in definition.computed {
+            let level = tree.level_above(&it.path, &directories, source)?;
+            let fixed = Fixed::Computed(tree.computed.len());
+            let name = last(&it.path).to_owned();
+            tree.levels[level].fixed.push((name, fixed));
+            tree.computed.push(lines(&it.path, &it.rows, source)?);
+        }
+        for it in definition.links {
+            let level = tree.level_above(&it.path, &directories, source)?;
+            let rows = Rows::new(&it.path, &it.rows, source)?;
+            let column = column_of(last(&it.path)).unwrap_or_default();
+            let target = Template::parse(&it.target)?;
+            let is_it = format!("WHERE {} = :{VALUE} LIMIT 1", quoted(column));
+            tree.levels[level].links.push(tree.links.len());
+            tree.links.push(Links {
+                list: rows.query(rows.text(column)?, "ORDER BY 1"),
+                find: rows.query(&rows.texts(target.columns())?, &is_it),
+                target,
+            });
+        }
+        for it in definition.questions {
+            let level = tree.level_above(&it.path, &directories, source)?;
+            let (start, column) = last(&it.path).split_once('{').unwrap_or_default();
+            tree.levels[level].questions.push(tree.questions.len());
+            tree.questions.push(Question {
+                start: start.to_owned(),
+                column: column.trim_end_matches('}').to_owned(),
+                lines: lines(&it.path, &it.rows, source)?,
+            });
+        }
+        Ok(tree)
+    }
+
+    fn level_above(
+        &mut self,
+        path: &str,
+        directories: &BTreeMap<&str, &str>,
+        source: &mut dyn Source,
+    ) -> Result<usize, String> {
+        match path.rsplit_once('/') {
+            Some((above, _)) => self.level(above, directories, source),
+            None => Ok(0),
+        }
+    }
+
+    /// The level with a path; made where it is missing.
+    fn level(
+        &mut self,
+        path: &str,
+        directories: &BTreeMap<&str, &str>,
+        source: &mut dyn Source,
+    ) -> Result<usize, String> {
+        let above = self.level_above(path, directories, source)?;
+        let name = last(path);
+        let made = self.levels.len();
+        match column_of(name) {
+            Some(column) => {
+                let is_it =
+                    |named: &&Named| self.levels[named.level].column.as_deref() == Some(column);
+                if let Some(named) = self.levels[above].named.iter().find(is_it) {
+                    return Ok(named.level);
+                }
+                let rows = directories.get(path).copied().unwrap_or_default();
+                let rows = Rows::new(path, rows, source)?;
+                let is_it = format!("WHERE {} = :{VALUE} LIMIT 1", quoted(column));
+                self.levels[above].named.push(Named {
+                    level: made,
+                    list: rows.query(&format!("DISTINCT {}", rows.text(column)?), "ORDER BY 1"),
+                    find: rows.query("1", &is_it),
+                });
+                self.levels.push(Level {
+                    column: Some(column.to_owned()),
+                    ..Level::default()
+                });
+            }
+            None => {
+                let found = self.levels[above].fixed.iter().find(|(has, _)| has == name);
+                if let Some((_, Fixed::Level(level))) = found {
+                    return Ok(*level);
+                }
+                let fixed = (name.to_owned(), Fixed::Level(made));
+                self.levels[above].fixed.push(fixed);
+                self.levels.push(Level::default());
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// A query's one column as text.
+fn lines(path: &str, rows: &str, source: &mut dyn Source) -> Result<Query, String> {
+    let rows = Rows::new(path, rows, source)?;
+    let column = rows.columns.first().ok_or("a line is one column")?;
+    Ok(rows.query(&column.text, ""))
+}

@@ -1,0 +1,222 @@
+//! What is too slow, too long or too many, and a database that is away.
+
+use std::ops::ControlFlow;
+
+use backends::store::StoreError;
+use backends::view::ViewStore;
+
+use super::*;
+
+#[test]
+fn a_file_that_disappears_is_an_error_and_comes_back_by_itself() {
+    let mail = Mail::new();
+    mail.add(7, "inbox", "ann@x.org", "Budget", "one");
+    let store = mail.view(false);
+    assert!(read(&store, FIRST).is_ok());
+    let aside = mail.dir.path().join("aside.db");
+    std::fs::rename(mail.path(), &aside).unwrap();
+    let began = Instant::now();
+    let failed: StoreError = read(&store, FIRST).unwrap_err();
+    assert_eq!(failed.errno, Errno::IO);
+    assert!(failed.reason.unwrap().contains("mail.db"));
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(store.getattr(ROOT).is_ok());
+    assert_eq!(list(&store, "").len(), 4, "names stay");
+    std::fs::rename(&aside, mail.path()).unwrap();
+    assert!(read(&store, FIRST).is_ok());
+    let other = Mail::new();
+    other.add(7, "inbox", "ann@x.org", "Budget", "another");
+    // All of it in the one file that is moved.
+    other.run("PRAGMA wal_checkpoint(TRUNCATE)");
+    std::fs::rename(other.path(), mail.path()).unwrap();
+    assert!(read(&store, FIRST).unwrap().contains("another"));
+}
+
+/// A definition with one computed file.
+fn computed(mail: &Mail, rows: &str, timeout_ms: u64) -> ViewStore {
+    let text = format!(
+        "name = 'x'\nessay = ''\n[source]\nkind = ['sqlite', 'postgresql']\ntimeout_ms = {timeout_ms}\n\
+         [[computed]]\npath = 'one.txt'\nrows = \"\"\"{rows}\"\"\"\n\
+         [[computed]]\npath = 'quick.txt'\nrows = 'SELECT 1 AS one'\n"
+    );
+    ViewStore::open((Path::new("x.toml"), &text), &mail.place, false, &caller(1)).unwrap()
+}
+
+const ENDLESS: &str = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT (id + 1) % 1000 FROM n) SELECT count(*) AS n FROM n";
+
+#[test]
+fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
+    for mail in mails() {
+        let store = computed(&mail, ENDLESS, 400);
+        let began = Instant::now();
+        let (failed, quick) = std::thread::scope(|scope| {
+            let failed = scope.spawn(|| go(&store, "one.txt").unwrap_err());
+            std::thread::sleep(Duration::from_millis(100));
+            let quick = read(&store, "quick.txt").unwrap();
+            let waited = began.elapsed();
+            assert!(
+                waited < Duration::from_millis(350),
+                "it waited for the slow one: {waited:?}"
+            );
+            (failed.join().unwrap(), quick)
+        });
+        assert_eq!(quick, "1\n");
+        let took = began.elapsed();
+        assert!(
+            took > Duration::from_millis(350) && took < Duration::from_millis(1200),
+            "{took:?}"
+        );
+        assert_eq!(failed.errno, Errno::IO);
+        let reason = failed.reason.unwrap();
+        assert!(
+            reason.contains("one.txt") && reason.contains("400 ms"),
+            "{reason}"
+        );
+        assert_eq!(read(&store, "quick.txt").unwrap(), "1\n", "it goes on");
+    }
+}
+
+#[test]
+fn a_computed_file_is_asked_for_once_by_stat_and_read() {
+    for mail in mails().iter().filter(|mail| mail.is_sqlite()) {
+        mail.add(1, "inbox", "ann", "s", "x");
+        let store = computed(mail, "SELECT count(*) AS n FROM messages", 2000);
+        let asked = || store.counters()["view_queries"];
+        let before = asked();
+        assert_eq!(read(&store, "one.txt").unwrap(), "1\n");
+        assert_eq!(asked() - before, 1);
+        mail.add(2, "inbox", "ann", "s", "x");
+        assert_eq!(read(&store, "one.txt").unwrap(), "2\n", "after a commit");
+    }
+}
+
+#[test]
+fn a_computed_file_that_depends_on_the_time_is_computed_anew() {
+    let mail = Mail::new();
+    let store = computed(&mail, "SELECT strftime('%f') AS now", 2000);
+    let first = read(&store, "one.txt").unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert_ne!(read(&store, "one.txt").unwrap(), first);
+}
+
+#[test]
+fn a_column_of_100_mb_is_read_whole() {
+    const LENGTH: usize = 100_000_000;
+    for mail in mails() {
+        mail.add(7, "inbox", "ann", "s", "");
+        let long = match mail.is_sqlite() {
+            true => format!("hex(zeroblob({}))", LENGTH / 2),
+            false => format!("repeat('0', {LENGTH})"),
+        };
+        mail.run(&format!("UPDATE messages SET body = {long}"));
+        let store = mail.view(false);
+        let ino = go(&store, "inbox/ann/2026-03-01 s 7.eml").unwrap();
+        let size = store.getattr(ino).unwrap().size as usize;
+        assert!(size > LENGTH);
+        let (handle, mut read) = (store.open(ino).unwrap(), 0);
+        let mut part = Vec::new();
+        loop {
+            part.clear();
+            store
+                .read_handle(handle, ino, read as u64, 1 << 20, &mut part)
+                .unwrap();
+            read += part.len();
+            if part.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(read, size);
+    }
+}
+
+#[test]
+fn a_file_that_would_be_too_long_is_an_error() {
+    for mail in mails() {
+        let rows = match mail.is_sqlite() {
+            true => {
+                "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 30) SELECT hex(zeroblob(5000000)) AS x FROM n"
+            }
+            false => "SELECT repeat('0', 10000000) AS x FROM generate_series(1, 30)",
+        };
+        let store = computed(&mail, rows, 9000);
+        let failed = go(&store, "one.txt").unwrap_err();
+        assert_eq!(failed.errno, Errno::FBIG);
+        assert!(failed.reason.unwrap().contains("256 MiB"));
+    }
+}
+
+/// Fills a directory with `rows` files, and lists it as a mount does: in parts of 150 names.
+fn list_all(mail: &Mail, rows: usize) {
+    mail.run(&format!(
+        "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {rows})
+         INSERT INTO messages SELECT id, NULL, 'ann', 'me', '2026-03-01', 'a/b', 'b', 'inbox', 0, 1 FROM n"
+    ));
+    if !mail.is_sqlite() {
+        mail.run("ANALYZE messages");
+    }
+    let store = mail.view(false);
+    let dir = go(&store, "inbox/ann").unwrap();
+    let asked = store.counters()["view_queries"];
+    let (mut seen, mut after) = (0, 0);
+    loop {
+        let (mut some, from) = (0, after);
+        let mut emit = |entry: backends::store::DirEntry<'_>| {
+            if some == 150 {
+                return ControlFlow::Break(());
+            }
+            some += 1;
+            let expected = format!("2026-03-01 a%2Fb {}.eml", seen + some);
+            assert_eq!(entry.name, expected.as_bytes());
+            after = entry.cookie;
+            ControlFlow::Continue(())
+        };
+        store.readdir(dir, from, false, &mut emit).unwrap();
+        if some == 0 {
+            break;
+        }
+        seen += some;
+    }
+    assert_eq!(seen, rows);
+    let asked = store.counters()["view_queries"] - asked;
+    assert!(asked as usize <= rows / 1000 + 3, "{asked} queries");
+    let last = format!("inbox/ann/2026-03-01 a%2Fb {rows}.eml");
+    assert!(read(&store, &last).unwrap().contains("Subject: a/b"));
+}
+
+#[test]
+fn a_directory_of_many_rows_is_asked_for_by_pages() {
+    for mail in mails() {
+        list_all(&mail, 5_000);
+    }
+}
+
+#[test]
+#[ignore = "takes a minute: cargo test --release -p backends --test stores -- --ignored a_directory_of_a_million_rows"]
+fn a_directory_of_a_million_rows_is_asked_for_by_pages() {
+    for mail in mails() {
+        let began = Instant::now();
+        list_all(&mail, 1_000_000);
+        println!("{}: {:?}", mail.name, began.elapsed());
+    }
+}
+
+#[test]
+fn what_the_kernel_forgets_is_not_remembered_and_is_found_again() {
+    for mail in mails() {
+        for id in 0..50 {
+            mail.add(id, "inbox", "ann", "s", "x");
+        }
+        let store = mail.view(false);
+        let path = |id: usize| format!("inbox/ann/2026-03-01 s {id}.eml");
+        let inos: Vec<Ino> = (0..50).map(|id| go(&store, &path(id)).unwrap()).collect();
+        store.forget(&inos[1..]);
+        assert!(store.getattr(inos[0]).is_ok());
+        assert_eq!(errno(store.getattr(inos[1])), Errno::NOENT);
+        assert_eq!(
+            go(&store, &path(1)).unwrap(),
+            inos[1],
+            "with the same number"
+        );
+        assert!(store.getattr(inos[1]).is_ok());
+    }
+}

@@ -1,0 +1,202 @@
+//! Sources other than databases: a directory, and an interface over HTTP.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use super::*;
+
+#[test]
+fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "tasks/build.json",
+        r#"{"state": "open", "depends_on": ["plan"]}"#,
+    );
+    write("tasks/plan.json", r#"{"state": "open"}"#);
+    write("tasks/broken.json", "{");
+    write("state/state.json", r#"{"cycle": 6}"#);
+    write("observations/note.md", "# seen\n");
+    write("inbox/new/1.mail", "hello");
+    write("logs/1.log", "one\n");
+    write("logs/2.log", "two\nthree\n");
+    let store = shipped("vsm", root, false);
+    let top = [
+        "depends-on",
+        "health",
+        "inbox",
+        "logs",
+        "observations",
+        "state",
+        "tasks",
+        "tasks-by-state",
+    ];
+    assert_eq!(list(&store, ""), top);
+    let health = || read(&store, "health/tasks.json").unwrap();
+    assert_eq!(
+        health(),
+        "{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":1}\n"
+    );
+    assert_eq!(read(&store, "logs/all.log").unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(list(&store, "tasks-by-state"), ["open"]);
+    assert_eq!(list(&store, "depends-on/build.json"), ["plan.json"]);
+    let link = go(&store, "depends-on/build.json/plan.json").unwrap();
+    let target = String::from_utf8(store.readlink(link).unwrap()).unwrap();
+    let task = target.strip_prefix("../../").unwrap();
+    assert_eq!(read(&store, task).unwrap(), r#"{"state": "open"}"#);
+
+    for round in 0..20 {
+        let state = if round % 2 == 0 { "done" } else { "open" };
+        write("tasks/plan.json", &format!(r#"{{"state": "{state}"}}"#));
+        let blocked = round % 2;
+        assert!(
+            health().contains(&format!("\"blocked\":{blocked}")),
+            "{}",
+            health()
+        );
+        write(&format!("logs/new/{round}/x.log"), "elsewhere\n");
+        write("logs/2.log", &format!("two\n{round}\n"));
+        assert_eq!(
+            read(&store, "logs/all.log").unwrap(),
+            format!("one\ntwo\n{round}\n")
+        );
+    }
+    std::fs::remove_file(root.join("tasks/plan.json")).unwrap();
+    assert!(health().contains("\"tasks\":1"));
+    write("state/later.json", "{}");
+    assert_eq!(list(&store, "state").len(), 2);
+    assert_eq!(
+        errno(overwrite(
+            &store,
+            go(&store, "health/tasks.json").unwrap(),
+            "x"
+        )),
+        Errno::ROFS
+    );
+    std::fs::remove_dir_all(root).unwrap();
+    assert_eq!(errno(read(&store, "health/tasks.json")), Errno::IO);
+}
+
+/// Serves a list of issues in pages of two, with entity tags; counts the pages that it sent.
+struct Issues {
+    listener: TcpListener,
+    issues: std::sync::Mutex<Vec<(i64, String)>>,
+    sent: AtomicUsize,
+    is_down: AtomicBool,
+}
+
+impl Issues {
+    fn serve(self: &Arc<Self>) -> String {
+        let address = self.listener.local_addr().unwrap();
+        let server = Arc::clone(self);
+        std::thread::spawn(move || {
+            for stream in server.listener.incoming() {
+                let server = Arc::clone(&server);
+                std::thread::spawn(move || server.answer(stream.unwrap()));
+            }
+        });
+        format!("http://{address}/api/")
+    }
+
+    fn answer(&self, mut stream: TcpStream) {
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        while let Some(Ok(request)) = lines.next() {
+            let headers: Vec<String> = lines
+                .by_ref()
+                .map_while(std::result::Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            if self.is_down.load(Ordering::Relaxed) {
+                return;
+            }
+            let page: usize = request
+                .split("page=")
+                .nth(1)
+                .map_or(1, |rest| rest[..1].parse().unwrap());
+            let issues = self.issues.lock().unwrap();
+            let objects: Vec<String> = issues
+                .iter()
+                .skip((page - 1) * 2)
+                .take(2)
+                .map(|(number, title)| {
+                    format!(
+                        r#"{{"number": {number}, "title": "{title}", "user": {{"login": "ann"}}}}"#
+                    )
+                })
+                .collect();
+            let body = format!("[{}]", objects.join(","));
+            let tag = format!(
+                "\"{:x}\"",
+                body.len() * 1000 + body.bytes().map(usize::from).sum::<usize>()
+            );
+            let is_same = headers.iter().any(|line| {
+                line.to_lowercase().starts_with("if-none-match") && line.contains(&tag)
+            });
+            let next = match issues.len() > page * 2 {
+                true => format!("Link: </api/issues?page={}>; rel=\"next\"\r\n", page + 1),
+                false => String::new(),
+            };
+            drop(issues);
+            let answer = match is_same {
+                true => format!("HTTP/1.1 304 Not Modified\r\nETag: {tag}\r\n\r\n"),
+                false => {
+                    self.sent.fetch_add(1, Ordering::Relaxed);
+                    format!(
+                        "HTTP/1.1 200 OK\r\nETag: {tag}\r\n{next}Content-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    )
+                }
+            };
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
+    let server = Arc::new(Issues {
+        listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        issues: std::sync::Mutex::new(
+            (1..=5)
+                .map(|number| (number, format!("Issue {number}")))
+                .collect(),
+        ),
+        sent: AtomicUsize::new(0),
+        is_down: AtomicBool::new(false),
+    });
+    let url = server.serve();
+    let (file, text) = definition::find("issues").unwrap();
+    let store = ViewStore::open((&file, &text), &url, false, &caller(1)).unwrap();
+    let expected: Vec<String> = (1..=5)
+        .map(|number| format!("{number} Issue {number}.md"))
+        .collect();
+    assert_eq!(list(&store, "open"), expected);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 3);
+    assert!(
+        read(&store, "open/4 Issue 4.md")
+            .unwrap()
+            .contains("by ann")
+    );
+    assert_eq!(
+        server.sent.load(Ordering::Relaxed),
+        3,
+        "nothing was sent again"
+    );
+    server.issues.lock().unwrap()[3].1 = "Closed".to_owned();
+    assert_eq!(list(&store, "open")[3], "4 Closed.md");
+    assert_eq!(server.sent.load(Ordering::Relaxed), 4);
+    server.is_down.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    server.is_down.store(false, Ordering::Relaxed);
+    assert!(read(&store, "open/1 Issue 1.md").is_ok());
+}

@@ -1,0 +1,148 @@
+//! `ctxbench compare`: the same arms at two times or commits, or the arms of one run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use reports::claims::{Evidence, judge};
+use reports::compare::{Gate, compare};
+use reports::rank::rank;
+use reports::render::{
+    comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
+};
+
+use crate::evidence::{PriceList, RunEvidence, measured_run_dir};
+
+/// Compare the same arms at two times or commits, or the arms of one run.
+///
+/// Of one run, all pairs of arms are compared round by round, and corrected for their number: arms that cannot be told
+/// apart beyond the margin share a rank. Of several runs, times are compared by their ratio to the baseline of their own
+/// run, exact counts and failed passes as they are, and claims by how they stand. Verdicts are corrected for the number
+/// of cells; the last line says which change would have been found. Runs of other machines or plans are refused by name.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench compare results/20261123-120000-default results/20261124-120000-default
+  ctxbench compare results/20261124-001409-peers   # ranks the arms of one run
+  ctxbench compare old new --format markdown --fail-on worse --fail-on counts > comment.md
+
+Exit codes: 0 no gate of --fail-on fails, 12 one does, 1 the runs cannot be compared.")]
+pub struct Compare {
+    /// The directories of the old run and of new ones, whose epochs count as one run's; of one run its arms are ranked
+    /// [default: the newest under --results].
+    #[arg(value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Where to look for runs.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+    /// What makes the command fail; may be given several times.
+    #[arg(long, value_enum, value_name = "GATE", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+    /// How to print the comparison.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Compare runs of other machines or plans all the same; what differs is in the output.
+    #[arg(long)]
+    mixed: bool,
+    #[command(flatten)]
+    prices: PriceList,
+}
+
+/// A gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// A cell is slower beyond the margin, or a larger share of its passes fails.
+    Worse,
+    /// An exact count has risen: requests, system calls, statements.
+    Counts,
+    /// A confirmed claim is refuted, or conditional.
+    Claims,
+}
+
+impl FailOn {
+    fn gate(self) -> Gate {
+        match self {
+            FailOn::Worse => Gate::Worse,
+            FailOn::Counts => Gate::Counts,
+            FailOn::Claims => Gate::Claims,
+        }
+    }
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables for the terminal.
+    Text,
+    /// For a pull request.
+    Markdown,
+    /// For programs.
+    Json,
+    /// For CI systems that show tests.
+    Junit,
+}
+
+/// The exit code of a failing gate: 1 is for runs that cannot be compared.
+const GATE_FAILS: u8 = 12;
+
+impl Compare {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (old, new) = match self.runs.as_slice() {
+            [old, new @ ..] if !new.is_empty() => (old, new),
+            runs => return self.rank(runs.first().map(PathBuf::as_path)),
+        };
+        let old = RunEvidence::read(old, &self.prices)?;
+        let new: anyhow::Result<Vec<RunEvidence>> = new
+            .iter()
+            .map(|dir| RunEvidence::read(dir, &self.prices))
+            .collect();
+        let new = new?;
+        let old = [old.evidence()];
+        let new: Vec<Evidence<'_>> = new.iter().map(RunEvidence::evidence).collect();
+        let (before, after) = (judge(&old)?, judge(&new)?);
+        let found = compare(&old[0], &new, (&before, &after), self.mixed);
+        let found = found.map_err(|problem| anyhow::anyhow!(problem))?;
+        match self.format {
+            Format::Text => print!("{}", comparison_text(&found)),
+            Format::Markdown => print!("{}", comparison_markdown(&found)),
+            Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            Format::Junit => {
+                let junit = comparison_junit(&found).map_err(|problem| anyhow::anyhow!(problem))?;
+                print!("{junit}");
+            }
+        }
+        let mut has_failed = false;
+        for gate in &self.fail_on {
+            for line in found.failing(gate.gate()) {
+                eprintln!("ctxbench: --fail-on {}: {line}", name(*gate));
+                has_failed = true;
+            }
+        }
+        Ok(match has_failed {
+            true => ExitCode::from(GATE_FAILS),
+            false => ExitCode::SUCCESS,
+        })
+    }
+
+    /// Ranks the arms of one run in each cell.
+    fn rank(&self, run: Option<&Path>) -> anyhow::Result<ExitCode> {
+        if self.mixed || !self.fail_on.is_empty() {
+            bail!("--mixed and --fail-on compare runs: name an old and a new one");
+        }
+        let dir = measured_run_dir(run, &self.results)?;
+        let run = RunEvidence::read(&dir, &self.prices)?;
+        let found = rank(&run.evidence()).map_err(|problem| anyhow::anyhow!(problem))?;
+        match self.format {
+            Format::Text => print!("{}", ranking_text(&found)),
+            Format::Markdown => print!("{}", ranking_markdown(&found)),
+            Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            Format::Junit => bail!("junit shows the gates of two runs: name an old and a new one"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn name(gate: FailOn) -> String {
+    let value = gate.to_possible_value();
+    value.map_or(String::new(), |value| value.get_name().to_owned())
+}

@@ -1,0 +1,240 @@
+//! File tools: `ls_files`, `read_file`, `write_file`, `search`, over a directory tree or an agent's state.
+
+use backends::backend::Tools;
+use backends::state::Files;
+use rmcp::model::{JsonObject, Tool};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::toolset::{Answer, Toolset, arguments, definition};
+use super::tree::{Tree, written};
+
+/// The most files that a listing shows, and that a search reads.
+const LIST_MAX: usize = 2000;
+
+/// The most lines that a search shows.
+const LINES_MAX: usize = 200;
+
+/// The most characters of a line that a search shows.
+const LINE_MAX: usize = 400;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListArguments {
+    #[serde(default = "whole")]
+    dir: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    path: String,
+    #[serde(default = "first")]
+    offset: u64,
+    limit: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteArguments {
+    path: String,
+    content: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchArguments {
+    text: String,
+    #[serde(default = "whole")]
+    dir: String,
+}
+
+fn whole() -> String {
+    ".".to_owned()
+}
+
+fn first() -> u64 {
+    1
+}
+
+/// Where the files are.
+pub enum FileTools {
+    /// In a directory tree.
+    Tree(Tree),
+    /// In the state of this process, which ends with it.
+    State(Files),
+}
+
+impl FileTools {
+    fn list(&mut self, dir: &str) -> Answer {
+        match self {
+            Self::State(_) if dir != "." => {
+                Err("ls_files: an agent's state has no directories; leave out `dir`".to_owned())
+            }
+            Self::State(files) => Ok(files.ls_files()),
+            Self::Tree(tree) => {
+                let (found, has_more) = tree.list(dir, LIST_MAX)?;
+                if found.is_empty() {
+                    return Ok("No files in virtual workspace.".to_owned());
+                }
+                let mut text = "Files in virtual workspace:".to_owned();
+                for (path, size) in found {
+                    text += &format!("\n  {path} ({size} bytes)");
+                }
+                if has_more {
+                    text += &format!("\n(only {LIST_MAX} files are shown; give `dir`)");
+                }
+                Ok(text)
+            }
+        }
+    }
+
+    fn read(&mut self, asked: &ReadArguments) -> Answer {
+        let path = asked.path.as_str();
+        match self {
+            Self::State(files) => files.read_file(path, asked.offset, asked.limit),
+            Self::Tree(tree) => {
+                let content = tree.read(path)?;
+                if std::str::from_utf8(&content).is_err() {
+                    return Err(format!("cannot read {path}: it is not UTF-8 text"));
+                }
+                // The same lines and numbers as from an agent's state.
+                let mut one = Files::default();
+                one.write_file(path, &content)
+                    .and_then(|_| one.read_file(path, asked.offset, asked.limit))
+            }
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    fn write(&mut self, asked: &WriteArguments) -> Answer {
+        let (path, content) = (asked.path.as_str(), asked.content.as_bytes());
+        match self {
+            Self::State(files) => files
+                .write_file(path, content)
+                .map_err(|error| error.to_string()),
+            Self::Tree(tree) => {
+                let saved = format!("Saved {path} ({} bytes)", content.len());
+                written(path, tree.write(path, content, false), saved)
+            }
+        }
+    }
+
+    fn search(&mut self, asked: &SearchArguments) -> Answer {
+        if asked.text.is_empty() {
+            return Err("search: `text` is empty; give the text to find".to_owned());
+        }
+        let (names, has_more) = match self {
+            Self::Tree(tree) => {
+                let (found, has_more) = tree.list(&asked.dir, LIST_MAX)?;
+                (found.into_iter().map(|(name, _)| name).collect(), has_more)
+            }
+            Self::State(files) => (names(files)?, false),
+        };
+        let (mut lines, mut unread) = (Vec::new(), 0);
+        'files: for name in names {
+            let Ok(content) = self.text(&name) else {
+                unread += 1;
+                continue;
+            };
+            for (number, line) in (1..).zip(content.lines()) {
+                if line.contains(&asked.text) {
+                    if lines.len() == LINES_MAX {
+                        lines.push(format!("(only {LINES_MAX} lines are shown)"));
+                        break 'files;
+                    }
+                    let shown: String = line.chars().take(LINE_MAX).collect();
+                    lines.push(format!("{name}:{number}:{shown}"));
+                }
+            }
+        }
+        if lines.is_empty() {
+            lines.push(format!("No line contains {:?}.", asked.text));
+        }
+        if unread > 0 {
+            lines.push(format!(
+                "({unread} files are no text, too large or unreadable)"
+            ));
+        }
+        if has_more {
+            lines.push(format!("(only {LIST_MAX} files were searched; give `dir`)"));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    fn text(&self, name: &str) -> Result<String, String> {
+        match self {
+            Self::Tree(tree) => {
+                String::from_utf8(tree.read(name)?).map_err(|error| error.to_string())
+            }
+            Self::State(files) => contents(files)?
+                .remove(name)
+                .ok_or_else(|| format!("{name} is gone")),
+        }
+    }
+}
+
+/// The files of a state by name.
+fn contents(files: &Files) -> Result<std::collections::BTreeMap<String, String>, String> {
+    #[derive(Deserialize)]
+    struct Snapshot {
+        files: std::collections::BTreeMap<String, String>,
+    }
+    let read: Result<Snapshot, _> = serde_json::from_str(&files.snapshot());
+    read.map(|read| read.files)
+        .map_err(|error| format!("the agent's state: {error}"))
+}
+
+fn names(files: &Files) -> Result<Vec<String>, String> {
+    Ok(contents(files)?.into_keys().collect())
+}
+
+impl Toolset for FileTools {
+    fn definitions(&self) -> Vec<Tool> {
+        let path = json!({"type": "string", "description": "relative to the workspace"});
+        let dir =
+            json!({"type": "string", "description": "a directory, the whole workspace by default"});
+        vec![
+            definition(
+                "ls_files",
+                "List files and their sizes",
+                json!({"dir": dir}),
+                &[],
+            ),
+            definition(
+                "read_file",
+                "Read numbered lines of a text file",
+                json!({
+                    "path": path,
+                    "offset": {"type": "integer", "minimum": 1, "description": "first line, 1 by default"},
+                    "limit": {"type": "integer", "minimum": 1, "description": "number of lines, 2000 by default"},
+                }),
+                &["path"],
+            ),
+            definition(
+                "write_file",
+                "Create or replace a text file",
+                json!({"path": path, "content": {"type": "string"}}),
+                &["path", "content"],
+            ),
+            definition(
+                "search",
+                "Find lines that contain a text, with file and line number",
+                json!({"text": {"type": "string"}, "dir": dir}),
+                &["text"],
+            ),
+        ]
+    }
+
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+        Some(match name {
+            "ls_files" => {
+                arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir))
+            }
+            "read_file" => arguments(name, given).and_then(|asked| self.read(&asked)),
+            "write_file" => arguments(name, given).and_then(|asked| self.write(&asked)),
+            "search" => arguments(name, given).and_then(|asked| self.search(&asked)),
+            _ => return None,
+        })
+    }
+}

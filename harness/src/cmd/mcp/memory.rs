@@ -1,0 +1,173 @@
+//! Memory tools: `remember` and `recall`, over the names that an `agent-memory` mount answers (docs/MEMORY.md).
+
+use rmcp::model::{JsonObject, Tool};
+use rustix::io::Errno;
+use serde::Deserialize;
+use serde_json::json;
+use url::form_urlencoded::byte_serialize;
+
+use super::toolset::{Answer, Toolset, arguments, definition};
+use super::tree::{Tree, written};
+
+/// The longest name of a file, in bytes; a question is part of one.
+const NAME_MAX: usize = 255;
+
+/// Where notes are written.
+const DIR: &str = "notes";
+
+/// The tools over a mounted memory.
+pub struct MemoryTools {
+    tree: Tree,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RememberArguments {
+    text: String,
+    importance: Option<f64>,
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecallArguments {
+    question: String,
+    #[serde(default = "tokens")]
+    max_tokens: u64,
+    #[serde(default)]
+    strategy: StrategyName,
+}
+
+fn tokens() -> u64 {
+    2000
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StrategyName {
+    Recency,
+    Importance,
+    #[default]
+    Balanced,
+}
+
+impl MemoryTools {
+    /// The tools, if `tree` is the root of a memory.
+    pub fn of(tree: Tree) -> Option<Self> {
+        tree.has(":stats").then_some(Self { tree })
+    }
+
+    fn remember(&self, asked: &RememberArguments) -> Answer {
+        if asked.text.trim().is_empty() {
+            return Err("remember: `text` is empty; give the text of the note".to_owned());
+        }
+        let importance = asked.importance.unwrap_or(0.5);
+        if !(0.0..=1.0).contains(&importance) {
+            return Err(format!(
+                "remember: importance is {importance}; it must be 0 to 1"
+            ));
+        }
+        let is_word = |tag: &String| {
+            !tag.is_empty() && tag.chars().all(|c| c.is_alphanumeric() || "-_".contains(c))
+        };
+        if let Some(tag) = asked.tags.iter().find(|tag| !is_word(tag)) {
+            return Err(format!(
+                "remember: the tag {tag:?} must consist of letters, digits, - and _"
+            ));
+        }
+        let tags = asked.tags.join(", ");
+        let text = asked.text.trim_end();
+        let note = format!("---\nimportance: {importance}\ntags: [{tags}]\n---\n{text}\n");
+        let title = title(text);
+        for number in 1..10_000 {
+            let path = match number {
+                1 => format!("{DIR}/{title}.md"),
+                number => format!("{DIR}/{title}-{number}.md"),
+            };
+            match self.tree.write(&path, note.as_bytes(), true) {
+                Err(Errno::EXIST) => {}
+                result => return written(&path, result, format!("Remembered in {path}")),
+            }
+        }
+        Err(format!(
+            "remember: {DIR} has 9,999 notes called {title}; begin with other words"
+        ))
+    }
+
+    fn recall(&self, asked: &RecallArguments) -> Answer {
+        if asked.question.trim().is_empty() {
+            return Err("recall: `question` is empty; give a question or words".to_owned());
+        }
+        if !(64..=1_000_000).contains(&asked.max_tokens) {
+            return Err(format!(
+                "recall: max_tokens is {}; it must be 64 to 1,000,000",
+                asked.max_tokens
+            ));
+        }
+        let question: String = byte_serialize(asked.question.as_bytes()).collect();
+        let strategy = match asked.strategy {
+            StrategyName::Recency => "recency",
+            StrategyName::Importance => "importance",
+            StrategyName::Balanced => "balanced",
+        };
+        let max_tokens = asked.max_tokens;
+        let name = format!(":recall?query={question}&max_tokens={max_tokens}&strategy={strategy}");
+        if name.len() > NAME_MAX {
+            return Err(format!(
+                "recall: the question is {} bytes too long; ask with fewer words",
+                name.len() - NAME_MAX
+            ));
+        }
+        let answer = self.tree.read(&name)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+/// The first words of a note as a file name.
+fn title(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    let words = words.filter(|word| !word.is_empty()).take(6);
+    let name = words.collect::<Vec<_>>().join("-").to_lowercase();
+    // 40 characters of 4 bytes leave room for a number.
+    let name: String = name.chars().take(40).collect();
+    match name.is_empty() {
+        true => "note".to_owned(),
+        false => name,
+    }
+}
+
+impl Toolset for MemoryTools {
+    fn definitions(&self) -> Vec<Tool> {
+        vec![
+            definition(
+                "remember",
+                "Store a note that recall finds later",
+                json!({
+                    "text": {"type": "string"},
+                    "importance": {"type": "number", "minimum": 0, "maximum": 1},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                }),
+                &["text"],
+            ),
+            definition(
+                "recall",
+                "The most useful notes for a question",
+                json!({
+                    "question": {"type": "string"},
+                    "max_tokens": {"type": "integer", "minimum": 64, "maximum": 1_000_000},
+                    "strategy": {"type": "string", "enum": ["balanced", "recency", "importance"]},
+                }),
+                &["question"],
+            ),
+        ]
+    }
+
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+        Some(match name {
+            "remember" => arguments(name, given).and_then(|asked| self.remember(&asked)),
+            "recall" => arguments(name, given).and_then(|asked| self.recall(&asked)),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,19 @@
+//! The database tools over MCP: those of [`SqlTool`].
+
+use backends::sql_tool::SqlTool;
+use rmcp::model::{JsonObject, Tool};
+use serde_json::Value;
+
+use super::toolset::{Answer, Toolset, definition};
+
+impl Toolset for SqlTool {
+    fn definitions(&self) -> Vec<Tool> {
+        let all = SqlTool::definitions(self).into_iter();
+        all.map(|own| definition(own.name, own.description, own.properties, own.required))
+            .collect()
+    }
+
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+        SqlTool::call(self, name, Value::Object(given))
+    }
+}

@@ -1,0 +1,146 @@
+//! Run directories with what follows from them, and where a command finds them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use reports::claims::Evidence;
+use reports::context::{Contexts, contexts};
+use reports::decide;
+use reports::prices::Prices;
+use reports::summary::{Summary, summarise};
+use rundir::{PLAN, Run};
+
+/// Which price list counts.
+#[derive(Clone, Debug, Args)]
+pub struct PriceList {
+    /// Another price list than the built-in one.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+impl PriceList {
+    /// Reads the price list.
+    pub fn read(&self) -> anyhow::Result<Prices> {
+        Ok(Prices::find(self.prices.as_deref())?)
+    }
+
+    /// The option that selects this list, for a printed command.
+    pub fn option(&self) -> Option<String> {
+        let file = self.prices.as_ref()?;
+        Some(format!("--prices {}", file.display()))
+    }
+}
+
+/// A run, its summary and the costs of its sessions.
+pub struct RunEvidence {
+    /// The run.
+    pub run: Run,
+    /// The summary of its samples.
+    pub summary: Summary,
+    /// The costs of its sessions' contexts.
+    pub contexts: Contexts,
+}
+
+impl RunEvidence {
+    /// Reads a run directory.
+    pub fn read(dir: &Path, prices: &PriceList) -> anyhow::Result<Self> {
+        let run = Run::read(dir)?;
+        let derived = summarise(&run);
+        let costs = contexts(&run, &prices.read()?);
+        match (derived, costs) {
+            (Ok(summary), Ok(contexts)) => Ok(Self {
+                run,
+                summary,
+                contexts,
+            }),
+            (Err(problem), _) | (_, Err(problem)) => bail!("{}: {problem}", dir.display()),
+        }
+    }
+
+    /// Reads several run directories.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is named twice.
+    pub fn read_all(dirs: &[PathBuf], prices: &PriceList) -> anyhow::Result<Vec<Self>> {
+        let mut known = BTreeSet::new();
+        let read = dirs.iter().map(|dir| {
+            let run = Self::read(dir, prices)?;
+            let place = dir
+                .canonicalize()
+                .with_context(|| dir.display().to_string())?;
+            if !known.insert(place) {
+                bail!("{}: the same run twice (name it once)", dir.display());
+            }
+            Ok(run)
+        });
+        read.collect()
+    }
+
+    /// The run as evidence of decisions.
+    pub fn for_decisions(&self) -> decide::RunEvidence<'_> {
+        decide::RunEvidence {
+            run: &self.run,
+            summary: &self.summary,
+            contexts: &self.contexts,
+        }
+    }
+
+    /// The run as evidence of claims and comparisons.
+    pub fn evidence(&self) -> Evidence<'_> {
+        Evidence::new(&self.run, &self.summary, &self.contexts)
+    }
+}
+
+/// The directory `asked`, or the newest run directory under `results`.
+pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
+    match asked {
+        Some(dir) => Ok(dir.to_owned()),
+        None => newest(results, |_| true),
+    }
+}
+
+/// As [`run_dir`], but only a run with measurements: no fault run, no conformance run.
+///
+/// # Errors
+/// If `asked` has no measurements, or `results` has no such run.
+pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
+    let Some(dir) = asked else {
+        // Take an unreadable run, so that the caller reports the error.
+        return newest(results, |dir| {
+            Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none())
+        });
+    };
+    if let Some(why) = Run::read(dir)?.plan.measures_nothing() {
+        bail!(
+            "{}: {why}\n  fix: name a directory that `ctxbench run` wrote",
+            dir.display()
+        );
+    }
+    Ok(dir.to_owned())
+}
+
+fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<PathBuf> {
+    let entries = match std::fs::read_dir(results) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!(
+                "there is no {} here: make a run with `ctxbench run`, or name its directory",
+                results.display()
+            )
+        }
+        Err(error) => return Err(error).with_context(|| format!("reading {}", results.display())),
+    };
+    let runs = entries.flatten().map(|entry| entry.path());
+    let mut runs: Vec<PathBuf> = runs.filter(|dir| dir.join(PLAN).is_file()).collect();
+    // Names start with the time, so the last is the newest.
+    runs.sort();
+    match runs.into_iter().rfind(|dir| is_wanted(dir)) {
+        Some(newest) => Ok(newest),
+        None => bail!(
+            "there is no run in {}: make one with `ctxbench run`",
+            results.display()
+        ),
+    }
+}

@@ -1,0 +1,112 @@
+//! What claims may name beside the parts of a run: the built-in backends, workloads and fault scenarios.
+
+use std::collections::BTreeSet;
+
+use backends::registry::Registry;
+use reports::claims::{Catalogue, KnownWorkload};
+use workloads::definition::SessionSource;
+use workloads::{catalogue, fault};
+
+/// Everything that is built in.
+#[derive(Debug, Default)]
+pub struct BuiltIn(pub Registry);
+
+impl Catalogue for BuiltIn {
+    fn workload(&self, name: &str) -> Option<KnownWorkload> {
+        let workload = catalogue::workload(name).ok()?;
+        let states = workload.states.iter();
+        let kinds = workload.script.timed_calls().into_iter();
+        let mut policies: BTreeSet<String> = workload.contexts.iter().cloned().collect();
+        if let SessionSource::Stated { published, .. } = &workload.session {
+            policies.extend(published.iter().map(|(name, _)| name.clone()));
+        }
+        Some(KnownWorkload {
+            states: states.map(|state| state.name().to_owned()).collect(),
+            kinds: kinds.map(|(kind, _)| kind.to_string()).collect(),
+            policies,
+        })
+    }
+
+    fn has_arm(&self, name: &str) -> bool {
+        // A path names a backend's file, and no arm.
+        !name.ends_with(".toml") && self.0.find(name).is_ok()
+    }
+
+    fn scenarios(&self) -> BTreeSet<String> {
+        let scenarios = fault::scenarios().unwrap_or_default().into_iter();
+        scenarios.map(|scenario| scenario.name).collect()
+    }
+
+    fn names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let workloads = catalogue::workload_names().into_iter().collect();
+        let backends = self.0.all().map(|own| own.describe().name);
+        (workloads, backends.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reports::claims::{ClaimFile, built_in, check};
+
+    #[test]
+    fn every_built_in_claim_names_what_exists() {
+        for (name, text) in built_in() {
+            let file = ClaimFile::parse(&name, text).unwrap();
+            check(&file, &[&BuiltIn::default()]).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_documented_claim_file_can_be_judged() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/HOWTO.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, section) = page.split_once("## Add a claim").unwrap();
+        let (_, block) = section.split_once("```toml\n").unwrap();
+        let (text, _) = block.split_once("```").unwrap();
+        let file = ClaimFile::parse("HOWTO.md".as_ref(), text).unwrap();
+        check(&file, &[&BuiltIn::default()]).unwrap();
+        let judged = reports::claims::judge_file(&file, &[]);
+        let command = "ctxbench run --workload micro/read-1k --state lukewarm --backend sqlite";
+        assert_eq!(judged[0].settle.as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_claim_about_an_unknown_cell_is_refused_with_file_line_and_field() {
+        let error = |field: &str| {
+            let text = format!(
+                "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = {{ below = 1.0, unit = 'ms' }}\n[claim.test.latency]\n{field}\n"
+            );
+            let file = ClaimFile::parse("c.toml".as_ref(), &text).unwrap();
+            check(&file, &[&BuiltIn::default()])
+                .unwrap_err()
+                .to_string()
+        };
+        let unknown =
+            error("workload = 'micro/none'\narm = 'direct'\nstate = 'hot'\nmetric = 'read'");
+        assert!(
+            unknown.starts_with("c.toml:7: field `claim[0].test.workload`: claim c: unknown workload \"micro/none\", expected one of agent/claude"),
+            "{unknown}"
+        );
+        let unknown =
+            error("arm = 'sqlight'\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'stat'");
+        assert!(
+            unknown.contains("unknown arm \"sqlight\", expected one of"),
+            "{unknown}"
+        );
+        let unknown =
+            error("arm = 'direct'\nworkload = 'micro/stat'\nstate = 'warm'\nmetric = 'stat'");
+        assert!(
+            unknown.contains("c.toml:9: field `claim[0].test.state`")
+                && unknown
+                    .contains("has no cache state \"warm\", expected one of cold, hot, lukewarm"),
+            "{unknown}"
+        );
+        let unknown =
+            error("arm = 'direct'\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'read'");
+        assert!(
+            unknown.contains("micro/stat has no metric \"read\", expected one of ready, stat"),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,407 @@
+//! A pass of tasks: a scripted agent answers questions on a source, while a writer changes the source.
+//!
+//! Only the agent's own calls are timed. Filling the source, commits, copies and checks are outside the clock.
+
+mod console;
+mod copies;
+mod shell;
+mod source;
+
+use std::path::PathBuf;
+
+use backends::inbox::Source;
+use workloads::tasks::scripts::{Form, definitions, perform, sees};
+use workloads::tasks::{LEAD_S, Question, Tasks, World};
+
+use super::*;
+use console::{Made, TaskConsole};
+use copies::Copies;
+use source::{Writer, writer};
+
+/// The method of the scores, as policies name it.
+const METHOD: &str = "task";
+
+/// Pause between looks for a change.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// What a pass of tasks needs beside the workspace.
+pub struct Desk<'a> {
+    /// The tasks.
+    pub tasks: &'a Tasks,
+    /// The source that the backend shows; `None` for one whose files are copied from a database in `dir`.
+    pub shown: Option<Source>,
+    /// The directory of the workspace's own files.
+    pub dir: &'a Path,
+}
+
+/// Why a backend cannot take part in tasks, or in other workloads; `None` if it can.
+pub fn unsupported(
+    script: &Script,
+    name: &str,
+    backend: &dyn backends::backend::Backend,
+) -> Option<String> {
+    let capabilities = backend.describe().capabilities;
+    match (&script.tasks, backend.source(Path::new(""))) {
+        (None, None) => None,
+        (None, Some(_)) => Some(format!(
+            "{name} shows what other programs write: it takes part in tasks on mail, tasks and logs only"
+        )),
+        (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => Some(format!(
+            "{name} shows a controller's directory, which has no mail"
+        )),
+        (Some(_), Some(_)) => None,
+        (Some(_), None) if backend.access() != Access::Paths => Some(format!(
+            "{name} has no directory that mail, tasks and logs could be copied to"
+        )),
+        (Some(_), None) if !capabilities.holds_data || capabilities.guesses_content => Some(
+            format!("{name} does not hold the files that are copied to it"),
+        ),
+        (Some(_), None) => None,
+    }
+}
+
+/// A task pass under way.
+struct Errand<'a> {
+    form: Form,
+    writer: Box<dyn Writer>,
+    /// The copies in the workspace, and what they show; `None` for a backend that shows the source.
+    copies: Option<(Copies, World)>,
+    now: World,
+    /// When the next copy is due, in seconds of the schedule.
+    next_copy_s: u64,
+    /// When changes were committed that no copy has yet.
+    uncopied_s: Vec<u64>,
+    counts: BTreeMap<&'static str, u64>,
+    tasks: &'a Tasks,
+}
+
+impl Pass<'_> {
+    /// Performs the tasks, and notes their calls, scores and outcome.
+    pub(super) fn by_tasks<C: Clock>(
+        &self,
+        desk: &Desk<'_>,
+        hosts: &mut Hosts,
+        clock: &C,
+        watchdog: &Watchdog,
+        times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
+        passed: &mut Passed,
+    ) {
+        watchdog.enter(PREPARE_LIMIT);
+        let errand = Errand::prepare(desk, hosts);
+        watchdog.leave();
+        let mut errand = match errand {
+            Ok(errand) => errand,
+            Err(error) => {
+                let (outcome, why) = lost(hosts, watchdog, Outcome::Setup);
+                return passed.note(outcome, format!("preparing the source: {error}{why}"));
+            }
+        };
+        let root = errand.root(hosts);
+        for question in &desk.tasks.questions {
+            if self.interrupt.is_set() {
+                passed.interrupted = true;
+                return;
+            }
+            let mut console = TaskConsole {
+                pass: self,
+                clock,
+                watchdog,
+                root: &root,
+                tools: hosts.first.domain_tools(),
+                made: Made::default(),
+                failed: None,
+            };
+            let changed = errand.before(question, &mut console, self.call_timeout);
+            console.made = Made::default();
+            let answer = match &changed {
+                Ok(()) => perform(&question.asks, errand.form, &mut console),
+                Err(_) => Err(String::new()),
+            };
+            let (made, failed) = (std::mem::take(&mut console.made), console.failed.take());
+            let (mut outcome, mut reason) = match (changed, failed, answer) {
+                (Err((outcome, reason)), ..) => (outcome, reason),
+                (_, Some(error), _) => (Outcome::Errno, error),
+                (_, _, answer) => errand.judge(question, answer),
+            };
+            let slowest = made.took.iter().copied().max().unwrap_or(0);
+            if outcome == Outcome::Ok && slowest > self.call_timeout.as_nanos() as u64 {
+                let seconds = slowest as f64 / 1e9;
+                (outcome, reason) = (Outcome::Timeout, format!("a call took {seconds:.1} s"));
+            }
+            if outcome != Outcome::Ok {
+                let (worse, why) = lost(hosts, watchdog, outcome);
+                (outcome, reason) = (worse, format!("{:?}: {reason}{why}", question.asks));
+            }
+            note_calls(&made, outcome, times, passed);
+            if self.reads_back {
+                errand.count(&made);
+            }
+            if outcome != Outcome::Ok {
+                passed.note(outcome, reason);
+            }
+            if matches!(outcome, Outcome::Hang | Outcome::Crash) {
+                return;
+            }
+        }
+        watchdog.enter(PREPARE_LIMIT);
+        let finished = errand.finish(&root);
+        watchdog.leave();
+        if let Err((outcome, reason)) = finished {
+            let (outcome, why) = lost(hosts, watchdog, outcome);
+            return passed.note(outcome, format!("{reason}{why}"));
+        }
+        if self.reads_back {
+            let stated = hosts
+                .first
+                .domain_tools()
+                .map(|tools| tools.definitions().to_owned());
+            let stated = definitions(errand.form).or(stated).unwrap_or_default();
+            passed
+                .scores
+                .insert(METHOD.to_owned(), errand.scores(&stated));
+        }
+    }
+}
+
+/// The outcome if a daemon ended or the watchdog cut a call, and what to add to the reason.
+fn lost(hosts: &mut Hosts, watchdog: &Watchdog, otherwise: Outcome) -> (Outcome, String) {
+    if let Some(cut) = watchdog.killed() {
+        return (Outcome::Hang, format!("; {cut}"));
+    }
+    match hosts.exit_reason() {
+        Some(reason) => (Outcome::Crash, format!("; {reason}")),
+        None => (otherwise, String::new()),
+    }
+}
+
+fn note_calls(
+    made: &Made,
+    outcome: Outcome,
+    times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
+    passed: &mut Passed,
+) {
+    *passed.outcomes.entry(outcome).or_default() += made.took.len() as u64;
+    passed.waited_ns += made.took.iter().sum::<u64>();
+    passed.cpu.client_ns += made.cpu.as_nanos() as u64;
+    if outcome != Outcome::Ok {
+        return;
+    }
+    let (histogram, total) = times
+        .entry(CallKind::ToolCall)
+        .or_insert_with(|| (histogram(), 0));
+    for took in &made.took {
+        histogram.saturating_record((*took).max(1));
+        *total += took;
+        passed.makespan_ns += took;
+    }
+    passed.bytes_read += made
+        .texts
+        .iter()
+        .map(|(_, result)| result.len() as u64)
+        .sum::<u64>();
+}
+
+impl<'a> Errand<'a> {
+    /// Fills the source, and the first copy of it.
+    fn prepare(desk: &Desk<'a>, hosts: &mut Hosts) -> io::Result<Self> {
+        let source = desk.shown.clone();
+        let source = source.unwrap_or_else(|| Source::database(desk.dir));
+        source.make()?;
+        let mut writer = writer(&source)?;
+        writer.reset(&desk.tasks.world)?;
+        let form = match (&desk.shown, hosts.first.domain_tools()) {
+            (None, _) => Form::Copy,
+            (Some(_), Some(_)) => Form::Sql,
+            (Some(_), None) => Form::View,
+        };
+        let now = desk.tasks.world.clone();
+        let copies = match form {
+            Form::Copy => {
+                let mut copies = Copies::start(source.path(), &copied_to(hosts))?;
+                copies.update()?;
+                Some((copies, now.clone()))
+            }
+            Form::View | Form::Sql => None,
+        };
+        Ok(Self {
+            form,
+            writer,
+            copies,
+            now,
+            next_copy_s: desk.tasks.copies_every_s,
+            uncopied_s: Vec::new(),
+            counts: BTreeMap::new(),
+            tasks: desk.tasks,
+        })
+    }
+
+    /// Where the agent's shell works.
+    fn root(&self, hosts: &Hosts) -> PathBuf {
+        match self.form {
+            Form::Copy => copied_to(hosts),
+            Form::View | Form::Sql => hosts.first.root().to_owned(),
+        }
+    }
+
+    fn add(&mut self, name: &'static str, more: u64) {
+        *self.counts.entry(name).or_default() += more;
+    }
+
+    /// Commits the change before a question, makes the copies that are due, and measures how late the change is seen.
+    fn before<C: Clock>(
+        &mut self,
+        question: &Question,
+        console: &mut TaskConsole<'_, C>,
+        patience: Duration,
+    ) -> Result<(), (Outcome, String)> {
+        if let Some(change) = &question.change {
+            let commit_s = question.at_s - LEAD_S;
+            self.copy_until(commit_s)?;
+            let committed = self.writer.commit(change);
+            let at = Instant::now();
+            committed.map_err(|error| (Outcome::Infra, format!("committing a change: {error}")))?;
+            self.now.apply(change);
+            self.add("changes", 1);
+            if self.copies.is_some() {
+                self.uncopied_s.push(commit_s);
+            } else {
+                while !sees(change, self.form, console) {
+                    if at.elapsed() > patience || console.failed.is_some() {
+                        let what =
+                            format!("a commit is not seen within {} s", patience.as_secs_f64());
+                        return Err((Outcome::Timeout, what));
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                self.add("lag-us", (at.elapsed().as_micros() as u64).max(1));
+            }
+        }
+        self.copy_until(question.at_s)
+    }
+
+    /// Makes the copies that are due up to a time of the schedule.
+    fn copy_until(&mut self, end_s: u64) -> Result<(), (Outcome, String)> {
+        while self.copies.is_some() && self.next_copy_s <= end_s {
+            self.copy()?;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self) -> Result<(), (Outcome, String)> {
+        let Some((copies, shown)) = &mut self.copies else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        let updated = copies.update();
+        updated.map_err(|error| (Outcome::Errno, format!("copying from the source: {error}")))?;
+        let took = began.elapsed().as_micros() as u64;
+        shown.clone_from(&self.now);
+        // The wait for the copy is that of the schedule; nothing sleeps.
+        let due = self.next_copy_s;
+        let late = std::mem::take(&mut self.uncopied_s).into_iter();
+        let lag: u64 = late
+            .map(|commit_s| (due - commit_s) * 1_000_000 + took)
+            .sum();
+        self.add("lag-us", lag);
+        self.next_copy_s += self.tasks.copies_every_s;
+        Ok(())
+    }
+
+    /// Compares an answer with the reference: of now, or else of what a copy shows.
+    fn judge(&mut self, question: &Question, answer: Result<String, String>) -> (Outcome, String) {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(reason) => return (Outcome::Errno, reason),
+        };
+        let expected = self.now.answer(&question.asks);
+        if expected.as_ref() == Some(&answer) {
+            return (Outcome::Ok, String::new());
+        }
+        let copied = self.copies.as_ref();
+        if copied.and_then(|(_, shown)| shown.answer(&question.asks)) == Some(answer.clone()) {
+            self.add("stale-answers", 1);
+            return (Outcome::Ok, String::new());
+        }
+        let expected = expected.unwrap_or_default();
+        (
+            Outcome::WrongData,
+            format!("answered {answer:?}, expected {expected:?}"),
+        )
+    }
+
+    fn count(&mut self, made: &Made) {
+        self.add("calls", made.took.len() as u64);
+        for (call, result) in &made.texts {
+            self.add("call-tokens", tokens::count(call));
+            self.add("result-tokens", tokens::count(result));
+        }
+    }
+
+    /// Makes the last copy, and checks the drafts and the filed mail.
+    fn finish(&mut self, root: &Path) -> Result<(), (Outcome, String)> {
+        if !self.uncopied_s.is_empty() {
+            self.copy()?;
+        }
+        let questions = self.tasks.questions.iter();
+        // A draft has the value that was known when it was written, so the world of each question is rebuilt.
+        let mut now = self.tasks.world.clone();
+        for question in questions {
+            let before = now.draft(&question.asks);
+            if let Some(change) = &question.change {
+                now.apply(change);
+            }
+            let Some(draft) = now.draft(&question.asks) else {
+                continue;
+            };
+            let found = match &self.copies {
+                Some(_) => copies::drafted(root, &draft)
+                    .or_else(|why| before.map_or(Err(why), |old| copies::drafted(root, &old))),
+                None => self.writer.drafted(&draft),
+            };
+            found.map_err(|why| (Outcome::WrongData, why))?;
+        }
+        Ok(())
+    }
+
+    fn scores(&self, definitions: &str) -> BTreeMap<String, Score> {
+        let questions = self.tasks.questions.len() as u64;
+        let changes = self.counts.get("changes").copied().unwrap_or(0);
+        let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
+        // The definitions stand in the prompt of each task: once a task, because a prompt cache serves them again.
+        let of_definitions = tokens::count(definitions) * questions;
+        let mut scores: BTreeMap<String, Score> =
+            ["call-tokens", "result-tokens", "calls", "stale-answers"]
+                .into_iter()
+                .map(|name| {
+                    (
+                        name.to_owned(),
+                        Score {
+                            sum: count(name),
+                            of: questions,
+                        },
+                    )
+                })
+                .collect();
+        scores.insert(
+            "definition-tokens".to_owned(),
+            Score {
+                sum: of_definitions,
+                of: questions,
+            },
+        );
+        let lag = Score {
+            sum: count("lag-us"),
+            of: changes,
+        };
+        scores.insert("lag-us".to_owned(), lag);
+        scores
+    }
+}
+
+/// The directory of the copied files.
+fn copied_to(hosts: &Hosts) -> PathBuf {
+    hosts.first.root().join("copied")
+}
+
+#[cfg(test)]
+mod tests;

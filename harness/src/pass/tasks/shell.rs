@@ -1,0 +1,243 @@
+//! Performs shell words by the file system calls that the programs make, without starting them: what is compared is the
+//! file system, and a process costs every arm the same.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use workloads::tasks::command::{Command, Shows};
+
+/// The output of a command below `root`.
+///
+/// # Errors
+/// What the program says of a failed call.
+pub(super) fn perform(root: &Path, command: &Command) -> Result<String, String> {
+    match command {
+        Command::List(places) => list(root, places),
+        Command::Read(places) => {
+            let mut output = String::new();
+            for path in expanded(root, "cat", places)? {
+                output += &read(root, "cat", &path)?;
+            }
+            Ok(output)
+        }
+        Command::Grep {
+            texts,
+            place,
+            is_recursive,
+            shows,
+            last,
+        } => {
+            let mut files = Vec::new();
+            match is_recursive {
+                true => below(root, place, &mut files)?,
+                false => files = expanded(root, "grep", std::slice::from_ref(place))?,
+            }
+            let mut lines = Vec::new();
+            for path in files {
+                let content = read(root, "grep", &path)?;
+                let is_match = |line: &&str| texts.iter().any(|text| line.contains(text.as_str()));
+                let mut found = content.lines().filter(is_match);
+                match shows {
+                    Shows::File => lines.extend(found.next().map(|_| path.clone())),
+                    Shows::Line => lines.extend(found.map(str::to_owned)),
+                    Shows::FileAndLine => {
+                        lines.extend(found.map(|line| format!("{path}:{line}")));
+                    }
+                }
+            }
+            let skipped = last.map_or(0, |last| lines.len().saturating_sub(last));
+            Ok(lines[skipped..]
+                .iter()
+                .map(|line| format!("{line}\n"))
+                .collect())
+        }
+        Command::Write { path, content } => {
+            let written = fs::File::create(root.join(path)).and_then(|mut file| {
+                file.write_all(content.as_bytes())?;
+                // `close` reports what a view refuses.
+                nix::unistd::close(file).map_err(io::Error::from)
+            });
+            written.map_err(|error| said("cat", path, &error))?;
+            Ok(String::new())
+        }
+        Command::Move { dir, suffix, to } => {
+            let names = names(root, "mv", dir)?;
+            let mut own = names
+                .iter()
+                .filter(|name| name.ends_with(suffix.as_str()))
+                .peekable();
+            if own.peek().is_none() {
+                return Err(format!(
+                    "mv: cannot stat '{dir}/*{suffix}': No such file or directory"
+                ));
+            }
+            for name in own {
+                let moved = fs::rename(root.join(dir).join(name), root.join(to).join(name));
+                moved.map_err(|error| said("mv", &format!("{dir}/{name}"), &error))?;
+            }
+            Ok(String::new())
+        }
+    }
+}
+
+fn said(program: &str, path: &str, error: &io::Error) -> String {
+    format!("{program}: {path}: {error}")
+}
+
+fn read(root: &Path, program: &str, path: &str) -> Result<String, String> {
+    let content = fs::read(root.join(path)).map_err(|error| said(program, path, &error))?;
+    Ok(match String::from_utf8(content) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The names in a directory, sorted.
+fn names(root: &Path, program: &str, dir: &str) -> Result<Vec<String>, String> {
+    let failed = |error: io::Error| said(program, dir, &error);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root.join(dir)).map_err(failed)? {
+        names.push(
+            entry
+                .map_err(failed)?
+                .file_name()
+                .to_string_lossy()
+                .into_owned(),
+        );
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Places as paths, `dir/*` expanded as a shell does.
+fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>, String> {
+    let mut paths = Vec::new();
+    for place in places {
+        match place.strip_suffix("/*") {
+            Some(dir) => {
+                let names = names(root, program, dir)?;
+                paths.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
+            }
+            None => paths.push(place.clone()),
+        }
+    }
+    Ok(paths)
+}
+
+fn list(root: &Path, places: &[String]) -> Result<String, String> {
+    let mut dirs = expanded(root, "ls", places)?;
+    // `ls` sorts what it is given.
+    dirs.sort();
+    let mut sections = Vec::new();
+    for dir in &dirs {
+        let names = names(root, "ls", dir)?;
+        let names: String = names.into_iter().map(|name| name + "\n").collect();
+        sections.push(match dirs.len() {
+            1 => names,
+            _ => format!("{dir}:\n{names}"),
+        });
+    }
+    Ok(sections.join("\n"))
+}
+
+/// All files below a directory, sorted by name in each.
+fn below(root: &Path, dir: &str, files: &mut Vec<String>) -> Result<(), String> {
+    let failed = |error: io::Error| said("grep", dir, &error);
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(root.join(dir)).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_dir = entry.file_type().map_err(failed)?.is_dir();
+        entries.push((entry.file_name().to_string_lossy().into_owned(), is_dir));
+    }
+    entries.sort();
+    for (name, is_dir) in entries {
+        let path = format!("{dir}/{name}");
+        match is_dir {
+            true => below(root, &path, files)?,
+            false => files.push(path),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command as Program;
+
+    use super::*;
+
+    #[test]
+    fn each_command_prints_what_a_shell_prints() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for (path, text) in [
+            ("a/one.md", "first ERROR\nsecond\n"),
+            ("a/two words.md", "ERROR third\n"),
+            ("b/c/four.md", "fourth ERROR\nfifth ERROR\n"),
+            ("b/d/five.md", ""),
+        ] {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), text).unwrap();
+        }
+        let grep = |place: &str, is_recursive, shows, last| Command::Grep {
+            texts: vec!["ERROR".to_owned()],
+            place: place.to_owned(),
+            is_recursive,
+            shows,
+            last,
+        };
+        let place = |text: &str| vec![text.to_owned()];
+        let several = Command::Grep {
+            texts: vec!["second".to_owned(), "third".to_owned()],
+            place: "a/*".to_owned(),
+            is_recursive: false,
+            shows: Shows::FileAndLine,
+            last: None,
+        };
+        for command in [
+            Command::List(place("a")),
+            Command::List(vec!["b/*".to_owned(), "a".to_owned()]),
+            Command::Read(place("a/*")),
+            Command::Read(place("a/two words.md")),
+            grep("a/*", false, Shows::FileAndLine, None),
+            grep("a", true, Shows::File, None),
+            grep("b", true, Shows::Line, Some(1)),
+            grep("b", true, Shows::Line, None),
+            several,
+            Command::Write {
+                path: "a/new.md".to_owned(),
+                content: "new\n".to_owned(),
+            },
+        ] {
+            let output = Program::new("sh")
+                .args(["-c", &command.text()])
+                .current_dir(root)
+                .env("LC_ALL", "C")
+                .output()
+                .unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            let own = perform(root, &command).unwrap();
+            // `grep -r` goes by the order of the directory, which a file system may choose.
+            let lines = |text: &str| {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                if command.text().starts_with("grep -r") {
+                    lines.sort();
+                }
+                lines
+            };
+            assert_eq!(lines(&own), lines(&printed), "{}", command.text());
+            assert_eq!(own.len(), printed.len(), "{}", command.text());
+        }
+        let moved = Command::Move {
+            dir: "a".to_owned(),
+            suffix: " words.md".to_owned(),
+            to: "b".to_owned(),
+        };
+        perform(root, &moved).unwrap();
+        assert!(root.join("b/two words.md").exists() && !root.join("a/two words.md").exists());
+        assert!(perform(root, &moved).unwrap_err().contains("No such file"));
+        let missing = perform(root, &Command::Read(place("none"))).unwrap_err();
+        assert!(missing.starts_with("cat: none: No such file"), "{missing}");
+    }
+}

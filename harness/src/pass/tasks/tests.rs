@@ -1,0 +1,224 @@
+//! Passes of tasks over copied files and over SQL tools: answers, staleness, tokens, wrong answers.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use backends::backend::{Backend, Description, DomainTools, Receipt, Site, Unavailable, Workspace};
+use backends::registry::Registry;
+use serde_json::Value;
+use workloads::catalogue;
+
+use super::*;
+use crate::clock::Monotonic;
+use crate::supervise::supervise;
+use crate::testing::site;
+
+fn tasks(workload: &str) -> Tasks {
+    let script = catalogue::workload(workload).unwrap().script;
+    Tasks::clone(script.tasks.as_ref().unwrap())
+}
+
+/// Two passes over one workspace, so that the second one begins with what the first one left. The second one is returned.
+fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
+    let dir = tempfile::tempdir().unwrap();
+    let site = site(dir.path());
+    let result = supervise(&Interrupt::never(), move |watchdog| {
+        let script = Script {
+            tasks: Some(Arc::new(tasks)),
+            ..Script::default()
+        };
+        let described = backend.describe();
+        let access = backend.access();
+        let expectations = Expectations::new(&script, CacheState::Hot, &described, access);
+        let mut hosts = Hosts::one(backend.open(&site).unwrap());
+        let interrupt = Interrupt::never();
+        let mut run = || {
+            let pass = Pass {
+                expectations: &expectations,
+                program: Path::new("/nonexistent"),
+                access,
+                desk: Some(Desk {
+                    tasks: script.tasks.as_ref().unwrap(),
+                    shown: backend.source(&site.dir),
+                    dir: &site.dir,
+                }),
+                backend: &described,
+                has_bucket: false,
+                state: CacheState::Hot,
+                slowed_percent: 0,
+                counting: Counting::Never,
+                proves_state: false,
+                reads_back: true,
+                call_timeout: Duration::from_secs(10),
+                interrupt: &interrupt,
+            };
+            let clock = Monotonic::start();
+            pass.run(
+                &mut hosts,
+                watchdog,
+                &clock,
+                &mut Scratch::new(),
+                &mut || {},
+            )
+        };
+        let first = run();
+        assert_eq!(first.verdict, None);
+        run()
+    });
+    result.unwrap()
+}
+
+fn named(name: &str) -> Box<dyn Backend> {
+    Registry::default().find(name).unwrap()
+}
+
+fn score(passed: &Passed, name: &str) -> (u64, u64) {
+    let score = passed.scores[METHOD][name];
+    (score.sum, score.of)
+}
+
+#[test]
+fn copies_and_sql_tools_answer_every_question() {
+    for (workload, stale) in [
+        ("agent/inbox-find", 3),
+        ("agent/inbox-triage", 4),
+        ("agent/inbox-log", 3),
+    ] {
+        for (arm, most_stale) in [("direct", stale), ("tools-sql", 0)] {
+            let passed = passed(named(arm), tasks(workload));
+            assert_eq!(passed.verdict, None, "{workload} on {arm}");
+            let questions = tasks(workload).questions.len() as u64;
+            let (calls, of) = score(&passed, "calls");
+            assert!(
+                calls >= questions && of == questions,
+                "{workload} on {arm}: {calls} of {of}"
+            );
+            assert_eq!(passed.calls["tool-call"].count, calls);
+            for name in ["definition-tokens", "call-tokens", "result-tokens"] {
+                assert!(
+                    score(&passed, name).0 > 10 * questions,
+                    "{workload} on {arm}: {name}"
+                );
+            }
+            let (found, _) = score(&passed, "stale-answers");
+            assert!(
+                found <= most_stale && (found > 0) == (most_stale > 0),
+                "{workload} on {arm}: {found} stale"
+            );
+            let (lag, changes) = score(&passed, "lag-us");
+            let mean = lag / changes;
+            match arm {
+                "direct" => assert!((10_000_000..300_000_000).contains(&mean), "{mean}"),
+                _ => assert!(mean < 1_000_000, "{mean}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_is_never_renewed_is_stale_and_one_before_each_question_is_not() {
+    let stale = |every_s| {
+        let mut tasks = tasks("agent/inbox-find");
+        tasks.copies_every_s = every_s;
+        let passed = passed(named("direct"), tasks);
+        assert_eq!(passed.verdict, None);
+        score(&passed, "stale-answers")
+    };
+    assert_eq!(stale(5), (0, 12));
+    assert_eq!(stale(100_000), (3, 12));
+}
+
+#[test]
+fn the_definitions_are_counted_once_a_task() {
+    let passed = passed(named("direct"), tasks("agent/inbox-log"));
+    let stated = tokens::count(&definitions(Form::Copy).unwrap());
+    assert_eq!(score(&passed, "definition-tokens"), (8 * stated, 8));
+}
+
+/// SQL tools whose second answer and later ones name other values.
+struct Lying(Box<dyn Backend>);
+
+struct LyingWorkspace(Box<dyn Workspace>, u32);
+
+impl Backend for Lying {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    fn access(&self) -> Access {
+        self.0.access()
+    }
+
+    fn source(&self, dir: &Path) -> Option<Source> {
+        self.0.source(dir)
+    }
+
+    fn receipt(&self) -> Result<Receipt, Unavailable> {
+        self.0.receipt()
+    }
+
+    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+        Ok(Box::new(LyingWorkspace(self.0.open(site)?, 0)))
+    }
+
+    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+        None
+    }
+}
+
+impl Workspace for LyingWorkspace {
+    fn root(&self) -> &Path {
+        self.0.root()
+    }
+
+    fn domain_tools(&mut self) -> Option<&mut dyn DomainTools> {
+        Some(self)
+    }
+}
+
+impl DomainTools for LyingWorkspace {
+    fn definitions(&self) -> &str {
+        "[]"
+    }
+
+    fn call(&mut self, tool: &str, arguments: &Value) -> io::Result<Result<String, String>> {
+        self.1 += 1;
+        // The first pass of a test has 16 calls, and those that look for two changes.
+        let is_second_pass = self.1 > 20;
+        let tools = self.0.domain_tools().unwrap();
+        let answer = tools.call(tool, arguments)?;
+        Ok(answer.map(|text| match is_second_pass {
+            true => text.replace("\"db\"", "\"cache\"").replace("full", "empty"),
+            false => text,
+        }))
+    }
+}
+
+#[test]
+fn a_wrong_answer_is_wrong_data() {
+    let passed = passed(
+        Box::new(Lying(named("tools-sql"))),
+        tasks("agent/inbox-log"),
+    );
+    let (outcome, reason) = passed.verdict.unwrap();
+    assert_eq!(outcome, Outcome::WrongData);
+    assert!(reason.contains("expected"), "{reason}");
+    assert!(passed.outcomes[&Outcome::WrongData] >= 2);
+}
+
+#[test]
+fn only_arms_with_the_data_take_part_in_tasks() {
+    let mail = catalogue::workload("agent/inbox-find").unwrap().script;
+    let triage = catalogue::workload("agent/inbox-triage").unwrap().script;
+    let other = catalogue::workload("micro/stat").unwrap().script;
+    let why = |script: &Script, name: &str| unsupported(script, name, &*named(name));
+    for name in ["direct", "sqlite", "view-mail", "tools-sql", "tools-mcp"] {
+        assert_eq!(why(&mail, name), None, "{name}");
+    }
+    assert!(why(&mail, "view-vsm").unwrap().contains("no mail"));
+    assert_eq!(why(&triage, "view-vsm"), None);
+    assert!(why(&mail, "state").unwrap().contains("no directory"));
+    assert!(why(&mail, "null").unwrap().contains("does not hold"));
+    assert!(why(&other, "view-mail").unwrap().contains("other programs"));
+    assert_eq!(why(&other, "direct"), None);
+}

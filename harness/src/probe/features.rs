@@ -1,0 +1,101 @@
+//! Conformance features as probes. `ctxbench conform` tries all of them; a run with probes tries those that need no
+//! other user and no second mount.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use backends::conform::{Feature, Verdict, features};
+use reports::render::CONFORMANCE;
+use rundir::{Outcome, Probe};
+
+use super::{Prober, STEP_LIMIT};
+use crate::interrupt::Interrupt;
+use crate::supervise::Watchdog;
+
+/// How long one feature may take.
+const FEATURE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Groups that act as other users or compare two mounts.
+const LONG_GROUPS: [&str; 2] = ["permissions", "two mounts"];
+
+/// The name of a feature in a run directory.
+pub fn feature_name(feature: &Feature) -> String {
+    format!("{}: {}", feature.group, feature.name)
+}
+
+/// The features that a run with probes tries.
+pub fn short_features() -> impl Iterator<Item = &'static Feature> {
+    features().filter(|feature| !LONG_GROUPS.contains(&feature.group))
+}
+
+/// The outcome of a verdict, with its reason.
+pub fn feature_outcome(verdict: &Verdict) -> (Outcome, &str) {
+    match verdict {
+        Verdict::Works => (Outcome::Ok, ""),
+        Verdict::Fails(why) => (Outcome::Errno, why),
+        Verdict::Skipped(why) => (Outcome::Skipped, why),
+    }
+}
+
+/// Tries every feature in `dir`, up to one that hangs. `also` is `dir` through another mount.
+///
+/// # Errors
+/// If a feature's own directory cannot be made.
+pub fn try_features(
+    dir: &Path,
+    also: Option<&Path>,
+    features: &[&Feature],
+    watchdog: &Watchdog,
+    interrupt: &Interrupt,
+) -> io::Result<Vec<Verdict>> {
+    let mut verdicts = Vec::new();
+    for feature in features {
+        if interrupt.is_set() {
+            break;
+        }
+        watchdog.enter(FEATURE_LIMIT);
+        let verdict = feature.run(dir, also)?;
+        watchdog.leave();
+        match watchdog.killed() {
+            None => verdicts.push(verdict),
+            Some(cut) => {
+                verdicts.push(Verdict::Fails(cut.to_string()));
+                break;
+            }
+        }
+    }
+    Ok(verdicts)
+}
+
+pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
+    if !prober.backend.describe().capabilities.holds_data {
+        return Ok(Vec::new());
+    }
+    watchdog.enter(STEP_LIMIT);
+    let site = prober.site("features")?;
+    let workspace = prober.backend.open(&site)?;
+    watchdog.depend_on(workspace.kill_handle());
+    let features: Vec<&Feature> = short_features().collect();
+    let verdicts = try_features(
+        workspace.root(),
+        None,
+        &features,
+        watchdog,
+        &prober.interrupt,
+    )?;
+    let probes = features.iter().zip(&verdicts).map(|(feature, verdict)| {
+        let (outcome, detail) = feature_outcome(verdict);
+        prober.probe(
+            CONFORMANCE,
+            &feature_name(feature),
+            outcome,
+            detail.to_owned(),
+        )
+    });
+    let probes = probes.collect();
+    watchdog.enter(STEP_LIMIT);
+    workspace.close()?;
+    watchdog.leave();
+    Ok(probes)
+}

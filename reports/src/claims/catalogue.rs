@@ -1,0 +1,154 @@
+//! Checks that the arms, workloads, states, metrics and scenarios that claims name exist.
+
+use std::collections::BTreeSet;
+
+use inputs::InputError;
+use rundir::Run;
+
+use super::file::ClaimFile;
+use super::latencies::READY;
+use super::subject::Name;
+use crate::summary::MAKESPAN;
+
+/// A workload that claims may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownWorkload {
+    /// Its cache states.
+    pub states: BTreeSet<String>,
+    /// The kinds of its calls.
+    pub kinds: BTreeSet<String>,
+    /// Its context policies and published accounts; empty if unknown.
+    pub policies: BTreeSet<String>,
+}
+
+/// What exists: a run knows its own parts, and the harness what is built in.
+pub trait Catalogue {
+    /// The workload called `name`.
+    fn workload(&self, name: &str) -> Option<KnownWorkload>;
+    /// Whether there is an arm called `name`.
+    fn has_arm(&self, name: &str) -> bool;
+    /// The fault scenarios.
+    fn scenarios(&self) -> BTreeSet<String>;
+    /// All names of workloads and of arms, for an error message.
+    fn names(&self) -> (BTreeSet<String>, BTreeSet<String>);
+}
+
+impl Catalogue for Run {
+    fn workload(&self, name: &str) -> Option<KnownWorkload> {
+        let planned = self.plan.workloads.iter().find(|own| own.name == name)?;
+        let contexts = self.contexts.iter().filter(|own| own.workload == name);
+        Some(KnownWorkload {
+            states: planned.states.iter().cloned().collect(),
+            kinds: planned.calls.keys().cloned().collect(),
+            policies: contexts.map(|own| own.policy.clone()).collect(),
+        })
+    }
+
+    fn has_arm(&self, name: &str) -> bool {
+        let mut outcomes = self.fault_outcomes.iter();
+        self.plan.arms.iter().any(|arm| arm.name == name)
+            || outcomes.any(|outcome| outcome.backend == name)
+    }
+
+    fn scenarios(&self) -> BTreeSet<String> {
+        let planned = self.plan.scenarios.iter();
+        planned.map(|own| own.name.clone()).collect()
+    }
+
+    fn names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let workloads = self.plan.workloads.iter().map(|own| own.name.clone());
+        let arms = self.plan.arms.iter().map(|own| own.name.clone());
+        (workloads.collect(), arms.collect())
+    }
+}
+
+/// Checks all names of a claim file against catalogues; a name of any of them is known.
+///
+/// # Errors
+/// [`InputError`] with file, line, field, and the names that exist.
+pub fn check(file: &ClaimFile, known: &[&dyn Catalogue]) -> Result<(), InputError> {
+    for (at, claim) in file.claims.iter().enumerate() {
+        for (place, _, test) in claim.tests() {
+            for (field, name) in test.names() {
+                if let Some(problem) = unknown(name, known) {
+                    let field = format!("{place}test.{field}");
+                    return Err(file.wrong(at, &field, problem));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a name; `None` if it is known.
+fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
+    let of_all = |of: fn(&dyn Catalogue) -> BTreeSet<String>| -> BTreeSet<String> {
+        known.iter().flat_map(|own| of(*own)).collect()
+    };
+    let listed = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    let workload = |name: &str| {
+        let mut all = KnownWorkload::default();
+        for own in known.iter().filter_map(|own| own.workload(name)) {
+            all.states.extend(own.states);
+            all.kinds.extend(own.kinds);
+            all.policies.extend(own.policies);
+        }
+        all
+    };
+    match name {
+        Name::Arm(arm) => {
+            let is_known = known.iter().any(|own| own.has_arm(arm));
+            let names = || listed(of_all(|own| own.names().1));
+            (!is_known).then(|| format!("unknown arm {arm:?}, expected one of {}", names()))
+        }
+        Name::Workload(name) => {
+            let is_known = known.iter().any(|own| own.workload(name).is_some());
+            let names = || listed(of_all(|own| own.names().0));
+            (!is_known).then(|| format!("unknown workload {name:?}, expected one of {}", names()))
+        }
+        Name::State(name, state) => {
+            let states = workload(name).states;
+            let is_known = states.contains(state);
+            (!is_known).then(|| {
+                format!(
+                    "{name} has no cache state {state:?}, expected one of {}",
+                    listed(states)
+                )
+            })
+        }
+        Name::Metric(name, metric) => {
+            let mut kinds = workload(name).kinds;
+            kinds.insert(READY.to_owned());
+            if name.starts_with("agent/") {
+                kinds.insert(MAKESPAN.to_owned());
+            }
+            let is_known = kinds.contains(metric);
+            (!is_known).then(|| {
+                format!(
+                    "{name} has no metric {metric:?}, expected one of {}",
+                    listed(kinds)
+                )
+            })
+        }
+        Name::Policy(name, policy) => {
+            let policies = workload(name).policies;
+            let is_known = policies.is_empty() || policies.contains(policy);
+            (!is_known).then(|| {
+                format!(
+                    "{name} has no context policy {policy:?}, expected one of {}",
+                    listed(policies)
+                )
+            })
+        }
+        Name::Scenario(name) => {
+            let scenarios = of_all(|own| own.scenarios());
+            let is_known = scenarios.contains(name);
+            (!is_known).then(|| {
+                format!(
+                    "unknown scenario {name:?}, expected one of {}",
+                    listed(scenarios)
+                )
+            })
+        }
+    }
+}

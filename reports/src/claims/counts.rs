@@ -1,0 +1,268 @@
+//! Exact counts: requests, system calls, what a backend needs, tools that fail.
+
+use rundir::{Outcome, Probe};
+use serde::Deserialize;
+
+use super::evidence::Evidence;
+use super::range::Unit;
+use super::subject::{Finding, Name};
+
+/// A count of an arm, or its ratio to the same count of another arm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Count {
+    figure: Figure,
+    arm: String,
+    /// For figures of a cell.
+    workload: Option<String>,
+    /// For figures of a cell.
+    state: Option<String>,
+    /// The name of one of the store's own counters, for the figure `store`.
+    counter: Option<String>,
+    /// The features whose names start so, for the figure `features-failing`; all without it.
+    features: Option<String>,
+    /// The arm by whose count it is divided.
+    over: Option<String>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Figure {
+    /// Requests that reached the daemon, a call.
+    Requests,
+    /// The caller's system calls, a call.
+    SystemCalls,
+    /// Bytes written to disk, a call.
+    DiskWritten,
+    /// One of the store's own counters, a call.
+    Store,
+    /// `o200k` tokens of a workload's results, on an arm whose results were all right.
+    ResultTokens,
+    /// Processes in addition to the agent.
+    Daemons,
+    /// Requirements on the machine, daemons and mounts.
+    Needs,
+    /// Lines of this project's code that the files depend on.
+    LinesOfCode,
+    /// Common tools that do not work.
+    ToolsFailing,
+    /// Facts about the files that common tools do not show.
+    HiddenFacts,
+    /// Features of a conformance run that do not work.
+    FeaturesFailing,
+    /// Failed calls of a cron job whose daemon is killed.
+    CronFailedCalls,
+    /// Acknowledged records that these kills lost.
+    CronLost,
+}
+
+impl Figure {
+    fn is_of_cell(self) -> bool {
+        matches!(
+            self,
+            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store
+        )
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Figure::Requests => "requests a call",
+            Figure::SystemCalls => "system calls a call",
+            Figure::DiskWritten => "bytes written to disk a call",
+            Figure::Store => "a call",
+            Figure::ResultTokens => "tokens of results",
+            Figure::Daemons => "processes beside the agent",
+            Figure::Needs => "daemons, mounts and other needs",
+            Figure::LinesOfCode => "lines of code",
+            Figure::ToolsFailing => "tools that fail",
+            Figure::HiddenFacts => "hidden facts",
+            Figure::FeaturesFailing => "features that fail",
+            Figure::CronFailedCalls => "failed calls after kills",
+            Figure::CronLost => "acknowledged records lost by kills",
+        }
+    }
+}
+
+impl Count {
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let Some(own) = self.of(&self.arm, run) else {
+            return self.missing(&self.arm);
+        };
+        let what = match (&self.counter, &self.features) {
+            (Some(counter), _) => format!("{counter} {}", self.figure.words()),
+            (_, Some(features)) => format!("{} ({features} …)", self.figure.words()),
+            _ => self.figure.words().to_owned(),
+        };
+        let place = match (&self.workload, &self.state) {
+            (Some(workload), Some(state)) => format!(" in {workload} {state}"),
+            (Some(workload), None) => format!(" in {workload}"),
+            _ => String::new(),
+        };
+        let arm = run.arm(&self.arm);
+        let Some(over) = &self.over else {
+            let words = format!("{what}{place} on {arm}: {own}");
+            return Finding::exact(own, words);
+        };
+        match self.of(over, run) {
+            Some(base) if base > 0.0 => Finding::exact(
+                own / base,
+                format!(
+                    "×{:.3}: {what}{place} on {arm} {own}, on {over} {base}",
+                    own / base
+                ),
+            ),
+            Some(base) => Finding::Open {
+                words: format!("{what}{place} on {arm} {own}, on {over} {base}: no ratio"),
+                is_final: true,
+            },
+            None => self.missing(over),
+        }
+    }
+
+    fn missing(&self, arm: &str) -> Finding {
+        Finding::Missing {
+            words: format!("this run did not count {} on {arm}", self.figure.words()),
+        }
+    }
+
+    fn of(&self, arm: &str, run: &Evidence<'_>) -> Option<f64> {
+        let arm = run.arm(arm);
+        let planned = run.run.plan.arms.iter().find(|own| own.name == arm)?;
+        if planned.unavailable.is_some() {
+            return None;
+        }
+        let backend = &planned.backend;
+        let whole = |count: usize| count as f64;
+        match self.figure {
+            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store => {
+                let costs = run.summary.costs.iter();
+                let mut own = costs.filter(|own| {
+                    own.arm == arm
+                        && Some(&own.workload) == self.workload.as_ref()
+                        && Some(&own.state) == self.state.as_ref()
+                });
+                let cost = own.next()?;
+                match self.figure {
+                    Figure::Requests => backend.counts_requests.then_some(cost.requests),
+                    Figure::SystemCalls => Some(cost.system_calls),
+                    Figure::DiskWritten => Some(cost.disk_written_bytes),
+                    _ => cost.store_counts.get(self.counter.as_ref()?).copied(),
+                }
+            }
+            Figure::ResultTokens => {
+                let workload = self.workload.as_ref()?;
+                let workloads = run.run.plan.workloads.iter();
+                let tokens = workloads
+                    .filter(|own| own.name == *workload)
+                    .find_map(|own| own.result_tokens)?;
+                let samples = run.run.samples.iter();
+                let mut own = samples
+                    .filter(|own| own.arm == arm && own.workload == *workload)
+                    .peekable();
+                own.peek()?;
+                own.all(|own| own.outcome == Outcome::Ok)
+                    .then_some(tokens as f64)
+            }
+            Figure::Daemons => Some(f64::from(backend.daemons)),
+            Figure::Needs => {
+                let parts = f64::from(backend.daemons) + f64::from(backend.mounts);
+                Some(parts + whole(backend.needs.len()))
+            }
+            Figure::LinesOfCode => {
+                (backend.lines_of_code > 0).then(|| f64::from(backend.lines_of_code))
+            }
+            Figure::ToolsFailing => failing(&run.run.probes, ("tool", ""), arm),
+            Figure::HiddenFacts => failing(&run.run.probes, ("visible", ""), arm),
+            Figure::FeaturesFailing => {
+                let features = self.features.as_deref().unwrap_or_default();
+                failing(&run.run.probes, ("conformance", features), arm)
+            }
+            Figure::CronFailedCalls | Figure::CronLost => {
+                let kills = run.run.faults.iter();
+                let mut kills = kills
+                    .filter(|own| own.arm == arm && own.scenario == "cron-kill")
+                    .filter(|own| !matches!(own.outcome, Outcome::Infra | Outcome::Skipped))
+                    .peekable();
+                kills.peek()?;
+                let counts = kills.map(|own| match self.figure {
+                    Figure::CronLost => own.lost,
+                    _ => own.failed_calls,
+                });
+                Some(counts.sum::<u64>() as f64)
+            }
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match self.over {
+            Some(_) => Unit::Times,
+            None if self.figure == Figure::ResultTokens => Unit::Tokens,
+            None => Unit::Count,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.figure.is_of_cell() && (self.workload.is_none() || self.state.is_none()) {
+            return Err("`count`: a figure of a cell needs `workload` and `state`".to_owned());
+        }
+        if self.figure == Figure::ResultTokens && self.workload.is_none() {
+            return Err("`count`: `result-tokens` needs `workload`".to_owned());
+        }
+        if (self.figure == Figure::Store) != self.counter.is_some() {
+            return Err(
+                "`count`: `counter` goes with the figure `store`, and only there".to_owned(),
+            );
+        }
+        if self.figure != Figure::FeaturesFailing && self.features.is_some() {
+            return Err(
+                "`count`: `features` goes with `features-failing`, and only there".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn command(&self) -> String {
+        match (&self.workload, &self.state) {
+            (Some(workload), Some(state)) => format!(
+                "ctxbench run --workload {workload} --state {state} --backend {}",
+                self.arm
+            ),
+            (Some(workload), None) => {
+                format!("ctxbench run --workload {workload} --backend {}", self.arm)
+            }
+            _ if self.figure == Figure::FeaturesFailing => format!("ctxbench conform {}", self.arm),
+            // Probes belong to the default suite.
+            _ => format!("ctxbench run --backend {}", self.arm),
+        }
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let mut names = vec![("arm", Name::Arm(&self.arm))];
+        names.extend(self.over.iter().map(|over| ("over", Name::Arm(over))));
+        if let Some(workload) = &self.workload {
+            names.push(("workload", Name::Workload(workload)));
+            names.extend(
+                self.state
+                    .iter()
+                    .map(|state| ("state", Name::State(workload, state))),
+            );
+        }
+        names
+    }
+}
+
+/// Failing probes of an aspect and a start of names; `None` without probes, or if one could not be made.
+fn failing(probes: &[Probe], (aspect, start): (&str, &str), arm: &str) -> Option<f64> {
+    let own = probes.iter();
+    let own: Vec<&Probe> = own
+        .filter(|own| own.aspect == aspect && own.arm == arm && own.name.starts_with(start))
+        .filter(|own| own.outcome != Outcome::Skipped)
+        .collect();
+    let is_broken = own.iter().any(|own| own.outcome == Outcome::Infra);
+    if own.is_empty() || is_broken {
+        return None;
+    }
+    let failing = own.iter().filter(|own| own.outcome != Outcome::Ok);
+    Some(failing.count() as f64)
+}

@@ -1,0 +1,98 @@
+//! What a policy decides: a source's own verdict, tested by the gates, benefits and costs of a policy.
+
+use serde::Deserialize;
+
+use super::evidence::Evidence;
+use super::range::Unit;
+use super::subject::{Finding, Name};
+use crate::decide::{self, Policy, Role, State, Verdict, decide, find};
+
+/// A figure of a decision by a built-in policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DecisionTest {
+    policy: String,
+    arm: String,
+    figure: DecisionFigure,
+}
+
+/// What is counted of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DecisionFigure {
+    /// 1 if the verdict is *archive*, 0 if it is *adopt* or *adopt if*.
+    Archive,
+    /// Benefits that the candidate shows.
+    Benefits,
+}
+
+impl DecisionTest {
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let arm = run.arm(&self.arm);
+        let missing = |why: String| Finding::Missing {
+            words: format!("policy {} does not decide on {arm}: {why}", self.policy),
+        };
+        // `check` has read the policy before.
+        let Ok((file, text)) = find(&self.policy) else {
+            return missing("there is no such policy".to_owned());
+        };
+        let Ok(policy) = Policy::parse(&file, &text) else {
+            return missing("it cannot be read".to_owned());
+        };
+        let evidence = decide::Evidence::of(run.run, run.summary, run.contexts);
+        let decisions = decide(&policy, &text, &evidence);
+        let Some(own) = decisions.iter().find(|own| own.candidate == arm) else {
+            return missing("it is no candidate of this run".to_owned());
+        };
+        let words = format!("policy {} on {arm}: {}", self.policy, own.why);
+        match self.figure {
+            DecisionFigure::Archive => match own.verdict {
+                Verdict::NotDecided => missing(own.why.clone()),
+                verdict => Finding::exact(f64::from(u8::from(verdict == Verdict::Archive)), words),
+            },
+            DecisionFigure::Benefits => {
+                let in_state = |state| {
+                    let rows = own.of_role(Role::Benefit);
+                    let titles = rows.filter(move |row| row.state == state);
+                    titles.map(|row| row.title.as_str()).collect::<Vec<_>>()
+                };
+                let (shown, open) = (in_state(State::Met), in_state(State::Missing));
+                match (shown.as_slice(), open.as_slice()) {
+                    ([], [_, ..]) => missing(format!("no evidence of {}", open.join(", "))),
+                    ([], _) => Finding::exact(0.0, format!("{words}; no benefit is shown")),
+                    _ => Finding::exact(
+                        shown.len() as f64,
+                        format!(
+                            "policy {} on {arm}: shows {}",
+                            self.policy,
+                            shown.join(", ")
+                        ),
+                    ),
+                }
+            }
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        Unit::Count
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        match find(&self.policy) {
+            Ok(_) if !self.policy.ends_with(".toml") => Ok(()),
+            _ => Err(format!(
+                "`decision.policy`: no built-in policy {:?}, expected one of {}",
+                self.policy,
+                decide::built_in().join(", ")
+            )),
+        }
+    }
+
+    pub(super) fn command(&self) -> String {
+        format!("ctxbench decide --policy {} RUN…", self.policy)
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        vec![("arm", Name::Arm(&self.arm))]
+    }
+}

@@ -1,0 +1,287 @@
+//! Times: of a cell, of one cell over another, and how they grow with a size.
+
+use std::collections::BTreeMap;
+
+use rundir::Outcome;
+use serde::Deserialize;
+use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, Series, combine, compare_arms, pool};
+
+use super::evidence::{Evidence, Place};
+use super::subject::{Finding, Name, of_place};
+use crate::render::time;
+use crate::summary::is_simulated;
+
+/// The metric of claims about readiness: the time from the start of the daemon to a usable mount.
+pub(super) const READY: &str = "ready";
+
+/// One cell over another, of one run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ratio {
+    of: Place,
+    to: Place,
+}
+
+/// How the time of a call grows with a size: the exponent of a power law through the sizes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Growth {
+    arm: String,
+    state: String,
+    metric: String,
+    sizes: Sizes,
+}
+
+/// Sizes, each with the workload of that size.
+pub(super) type Sizes = Vec<(f64, String)>;
+
+/// Checks that there are at least two different sizes above 0.
+pub(super) fn check_sizes(sizes: &Sizes) -> Result<(), String> {
+    let mut numbers: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    if numbers.len() < 2 || numbers.len() < sizes.len() || numbers[0] <= 0.0 {
+        return Err("`sizes`: needs at least two different sizes above 0".to_owned());
+    }
+    Ok(())
+}
+
+/// The weights with which logarithms of values at `sizes` add up to the least-squares exponent.
+pub(super) fn exponent_weights(sizes: &Sizes) -> Vec<f64> {
+    let logs: Vec<f64> = sizes.iter().map(|(size, _)| size.ln()).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    logs.iter().map(|log| (log - mean) / squares).collect()
+}
+
+/// A value that this run can judge by, or why it cannot.
+fn judged(
+    value: f64,
+    interval: Option<Interval>,
+    words: String,
+    arms: &[&str],
+    run: &Evidence<'_>,
+) -> Finding {
+    let Some(interval) = interval else {
+        return Finding::Open {
+            words: format!("{words}: fewer than {MIN_EPOCHS} epochs say too little about spread"),
+            is_final: false,
+        };
+    };
+    if run.summary.health.is_busy {
+        return Finding::Open {
+            words: format!(
+                "{words}; this machine was busy, which neither confirms nor refutes a figure"
+            ),
+            is_final: false,
+        };
+    }
+    if arms.iter().any(|arm| is_simulated(arm)) {
+        return Finding::Simulated {
+            words: format!(
+                "{words}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
+            ),
+        };
+    }
+    Finding::Value {
+        value,
+        interval: Some(interval),
+        words,
+        is_published: false,
+    }
+}
+
+/// The typical time of a cell, in milliseconds.
+pub(super) fn latency(place: &Place, run: &Evidence<'_>) -> Finding {
+    let arm = run.arm(&place.arm);
+    let ready = run.summary.ready.iter().find(|ready| {
+        place.metric == READY
+            && ready.arm == arm
+            && ready.workload == place.workload
+            && ready.state == place.state
+    });
+    let found = match ready {
+        Some(ready) => Some((ready.typical_ns, ready.interval)),
+        None => run.cell(place).map(|cell| (cell.typical_ns, cell.interval)),
+    };
+    let Some((typical_ns, interval)) = found else {
+        return missing(place, run);
+    };
+    let typical = typical_ns / 1e6;
+    let interval = interval.map(|own| own.map(|ns| ns / 1e6));
+    let spread = interval.map_or(String::new(), |own| {
+        format!(" [{:.4}, {:.4}]", own.low, own.high)
+    });
+    let words = format!(
+        "{typical:.4} ms{spread}, {} {} {} on {arm}",
+        place.metric, place.workload, place.state
+    );
+    judged(typical, interval, words, &[arm], run)
+}
+
+/// Why a run has no time of a cell.
+fn missing(place: &Place, run: &Evidence<'_>) -> Finding {
+    let arm = run.arm(&place.arm);
+    let planned = run.run.plan.arms.iter().find(|own| own.name == arm);
+    let unavailable = planned.and_then(|own| own.unavailable.as_ref());
+    let failing = run.summary.failing.iter().find(|found| {
+        found.arm == arm && found.workload == place.workload && found.state == place.state
+    });
+    let ended_badly = run.run.samples.iter().find(|own| {
+        own.arm == arm
+            && own.workload == place.workload
+            && own.state == place.state
+            && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
+    });
+    let why = match (unavailable, failing, ended_badly) {
+        (Some(why), ..) => format!(": {arm} could not be measured: {why}"),
+        (_, Some(found), _) => format!(
+            ": {:.1} % of the calls did not end well, in {} of {} passes, and a wrong answer has no latency; a pass's calls were waited for {}",
+            found.share() * 100.0,
+            found.passes,
+            found.of_passes,
+            time(found.waited_ns)
+        ),
+        (_, _, Some(pass)) => format!(": passes ended with {}", pass.outcome),
+        _ => String::new(),
+    };
+    let words = format!("this run did not measure {}{why}", place.words());
+    match failing.is_some() || ended_badly.is_some() {
+        true => Finding::Open {
+            words,
+            is_final: true,
+        },
+        false => Finding::Missing { words },
+    }
+}
+
+/// The logarithms of an arm's values, by epoch.
+fn logs(series: &Series) -> Option<Pooled> {
+    let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for ((epoch, _), value) in series {
+        epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
+    }
+    pool(&epochs.into_values().collect::<Vec<_>>())
+}
+
+fn pooled(place: &Place, run: &Evidence<'_>) -> Option<Pooled> {
+    let arms = run.table().0.get(&place.key())?;
+    logs(arms.get(run.arm(&place.arm))?)
+}
+
+impl Ratio {
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let (of, to) = (run.arm(&self.of.arm), run.arm(&self.to.arm));
+        let (Some(upper), Some(lower)) = (pooled(&self.of, run), pooled(&self.to, run)) else {
+            let place = match pooled(&self.of, run) {
+                None => &self.of,
+                Some(_) => &self.to,
+            };
+            return missing(place, run);
+        };
+        let is_paired = self.of.key() == self.to.key();
+        let plan = &run.run.plan;
+        let comparison = is_paired
+            .then(|| compare_arms(plan, run.table(), &self.of.key(), of, &[to]))
+            .flatten();
+        let (ratio, interval, how) = match comparison {
+            Some(own) => (own.ratio, own.interval, "paired by round"),
+            None => {
+                let combined = combine(&[(1.0, &upper), (-1.0, &lower)]);
+                let interval = combined.map(|own| own.interval(1.0 - LEVEL).map(f64::exp));
+                ((upper.mean - lower.mean).exp(), interval, "not paired")
+            }
+        };
+        let spread = interval.map_or(String::new(), |own| {
+            format!(" [{:.3}, {:.3}]", own.low, own.high)
+        });
+        let words = format!(
+            "×{ratio:.3}{spread}, {how}: {} over {}",
+            self.of.words(),
+            self.to.words()
+        );
+        judged(ratio, interval, words, &[of, to], run)
+    }
+
+    pub(super) fn command(&self) -> String {
+        let mut options = vec![format!("--workload {}", self.of.workload)];
+        if self.to.workload != self.of.workload {
+            options.push(format!("--workload {}", self.to.workload));
+        }
+        for arm in [&self.of.arm, &self.to.arm] {
+            let option = format!("--backend {arm}");
+            if arm != "direct" && !options.contains(&option) {
+                options.push(option);
+            }
+        }
+        format!("ctxbench run {}", options.join(" "))
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let mut names = of_place(&self.of);
+        names.extend(of_place(&self.to));
+        names
+    }
+}
+
+impl Growth {
+    fn place(&self, workload: &str) -> Place {
+        Place {
+            arm: self.arm.clone(),
+            workload: workload.to_owned(),
+            state: self.state.clone(),
+            metric: self.metric.clone(),
+        }
+    }
+
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let arm = run.arm(&self.arm);
+        let mut parts = Vec::new();
+        for (weight, (_, workload)) in exponent_weights(&self.sizes).iter().zip(&self.sizes) {
+            match pooled(&self.place(workload), run) {
+                Some(own) => parts.push((*weight, own)),
+                None => return missing(&self.place(workload), run),
+            }
+        }
+        let weighted: Vec<(f64, &Pooled)> =
+            parts.iter().map(|(weight, own)| (*weight, own)).collect();
+        let exponent: f64 = weighted.iter().map(|(weight, own)| weight * own.mean).sum();
+        let interval = combine(&weighted).map(|own| own.interval(1.0 - LEVEL));
+        let times = self.sizes.iter().zip(&parts);
+        let times =
+            times.map(|((size, _), (_, own))| format!("{} at {size}", time(own.mean.exp())));
+        let spread = interval.map_or(String::new(), |own| {
+            format!(" [{:.3}, {:.3}]", own.low, own.high)
+        });
+        let words = format!(
+            "n^{exponent:.3}{spread}: {} on {arm} takes {}",
+            self.metric,
+            times.collect::<Vec<_>>().join(", ")
+        );
+        judged(exponent, interval, words, &[arm], run)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_sizes(&self.sizes)
+    }
+
+    pub(super) fn command(&self) -> String {
+        let workloads = self.sizes.iter();
+        let workloads = workloads.map(|(_, workload)| format!("--workload {workload} "));
+        format!(
+            "ctxbench run {}--backend {}",
+            workloads.collect::<String>(),
+            self.arm
+        )
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let mut names = vec![("arm", Name::Arm(&self.arm))];
+        for (_, workload) in &self.sizes {
+            names.push(("sizes", Name::Workload(workload)));
+            names.push(("state", Name::State(workload, &self.state)));
+            names.push(("metric", Name::Metric(workload, &self.metric)));
+        }
+        names
+    }
+}

@@ -1,0 +1,65 @@
+//! Published claims, and what run directories say of each.
+//! `file` reads claims, `subject` finds what tests one, `range` compares; `standing` joins cases and runs.
+//! Nothing here measures, and no claim is judged by its prose.
+
+mod arithmetic;
+mod catalogue;
+mod counts;
+mod decisions;
+mod evidence;
+mod failures;
+mod file;
+mod latencies;
+mod model;
+mod range;
+mod scores;
+mod standing;
+mod subject;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+
+use inputs::InputError;
+
+pub use catalogue::{Catalogue, KnownWorkload, check};
+pub use evidence::Evidence;
+pub use file::ClaimFile;
+pub(crate) use standing::by_factor;
+pub use standing::{ClaimStatus, Judged, JudgedCase, Tally, tally};
+
+static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
+
+/// The built-in claim files, in order: the name for error messages, and the text.
+pub fn built_in() -> Vec<(PathBuf, &'static str)> {
+    let mut files: Vec<_> = CLAIMS.files().collect();
+    files.sort_by_key(|file| file.path());
+    let files = files.into_iter().map(|file| {
+        let name = Path::new("reports/claims").join(file.path());
+        (name, file.contents_utf8().unwrap_or_default())
+    });
+    files.collect()
+}
+
+/// Judges all built-in claims by runs.
+///
+/// # Errors
+/// If a claims file is malformed.
+pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<Judged>, InputError> {
+    let mut judged = Vec::new();
+    for (name, text) in built_in() {
+        judged.extend(judge_file(&ClaimFile::parse(&name, text)?, runs));
+    }
+    Ok(judged)
+}
+
+/// Judges the claims of a file by runs.
+pub fn judge_file(file: &ClaimFile, runs: &[Evidence<'_>]) -> Vec<Judged> {
+    let claims = file.claims.iter();
+    claims
+        .map(|claim| standing::judge(file, claim, runs))
+        .collect()
+}

@@ -1,0 +1,201 @@
+//! Scores of questions with planted evidence, and of tasks: `samples.jsonl`, field `scores`.
+
+use rundir::Score;
+use serde::Deserialize;
+
+use super::arithmetic::exponent;
+use super::evidence::{Evidence, percent_interval};
+use super::latencies::{Sizes, check_sizes};
+use super::range::Unit;
+use super::subject::{Finding, Name};
+
+/// A score of one method on one arm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScoreTest {
+    arm: String,
+    workload: String,
+    method: String,
+    /// The counted unit, such as `tokens` or `evidence-in-budget`.
+    figure: String,
+    /// The method and arm against which the mean is smaller; the claim is then in percent saved.
+    saved_against: Option<Against>,
+    /// `percent` of the questions, or the mean a question.
+    unit: ScoreUnit,
+}
+
+/// Another method to compare with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Against {
+    arm: String,
+    workload: String,
+    method: String,
+}
+
+/// How a score is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ScoreUnit {
+    Percent,
+    Tokens,
+    Count,
+}
+
+/// How the mean of a score grows with a size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScoreGrowth {
+    arm: String,
+    method: String,
+    figure: String,
+    sizes: Sizes,
+}
+
+fn score(
+    run: &Evidence<'_>,
+    (arm, workload, method, figure): (&str, &str, &str, &str),
+) -> Option<Score> {
+    let arm = run.arm(arm);
+    let found = run.summary.found.iter();
+    let mut found =
+        found.filter(|own| own.arm == arm && own.workload == workload && own.method == method);
+    let score = found.next()?.score(figure)?;
+    (score.of > 0).then_some(score)
+}
+
+fn mean(score: Score) -> f64 {
+    score.sum as f64 / score.of as f64
+}
+
+fn missing(arm: &str, workload: &str, method: &str, figure: &str) -> Finding {
+    Finding::Missing {
+        words: format!("this run has no score {figure} of {method} in {workload} on {arm}"),
+    }
+}
+
+fn command(workloads: &[&str], arm: &str) -> String {
+    let workloads = workloads.iter();
+    let workloads: String = workloads.map(|own| format!("--workload {own} ")).collect();
+    format!("ctxbench run {workloads}--backend {arm}")
+}
+
+impl ScoreTest {
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let (arm, workload, method, figure) =
+            (&*self.arm, &*self.workload, &*self.method, &*self.figure);
+        let Some(own) = score(run, (arm, workload, method, figure)) else {
+            return missing(arm, workload, method, figure);
+        };
+        let place = format!("{method} in {workload} on {arm}");
+        if let Some(against) = &self.saved_against {
+            let other = (
+                against.arm.as_str(),
+                against.workload.as_str(),
+                against.method.as_str(),
+                figure,
+            );
+            let Some(before) = score(run, other).filter(|before| before.sum > 0) else {
+                return missing(other.0, other.1, other.2, other.3);
+            };
+            let saved = (1.0 - mean(own) / mean(before)) * 100.0;
+            let words = format!(
+                "{saved:.1} % saved: {:.1} {figure} a question by {place}, {:.1} by {} in {} on {}",
+                mean(own),
+                mean(before),
+                against.method,
+                against.workload,
+                against.arm
+            );
+            return Finding::exact(saved, words);
+        }
+        match self.unit {
+            ScoreUnit::Percent => {
+                let share = mean(own) * 100.0;
+                let interval = percent_interval(own.sum, own.of);
+                Finding::Value {
+                    value: share,
+                    interval: Some(interval),
+                    words: format!(
+                        "{share:.1} % [{:.1}, {:.1}], {} of {}: {figure} of {place}",
+                        interval.low, interval.high, own.sum, own.of
+                    ),
+                    is_published: false,
+                }
+            }
+            ScoreUnit::Tokens | ScoreUnit::Count => {
+                let mean = mean(own);
+                Finding::exact(mean, format!("{mean:.1} a question: {figure} of {place}"))
+            }
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match self.unit {
+            _ if self.saved_against.is_some() => Unit::Percent,
+            ScoreUnit::Percent => Unit::Percent,
+            ScoreUnit::Tokens => Unit::Tokens,
+            ScoreUnit::Count => Unit::Count,
+        }
+    }
+
+    pub(super) fn command(&self) -> String {
+        let mut workloads = vec![self.workload.as_str()];
+        workloads.extend(self.saved_against.iter().map(|own| own.workload.as_str()));
+        workloads.dedup();
+        command(&workloads, &self.arm)
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let mut names = vec![
+            ("arm", Name::Arm(&self.arm)),
+            ("workload", Name::Workload(&self.workload)),
+        ];
+        if let Some(against) = &self.saved_against {
+            names.push(("saved_against.arm", Name::Arm(&against.arm)));
+            names.push(("saved_against.workload", Name::Workload(&against.workload)));
+        }
+        names
+    }
+}
+
+impl ScoreGrowth {
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let mut points = Vec::new();
+        for (size, workload) in &self.sizes {
+            let place = (&*self.arm, &**workload, &*self.method, &*self.figure);
+            match score(run, place).filter(|score| score.sum > 0) {
+                Some(score) => points.push((*size, mean(score))),
+                None => return missing(place.0, place.1, place.2, place.3),
+            }
+        }
+        let exponent = exponent(&points);
+        let means = points.iter();
+        let means: Vec<_> = means.map(|(n, mean)| format!("{mean:.0} at {n}")).collect();
+        let words = format!(
+            "n^{exponent:.3}: {} of {} on {} is {}",
+            self.figure,
+            self.method,
+            self.arm,
+            means.join(", ")
+        );
+        Finding::exact(exponent, words)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_sizes(&self.sizes)
+    }
+
+    pub(super) fn command(&self) -> String {
+        let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
+        command(&workloads.collect::<Vec<_>>(), &self.arm)
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let sizes = self.sizes.iter();
+        let sizes = sizes.map(|(_, workload)| ("sizes", Name::Workload(workload)));
+        std::iter::once(("arm", Name::Arm(&self.arm)))
+            .chain(sizes)
+            .collect()
+    }
+}

@@ -1,0 +1,425 @@
+//! How a claim stands: the findings of its cases and of several runs, joined.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use stats::Interval;
+
+use super::evidence::Evidence;
+use super::file::{Claim, ClaimFile};
+use super::range::{Fit, Range};
+use super::subject::{Finding, Subject};
+
+/// What runs say of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimStatus {
+    /// The whole interval lies in the claimed range.
+    Confirmed,
+    /// The whole interval lies outside the claimed range.
+    Refuted,
+    /// It depends on a condition, which the evidence names.
+    Conditional,
+    /// The claim's own figures agree; nothing was counted or measured.
+    ArithmeticOnly,
+    /// No run given settles it. The evidence says why, and `settle` which command would.
+    NotMeasured,
+    /// It is about a machine, network or service that the runs did not have.
+    NotReproduced,
+    /// No run can test it.
+    Untestable,
+}
+
+impl ClaimStatus {
+    /// All standings, in the order of pages.
+    pub const ALL: [ClaimStatus; 7] = [
+        ClaimStatus::Confirmed,
+        ClaimStatus::Refuted,
+        ClaimStatus::Conditional,
+        ClaimStatus::ArithmeticOnly,
+        ClaimStatus::NotMeasured,
+        ClaimStatus::NotReproduced,
+        ClaimStatus::Untestable,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClaimStatus::Confirmed => "confirmed",
+            ClaimStatus::Refuted => "refuted",
+            ClaimStatus::Conditional => "conditional",
+            ClaimStatus::ArithmeticOnly => "arithmetic only",
+            ClaimStatus::NotMeasured => "not measured",
+            ClaimStatus::NotReproduced => "not reproduced here",
+            ClaimStatus::Untestable => "untestable",
+        }
+    }
+
+    /// Whether the evidence settles the claim.
+    fn is_tested(self) -> bool {
+        matches!(
+            self,
+            ClaimStatus::Confirmed
+                | ClaimStatus::Refuted
+                | ClaimStatus::Conditional
+                | ClaimStatus::ArithmeticOnly
+        )
+    }
+
+    /// Whether the claim needs no other run here.
+    pub fn is_settled(self) -> bool {
+        self.is_tested() || self == ClaimStatus::NotReproduced
+    }
+}
+
+/// A claim and how it stands.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Judged {
+    /// The claim's name.
+    pub id: String,
+    /// The publisher.
+    pub source: String,
+    /// Where it was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The quoted claim.
+    pub quote: String,
+    /// How the quote is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken: Option<String>,
+    /// The claimed range; empty for a claim that is not tested.
+    pub says: String,
+    /// How it stands.
+    pub standing: ClaimStatus,
+    /// The measurement and its place, or why there is none.
+    pub evidence: String,
+    /// By what factor a refuted figure is off, at least 1, from the nearest end of its range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// The command that would settle it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settle: Option<String>,
+    /// Its conditions, and how each stands.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<JudgedCase>,
+}
+
+/// A condition of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct JudgedCase {
+    /// The condition, to be read after "when".
+    pub when: String,
+    /// How the claim stands under it.
+    pub standing: ClaimStatus,
+    /// The measurement and its place, or why there is none.
+    pub evidence: String,
+    /// See [`Judged::factor`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// Whether a run has figures of it, settled or not.
+    pub has_figures: bool,
+}
+
+/// One test's result.
+struct Result {
+    standing: ClaimStatus,
+    evidence: String,
+    factor: Option<f64>,
+    settle: Option<String>,
+    /// Whether a run has figures, settled or not.
+    has_figures: bool,
+}
+
+/// Options that narrow an interval.
+const MORE: &str = "--epochs 20 --budget 1200";
+
+pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> Judged {
+    let plain = |standing, evidence: &str| Result {
+        standing,
+        evidence: evidence.to_owned(),
+        factor: None,
+        settle: None,
+        has_figures: false,
+    };
+    let mut cases = Vec::new();
+    let result = match (&claim.elsewhere, &claim.untestable, &claim.test) {
+        (Some(why), ..) => plain(ClaimStatus::NotReproduced, why),
+        (_, Some(why), _) => plain(ClaimStatus::Untestable, why),
+        (.., Some(test)) => of_runs(test, claim.says.as_ref(), runs, claim.settle.as_ref()),
+        _ => {
+            let mut settle = None;
+            for case in &claim.cases {
+                let says = case.says.as_ref().or(claim.says.as_ref());
+                let command = case.settle.as_ref().or(claim.settle.as_ref());
+                let found = of_runs(&case.test, says, runs, command);
+                settle = settle.or(found.settle);
+                cases.push(JudgedCase {
+                    when: case.when.clone(),
+                    standing: found.standing,
+                    evidence: found.evidence,
+                    factor: found.factor,
+                    has_figures: found.has_figures,
+                });
+            }
+            of_cases(&cases, settle)
+        }
+    };
+    let mut ranges: Vec<String> = claim
+        .tests()
+        .filter_map(|(_, says, _)| says.map(Range::words))
+        .collect();
+    ranges.dedup();
+    Judged {
+        id: claim.id.clone(),
+        source: claim.source.as_ref().unwrap_or(&file.source).clone(),
+        url: claim.url.clone(),
+        quote: claim.quote.clone(),
+        taken: claim.taken.clone(),
+        says: ranges.join("; "),
+        standing: result.standing,
+        evidence: result.evidence,
+        factor: result.factor,
+        settle: result.settle.filter(|_| {
+            matches!(
+                result.standing,
+                ClaimStatus::NotMeasured | ClaimStatus::Conditional
+            )
+        }),
+        cases,
+    }
+}
+
+/// Joins a claim's cases. A claim is confirmed or refuted only if it is so in all of them.
+fn of_cases(cases: &[JudgedCase], settle: Option<String>) -> Result {
+    let mut kinds: Vec<ClaimStatus> = cases.iter().map(|case| case.standing).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let is_open = kinds.contains(&ClaimStatus::NotMeasured);
+    let settled = kinds.iter().filter(|kind| kind.is_tested()).count();
+    // Cases without any figure are named together: their evidence is the same.
+    let (without, with): (Vec<_>, Vec<_>) = cases
+        .iter()
+        .partition(|case| case.standing == ClaimStatus::NotMeasured && !case.has_figures);
+    let with = with.into_iter().map(|case| {
+        let factor = case.factor.map_or(String::new(), by_factor);
+        let standing = case.standing.name();
+        format!("when {}: {standing}{factor} ({})", case.when, case.evidence)
+    });
+    let mut words: Vec<String> = with.collect();
+    if let Some(first) = without.first() {
+        let names: Vec<_> = without.iter().map(|case| case.when.as_str()).collect();
+        words.push(format!(
+            "not measured when {} ({})",
+            names.join(", nor when "),
+            first.evidence
+        ));
+    }
+    let standing = match kinds.as_slice() {
+        [one] => *one,
+        // Cases that agree settle a claim only together with those that are not measured yet.
+        _ if settled >= 2 || (settled == 1 && !is_open) => ClaimStatus::Conditional,
+        _ if is_open => ClaimStatus::NotMeasured,
+        [first, ..] => *first,
+        [] => ClaimStatus::NotMeasured,
+    };
+    // Of a claim that every case refutes, the smallest factor holds.
+    let factors = cases.iter().map(|case| case.factor);
+    let factors: Option<Vec<f64>> = factors.collect();
+    let smallest = factors.and_then(|own| own.into_iter().reduce(f64::min));
+    Result {
+        standing,
+        evidence: words.join("; "),
+        factor: smallest.filter(|_| standing == ClaimStatus::Refuted),
+        settle,
+        has_figures: true,
+    }
+}
+
+/// Judges one test by all runs. Runs that disagree make it conditional on the run.
+fn of_runs(
+    test: &Subject,
+    says: Option<&Range>,
+    runs: &[Evidence<'_>],
+    command: Option<&String>,
+) -> Result {
+    let command = command.cloned().unwrap_or_else(|| test.command());
+    let nothing = || Result {
+        standing: ClaimStatus::NotMeasured,
+        evidence: "no run was given".to_owned(),
+        factor: None,
+        settle: Some(command.clone()),
+        has_figures: false,
+    };
+    // A parsed claim has a range for each of its tests.
+    let Some(says) = says else {
+        return nothing();
+    };
+    if let Some(finding) = test.alone() {
+        return of_finding(finding, says, &command);
+    }
+    let results = runs.iter().map(|run| {
+        let name = run.run.dir.file_name();
+        let name = name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        (name, of_finding(test.measure(run), says, &command))
+    });
+    let results: Vec<(String, Result)> = results.collect();
+    let settled = results.iter().filter(|(_, own)| own.standing.is_tested());
+    let settled: Vec<&(String, Result)> = settled.collect();
+    let is_other = |own: &&(String, Result)| own.1.standing != settled[0].1.standing;
+    if settled.iter().any(is_other) {
+        let words = settled
+            .iter()
+            .map(|(run, own)| format!("{} by {run} ({})", own.standing.name(), own.evidence));
+        return Result {
+            standing: ClaimStatus::Conditional,
+            evidence: format!("on the run: {}", words.collect::<Vec<_>>().join("; ")),
+            factor: None,
+            settle: None,
+            has_figures: true,
+        };
+    }
+    let others = settled.len().saturating_sub(1);
+    // A settled run says most, then one of a simulated place, then one with figures.
+    let rank = |(_, own): &(String, Result)| match own.standing {
+        standing if standing.is_tested() => 0,
+        ClaimStatus::NotReproduced => 1,
+        _ if own.has_figures => 2,
+        _ => 3,
+    };
+    let Some((run, mut result)) = results.into_iter().min_by_key(rank) else {
+        return nothing();
+    };
+    if runs.len() > 1 && result.has_figures {
+        let more = match others {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        result.evidence += &format!(", {run}{more}");
+    }
+    result
+}
+
+/// Judges a finding; `command` is what makes better evidence.
+fn of_finding(finding: Finding, says: &Range, command: &str) -> Result {
+    let result = |standing, evidence, settle, has_figures| Result {
+        standing,
+        evidence,
+        factor: None,
+        settle,
+        has_figures,
+    };
+    match finding {
+        Finding::Open { words, is_final } => {
+            let settle = (!is_final).then(|| command.to_owned());
+            result(ClaimStatus::NotMeasured, words, settle, true)
+        }
+        Finding::Missing { words } => {
+            let settle = Some(command.to_owned());
+            result(ClaimStatus::NotMeasured, words, settle, false)
+        }
+        Finding::Simulated { words } => result(ClaimStatus::NotReproduced, words, None, true),
+        Finding::Value {
+            value,
+            interval,
+            words,
+            is_published,
+        } => {
+            let point = Interval {
+                low: value,
+                high: value,
+            };
+            match says.fit(value, interval.unwrap_or(point)) {
+                Fit::Inside => {
+                    let standing = match is_published {
+                        true => ClaimStatus::ArithmeticOnly,
+                        false => ClaimStatus::Confirmed,
+                    };
+                    result(standing, words, None, true)
+                }
+                Fit::Outside(factor) => Result {
+                    factor,
+                    ..result(ClaimStatus::Refuted, words, None, true)
+                },
+                Fit::Across => {
+                    let more = match command.starts_with("ctxbench run ") {
+                        true => format!("{command} {MORE}"),
+                        false => command.to_owned(),
+                    };
+                    let words = format!("{words}: the interval reaches over an end of the range");
+                    result(ClaimStatus::NotMeasured, words, Some(more), true)
+                }
+            }
+        }
+    }
+}
+
+/// A factor in words.
+pub(crate) fn by_factor(factor: f64) -> String {
+    match factor {
+        factor if factor >= 10.0 => format!(" by ×{factor:.0}"),
+        factor => format!(" by ×{factor:.2}"),
+    }
+}
+
+/// The standings of claims, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Tally {
+    /// Claims.
+    pub claims: usize,
+    /// Claims that need no other run here: confirmed, refuted, conditional, arithmetic only, not reproduced here.
+    pub settled: usize,
+    /// All but the untestable ones.
+    pub testable: usize,
+    /// Claims by standing.
+    pub by_standing: BTreeMap<ClaimStatus, usize>,
+    /// Commands that would settle more claims, with their number, the most first.
+    pub commands: Vec<(String, usize)>,
+}
+
+impl Tally {
+    /// The tally in a sentence.
+    pub fn words(&self) -> String {
+        let share = |of: usize| 100.0 * self.settled as f64 / of.max(1) as f64;
+        let counts = ClaimStatus::ALL.iter().filter_map(|standing| {
+            let count = self.by_standing.get(standing)?;
+            Some(format!("{count} {}", standing.name()))
+        });
+        format!(
+            "{} of {} testable claims are settled ({:.0} %), {:.0} % of {} in all: {}.",
+            self.settled,
+            self.testable,
+            share(self.testable),
+            share(self.claims),
+            self.claims,
+            counts.collect::<Vec<_>>().join(", ")
+        )
+    }
+}
+
+/// Counts how claims stand.
+pub fn tally(claims: &[Judged]) -> Tally {
+    let mut tally = Tally {
+        claims: claims.len(),
+        ..Tally::default()
+    };
+    let mut commands: BTreeMap<&str, usize> = BTreeMap::new();
+    for claim in claims {
+        *tally.by_standing.entry(claim.standing).or_default() += 1;
+        let is_settled = claim.standing.is_settled();
+        tally.settled += usize::from(is_settled);
+        tally.testable += usize::from(is_settled || claim.standing == ClaimStatus::NotMeasured);
+        if let Some(command) = &claim.settle {
+            *commands.entry(command).or_default() += 1;
+        }
+    }
+    let commands = commands.into_iter();
+    tally.commands = commands
+        .map(|(own, count)| (own.to_owned(), count))
+        .collect();
+    // Stable: commands of the same number stay in their order.
+    tally
+        .commands
+        .sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    tally
+}

@@ -1,0 +1,507 @@
+//! Constructed runs reach every standing, by every kind of test.
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rundir::faults::{Audit, FaultOutcome, IN_USE};
+use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score};
+
+use super::{ClaimFile, ClaimStatus, Evidence, Judged, judge_file};
+use crate::context::contexts;
+use crate::prices::Prices;
+use crate::summary::summarise;
+use crate::testing;
+
+const READ: &str = "{ arm = 'sqlite', workload = 'micro/read', state = 'hot', metric = 'read' }";
+const PLAIN: &str = "{ arm = 'direct', workload = 'micro/read', state = 'hot', metric = 'read' }";
+
+fn parse(claim: &str) -> Result<ClaimFile, String> {
+    let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{claim}\n");
+    ClaimFile::parse(Path::new("c.toml"), &text).map_err(|error| error.to_string())
+}
+
+fn judged(claim: &str, runs: &[&Run]) -> Judged {
+    let prices = Prices::built_in().unwrap();
+    let derived: Vec<_> = runs
+        .iter()
+        .map(|run| (summarise(run).unwrap(), contexts(run, &prices).unwrap()))
+        .collect();
+    let evidence: Vec<_> = runs
+        .iter()
+        .zip(&derived)
+        .map(|(run, (summary, contexts))| Evidence::new(run, summary, contexts))
+        .collect();
+    judge_file(&parse(claim).unwrap(), &evidence).remove(0)
+}
+
+fn latency(place: &str, says: &str) -> String {
+    format!("says = {{ {says}, unit = 'ms' }}\ntest.latency = {place}")
+}
+
+#[test]
+fn a_time_is_judged_by_its_whole_interval() {
+    // The scripted `sqlite` takes about 0.2 ms.
+    let run = testing::run();
+    let of = |says: &str| judged(&latency(READ, says), &[&run]);
+    let confirmed = of("below = 1.0");
+    assert_eq!(confirmed.standing, ClaimStatus::Confirmed);
+    assert_eq!((confirmed.settle, confirmed.factor), (None, None));
+    let refuted = of("between = [10.0, 50.0]");
+    assert_eq!(refuted.standing, ClaimStatus::Refuted);
+    assert!(
+        (45.0..60.0).contains(&refuted.factor.unwrap()),
+        "{refuted:?}"
+    );
+    assert_eq!(of("about = 0.15").standing, ClaimStatus::Confirmed);
+    assert_eq!(of("above = 0.1").standing, ClaimStatus::Confirmed);
+    let summary = testing::summary();
+    let cell = summary
+        .cells
+        .iter()
+        .find(|cell| cell.arm == "sqlite" && cell.metric == "read");
+    let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
+    assert_eq!(edge.standing, ClaimStatus::NotMeasured);
+    assert!(edge.evidence.contains("reaches over an end"), "{edge:?}");
+    assert!(edge.settle.unwrap().contains("--epochs"));
+}
+
+#[test]
+fn a_time_that_no_run_has_names_the_command_that_measures_it() {
+    let run = testing::run();
+    let place = READ.replace("micro/read", "micro/other");
+    let missing = judged(&latency(&place, "below = 1.0"), &[&run]);
+    assert_eq!(missing.standing, ClaimStatus::NotMeasured);
+    let command = "ctxbench run --workload micro/other --state hot --backend sqlite";
+    assert_eq!(missing.settle.as_deref(), Some(command));
+    let own = judged(
+        &format!("{}\nsettle = 'make it'", latency(&place, "below = 1.0")),
+        &[&run],
+    );
+    assert_eq!(own.settle.as_deref(), Some("make it"));
+    let without = judged(&latency(READ, "below = 1.0"), &[]);
+    assert_eq!(without.standing, ClaimStatus::NotMeasured);
+}
+
+#[test]
+fn readiness_is_judged_by_the_daemons_start() {
+    let run = testing::run();
+    let ready = READ.replace("metric = 'read'", "metric = 'ready'");
+    // The scripted daemons take 12 ms to start.
+    let of = |place: &str, says: &str| judged(&latency(place, says), &[&run]).standing;
+    assert_eq!(of(&ready, "about = 10.0"), ClaimStatus::Confirmed);
+    assert_eq!(of(&ready, "below = 5.0"), ClaimStatus::Refuted);
+    assert_eq!(
+        of(&ready.replace("sqlite", "direct"), "below = 1.0"),
+        ClaimStatus::NotMeasured
+    );
+}
+
+#[test]
+fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
+    let claim = latency(READ, "below = 1000.0");
+    let mut wrong = testing::run();
+    for sample in wrong.samples.iter_mut().filter(|own| own.arm == "sqlite") {
+        sample.outcome = Outcome::WrongData;
+        sample.outcomes = [(Outcome::WrongData, 4)].into();
+    }
+    let found = judged(&claim, &[&wrong]);
+    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert!(
+        found.evidence.contains("a wrong answer has no latency"),
+        "{found:?}"
+    );
+    assert_eq!(found.settle, None, "another run would end in the same way");
+    let mut busy = testing::run();
+    for sample in &mut busy.samples {
+        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+    }
+    let found = judged(&claim, &[&busy]);
+    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert!(
+        found.evidence.contains("busy") && found.settle.is_some(),
+        "{found:?}"
+    );
+    let mut short = testing::run();
+    short.samples.retain(|own| own.epoch < 2);
+    let found = judged(&claim, &[&short]);
+    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert!(found.evidence.contains("fewer than 3 epochs"), "{found:?}");
+}
+
+#[test]
+fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
+    let mut far = testing::run();
+    testing::rename_arm(&mut far, "sqlite", "s3-minio@30ms");
+    let place = READ.replace("'sqlite'", "'s3@30ms'");
+    let found = judged(&latency(&place, "below = 1.0"), &[&far]);
+    assert_eq!(found.standing, ClaimStatus::NotReproduced);
+    assert!(found.evidence.contains("simulated"), "{found:?}");
+    let found = judged("elsewhere = 'macOS'", &[&far]);
+    assert_eq!(
+        (found.standing, found.evidence.as_str()),
+        (ClaimStatus::NotReproduced, "macOS")
+    );
+    let found = judged("untestable = 'a judgement'", &[&far]);
+    assert_eq!(found.standing, ClaimStatus::Untestable);
+}
+
+#[test]
+fn a_ratio_is_paired_in_one_cell_and_compared_between_cells() {
+    let run = testing::run();
+    let of = |claim: String| judged(&claim, &[&run]);
+    let paired = of(format!(
+        "says = {{ between = [1.9, 2.1], unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {PLAIN} }}"
+    ));
+    assert_eq!(paired.standing, ClaimStatus::Confirmed, "{paired:?}");
+    assert!(paired.evidence.contains("paired by round"));
+    let edit = "{ arm = 'direct', workload = 'agent/session', state = 'hot', metric = 'edit' }";
+    let apart = of(format!(
+        "says = {{ above = 10.0, unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {edit} }}"
+    ));
+    assert_eq!(apart.standing, ClaimStatus::Refuted, "{apart:?}");
+    assert!(apart.evidence.contains("not paired"));
+}
+
+/// A run whose second workload is the first with twice the size and, on `sqlite`, this factor of the time.
+fn sizes(factor: f64) -> Run {
+    let mut run = testing::run();
+    testing::rename_calls(&mut run, "edit", "read");
+    for sample in run
+        .samples
+        .iter_mut()
+        .filter(|own| own.workload == "agent/session")
+    {
+        testing::scale_pass(sample, factor);
+    }
+    run
+}
+
+#[test]
+fn growth_is_the_exponent_over_sizes() {
+    let claim = |says: &str| {
+        format!(
+            "says = {{ {says}, unit = 'exponent' }}\ntest.growth = {{ arm = 'sqlite', state = 'hot', metric = 'read', sizes = [[100, 'micro/read'], [10000, 'agent/session']] }}"
+        )
+    };
+    let flat = sizes(1.0);
+    let found = judged(&claim("between = [-0.1, 0.1]"), &[&flat]);
+    assert_eq!(found.standing, ClaimStatus::Confirmed, "{found:?}");
+    let linear = sizes(100.0);
+    assert_eq!(
+        judged(&claim("between = [-0.1, 0.1]"), &[&linear]).standing,
+        ClaimStatus::Refuted
+    );
+    assert_eq!(
+        judged(&claim("between = [0.9, 1.1]"), &[&linear]).standing,
+        ClaimStatus::Confirmed
+    );
+}
+
+#[test]
+fn counts_are_exact() {
+    let mut run = testing::run();
+    let of = |run: &Run, says: &str, test: &str| {
+        judged(
+            &format!("says = {{ {says}, unit = 'count' }}\ntest.count = {{ {test} }}"),
+            &[run],
+        )
+    };
+    let of_cell = "arm = 'sqlite', workload = 'micro/read', state = 'hot'";
+    let requests = format!("figure = 'requests', {of_cell}");
+    assert_eq!(
+        of(&run, "equals = 2", &requests).standing,
+        ClaimStatus::Confirmed
+    );
+    let store = format!("figure = 'store', counter = 'sql_statements', {of_cell}");
+    let found = of(&run, "equals = 1", &store);
+    assert_eq!(
+        (found.standing, found.factor),
+        (ClaimStatus::Refuted, Some(3.0))
+    );
+    let tools = "figure = 'tools-failing', arm = 'sqlite'";
+    run.probes.clear();
+    assert_eq!(
+        of(&run, "equals = 0", tools).standing,
+        ClaimStatus::NotMeasured
+    );
+    for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
+        run.probes.push(Probe {
+            v: SCHEMA_VERSION,
+            aspect: "tool".to_owned(),
+            name: name.to_owned(),
+            arm: "sqlite".to_owned(),
+            outcome,
+            detail: String::new(),
+        });
+    }
+    assert_eq!(
+        of(&run, "equals = 1", tools).standing,
+        ClaimStatus::Confirmed
+    );
+    assert_eq!(of(&run, "equals = 0", tools).standing, ClaimStatus::Refuted);
+    let lines = "says = { above = 10.0, unit = 'times' }\ntest.count = { figure = 'lines-of-code', arm = 'sqlite', over = 'direct' }";
+    assert_eq!(judged(lines, &[&run]).standing, ClaimStatus::Confirmed);
+}
+
+fn outcome(lost: u64) -> FaultOutcome {
+    FaultOutcome {
+        audits: BTreeMap::from([(
+            IN_USE.to_owned(),
+            Audit {
+                lost,
+                ..Audit::default()
+            },
+        )]),
+        ..FaultOutcome::ran("kill-idle", "daemon", "sqlite", 1)
+    }
+}
+
+#[test]
+fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
+    let claim = "says = { equals = 0, unit = 'count' }\ntest.fault = { scenario = 'kill-idle', arm = 'sqlite', figure = 'broken-promises' }";
+    let mut run = testing::run();
+    let none = judged(claim, &[&run]);
+    assert_eq!(none.standing, ClaimStatus::NotMeasured);
+    let command = "ctxbench fault --backend sqlite --scenario kill-idle";
+    assert_eq!(none.settle.as_deref(), Some(command));
+    run.fault_outcomes = vec![outcome(0), outcome(0)];
+    assert_eq!(judged(claim, &[&run]).standing, ClaimStatus::Confirmed);
+    run.fault_outcomes.push(outcome(2));
+    assert_eq!(judged(claim, &[&run]).standing, ClaimStatus::Refuted);
+}
+
+#[test]
+fn tokens_and_dollars_are_judged_by_the_count() {
+    let run = testing::run();
+    let of = |unit: &str, says: &str, test: &str| {
+        let claim = format!(
+            "says = {{ {says}, unit = '{unit}' }}\ntest.tokens = {{ workload = 'agent/session', {test} }}"
+        );
+        judged(&claim, &[&run]).standing
+    };
+    let entering = "figure = 'entering', policy";
+    let before = format!("{entering} = 'before'");
+    assert_eq!(
+        of("tokens", "between = [51800, 51900]", &before),
+        ClaimStatus::ArithmeticOnly
+    );
+    assert_eq!(of("tokens", "below = 1.0", &before), ClaimStatus::Refuted);
+    let inline = format!("{entering} = 'inline'");
+    assert_eq!(
+        of("tokens", "below = 50000.0", &inline),
+        ClaimStatus::Confirmed
+    );
+    let evict = format!("{entering} = 'evict', saved_against = 'inline'");
+    assert_eq!(
+        of("percent", "between = [80.0, 90.0]", &evict),
+        ClaimStatus::Confirmed
+    );
+    let nothing = format!("{entering} = 'nonsense'");
+    assert_eq!(
+        of("tokens", "below = 1.0", &nothing),
+        ClaimStatus::NotMeasured
+    );
+    let bill = "figure = 'dollars', model = 'claude-opus-5-5', policy";
+    let dollars = format!("{bill} = 'inline'");
+    assert_eq!(
+        of("dollars", "above = 0.0", &dollars),
+        ClaimStatus::Confirmed
+    );
+    let cheaper = format!("{bill} = 'evict', saved_against = 'inline'");
+    assert_eq!(
+        of("percent", "above = 0.0", &cheaper),
+        ClaimStatus::Confirmed
+    );
+}
+
+#[test]
+fn a_score_is_a_share_with_its_interval() {
+    let mut run = testing::run();
+    let score = |sum, of| BTreeMap::from([("found".to_owned(), Score { sum, of })]);
+    let of = |run: &Run, says: &str| {
+        let claim = format!(
+            "says = {{ {says}, unit = 'percent' }}\ntest.score = {{ arm = 'direct', workload = 'micro/read', method = 'own', figure = 'found', unit = 'percent' }}"
+        );
+        judged(&claim, &[run])
+    };
+    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::NotMeasured);
+    let put = |run: &mut Run, sum, of| {
+        let mut own = run.samples.iter_mut();
+        let first = own.find(|own| own.arm == "direct" && own.workload == "micro/read");
+        first
+            .unwrap()
+            .scores
+            .insert("own".to_owned(), score(sum, of));
+    };
+    put(&mut run, 249, 250);
+    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::Confirmed);
+    put(&mut run, 100, 250);
+    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::Refuted);
+    put(&mut run, 1, 1);
+    assert_eq!(
+        of(&run, "above = 90.0").standing,
+        ClaimStatus::NotMeasured,
+        "one question"
+    );
+}
+
+#[test]
+fn counts_of_a_recorded_model_are_evidence_and_its_times_are_not() {
+    let mut run = testing::run();
+    let model = run.model_files.as_mut().unwrap();
+    model.origin = "recorded".to_owned();
+    let step = &model.history.steps[0];
+    let (what, calls) = (step.what.clone(), step.calls);
+    let of = |run: &Run, claim: String| judged(&claim, &[run]);
+    let count = |run: &Run| {
+        of(
+            run,
+            format!(
+                "says = {{ equals = {calls}, unit = 'count' }}\ntest.model = {{ figure = 'calls', mount = 'history', step = \"{what}\" }}"
+            ),
+        )
+    };
+    let time = |run: &Run| {
+        of(
+            run,
+            format!(
+                "says = {{ above = 0.0, unit = 'ms' }}\ntest.model = {{ figure = 'time', mount = 'history', step = \"{what}\" }}"
+            ),
+        )
+    };
+    assert_eq!(count(&run).standing, ClaimStatus::Confirmed);
+    assert_eq!(time(&run).standing, ClaimStatus::NotMeasured);
+    run.model_files.as_mut().unwrap().origin = "live".to_owned();
+    assert_eq!(time(&run).standing, ClaimStatus::Confirmed);
+    run.model_files = None;
+    let missing = count(&run);
+    assert_eq!(missing.settle.as_deref(), Some("make model-files"));
+}
+
+#[test]
+fn arithmetic_is_computed_without_a_run() {
+    let of = |unit: &str, says: &str, test: &str| {
+        let claim = format!("says = {{ {says}, unit = '{unit}' }}\ntest.arithmetic.{test}");
+        judged(&claim, &[])
+    };
+    let sum = of("tokens", "equals = 6.0", "sum = [1.0, 2.0, 3.0]");
+    assert_eq!(sum.standing, ClaimStatus::ArithmeticOnly);
+    let growth = "yearly-growth = { from = 50.0, to = 2500.0, years = 3.0 }";
+    let wrong = of("percent", "between = [119.5, 120.5]", growth);
+    assert_eq!(wrong.standing, ClaimStatus::Refuted);
+    assert!(wrong.evidence.contains("268.4 %"), "{wrong:?}");
+    let saved = of(
+        "percent",
+        "between = [85.0, 86.0]",
+        "saved = { from = 109150.0, to = 15550.0 }",
+    );
+    assert_eq!(saved.standing, ClaimStatus::ArithmeticOnly);
+    let power = of(
+        "exponent",
+        "between = [0.99, 1.01]",
+        "exponent = [[1, 2.0], [10, 20.0]]",
+    );
+    assert_eq!(power.standing, ClaimStatus::ArithmeticOnly);
+    assert_eq!(
+        of("tokens", "equals = 2", "tokens-of = 'hello world'").standing,
+        ClaimStatus::Confirmed
+    );
+}
+
+fn cases(first: &str, second: &str) -> String {
+    let place = READ.replace("'sqlite'", "'s3@30ms'");
+    let case = |says: &str| match says {
+        "far" => format!("says = {{ below = 1.0, unit = 'ms' }}\ntest.latency = {place}"),
+        "missing" => latency(&READ.replace("micro/read", "micro/none"), "below = 1.0"),
+        says => latency(READ, says),
+    };
+    format!(
+        "[[claim.case]]\nwhen = 'one'\n{}\n[[claim.case]]\nwhen = 'two'\n{}",
+        case(first),
+        case(second)
+    )
+}
+
+#[test]
+fn cases_that_differ_make_a_claim_conditional_on_them() {
+    let mut run = testing::run();
+    let (yes, no) = ("below = 1.0", "below = 0.01");
+    let of = |run: &Run, first, second| judged(&cases(first, second), &[run]);
+    let differ = of(&run, yes, no);
+    assert_eq!(differ.standing, ClaimStatus::Conditional);
+    assert!(
+        differ.evidence.contains("when one: confirmed")
+            && differ.evidence.contains("when two: refuted")
+    );
+    assert_eq!(of(&run, yes, yes).standing, ClaimStatus::Confirmed);
+    let refuted = of(&run, no, "below = 0.1");
+    assert_eq!(refuted.standing, ClaimStatus::Refuted);
+    assert!(
+        (1.5..3.0).contains(&refuted.factor.unwrap()),
+        "the smallest factor holds"
+    );
+    let half = of(&run, yes, "missing");
+    assert_eq!(
+        half.standing,
+        ClaimStatus::NotMeasured,
+        "half of the cases settle nothing"
+    );
+    assert!(half.settle.is_some());
+    // An arm at a simulated distance beside the others.
+    let far = run
+        .samples
+        .iter()
+        .filter(|own| own.arm == "sqlite")
+        .cloned();
+    let far: Vec<_> = far
+        .map(|mut own| {
+            own.arm = "s3-minio@30ms".to_owned();
+            own
+        })
+        .collect();
+    run.samples.extend(far);
+    let cells = run.cells.iter().filter(|own| own.arm == "sqlite").cloned();
+    let cells: Vec<_> = cells
+        .map(|mut own| {
+            own.arm = "s3-minio@30ms".to_owned();
+            own
+        })
+        .collect();
+    run.cells.extend(cells);
+    let mut arm = testing::arm("sqlite", None);
+    arm.name = "s3-minio@30ms".to_owned();
+    run.plan.arms.push(arm);
+    assert_eq!(of(&run, yes, "far").standing, ClaimStatus::Conditional);
+    assert_eq!(of(&run, "far", "far").standing, ClaimStatus::NotReproduced);
+}
+
+#[test]
+fn several_runs_are_judged_together_and_contradictions_are_named() {
+    let mut slow = testing::run();
+    testing::scale(&mut slow, "sqlite", 100.0);
+    slow.dir = "results/slow".into();
+    let fast = testing::run();
+    let claim = latency(READ, "below = 1.0");
+    assert_eq!(
+        judged(&claim, &[&fast, &fast]).standing,
+        ClaimStatus::Confirmed
+    );
+    let differ = judged(&claim, &[&fast, &slow]);
+    assert_eq!(differ.standing, ClaimStatus::Conditional);
+    assert!(
+        differ
+            .evidence
+            .starts_with("on the run: confirmed by scripted"),
+        "{differ:?}"
+    );
+    assert!(differ.evidence.contains("refuted by slow"), "{differ:?}");
+    // A run without the cell changes nothing.
+    let mut other = testing::run();
+    other.samples.clear();
+    assert_eq!(
+        judged(&claim, &[&other, &fast]).standing,
+        ClaimStatus::Confirmed
+    );
+}

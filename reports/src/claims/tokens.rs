@@ -1,0 +1,134 @@
+//! Figures of a session's context: tokens, and what they cost.
+
+use rundir::Basis;
+use serde::Deserialize;
+
+use super::evidence::Evidence;
+use super::range::Unit;
+use super::subject::{Finding, Name};
+use crate::context::{ContextCost, MODELS};
+
+/// The figure in dollars.
+const DOLLARS: &str = "dollars";
+
+/// A figure of a session's context. Tokens are counted exactly, so it has no interval.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TokenTest {
+    workload: String,
+    /// The context policy, or a published account.
+    policy: String,
+    /// One of [`ContextCost::FIGURES`], or `dollars`.
+    figure: String,
+    /// The model that is paid, for `dollars`.
+    model: Option<String>,
+    /// The policy against which `policy` saves; the claim is then in percent.
+    saved_against: Option<String>,
+}
+
+impl TokenTest {
+    fn figure(&self, run: &Evidence<'_>, policy: &str) -> Option<(f64, Basis)> {
+        let mut costs = run.contexts.costs.iter();
+        let own = costs.find(|own| own.workload == self.workload && own.policy == policy)?;
+        let value = match &self.model {
+            Some(model) => *own.dollars.get(model)?,
+            None => own.figure(&self.figure)? as f64,
+        };
+        Some((value, own.basis))
+    }
+
+    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+        let place = match &self.model {
+            Some(model) => format!("the bill of {} for {}", model, self.workload),
+            None => format!("{} of {}", self.figure, self.workload),
+        };
+        let missing = |policy: &str| Finding::Missing {
+            words: format!("this run did not account for {place} under {policy}"),
+        };
+        let Some((own, basis)) = self.figure(run, &self.policy) else {
+            return missing(&self.policy);
+        };
+        let counted = match basis {
+            Basis::Published => "as published, in its own units; ",
+            Basis::Recorded | Basis::Generated => "counted; ",
+            Basis::PartlyStated => "counted where there is a text, else as published; ",
+            Basis::Simulated => "simulated from what was counted; ",
+        };
+        let show = |value: f64| match self.model {
+            Some(_) => format!("${value:.4}"),
+            None => format!("{value} tokens"),
+        };
+        let (value, words) = match &self.saved_against {
+            None => (
+                own,
+                format!("{}: {counted}{place} under {}", show(own), self.policy),
+            ),
+            Some(against) => {
+                let before = self.figure(run, against);
+                let Some((before, _)) = before.filter(|(before, _)| *before > 0.0) else {
+                    return missing(against);
+                };
+                let saved = (1.0 - own / before) * 100.0;
+                let words = format!(
+                    "{saved:.1} % saved: {counted}{place} is {} under {}, {} under {against}",
+                    show(own),
+                    self.policy,
+                    show(before)
+                );
+                (saved, words)
+            }
+        };
+        Finding::Value {
+            value,
+            interval: None,
+            words,
+            is_published: basis == Basis::Published,
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match (&self.saved_against, &self.model) {
+            (Some(_), _) => Unit::Percent,
+            (None, Some(_)) => Unit::Dollars,
+            (None, None) => Unit::Tokens,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let is_known = ContextCost::FIGURES.contains(&self.figure.as_str());
+        if !is_known && self.figure != DOLLARS {
+            return Err(format!(
+                "`tokens.figure`: unknown figure {:?}, expected {DOLLARS} or one of {}",
+                self.figure,
+                ContextCost::FIGURES.join(", ")
+            ));
+        }
+        if (self.figure == DOLLARS) != self.model.is_some() {
+            return Err("`tokens.model`: goes with the figure dollars, and only there".to_owned());
+        }
+        match &self.model {
+            Some(model) if !MODELS.contains(&model.as_str()) => Err(format!(
+                "`tokens.model`: unknown model {model:?}, expected one of {}",
+                MODELS.join(", ")
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn command(&self) -> String {
+        format!("ctxbench run --workload {} --backend direct", self.workload)
+    }
+
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        let mut names = vec![
+            ("workload", Name::Workload(&self.workload)),
+            ("policy", Name::Policy(&self.workload, &self.policy)),
+        ];
+        names.extend(
+            self.saved_against
+                .iter()
+                .map(|own| ("saved_against", Name::Policy(&self.workload, own))),
+        );
+        names
+    }
+}

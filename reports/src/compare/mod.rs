@@ -1,0 +1,456 @@
+//! Compares the same arms at two times: an old run with one or several new ones, or two commits.
+//! Times are compared by their ratio to the baseline of their own run, because the machine's speed drifts.
+//! Comparing the arms of one run is in `rank`; whether runs may be compared is in `comparable`.
+
+mod comparable;
+mod counts;
+mod gate;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use rundir::Run;
+use serde::Serialize;
+use stats::{
+    CellKey, Combined, Interval, LEVEL, MAKESPAN, Pooled, Series, Verdict, baselines, combine,
+    compared_with, holm, log_ratios, margin, median, pool,
+};
+
+pub use comparable::{differences, machine_differences};
+pub use counts::CountChange;
+use counts::counts;
+pub use gate::Gate;
+
+use crate::claims::{ClaimStatus, Evidence, Judged};
+
+/// The chance of any wrong verdict among all cells of a comparison.
+pub const ALPHA: f64 = 1.0 - LEVEL;
+
+/// What changed from an old run to new ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The old run.
+    pub old: RunName,
+    /// The new runs; their epochs count as one run's.
+    pub new: Vec<RunName>,
+    /// Cells of every arm but the baseline, in the old plan's order.
+    pub cells: Vec<CellChange>,
+    /// The baseline's own times: what changed on the machine, not in an arm.
+    pub drift: Vec<CellChange>,
+    /// Identical arms, which nothing can have changed.
+    pub identical: Vec<CellChange>,
+    /// Exact counts that differ.
+    pub counts: Vec<CountChange>,
+    /// Cells with other shares of failed passes.
+    pub failures: Vec<FailureChange>,
+    /// Claims that stand otherwise.
+    pub claims: Vec<ClaimChange>,
+    /// Cells that only one side has.
+    pub missing: Vec<String>,
+    /// What differs between machines or plans, where the user compares them all the same.
+    pub mixed: Vec<String>,
+    /// What a reader needs before any figure.
+    pub notes: Vec<String>,
+}
+
+/// A run in a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunName {
+    /// Its directory.
+    pub dir: String,
+    /// When it was planned, in UTC.
+    pub created: String,
+    /// Version and commit of the ctxbench that made it.
+    pub ctxbench: String,
+}
+
+impl RunName {
+    fn of(run: &Run) -> Self {
+        Self {
+            dir: run.dir.display().to_string(),
+            created: run.plan.created.clone(),
+            ctxbench: run.plan.ctxbench.clone(),
+        }
+    }
+}
+
+/// One cell of one arm, old and new.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellChange {
+    /// The arm.
+    pub arm: String,
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// The metric.
+    pub metric: String,
+    /// The old ratio to the baseline; of the baseline itself the time in nanoseconds.
+    pub old: f64,
+    /// The new one.
+    pub new: f64,
+    /// New over old.
+    pub ratio: f64,
+    /// Its 99 % interval, not corrected for the number of cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// The margin, as a ratio above 1.
+    pub margin: f64,
+    /// The p-value of "no difference beyond the margin", corrected by Holm for all cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
+    /// The smallest ratio that would have been found with a chance of 80 %.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detectable: Option<f64>,
+    /// The verdict on the new run.
+    pub verdict: Verdict,
+    /// Why there is no verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
+}
+
+impl CellChange {
+    /// The cell in words.
+    pub fn place(&self) -> String {
+        format!(
+            "{} {} {}, {}",
+            self.arm, self.metric, self.workload, self.state
+        )
+    }
+}
+
+/// Failed passes of one arm in one workload and cache state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailureChange {
+    /// The arm.
+    pub arm: String,
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// Failed passes and all passes, old.
+    pub old: (u64, u64),
+    /// Failed passes and all passes, new.
+    pub new: (u64, u64),
+}
+
+impl FailureChange {
+    /// Whether a larger share of passes fails now.
+    pub fn is_worse(&self) -> bool {
+        self.new.0 * self.old.1.max(1) > self.old.0 * self.new.1.max(1)
+    }
+}
+
+/// A claim that stands otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClaimChange {
+    /// The claim.
+    pub id: String,
+    /// How it stood.
+    pub old: ClaimStatus,
+    /// How it stands.
+    pub new: ClaimStatus,
+    /// The new evidence.
+    pub evidence: String,
+}
+
+impl ClaimChange {
+    /// Whether a claim was confirmed and is no longer, by evidence.
+    pub fn is_lost(&self) -> bool {
+        self.old == ClaimStatus::Confirmed
+            && matches!(self.new, ClaimStatus::Refuted | ClaimStatus::Conditional)
+    }
+}
+
+impl Compared {
+    /// Cells with this verdict.
+    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &CellChange> {
+        self.cells
+            .iter()
+            .filter(move |cell| cell.verdict == verdict)
+    }
+
+    /// The median of the smallest ratios that would have been found; `None` if nothing could be tested.
+    pub fn detectable(&self) -> Option<f64> {
+        let mut all: Vec<f64> = self
+            .cells
+            .iter()
+            .filter_map(|cell| cell.detectable)
+            .collect();
+        median(&mut all)
+    }
+}
+
+/// Both sides of a cell before it is judged.
+struct Pair {
+    change: CellChange,
+    combined: Option<Combined>,
+}
+
+/// Compares an old run with new ones.
+///
+/// # Errors
+/// A message that names what differs between the machines or plans, unless `allow_mixed`, or the run that
+/// measured nothing.
+pub fn compare(
+    old: &Evidence<'_>,
+    new: &[Evidence<'_>],
+    judged: (&[Judged], &[Judged]),
+    allow_mixed: bool,
+) -> Result<Compared, String> {
+    let Some(first) = new.first() else {
+        return Err("no new run was given".to_owned());
+    };
+    let mut mixed = Vec::new();
+    for run in std::iter::once(old).chain(new) {
+        if let Some(why) = run.run.plan.measures_nothing() {
+            return Err(format!("{}: {why}", run.run.dir.display()));
+        }
+    }
+    for run in new {
+        let found = differences(old.run, run.run);
+        if !allow_mixed && !found.is_empty() {
+            return Err(format!(
+                "{} cannot be compared with {}: {}\n  fix: compare runs of one plan on one machine, or say --mixed",
+                run.run.dir.display(),
+                old.run.dir.display(),
+                found.join("; ")
+            ));
+        }
+        mixed.extend(found);
+    }
+    mixed.dedup();
+    let (mut pairs, mut missing) = (Vec::new(), Vec::new());
+    let mut keys: Vec<&CellKey> = old.table().0.keys().collect();
+    let places = old.run.plan.workloads.iter().map(|own| own.name.as_str());
+    let places: Vec<&str> = places.collect();
+    keys.sort_by_key(|key| places.iter().position(|own| *own == key.workload));
+    for key in keys.into_iter().filter(|key| is_main(key)) {
+        for arm in &old.run.plan.arms {
+            match pair(old, new, key, &arm.name) {
+                Some(pair) => pairs.push(pair),
+                None if has(old, key, &arm.name) => missing.push(format!(
+                    "{} {} {}, {}: only the old run has it",
+                    arm.name, key.metric, key.workload, key.state
+                )),
+                None => {}
+            }
+        }
+    }
+    for key in first.table().0.keys().filter(|key| is_main(key)) {
+        for arm in &first.run.plan.arms {
+            if has(first, key, &arm.name) && !has(old, key, &arm.name) {
+                missing.push(format!(
+                    "{} {} {}, {}: only the new run has it",
+                    arm.name, key.metric, key.workload, key.state
+                ));
+            }
+        }
+    }
+    let (baseline, same) = baselines(&old.run.plan);
+    let is_baseline = |pair: &Pair| pair.change.arm == baseline;
+    let (drift, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_baseline);
+    let is_same = |pair: &Pair| Some(&pair.change.arm) == same.as_ref();
+    let (identical, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_same);
+    let busy: Option<String> = std::iter::once(old)
+        .chain(new)
+        .find(|run| run.summary.health.is_busy)
+        .map(|run| format!("the machine was busy during {}", run.run.dir.display()));
+    let identical = judge(identical, busy.is_some());
+    let mut notes = vec![format!(
+        "{} and {} epochs. An interval contains what varies between epochs of these runs, not what varies between days: compare with a second old run before acting on a small difference.",
+        old.summary.health.epochs,
+        new.iter()
+            .map(|run| run.summary.health.epochs)
+            .sum::<usize>()
+    )];
+    let moved = identical.iter().filter(|cell| is_decided(cell)).count();
+    if !identical.is_empty() {
+        notes.push(format!(
+            "A/A check: {moved} of {} cells call identical arms changed.",
+            identical.len()
+        ));
+    }
+    notes.extend(busy.clone());
+    Ok(Compared {
+        old: RunName::of(old.run),
+        new: new.iter().map(|run| RunName::of(run.run)).collect(),
+        cells: judge(pairs, busy.is_some()),
+        drift: judge(drift, busy.is_some()),
+        identical,
+        counts: counts(old.run, first.run),
+        failures: failures(old, new),
+        claims: claims(judged.0, judged.1),
+        missing,
+        mixed,
+        notes,
+    })
+}
+
+fn is_decided(cell: &CellChange) -> bool {
+    matches!(cell.verdict, Verdict::Better | Verdict::Worse)
+}
+
+/// Whether the cell's verdict counts: of a session only the sum of its calls.
+fn is_main(key: &CellKey) -> bool {
+    key.metric == MAKESPAN || !key.workload.starts_with("agent/")
+}
+
+fn has(run: &Evidence<'_>, key: &CellKey, arm: &str) -> bool {
+    let arms = run.table().0.get(key);
+    arms.is_some_and(|arms| arms.contains_key(arm))
+}
+
+/// The logarithms of an arm's ratios to what it is compared with, by epoch; of a baseline those of its times.
+fn logs(run: &Evidence<'_>, key: &CellKey, arm: &str) -> Option<Vec<Vec<f64>>> {
+    let arms = run.table().0.get(key)?;
+    let own = arms.get(arm)?;
+    if arm == baselines(&run.run.plan).0 {
+        let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for ((epoch, _), value) in own {
+            epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
+        }
+        return Some(epochs.into_values().collect());
+    }
+    let with = compared_with(&run.run.plan, arm);
+    let with: Option<Vec<&Series>> = with.iter().map(|name| arms.get(name)).collect();
+    Some(log_ratios(own, &with?))
+}
+
+fn pair(old: &Evidence<'_>, new: &[Evidence<'_>], key: &CellKey, arm: &str) -> Option<Pair> {
+    let before: Pooled = pool(&logs(old, key, arm)?)?;
+    let after: Option<Vec<_>> = new.iter().map(|run| logs(run, key, arm)).collect();
+    let after = pool(&after?.concat())?;
+    let combined = combine(&[(1.0, &after), (-1.0, &before)]);
+    let has_levels = std::iter::once(old).chain(new).any(|run| {
+        let mut cells = run.summary.cells.iter();
+        cells.any(|cell| {
+            cell.arm == arm
+                && cell.workload == key.workload
+                && cell.state == key.state
+                && cell.metric == key.metric
+                && cell.modes.is_some()
+        })
+    });
+    let withheld = match combined {
+        None => Some("too few epochs"),
+        Some(_) if has_levels => Some("two levels: the verdict depends on which"),
+        Some(_) => None,
+    };
+    Some(Pair {
+        change: CellChange {
+            arm: arm.to_owned(),
+            workload: key.workload.clone(),
+            state: key.state.clone(),
+            metric: key.metric.clone(),
+            old: before.mean.exp(),
+            new: after.mean.exp(),
+            ratio: (after.mean - before.mean).exp(),
+            interval: combined.map(|own| own.interval(ALPHA).map(f64::exp)),
+            margin: margin(&old.run.plan, key, typical(old, key)?).ratio,
+            p: None,
+            detectable: None,
+            verdict: Verdict::Undecided,
+            withheld: withheld.map(str::to_owned),
+        },
+        combined,
+    })
+}
+
+/// The typical time of the baseline in a cell, in nanoseconds.
+fn typical(run: &Evidence<'_>, key: &CellKey) -> Option<f64> {
+    let arms = run.table().0.get(key)?;
+    let baseline = arms
+        .get(&baselines(&run.run.plan).0)
+        .or_else(|| arms.values().next());
+    median(&mut baseline?.values().copied().collect::<Vec<_>>())
+}
+
+/// Gives cells their verdicts, corrected for their number.
+fn judge(pairs: Vec<Pair>, is_busy: bool) -> Vec<CellChange> {
+    let edge = |pair: &Pair| pair.change.margin.ln();
+    let p = pairs
+        .iter()
+        .map(|pair| pair.combined.map_or(1.0, |own| own.p_beyond(edge(pair))));
+    let p = holm(&p.collect::<Vec<_>>());
+    let tests = pairs
+        .iter()
+        .filter(|pair| pair.combined.is_some())
+        .count()
+        .max(1) as f64;
+    let judged = pairs.into_iter().zip(p).map(|(pair, p)| {
+        let edge = pair.change.margin.ln();
+        let mut change = pair.change;
+        let Some(combined) = pair.combined else {
+            return change;
+        };
+        change.p = Some(p);
+        // The first step of Holm's procedure is the strictest.
+        change.detectable = Some(combined.detectable(edge, ALPHA / tests).exp());
+        change.withheld = change
+            .withheld
+            .or_else(|| is_busy.then(|| "the machine was busy".to_owned()));
+        if change.withheld.is_some() {
+            return change;
+        }
+        let interval = combined.interval(ALPHA);
+        change.verdict = match () {
+            () if p <= ALPHA && combined.mean > 0.0 => Verdict::Worse,
+            () if p <= ALPHA => Verdict::Better,
+            () if interval.low >= -edge && interval.high <= edge => Verdict::Same,
+            () => Verdict::Undecided,
+        };
+        change
+    });
+    judged.collect()
+}
+
+/// Passes that failed, and all passes, by arm, workload and state.
+fn failed<'a>(run: &'a Evidence<'_>) -> BTreeMap<(&'a str, &'a str, &'a str), (u64, u64)> {
+    let mut all = BTreeMap::new();
+    for sample in &run.run.samples {
+        if sample.outcome == rundir::Outcome::Skipped {
+            continue;
+        }
+        let place = (&*sample.arm, &*sample.workload, &*sample.state);
+        let counts: &mut (u64, u64) = all.entry(place).or_default();
+        counts.0 += u64::from(sample.outcome != rundir::Outcome::Ok);
+        counts.1 += 1;
+    }
+    all
+}
+
+fn failures(old: &Evidence<'_>, new: &[Evidence<'_>]) -> Vec<FailureChange> {
+    let before = failed(old);
+    let mut after: BTreeMap<(&str, &str, &str), (u64, u64)> = BTreeMap::new();
+    for (place, counts) in new.iter().flat_map(failed) {
+        let sum = after.entry(place).or_default();
+        sum.0 += counts.0;
+        sum.1 += counts.1;
+    }
+    let changes = after.into_iter().filter_map(|(place, new)| {
+        let old = before.get(&place).copied()?;
+        (old.0 + new.0 > 0).then(|| FailureChange {
+            arm: place.0.to_owned(),
+            workload: place.1.to_owned(),
+            state: place.2.to_owned(),
+            old,
+            new,
+        })
+    });
+    changes.collect()
+}
+
+fn claims(old: &[Judged], new: &[Judged]) -> Vec<ClaimChange> {
+    let changes = new.iter().filter_map(|now| {
+        let before = old.iter().find(|own| own.id == now.id)?;
+        (before.standing != now.standing).then(|| ClaimChange {
+            id: now.id.clone(),
+            old: before.standing,
+            new: now.standing,
+            evidence: now.evidence.clone(),
+        })
+    });
+    changes.collect()
+}

@@ -1,0 +1,269 @@
+//! Constructed runs: what a comparison must find, and what it must not.
+
+use rundir::{Outcome, Run};
+use stats::Verdict;
+
+use super::{Compared, Gate, compare, differences};
+use crate::claims::{ClaimFile, ClaimStatus, Evidence, judge_file};
+use crate::render::{comparison_junit, comparison_markdown, comparison_text};
+use crate::summary::summarise;
+use crate::testing;
+
+const CLAIM: &str = "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = { below = 0.3, unit = 'ms' }\ntest.latency = { arm = 'sqlite', workload = 'micro/read', state = 'hot', metric = 'read' }\n";
+
+fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String> {
+    let contexts = testing::contexts();
+    let summarised = |run: &Run| summarise(run).unwrap();
+    let before = summarised(old);
+    let after: Vec<_> = new.iter().map(|run| summarised(run)).collect();
+    let old = Evidence::new(old, &before, &contexts);
+    let new = new.iter().zip(&after);
+    let new: Vec<_> = new
+        .map(|(run, summary)| Evidence::new(run, summary, &contexts))
+        .collect();
+    let file = ClaimFile::parse("c.toml".as_ref(), CLAIM).unwrap();
+    let before = judge_file(&file, std::slice::from_ref(&old));
+    let after = judge_file(&file, &new);
+    compare(&old, &new, (&before, &after), allow_mixed)
+}
+
+fn verdicts(found: &Compared) -> Vec<Verdict> {
+    found.cells.iter().map(|cell| cell.verdict).collect()
+}
+
+#[test]
+fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
+    let old = testing::seeded(1);
+    let same = testing::seeded(2);
+    let unchanged = found(&old, &[&same], false).unwrap();
+    assert_eq!(
+        unchanged.cells.len(),
+        2,
+        "the baseline and the identical arm are apart"
+    );
+    assert_eq!((unchanged.drift.len(), unchanged.identical.len()), (2, 2));
+    assert!(
+        verdicts(&unchanged).iter().all(|own| *own == Verdict::Same),
+        "{unchanged:?}"
+    );
+    assert!(
+        unchanged.counts.is_empty() && unchanged.failures.is_empty() && unchanged.claims.is_empty()
+    );
+    let mut slow = testing::seeded(2);
+    testing::scale(&mut slow, "sqlite", 2.0);
+    let slower = found(&old, &[&slow], false).unwrap();
+    assert!(
+        verdicts(&slower).iter().all(|own| *own == Verdict::Worse),
+        "{slower:?}"
+    );
+    let cell = &slower.cells[0];
+    assert!((1.9..2.1).contains(&cell.ratio) && cell.p.unwrap() <= 0.01);
+    assert!(cell.detectable.unwrap() > cell.margin && cell.detectable.unwrap() < cell.ratio);
+    let faster = found(&slow, &[&old], false).unwrap();
+    assert!(verdicts(&faster).iter().all(|own| *own == Verdict::Better));
+    let confirmed = &slower.claims[0];
+    assert_eq!(
+        (confirmed.old, confirmed.new),
+        (ClaimStatus::Confirmed, ClaimStatus::Refuted)
+    );
+    assert!(confirmed.is_lost() && !faster.claims[0].is_lost());
+}
+
+#[test]
+fn a_machine_that_drifts_as_a_whole_changes_no_arm() {
+    let old = testing::seeded(1);
+    let mut drifted = testing::seeded(2);
+    for arm in ["direct", "direct-again", "sqlite"] {
+        testing::scale(&mut drifted, arm, 1.5);
+    }
+    let found = found(&old, &[&drifted], false).unwrap();
+    assert!(
+        verdicts(&found).iter().all(|own| *own == Verdict::Same),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .drift
+            .iter()
+            .all(|cell| (1.2..1.9).contains(&cell.ratio)),
+        "{:?}",
+        found.drift
+    );
+}
+
+#[test]
+fn several_new_runs_count_as_one() {
+    let old = testing::seeded(1);
+    let (one, two) = (testing::seeded(2), testing::seeded(3));
+    let both = found(&old, &[&one, &two], false).unwrap();
+    let alone = found(&old, &[&one], false).unwrap();
+    assert_eq!(both.new.len(), 2);
+    assert!(verdicts(&both).iter().all(|own| *own == Verdict::Same));
+    assert!(both.notes[0].starts_with("4 and 8 epochs"));
+    assert!(alone.notes[0].starts_with("4 and 4 epochs"));
+}
+
+#[test]
+fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let own = new
+        .cells
+        .iter_mut()
+        .filter(|own| own.arm == "sqlite" && own.workload == "micro/read");
+    for (at, cell) in own.enumerate() {
+        cell.counted.system_calls += cell.counted.calls;
+        let daemon = cell.counted.daemon.as_mut().unwrap();
+        *daemon.store.get_mut("sql_statements").unwrap() += at as u64;
+    }
+    let counts = found(&old, &[&new], false).unwrap().counts;
+    assert_eq!(counts.len(), 2, "{counts:?}");
+    assert_eq!(
+        (counts[0].name.as_str(), counts[0].old, counts[0].new),
+        ("system calls", 3.0, 4.0)
+    );
+    assert!(counts[0].is_worse());
+    assert!(counts[1].name == "sql_statements" && !counts[1].is_exact && !counts[1].is_worse());
+    let back = found(&new, &[&old], false).unwrap().counts;
+    assert!(!back[0].is_worse(), "fewer is not worse");
+}
+
+#[test]
+fn failing_passes_are_compared_by_their_share() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let mut own = new.samples.iter_mut();
+    own.find(|own| own.arm == "sqlite").unwrap().outcome = Outcome::WrongData;
+    let failures = found(&old, &[&new], false).unwrap().failures;
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].is_worse() && failures[0].old.0 == 0 && failures[0].new.0 == 1);
+    assert!(!found(&new, &[&old], false).unwrap().failures[0].is_worse());
+}
+
+#[test]
+fn runs_of_other_machines_or_plans_are_refused_by_name() {
+    let old = testing::seeded(1);
+    let mut other = testing::seeded(2);
+    other.environment.cpu = "another processor".to_owned();
+    other.plan.workloads[0].sha256 = "1".repeat(64);
+    let error = found(&old, &[&other], false).unwrap_err();
+    assert!(error.contains("and another processor"), "{error}");
+    assert!(
+        error.contains("definition of micro/read: 000000000000 and 111111111111"),
+        "{error}"
+    );
+    assert!(error.contains("--mixed"), "{error}");
+    let mixed = found(&old, &[&other], true).unwrap();
+    assert_eq!(mixed.mixed.len(), 2, "{:?}", mixed.mixed);
+    // The build is what a comparison is about.
+    let mut built = testing::seeded(2);
+    built.plan.ctxbench = "0.2.0".to_owned();
+    built.environment.binary_sha256 = "2".repeat(64);
+    assert!(differences(&old, &built).is_empty());
+}
+
+#[test]
+fn a_busy_machine_and_two_epochs_get_no_verdict() {
+    let old = testing::seeded(1);
+    let mut busy = testing::seeded(2);
+    testing::scale(&mut busy, "sqlite", 3.0);
+    for sample in &mut busy.samples {
+        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+    }
+    let mut short = testing::seeded(2);
+    testing::scale(&mut short, "sqlite", 3.0);
+    short.samples.retain(|own| own.epoch < 2);
+    for run in [&busy, &short] {
+        let found = found(&old, &[run], false).unwrap();
+        assert!(!found.cells.is_empty());
+        for cell in &found.cells {
+            assert!(
+                cell.verdict == Verdict::Undecided && cell.withheld.is_some(),
+                "{cell:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cell_that_only_one_run_has_is_named() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    new.samples
+        .retain(|own| own.arm != "sqlite" || own.workload != "micro/read");
+    let missing = found(&old, &[&new], false).unwrap().missing;
+    assert_eq!(
+        missing,
+        ["sqlite read micro/read, hot: only the old run has it"]
+    );
+    let missing = found(&new, &[&old], false).unwrap().missing;
+    assert_eq!(
+        missing,
+        ["sqlite read micro/read, hot: only the new run has it"]
+    );
+}
+
+/// A comparison with a slower arm, a risen count, a failing pass and a lost claim.
+fn worse() -> Compared {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    testing::scale(&mut new, "sqlite", 2.0);
+    for cell in new.cells.iter_mut().filter(|own| own.arm == "sqlite") {
+        cell.counted.system_calls += cell.counted.calls;
+    }
+    let mut own = new.samples.iter_mut();
+    own.find(|own| own.arm == "sqlite").unwrap().outcome = Outcome::Errno;
+    found(&old, &[&new], false).unwrap()
+}
+
+#[test]
+fn every_gate_fails_on_its_own_changes_only() {
+    let bad = worse();
+    let failing = [Gate::Worse, Gate::Counts, Gate::Claims].map(|gate| bad.failing(gate).len());
+    // Two cells and one failing pass; system calls in two cells; one claim.
+    assert_eq!(failing, [3, 2, 1], "{bad:?}");
+    let good = found(&testing::seeded(1), &[&testing::seeded(2)], false).unwrap();
+    for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
+        assert!(good.failing(gate).is_empty());
+    }
+}
+
+#[test]
+fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
+    let bad = worse();
+    let page = comparison_markdown(&bad);
+    assert!(
+        page.starts_with("## ctxbench compare\n\n2 cells: 2 worse, 0 better"),
+        "{page}"
+    );
+    assert!(page.contains("would have been found with a chance of 80 %"));
+    for heading in [
+        "Exact counts that rose",
+        "Failed passes",
+        "Claims that stand otherwise",
+    ] {
+        assert!(
+            page.contains(&format!("### {heading}")),
+            "{heading}: {page}"
+        );
+    }
+    let junit = comparison_junit(&bad).unwrap();
+    assert!(
+        junit.contains(
+            "<testsuites name=\"ctxbench compare\" tests=\"6\" skipped=\"0\" failures=\"6\""
+        ),
+        "{junit}"
+    );
+    assert!(
+        junit.contains("<testcase name=\"sqlite read micro/read, hot\""),
+        "{junit}"
+    );
+    let text = comparison_text(&bad);
+    assert!(
+        text.contains("worse: sqlite read micro/read, hot: ×")
+            && text.contains("claim: c: refuted, was confirmed"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&bad).unwrap();
+    assert_eq!(json["cells"][0]["verdict"], "worse");
+}

@@ -1,0 +1,308 @@
+//! Figures of tasks and sessions: scores, contexts, made-up files, two hosts.
+
+use rundir::{Basis, MODEL_FILES, ModelFiles, MountedModel, SAMPLES, Score as Sum};
+
+use super::{Evidence, Found, Gap, Reading, run_gap};
+use crate::context::MODELS;
+use crate::decide::measure::{
+    ContextFigure, DOLLARS, FileFigure, HostFigure, Hosts, ModelFigure, Passes, Per, Score,
+};
+use crate::decide::policy::matches;
+use crate::render::{count, time};
+
+/// The candidate that makes up files from their paths.
+pub(super) const GENERATE: &str = "llm-generate";
+/// The candidate that makes up files from the history of writes.
+pub(super) const HISTORY: &str = "llm-history";
+
+impl Evidence<'_> {
+    pub(super) fn score(&self, score: &Score, arm: &str, as_baseline: bool) -> Found {
+        let other = |own: &Option<String>| own.clone().filter(|_| as_baseline);
+        let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
+        let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
+        let samples = self.runs.iter().flat_map(|own| &own.run.samples);
+        let own = samples.filter(|own| own.arm == arm && own.workload == workload);
+        let mut values: Vec<(f64, String)> = Vec::new();
+        let mut is_measured = false;
+        for scores in own.map(|own| &own.scores).filter(|own| !own.is_empty()) {
+            is_measured = true;
+            let found = scores.iter().find(|(name, _)| matches(&method, name));
+            let Some((name, counts)) = found else {
+                continue;
+            };
+            let sums: Option<Vec<&Sum>> = score.counts.iter().map(|own| counts.get(own)).collect();
+            let Some(sums) = sums else { continue };
+            let sum: u64 = sums.iter().map(|own| own.sum).sum();
+            let of = match score.per {
+                Per::Question => sums.iter().map(|own| own.of).max().map(|of| of as f64),
+                Per::ThousandTokens => counts.get("tokens").map(|own| own.sum as f64 / 1000.0),
+            };
+            if let Some(of) = of.filter(|of| *of > 0.0) {
+                let value = sum as f64 / of;
+                let words = match score.per {
+                    Per::Question => {
+                        format!("{} a question ({name}: {}/{of})", short(value), count(sum))
+                    }
+                    Per::ThousandTokens => {
+                        format!(
+                            "{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)",
+                            short(value)
+                        )
+                    }
+                };
+                values.push((value, words));
+            }
+        }
+        let low = values.iter().map(|own| own.0).fold(f64::INFINITY, f64::min);
+        let high = values
+            .iter()
+            .map(|own| own.0)
+            .fold(f64::NEG_INFINITY, f64::max);
+        match values.into_iter().next() {
+            Some((value, words)) => Found::Value(Reading {
+                value,
+                // Exact where passes agree.
+                low,
+                high,
+                words,
+                source: format!(
+                    "{SAMPLES}: scores of {workload}, {}",
+                    score.counts.join(" + ")
+                ),
+            }),
+            None => match self.left_out(&workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                None if is_measured => Found::NotOffered(format!("{arm} has no method {method}")),
+                None => {
+                    let what = format!(
+                        "{} of {workload}, method {method}, on {arm}",
+                        score.counts.join(" + ")
+                    );
+                    run_gap(&workload, &[arm], what)
+                }
+            },
+        }
+    }
+
+    pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> Found {
+        let policy = match as_baseline {
+            true => &figure.against,
+            false => &figure.policy,
+        };
+        if !as_baseline {
+            // The arm has to hold what leaves the context.
+            let workload = figure.workload.clone();
+            match self.passes(&Passes { workload }, arm) {
+                Found::Value(_) => {}
+                other => return other,
+            }
+        }
+        let mut costs = self.runs.iter().flat_map(|own| &own.contexts.costs);
+        let cost = costs.find(|own| own.workload == figure.workload && own.policy == *policy);
+        let Some(cost) = cost else {
+            let what = format!("context {policy} of {}", figure.workload);
+            return run_gap(&figure.workload, &[arm], what);
+        };
+        let (value, words) = match figure.figure.as_str() {
+            DOLLARS => {
+                let Some(dollars) = cost.dollars.get(MODELS[0]) else {
+                    let what = format!("no price for context {policy} of {}", figure.workload);
+                    return run_gap(&figure.workload, &[arm], what);
+                };
+                (
+                    *dollars,
+                    format!("{dollars:.4} USD ({}, {policy})", MODELS[0]),
+                )
+            }
+            name => {
+                // A parsed policy names known figures only.
+                let tokens = cost.figure(name).unwrap_or(0);
+                (
+                    tokens as f64,
+                    format!("{} tokens ({policy})", count(tokens)),
+                )
+            }
+        };
+        let basis = match cost.basis {
+            Basis::Recorded | Basis::Generated => String::new(),
+            other => format!(", {}", other.name()),
+        };
+        let source = format!("contexts.jsonl: {} of {}", figure.figure, figure.workload);
+        Found::Value(Reading::exact(value, format!("{words}{basis}"), &source))
+    }
+
+    fn made_up(&self, arm: &str) -> Option<(&ModelFiles, &MountedModel)> {
+        let mut all = self
+            .runs
+            .iter()
+            .filter_map(|own| own.run.model_files.as_ref());
+        let found = all.find(|found| found.failed.is_none())?;
+        let is = |name: &str| matches(&format!("{name}*"), arm);
+        match (is(GENERATE), is(HISTORY)) {
+            (true, _) => Some((found, &found.generate)),
+            (_, true) => Some((found, &found.history)),
+            _ => None,
+        }
+    }
+
+    /// The tools that used the made-up files of an arm, and how many of them `timeout` ended.
+    pub(super) fn barring_steps(&self, arm: &str) -> Option<(u64, u64)> {
+        const ENDED: [&str; 2] = ["exit status: 124", "exit status: 137"];
+        let (_, mounted) = self.made_up(arm)?;
+        let hung = mounted.steps.iter();
+        let hung = hung.filter(|step| ENDED.contains(&step.outcome.as_str()));
+        Some((mounted.steps.len() as u64, hung.count() as u64))
+    }
+
+    pub(super) fn model_files(&self, figure: &ModelFigure, arm: &str) -> Found {
+        let gap = |what: &str| {
+            Found::Missing(Gap {
+                what: format!("{what} of {arm}"),
+                command: "ctxbench run --suite model-files".to_owned(),
+            })
+        };
+        let Some((found, mounted)) = self.made_up(arm) else {
+            return gap("made-up files");
+        };
+        let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
+            let (own, all) = pairs
+                .iter()
+                .fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+            (all > 0).then(|| (own as f64 / all as f64, format!("{own} of {all}")))
+        };
+        let asked = mounted.steps.iter().filter(|step| step.calls > 0);
+        let calls: u64 = asked.clone().map(|step| step.calls).sum();
+        let reading = match figure.figure {
+            FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
+            FileFigure::Consistent => {
+                let checks = mounted.consistency.iter();
+                let again = checks.filter(|(what, _)| what.starts_with("the same path"));
+                share(again.filter_map(|(_, result)| of(result)).collect())
+            }
+            FileFigure::Exact => mounted
+                .session_reads
+                .and_then(|(reads, exact)| share(vec![(exact.into(), reads.into())])),
+            FileFigure::FailedSteps => {
+                let failed = mounted
+                    .steps
+                    .iter()
+                    .filter(|step| step.outcome != "ok")
+                    .count();
+                let all = mounted.steps.len();
+                (all > 0).then(|| (failed as f64, format!("{failed} of {all} tools failed")))
+            }
+            FileFigure::TokensOverWriting => {
+                let prompt: u64 = asked.clone().map(|step| step.prompt_tokens).sum();
+                let output: u64 = asked.clone().map(|step| step.output_tokens).sum();
+                (output > 0).then(|| {
+                    let words =
+                        format!("{prompt} prompt and {output} output tokens for {calls} files");
+                    ((prompt + output) as f64 / output as f64, words)
+                })
+            }
+            FileFigure::SecondsAFile => {
+                let seconds: f64 = asked.map(|step| step.seconds).sum();
+                (calls > 0).then(|| {
+                    (
+                        seconds / calls as f64,
+                        format!("{seconds:.1} s for {calls} files"),
+                    )
+                })
+            }
+        };
+        let Some((value, words)) = reading else {
+            return gap("a figure of made-up files");
+        };
+        let words = format!("{words}; {}, {}", found.model, found.origin);
+        Found::Value(Reading::exact(value, words, MODEL_FILES))
+    }
+
+    pub(super) fn hosts(&self, hosts: &Hosts, arm: &str) -> Found {
+        let gap = || {
+            let what = format!("two hosts of {arm} in {}", hosts.workload);
+            match self.left_out(&hosts.workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                None => run_gap(&hosts.workload, &[arm], what),
+            }
+        };
+        let shared = self.runs.iter().flat_map(|own| &own.summary.shared_files);
+        let mut shared = shared.filter(|own| own.arm == arm && own.workload == hosts.workload);
+        let handoffs = self.runs.iter().flat_map(|own| &own.summary.handoffs);
+        let mut handoffs = handoffs.filter(|own| own.arm == arm && own.workload == hosts.workload);
+        let (value, words) = match hosts.figure {
+            HostFigure::LinesOutside | HostFigure::LostLines => {
+                let Some(found) = shared.next() else {
+                    return gap();
+                };
+                let words = format!(
+                    "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                    found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+                );
+                let value = match hosts.figure {
+                    HostFigure::LostLines => found.lost,
+                    _ => found.only_in_copies + found.on_one + found.lost,
+                };
+                // For 25 lines that each host appends: passes differ in number.
+                (value as f64 / found.passes.max(1) as f64, words)
+            }
+            HostFigure::HandoffMs => match handoffs.next() {
+                None => return gap(),
+                Some(found) => match found.median_ns {
+                    Some(ns) => (
+                        ns as f64 / 1e6,
+                        format!("{} (median of {} notes)", time(ns as f64), found.seen),
+                    ),
+                    None => (
+                        f64::INFINITY,
+                        format!("none of {} notes was seen", found.written),
+                    ),
+                },
+            },
+            HostFigure::UnseenNotes => match handoffs.next() {
+                None => return gap(),
+                Some(found) => {
+                    let unseen = found.written.saturating_sub(found.seen);
+                    (
+                        unseen as f64,
+                        format!("{unseen} of {} notes not seen in time", found.written),
+                    )
+                }
+            },
+        };
+        let source = format!("{SAMPLES}: {}", hosts.workload);
+        Found::Value(Reading::exact(value, words, &source))
+    }
+}
+
+/// Imports in made-up files that name a file of the tree, and all of them: the check `45 imports in the Python files, 0 of
+/// them of a file that is listed`.
+pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
+    let checks = mounted.consistency.iter();
+    let listed = checks.filter(|(what, _)| what.starts_with("listing against"));
+    let numbers = listed.map(|(_, result)| {
+        let words = result.split_whitespace();
+        let numbers = words.filter_map(|word| word.parse::<u64>().ok());
+        numbers.collect::<Vec<_>>()
+    });
+    numbers.fold((0, 0), |sum, numbers| match numbers[..] {
+        [all, own, ..] => (sum.0 + own, sum.1 + all),
+        _ => sum,
+    })
+}
+
+/// The numbers of a result such as `4 of 4`.
+fn of(result: &str) -> Option<(u64, u64)> {
+    let mut words = result.split([' ', ';']);
+    let own = words.next()?.parse().ok()?;
+    (words.next()? == "of").then_some(())?;
+    Some((own, words.next()?.parse().ok()?))
+}
+
+/// A number with three digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => count(value.round() as u64),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}

@@ -1,0 +1,327 @@
+//! Times of cells: an arm's own, and what an arm adds to the baseline's.
+
+use std::collections::BTreeMap;
+
+use rundir::{PlannedWorkload, SAMPLES};
+use stats::{CellKey, Comparison, Interval, Table, compare_arms};
+
+use super::{Evidence, Found, Reading, RunEvidence, run_gap};
+use crate::decide::measure::{Latency, Scale};
+use crate::render::time;
+use crate::summary::{Cell, MAKESPAN, void};
+
+/// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
+/// (docs/METHODOLOGY.md).
+pub(in crate::decide) const TURN_NS: f64 = 3.6e9;
+
+/// A time of a candidate beside the baseline's.
+#[derive(Clone, Debug)]
+pub(in crate::decide) struct Timed {
+    /// The figure in the unit of the row.
+    pub(in crate::decide) reading: Reading,
+    /// The baseline in words.
+    pub(in crate::decide) baseline: String,
+    /// What a call of the candidate adds, in nanoseconds.
+    pub(in crate::decide) added_ns: f64,
+    /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
+    pub(in crate::decide) session: Option<String>,
+}
+
+impl<'a> Evidence<'a> {
+    /// The candidate's own time in milliseconds.
+    pub(super) fn time(&self, latency: &Latency, arm: &str) -> Found {
+        let readings = self.runs.iter().filter_map(|own| {
+            let cell = cell(own, latency, arm)?;
+            let known = cell.interval.filter(|_| !own.summary.health.is_busy);
+            let (low, high) = match known {
+                Some(interval) => (interval.low / 1e6, interval.high / 1e6),
+                None => (0.0, f64::INFINITY),
+            };
+            let reading = Reading {
+                value: cell.typical_ns / 1e6,
+                low,
+                high,
+                words: own_words(cell),
+                source: source(latency),
+            };
+            Some((known.map_or(0, |_| cell.epochs), reading))
+        });
+        match most_precise(readings.collect()) {
+            Some((_, reading)) => Found::Value(reading),
+            None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
+        }
+    }
+
+    /// The candidate's time beside the baseline's.
+    pub(in crate::decide) fn timed(
+        &self,
+        latency: &Latency,
+        scale: Scale,
+        arm: &str,
+        baseline: &str,
+    ) -> Result<Timed, Found> {
+        let runs = self.runs.iter();
+        let mut all: Vec<(usize, Timed)> = runs
+            .filter_map(|own| timed(own, latency, scale, arm, baseline))
+            .collect();
+        let readings = all.iter().map(|(n, own)| (*n, own.reading.clone()));
+        match most_precise(readings.collect()) {
+            Some((at, reading)) => Ok(Timed {
+                reading,
+                ..all.swap_remove(at).1
+            }),
+            None => Err(run_gap(
+                &latency.workload,
+                &[arm, baseline],
+                not_measured(latency, arm),
+            )),
+        }
+    }
+}
+
+/// The epochs behind a time, 0 without an interval, and the time.
+fn timed(
+    own: &RunEvidence<'_>,
+    latency: &Latency,
+    scale: Scale,
+    arm: &str,
+    baseline: &str,
+) -> Option<(usize, Timed)> {
+    let workload = own.run.plan.workloads.iter();
+    let workload = workload.clone().find(|own| own.name == latency.workload)?;
+    let candidate = cell(own, latency, arm)?;
+    let base = cell(own, latency, baseline)?;
+    let (ratio, interval, withheld) = match arm == baseline {
+        true => (
+            1.0,
+            Some(Interval {
+                low: 1.0,
+                high: 1.0,
+            }),
+            None,
+        ),
+        false => ratio(&compared(own, latency, candidate, baseline)?),
+    };
+    let of_pass = match latency.metric.as_str() {
+        MAKESPAN => 1.0,
+        kind => workload.calls.get(kind).copied().unwrap_or(1) as f64,
+    };
+    let calls_of_pass = match latency.metric.as_str() {
+        MAKESPAN => workload.calls.values().sum::<u64>().max(1) as f64,
+        _ => 1.0,
+    };
+    let added = |ratio: f64| base.typical_ns * (ratio - 1.0);
+    let in_unit = |ratio: f64| {
+        Some(match scale {
+            Scale::Ratio => ratio,
+            Scale::More => added(ratio) / 1e6,
+            Scale::Fewer => -added(ratio) / 1e6,
+            Scale::SessionShare => added(ratio) * of_pass / (workload.session_ms? as f64 * 1e6),
+            Scale::TurnShare => added(ratio) * of_pass / session_ns(workload),
+            Scale::Own => return None,
+        })
+    };
+    let value = in_unit(ratio)?;
+    let (low, high) = match interval {
+        Some(interval) => {
+            let [one, other] =
+                [interval.low, interval.high].map(|own| in_unit(own).unwrap_or(value));
+            (one.min(other), one.max(other))
+        }
+        None => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    let mut words = format!("{}, ×{ratio:.2}", own_words(candidate));
+    if let Some(interval) = interval.filter(|_| arm != baseline) {
+        words += &format!(" [{:.2}, {:.2}]", interval.low, interval.high);
+    }
+    if let Some(why) = withheld {
+        words += &format!("; no verdict: {why}");
+    }
+    let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
+    let timed = Timed {
+        reading: Reading {
+            value,
+            low,
+            high,
+            words,
+            source: source(latency),
+        },
+        baseline: own_words(base),
+        added_ns: added(ratio) / calls_of_pass,
+        session: session(workload, candidate.typical_ns * of_pass),
+    };
+    Some((epochs, timed))
+}
+
+/// The ratio, and the range in which the interval and every epoch lie; no range where the verdict is withheld.
+fn ratio(comparison: &Comparison) -> (f64, Option<Interval>, Option<String>) {
+    let withheld = comparison.withheld.clone();
+    let interval = comparison.interval.filter(|_| withheld.is_none());
+    // Epochs that disagree about a bound leave it open, as stats does it.
+    let widest = interval.map(|interval| Interval {
+        low: comparison
+            .epochs
+            .iter()
+            .copied()
+            .fold(interval.low, f64::min),
+        high: comparison
+            .epochs
+            .iter()
+            .copied()
+            .fold(interval.high, f64::max),
+    });
+    (comparison.ratio, widest, withheld)
+}
+
+fn compared(
+    own: &RunEvidence<'_>,
+    latency: &Latency,
+    candidate: &Cell,
+    baseline: &str,
+) -> Option<Comparison> {
+    let plan = &own.run.plan;
+    let has_other = plan
+        .arms
+        .iter()
+        .any(|arm| arm.name == candidate.arm && arm.against.is_some());
+    if own.summary.baseline == baseline && !has_other {
+        return candidate.against_baseline.clone();
+    }
+    let table = Table::of(&own.run.samples, &void(own.run), own.summary.health.is_busy);
+    let key = CellKey {
+        workload: latency.workload.clone(),
+        state: latency.state.clone(),
+        metric: latency.metric.clone(),
+    };
+    let mut comparison = compare_arms(plan, &table, &key, &candidate.arm, &[baseline])?;
+    if own.summary.health.is_busy {
+        comparison.withhold("this machine was busy");
+    }
+    Some(comparison)
+}
+
+fn cell<'a>(own: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {
+    own.summary.cells.iter().find(|cell| {
+        cell.workload == latency.workload
+            && cell.state == latency.state
+            && cell.metric == latency.metric
+            && cell.arm == arm
+    })
+}
+
+/// The duration of a workload's turns, in nanoseconds: the recorded ones, or one turn.
+fn session_ns(workload: &PlannedWorkload) -> f64 {
+    workload.session_ms.map_or(TURN_NS, |ms| ms as f64 * 1e6)
+}
+
+fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
+    let session_ns = workload.session_ms? as f64 * 1e6;
+    let not_replayed: u64 = workload.not_replayed.values().sum();
+    let kinds: BTreeMap<&String, &u64> = workload.not_replayed.iter().collect();
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(kind, n)| format!("{n} {kind}"))
+        .collect();
+    let replayed: u64 = workload.calls.values().sum();
+    let caveat = match not_replayed {
+        0 => String::new(),
+        _ => format!(
+            "; {not_replayed} of {} recorded calls were not replayed ({})",
+            replayed + not_replayed,
+            kinds.join(", ")
+        ),
+    };
+    Some(format!(
+        "a session of {} waits {} for files: {:.4} %{caveat}",
+        time(session_ns),
+        time(waited_ns),
+        100.0 * waited_ns / session_ns
+    ))
+}
+
+/// The reading of the run with the most epochs, and its place. Another run counts if it has as many epochs, or if its interval
+/// leaves out that reading's value: then everything between both is possible.
+fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
+    let most = readings.iter().map(|(epochs, _)| *epochs).max()?;
+    let at = readings.iter().position(|(epochs, _)| *epochs == most)?;
+    let first = readings[at].1.clone();
+    let others = readings.into_iter().enumerate().filter(|(n, _)| *n != at);
+    let reading = others.fold(first, |all, (_, (epochs, other))| {
+        let contradicts = other.low > all.value || other.high < all.value;
+        match contradicts || epochs == most {
+            true => hull(all, other),
+            false => all,
+        }
+    });
+    Some((at, reading))
+}
+
+fn hull(one: Reading, other: Reading) -> Reading {
+    Reading {
+        value: one.value,
+        low: one.low.min(other.low),
+        high: one.high.max(other.high),
+        words: format!("{}; in another run {}", one.words, other.words),
+        source: one.source,
+    }
+}
+
+fn own_words(cell: &Cell) -> String {
+    let interval = cell.interval;
+    let interval = interval.map(|own| format!(" [{}, {}]", time(own.low), time(own.high)));
+    format!("{}{}", time(cell.typical_ns), interval.unwrap_or_default())
+}
+
+fn source(latency: &Latency) -> String {
+    format!(
+        "{SAMPLES}: {} of {}, {}",
+        latency.metric, latency.workload, latency.state
+    )
+}
+
+fn not_measured(latency: &Latency, arm: &str) -> String {
+    format!(
+        "{} of {} ({}) on {arm}",
+        latency.metric, latency.workload, latency.state
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(low: f64, high: f64) -> Reading {
+        Reading {
+            low,
+            high,
+            ..Reading::exact(f64::midpoint(low, high), String::new(), "")
+        }
+    }
+
+    #[test]
+    fn the_run_with_the_most_epochs_speaks_unless_another_contradicts_it() {
+        for (runs, speaker, low, high) in [
+            (vec![(3, (0.3, 3.0)), (8, (1.0, 1.2))], 1, 1.0, 1.2),
+            (vec![(8, (1.0, 1.2)), (3, (0.3, 3.0))], 0, 1.0, 1.2),
+            (vec![(8, (1.0, 1.2)), (3, (1.5, 3.0))], 0, 1.0, 3.0),
+            (vec![(8, (1.0, 1.2)), (7, (1.19, 3.0))], 0, 1.0, 3.0),
+            (vec![(3, (0.3, 3.0)), (3, (1.0, 4.0))], 0, 0.3, 4.0),
+            (
+                vec![(0, (0.0, f64::INFINITY)), (3, (1.0, 4.0))],
+                1,
+                1.0,
+                4.0,
+            ),
+        ] {
+            let readings = runs.iter();
+            let readings = readings.map(|(epochs, own)| (*epochs, reading(own.0, own.1)));
+            let (at, found) = most_precise(readings.collect()).unwrap();
+            assert_eq!(
+                (at, found.low, found.high),
+                (speaker, low, high),
+                "{runs:?}"
+            );
+        }
+        assert!(most_precise(Vec::new()).is_none());
+    }
+}

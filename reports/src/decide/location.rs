@@ -1,0 +1,82 @@
+//! The line of a field in a TOML document, for errors about its meaning.
+
+use std::path::Path;
+
+use inputs::InputError;
+use toml::de::{DeTable, DeValue};
+
+/// A step into a TOML document.
+#[derive(Clone, Copy)]
+pub(super) enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+    /// The only field of a table.
+    Any,
+}
+
+/// An error at a place of a document. Without the last field, the line is that of its table.
+pub(super) fn error(file: &Path, text: &str, path: &[Step<'_>], message: &str) -> InputError {
+    let mut field = String::new();
+    let mut at = None;
+    let document = DeTable::parse(text).ok();
+    let mut value = document.as_ref().map(|document| {
+        let document = document.get_ref();
+        Place::Table(document)
+    });
+    for step in path {
+        let next = value.and_then(|place| place.below(step));
+        match step {
+            Step::Field(name) if field.is_empty() => field += name,
+            Step::Field(name) => field += &format!(".{name}"),
+            Step::Item(number) => field += &format!("[{number}]"),
+            Step::Any => {
+                if let Some((name, ..)) = next {
+                    field += &format!(".{name}");
+                }
+            }
+        }
+        if let Some((_, start, _)) = next {
+            at = Some(start);
+        }
+        value = next.map(|(_, _, place)| place);
+    }
+    let message = format!("field `{field}`: {message}");
+    match at {
+        Some(start) => InputError::at(file, text[..start].matches('\n').count() + 1, message),
+        None => InputError::whole(file, message),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Table(&'a DeTable<'a>),
+    Value(&'a DeValue<'a>),
+}
+
+impl<'a> Place<'a> {
+    /// The place below this one: its name, the byte where it starts, and itself.
+    fn below(self, step: &Step<'_>) -> Option<(&'a str, usize, Place<'a>)> {
+        let table = match self {
+            Place::Table(table) => Some(table),
+            Place::Value(DeValue::Table(table)) => Some(table),
+            Place::Value(_) => None,
+        };
+        let entry = match step {
+            Step::Item(number) => {
+                let Place::Value(DeValue::Array(items)) = self else {
+                    return None;
+                };
+                let item = items.get(*number)?;
+                return Some(("", item.span().start, Place::Value(item.get_ref())));
+            }
+            Step::Any => table?.iter().next(),
+            Step::Field(name) => table?.iter().find(|(key, _)| key.get_ref() == name),
+        };
+        let (key, value) = entry?;
+        Some((
+            key.get_ref(),
+            key.span().start,
+            Place::Value(value.get_ref()),
+        ))
+    }
+}

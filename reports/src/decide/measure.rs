@@ -1,0 +1,486 @@
+//! The measures that a row of a policy can test, and the units in which its bound can be given.
+//! What a run says about them is in `evidence`.
+
+use serde::Deserialize;
+
+use crate::context::ContextCost;
+
+/// The names of scores that a policy can count.
+pub const SCORES: [&str; 14] = [
+    "evidence-in-budget",
+    "found-at-1",
+    "found-at-5",
+    "found-at-10",
+    "own-words",
+    "other-words",
+    "stale",
+    "tokens",
+    "definition-tokens",
+    "call-tokens",
+    "result-tokens",
+    "calls",
+    "stale-answers",
+    "lag-us",
+];
+
+/// A measured or counted quantity of a candidate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// The time of a cell.
+    Latency(Latency),
+    /// Passes of a workload that did not end well.
+    Passes(Passes),
+    /// Probes that fail.
+    Probes(Probes),
+    /// Features that fail on the candidate and work on the baseline.
+    Conformance(Conformance),
+    /// The outcomes of injected faults.
+    Faults(Faults),
+    /// The share of acknowledged records that a loss leaves in their expected state.
+    Kept(Kept),
+    /// Exact counts of a search method or a task.
+    Score(Score),
+    /// Tokens of a workload's verified results.
+    Results(Results),
+    /// Tokens or dollars of a session's context under a context policy.
+    Context(ContextFigure),
+    /// Files that a language model makes up.
+    ModelFiles(ModelFigure),
+    /// Two hosts on one memory.
+    Hosts(Hosts),
+    /// What an operator must run and know.
+    Burden(Burden),
+    /// What a backend gives besides files.
+    Gives(Gives),
+}
+
+/// A cell without its arm.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// A kind of call, or `makespan`.
+    pub metric: String,
+}
+
+/// See [`Measure::Passes`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Passes {
+    /// The workload.
+    pub workload: String,
+}
+
+/// See [`Measure::Probes`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probes {
+    /// The aspect.
+    pub aspect: Aspect,
+    /// Only these probes; all of the aspect if empty.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// The aspect of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aspect {
+    /// Common tools.
+    Tool,
+    /// Facts that an operator can see.
+    Visible,
+}
+
+impl Aspect {
+    /// The name in `probes.jsonl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Aspect::Tool => "tool",
+            Aspect::Visible => "visible",
+        }
+    }
+}
+
+/// See [`Measure::Conformance`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conformance {
+    /// Groups of features, such as `rename`; all if empty.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// See [`Measure::Faults`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Faults {
+    /// The scenarios, summed.
+    pub scenarios: Vec<String>,
+    /// What is counted.
+    pub figure: FaultFigure,
+}
+
+/// A figure of fault outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultFigure {
+    /// Acknowledged records that are lost or torn.
+    LostRecords,
+    /// Calls that failed until the backend was back.
+    FailedCalls,
+    /// Faults after which only a manual step, or nothing, brought the backend back.
+    ManualRecoveries,
+    /// Calls that did not end within the limit.
+    Hangs,
+}
+
+/// See [`Measure::Kept`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// The loss.
+    pub loss: Loss,
+}
+
+/// What is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Loss {
+    /// The daemon, or without one the agent.
+    #[serde(rename = "killed-daemon")]
+    Daemon,
+    /// Everything that has not reached the disk.
+    #[serde(rename = "power-loss")]
+    Power,
+    /// The machine and its disks.
+    #[serde(rename = "machine-loss")]
+    Machine,
+}
+
+impl Loss {
+    /// The name of its audits.
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::Daemon => rundir::faults::KILLED_DAEMON,
+            Loss::Power => rundir::faults::POWER_LOSS,
+            Loss::Machine => rundir::faults::MACHINE_LOSS,
+        }
+    }
+}
+
+/// See [`Measure::Score`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// The workload.
+    pub workload: String,
+    /// The method; a `*` at the end stands for any rest, and the first such method counts.
+    pub method: String,
+    /// The counts, added up.
+    pub counts: Vec<String>,
+    /// What the sum is divided by.
+    #[serde(default)]
+    pub per: Per,
+    /// The baseline's workload, if it is another one.
+    pub baseline_workload: Option<String>,
+    /// The baseline's method, if it is another one.
+    pub baseline_method: Option<String>,
+}
+
+/// The divisor of a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Per {
+    /// Questions or tasks.
+    #[default]
+    #[serde(rename = "question")]
+    Question,
+    /// Thousands of tokens that the method returned.
+    #[serde(rename = "1,000 tokens")]
+    ThousandTokens,
+}
+
+/// See [`Measure::Results`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Results {
+    /// The workload.
+    pub workload: String,
+}
+
+/// See [`Measure::Context`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextFigure {
+    /// The session.
+    pub workload: String,
+    /// The context policy that needs the backend.
+    pub policy: String,
+    /// The context policy of the baseline.
+    pub against: String,
+    /// One of [`ContextCost::FIGURES`], or `dollars` on the first model of the report.
+    pub figure: String,
+}
+
+/// See [`Measure::ModelFiles`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFigure {
+    /// What is counted.
+    pub figure: FileFigure,
+}
+
+/// A figure of made-up files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileFigure {
+    /// Share of imports in made-up files that name a file of the tree.
+    Plausible,
+    /// Share of second reads that return the same bytes.
+    Consistent,
+    /// Share of written files that are read back exactly.
+    Exact,
+    /// Tools that fail.
+    FailedSteps,
+    /// Prompt and output tokens over output tokens: the cost of a made-up file over that of a written one.
+    TokensOverWriting,
+    /// Seconds for a made-up file.
+    SecondsAFile,
+}
+
+/// See [`Measure::Hosts`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hosts {
+    /// The workload.
+    pub workload: String,
+    /// What is counted.
+    pub figure: HostFigure,
+}
+
+/// A figure of two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostFigure {
+    /// Lines that are missing from the shared file on a host: lost, on one host, or in a conflict copy.
+    LinesOutside,
+    /// Lines in no file.
+    LostLines,
+    /// The median time until the second host saw a note, in milliseconds.
+    HandoffMs,
+    /// Notes that the second host did not see within the call timeout.
+    UnseenNotes,
+}
+
+/// See [`Measure::Burden`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burden {
+    /// The parts, added up.
+    pub of: Vec<BurdenPart>,
+}
+
+/// A part of an operator's burden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BurdenPart {
+    /// Processes besides the agent.
+    Processes,
+    /// Mounts.
+    Mounts,
+    /// Devices and users that the backend needs.
+    Privileges,
+    /// Programs, services and secrets that it needs.
+    Dependencies,
+    /// Faults after which the operator must do something.
+    RecoverySteps,
+}
+
+/// See [`Measure::Gives`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gives {
+    /// The properties, counted.
+    pub what: Vec<Property>,
+}
+
+/// What a backend gives besides files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Property {
+    /// The whole state is one file, which can be copied.
+    OneFile,
+    /// The state of a moment can be kept and gone back to.
+    Snapshots,
+    /// Earlier states are kept without being asked for.
+    Versions,
+}
+
+impl Property {
+    /// The name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Property::OneFile => "one-file",
+            Property::Snapshots => "snapshots",
+            Property::Versions => "versions",
+        }
+    }
+}
+
+/// How a candidate's figure is put beside the baseline's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// The candidate's own figure.
+    Own,
+    /// Candidate over baseline.
+    Ratio,
+    /// Candidate minus baseline.
+    More,
+    /// Baseline minus candidate.
+    Fewer,
+    /// The added wait as a share of the recorded session.
+    SessionShare,
+    /// The added wait as a share of a turn.
+    TurnShare,
+}
+
+impl Measure {
+    /// The unit of its figure.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Measure::Latency(_) => "ms",
+            Measure::Passes(_) => "passes",
+            Measure::Probes(_) => "probes",
+            Measure::Conformance(_) => "features",
+            Measure::Faults(own) => match own.figure {
+                FaultFigure::LostRecords => "records",
+                FaultFigure::FailedCalls => "calls",
+                FaultFigure::ManualRecoveries => "recoveries",
+                FaultFigure::Hangs => "hangs",
+            },
+            Measure::Kept(_) => "share",
+            Measure::Score(own) => match own.per {
+                Per::Question => "per question",
+                Per::ThousandTokens => "per 1,000 tokens",
+            },
+            Measure::Results(_) => "tokens",
+            Measure::Context(own) if own.figure == DOLLARS => "USD",
+            Measure::Context(_) => "tokens",
+            Measure::ModelFiles(own) => match own.figure {
+                FileFigure::Plausible | FileFigure::Consistent | FileFigure::Exact => "share",
+                FileFigure::FailedSteps => "steps",
+                FileFigure::TokensOverWriting => "times",
+                FileFigure::SecondsAFile => "seconds",
+            },
+            Measure::Hosts(own) => match own.figure {
+                HostFigure::LinesOutside | HostFigure::LostLines => "lines",
+                HostFigure::HandoffMs => "ms",
+                HostFigure::UnseenNotes => "notes",
+            },
+            Measure::Burden(_) => "items",
+            Measure::Gives(_) => "properties",
+        }
+    }
+
+    /// The scale of a unit; `None` if it is not a unit of this measure.
+    pub fn scale(&self, unit: &str) -> Option<Scale> {
+        let scales = self.scales().into_iter();
+        scales
+            .map(|scale| (scale, self.unit(scale)))
+            .find_map(|(scale, own)| (own == unit).then_some(scale))
+    }
+
+    /// All units of this measure.
+    pub fn units(&self) -> Vec<String> {
+        let scales = self.scales().into_iter();
+        scales.map(|scale| self.unit(scale)).collect()
+    }
+
+    fn scales(&self) -> Vec<Scale> {
+        let mut all = vec![Scale::Own];
+        match self {
+            // Their baseline is no arm, or is part of the figure.
+            Measure::ModelFiles(_) | Measure::Conformance(_) | Measure::Passes(_) => return all,
+            _ => all.extend([Scale::Ratio, Scale::More, Scale::Fewer]),
+        }
+        if matches!(self, Measure::Latency(_)) {
+            all.extend([Scale::SessionShare, Scale::TurnShare]);
+        }
+        all
+    }
+
+    fn unit(&self, scale: Scale) -> String {
+        let kind = self.kind();
+        match scale {
+            Scale::Own => kind.to_owned(),
+            Scale::Ratio => "ratio".to_owned(),
+            Scale::More => format!("{kind} more"),
+            Scale::Fewer => format!("{kind} fewer"),
+            Scale::SessionShare => "session share".to_owned(),
+            Scale::TurnShare => "turn share".to_owned(),
+        }
+    }
+
+    /// The workloads that it names, each with cache state and metric where it names them.
+    pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
+        match self {
+            Measure::Latency(own) => vec![(&own.workload, Some((&own.state, &own.metric)))],
+            Measure::Passes(own) => vec![(&own.workload, None)],
+            Measure::Score(own) => {
+                let other = own.baseline_workload.iter();
+                let mut all = vec![(own.workload.as_str(), None)];
+                all.extend(other.map(|name| (name.as_str(), None)));
+                all
+            }
+            Measure::Results(own) => vec![(&own.workload, None)],
+            Measure::Context(own) => vec![(&own.workload, None)],
+            Measure::Hosts(own) => vec![(&own.workload, None)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is wrong with its own fields: the field, and the problem.
+    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
+        match self {
+            Measure::Latency(own) if !["hot", "lukewarm", "cold"].contains(&own.state.as_str()) => {
+                let message = format!("{:?}: there are hot, lukewarm and cold", own.state);
+                Some(("state", message))
+            }
+            Measure::Faults(own) if own.scenarios.is_empty() => {
+                Some(("scenarios", "needs at least one scenario".to_owned()))
+            }
+            Measure::Score(own) if own.counts.is_empty() => {
+                Some(("counts", "needs at least one count".to_owned()))
+            }
+            Measure::Score(own) => {
+                let unknown = own.counts.iter();
+                let unknown = unknown
+                    .into_iter()
+                    .find(|name| !SCORES.contains(&name.as_str()))?;
+                let message = format!("no count {unknown:?}; there are {}", SCORES.join(", "));
+                Some(("counts", message))
+            }
+            Measure::Context(own)
+                if own.figure != DOLLARS
+                    && !ContextCost::FIGURES.contains(&own.figure.as_str()) =>
+            {
+                let known = ContextCost::FIGURES.join(", ");
+                let message = format!("no figure {:?}; there are {known}, {DOLLARS}", own.figure);
+                Some(("figure", message))
+            }
+            Measure::Burden(own) if own.of.is_empty() => {
+                Some(("of", "needs at least one part".to_owned()))
+            }
+            Measure::Gives(own) if own.what.is_empty() => {
+                Some(("what", "needs at least one property".to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The figure of a context in dollars.
+pub const DOLLARS: &str = "dollars";

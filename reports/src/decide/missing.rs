@@ -1,0 +1,115 @@
+//! The commands that make missing evidence, merged over candidates and workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::Decision;
+use super::evidence::Gap;
+
+/// A command and the evidence that it makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// The command.
+    pub command: String,
+    /// The missing evidence.
+    pub makes: Vec<String>,
+}
+
+type Names = BTreeSet<String>;
+
+const CONFORM: &str = "ctxbench conform";
+const RUN: &str = "ctxbench run --workload ";
+const BACKEND: &str = " --backend ";
+
+/// The commands that make the missing evidence of these decisions. Commands that differ in backends or workloads only
+/// are one command.
+pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
+    let mut by_command: BTreeMap<String, (Names, Names)> = BTreeMap::new();
+    for gap in decisions.iter().flat_map(|own| &own.missing) {
+        let (base, backends) = parts(gap);
+        let own = by_command.entry(base).or_default();
+        own.0.extend(backends);
+        own.1.insert(gap.what.clone());
+    }
+    let mut by_backends: BTreeMap<(String, Names), (Vec<String>, Names)> = BTreeMap::new();
+    for (base, (backends, makes)) in by_command {
+        let (base, workload) = match base.strip_prefix(RUN) {
+            Some(workload) => ("ctxbench run".to_owned(), Some(workload.to_owned())),
+            None => (base, None),
+        };
+        let own = by_backends.entry((base, backends)).or_default();
+        own.0.extend(workload);
+        own.1.extend(makes);
+    }
+    let merged = by_backends.into_iter();
+    merged
+        .map(|((base, backends), (workloads, makes))| {
+            let before = if base == CONFORM { " " } else { BACKEND };
+            let workloads: String = workloads
+                .iter()
+                .map(|own| format!(" --workload {own}"))
+                .collect();
+            let backends: String = backends
+                .iter()
+                .map(|own| format!("{before}{own}"))
+                .collect();
+            Remedy {
+                command: format!("{base}{workloads}{backends}"),
+                makes: makes.into_iter().collect(),
+            }
+        })
+        .collect()
+}
+
+/// A command without its backends, and the backends.
+fn parts(gap: &Gap) -> (String, Vec<String>) {
+    let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
+    if let Some(names) = gap.command.strip_prefix(CONFORM) {
+        return (CONFORM.to_owned(), owned(&mut names.split_whitespace()));
+    }
+    let mut words = gap.command.split(BACKEND);
+    let base = words.next().unwrap_or_default().to_owned();
+    (base, owned(&mut words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_differ_in_backends_or_workloads_only_are_one() {
+        let gap = |what: &str, command: &str| Gap {
+            what: what.to_owned(),
+            command: command.to_owned(),
+        };
+        let decision = |missing| Decision {
+            missing,
+            ..Decision::default()
+        };
+        let found = remedies(&[
+            decision(vec![
+                gap("a on x", "ctxbench run --workload a --backend x"),
+                gap("b on x", "ctxbench run --workload b --backend x"),
+                gap("conformance of x", "ctxbench conform direct x"),
+                gap("faults of x", "ctxbench fault --backend x"),
+            ]),
+            decision(vec![
+                gap("a on y", "ctxbench run --workload a --backend y"),
+                gap("b on y", "ctxbench run --workload b --backend y"),
+                gap("conformance of y", "ctxbench conform direct y"),
+                gap("faults of x", "ctxbench fault --backend x"),
+            ]),
+        ]);
+        let commands: Vec<&str> = found.iter().map(|own| own.command.as_str()).collect();
+        assert_eq!(
+            commands,
+            [
+                "ctxbench conform direct x y",
+                "ctxbench fault --backend x",
+                "ctxbench run --workload a --workload b --backend x --backend y",
+            ]
+        );
+        assert_eq!(found[2].makes, ["a on x", "a on y", "b on x", "b on y"]);
+    }
+}

@@ -1,0 +1,437 @@
+//! Rows: what the evidence says about a criterion of a policy for one candidate.
+
+use serde::Serialize;
+
+use super::evidence::{Evidence, Found, Gap, Reading, TURN_NS, Timed};
+use super::measure::{Measure, Scale, Score};
+use super::policy::{Condition, Criterion, Policy};
+
+/// The part that a row plays in a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// A requirement before any comparison.
+    Gate,
+    /// A reason to change.
+    Benefit,
+    /// A reason not to change.
+    Cost,
+}
+
+/// Whether a row keeps its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The whole interval keeps the bound: passed, shown, inside the margin.
+    Met,
+    /// The whole interval breaks the bound: failed, not shown, above the margin.
+    Unmet,
+    /// The interval contains the bound, or the run withholds a verdict.
+    Open,
+    /// There is no evidence.
+    Missing,
+    /// The backend's makers do not say, or the row does not apply. It decides nothing.
+    Unknown,
+}
+
+impl Role {
+    /// A state of a row of this role in words.
+    pub fn state(self, state: State) -> &'static str {
+        match (self, state) {
+            (Role::Gate, State::Met) => "passed",
+            (Role::Gate, State::Unmet) => "FAILED",
+            (Role::Benefit, State::Met) => "shown",
+            (Role::Benefit, State::Unmet) => "not shown",
+            (Role::Cost, State::Met) => "inside the margin",
+            (Role::Cost, State::Unmet) => "above the margin",
+            (_, State::Open) => "not decided",
+            (_, State::Missing) => "no evidence",
+            (_, State::Unknown) => "unknown, decides nothing",
+        }
+    }
+}
+
+/// A figure with its interval, in the unit of its row. An unbounded end is `null` in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// The figure.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// The bound of a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bound {
+    /// Whether the figure must be at most, rather than at least, this.
+    pub is_most: bool,
+    /// The bound.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+}
+
+impl Bound {
+    /// The state of a figure.
+    pub fn state(&self, effect: &Effect) -> State {
+        let (keeps, breaks) = match self.is_most {
+            true => (effect.high <= self.value, effect.low > self.value),
+            false => (effect.low >= self.value, effect.high < self.value),
+        };
+        match (keeps, breaks) {
+            (true, _) => State::Met,
+            (_, true) => State::Unmet,
+            _ => State::Open,
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let side = if self.is_most { "at most" } else { "at least" };
+        format!("{side} {}", amount(self.value, &self.unit))
+    }
+}
+
+/// A row of a decision.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its part in the verdict.
+    pub role: Role,
+    /// Its title.
+    pub title: String,
+    /// The baseline's figure in words; empty without one.
+    pub baseline: String,
+    /// The candidate's figure in words.
+    pub candidate: String,
+    /// The figure that is held against the bound; `None` without evidence.
+    pub effect: Option<Effect>,
+    /// The bound.
+    pub bound: Bound,
+    /// Whether the figure keeps the bound.
+    pub state: State,
+    /// The wait as a share of a recorded session; `None` for other measures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The use at which a cost begins to matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub break_even: Option<BreakEven>,
+    /// The files and fields behind it.
+    pub evidence: String,
+    /// The missing evidence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+}
+
+impl Row {
+    /// The figure that is held against the bound, with its interval; empty without evidence.
+    pub fn figure(&self) -> String {
+        let Some(effect) = self.effect else {
+            return String::new();
+        };
+        let unit = &self.bound.unit;
+        let value = amount(effect.value, unit);
+        match effect.low.is_finite() && effect.high.is_finite() && effect.low < effect.high {
+            true => format!(
+                "{value} [{}, {}]",
+                amount(effect.low, unit),
+                amount(effect.high, unit)
+            ),
+            false => value,
+        }
+    }
+}
+
+/// The use at which a cost begins to matter.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BreakEven {
+    /// The amount; `null` if none is reached.
+    pub amount: f64,
+    /// The condition under which the cost is tolerable, in words.
+    pub condition: String,
+    /// The same as a statement.
+    pub words: String,
+    /// Whether some use is below it, so that the condition can hold.
+    pub can_hold: bool,
+}
+
+/// A figure of a row before it is held against the bound.
+struct Figure {
+    reading: Reading,
+    baseline: String,
+    added_ns: Option<f64>,
+    session: Option<String>,
+}
+
+/// Evaluates a criterion for a candidate.
+pub(super) fn row(
+    evidence: &Evidence<'_>,
+    policy: &Policy,
+    role: Role,
+    criterion: &Criterion,
+    candidate: &str,
+) -> Row {
+    let bound = Bound {
+        is_most: criterion.at_most.is_some(),
+        // A parsed policy has exactly one of them.
+        value: criterion.at_most.or(criterion.at_least).unwrap_or(f64::NAN),
+        unit: criterion.unit.clone(),
+    };
+    let baseline = criterion.baseline.as_deref().unwrap_or(&policy.baseline);
+    match figure(
+        evidence,
+        &criterion.measure,
+        criterion.scale(),
+        candidate,
+        baseline,
+    ) {
+        Ok(figure) => {
+            let break_even = criterion.condition.as_ref().and_then(|condition| {
+                break_even(
+                    evidence, criterion, condition, &bound, &figure, candidate, baseline,
+                )
+            });
+            let mut row = of_reading(role, &criterion.title, bound, figure.reading);
+            row.baseline = figure.baseline;
+            row.session = figure.session;
+            row.break_even = break_even;
+            row
+        }
+        Err(found) => without(role, &criterion.title, bound, found),
+    }
+}
+
+/// A row of a figure without a baseline.
+pub(super) fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
+    let effect = Effect {
+        value: reading.value,
+        low: reading.low,
+        high: reading.high,
+    };
+    Row {
+        role,
+        title: title.to_owned(),
+        baseline: String::new(),
+        candidate: reading.words,
+        state: bound.state(&effect),
+        effect: Some(effect),
+        bound,
+        session: None,
+        break_even: None,
+        evidence: reading.source,
+        gap: None,
+    }
+}
+
+/// A row of what the candidate does not offer or no run measured.
+pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Row {
+    let (state, words, gap) = match found {
+        Found::Missing(gap) => (
+            State::Missing,
+            format!("no evidence: {}", gap.what),
+            Some(gap),
+        ),
+        // A benefit or a gate that the candidate cannot offer is not met. A cost that it cannot have is none.
+        Found::NotOffered(why) if role == Role::Cost => (State::Unknown, why, None),
+        Found::NotOffered(why) => (State::Unmet, format!("not offered: {why}"), None),
+        Found::Unknown(why) if role == Role::Gate => (State::Open, why, None),
+        Found::Unknown(why) => (State::Unknown, why, None),
+        Found::Value(reading) => return of_reading(role, title, bound, reading),
+    };
+    Row {
+        role,
+        title: title.to_owned(),
+        baseline: String::new(),
+        candidate: words,
+        effect: None,
+        bound,
+        state,
+        session: None,
+        break_even: None,
+        evidence: String::new(),
+        gap,
+    }
+}
+
+fn figure(
+    evidence: &Evidence<'_>,
+    measure: &Measure,
+    scale: Scale,
+    candidate: &str,
+    baseline: &str,
+) -> Result<Figure, Found> {
+    if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
+        let timed: Timed = evidence.timed(latency, scale, candidate, baseline)?;
+        return Ok(Figure {
+            reading: timed.reading,
+            baseline: timed.baseline,
+            added_ns: Some(timed.added_ns),
+            session: timed.session,
+        });
+    }
+    let own = value(evidence.read(measure, candidate, false))?;
+    let other = value(evidence.read(measure, baseline, true));
+    let without_baseline = |reading| Figure {
+        reading,
+        baseline: other
+            .as_ref()
+            .map_or(String::new(), |own| own.words.clone()),
+        added_ns: None,
+        session: None,
+    };
+    if scale == Scale::Own {
+        return Ok(without_baseline(own));
+    }
+    let other = other?;
+    let combine = |own: f64, other: f64| match scale {
+        Scale::Ratio if own == other => 1.0,
+        Scale::Ratio => own / other,
+        Scale::Fewer => other - own,
+        _ => own - other,
+    };
+    // The ends that make the result smallest and largest.
+    let (low, high) = match scale {
+        Scale::Fewer => (combine(own.high, other.low), combine(own.low, other.high)),
+        _ => (combine(own.low, other.high), combine(own.high, other.low)),
+    };
+    Ok(Figure {
+        reading: Reading {
+            value: combine(own.value, other.value),
+            low,
+            high,
+            ..own
+        },
+        baseline: other.words,
+        added_ns: None,
+        session: None,
+    })
+}
+
+pub(super) fn value(found: Found) -> Result<Reading, Found> {
+    match found {
+        Found::Value(reading) => Ok(reading),
+        other => Err(other),
+    }
+}
+
+fn break_even(
+    evidence: &Evidence<'_>,
+    criterion: &Criterion,
+    condition: &Condition,
+    bound: &Bound,
+    figure: &Figure,
+    candidate: &str,
+    baseline: &str,
+) -> Option<BreakEven> {
+    let (amount, noun) = match condition {
+        Condition::CallsATurn(share) => {
+            let added = figure.added_ns.filter(|added| *added > 0.0)?;
+            (share * TURN_NS / added, "file calls a turn")
+        }
+        Condition::RoundTrip => {
+            let amount = round_trip_ms(evidence, &criterion.measure, bound.value, candidate)?;
+            let shown = digits((amount * 10.0).floor() / 10.0);
+            return Some(BreakEven {
+                amount,
+                condition: format!("the server is nearer than {shown} ms (SIMULATED delay)"),
+                words: format!("matters above a round trip of {shown} ms (SIMULATED delay)"),
+                can_hold: amount > 0.0,
+            });
+        }
+        Condition::Proportional { what, used } => {
+            let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
+            (used * bound.value / effect, what.as_str())
+        }
+        Condition::OutweighedBy { counts } => {
+            let Measure::Score(score) = &criterion.measure else {
+                return None;
+            };
+            let other = Measure::Score(Score {
+                counts: counts.clone(),
+                ..score.clone()
+            });
+            let difference = |measure: &Measure| {
+                let own = value(evidence.read(measure, candidate, false)).ok()?;
+                let base = value(evidence.read(measure, baseline, true)).ok()?;
+                Some(own.value - base.value)
+            };
+            let paid = difference(&criterion.measure).filter(|paid| *paid > 0.0)?;
+            let saved = Some(-difference(&other)?).filter(|saved| *saved > 0.0)?;
+            (saved / paid, "tasks a session")
+        }
+    };
+    let whole = whole(amount);
+    Some(BreakEven {
+        amount,
+        condition: format!("at most {whole} {noun}"),
+        words: format!("matters above {whole} {noun}"),
+        can_hold: amount >= 1.0,
+    })
+}
+
+/// The round-trip time at which a time reaches `most` milliseconds: a line through the candidate's time without an injected
+/// delay and that with the longest one. `None` without both, or if the delay changes nothing.
+fn round_trip_ms(
+    evidence: &Evidence<'_>,
+    measure: &Measure,
+    most: f64,
+    candidate: &str,
+) -> Option<f64> {
+    let near = candidate.split('@').next().unwrap_or(candidate);
+    let arms = evidence.arms().into_iter();
+    let delays = arms.filter_map(|name| {
+        let delay = name
+            .strip_prefix(near)?
+            .strip_prefix('@')?
+            .strip_suffix("ms")?;
+        Some((delay.parse::<f64>().ok()?, name.clone()))
+    });
+    let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let time = |arm: &str| Some(value(evidence.read(measure, arm, false)).ok()?.value);
+    let own = time(near)?;
+    let slope = (time(&far)? - own) / delay;
+    (slope > 0.0).then(|| (most - own) / slope)
+}
+
+/// A number rounded down, to two digits from 100 on.
+fn whole(number: f64) -> String {
+    if number < 1.0 {
+        return format!("{number:.2}");
+    }
+    let size = 10f64.powf((number.log10().floor() - 1.0).max(0.0));
+    crate::render::count(((number / size).floor() * size) as u64)
+}
+
+/// An amount with its unit.
+pub fn amount(value: f64, unit: &str) -> String {
+    if value.is_infinite() {
+        return "without end".to_owned();
+    }
+    match unit {
+        "ratio" => format!("×{}", digits(value)),
+        unit if unit.contains("share") => {
+            let rest = unit.strip_suffix("share").or(unit.strip_prefix("share"));
+            let of = match unit {
+                "session share" => " of the session",
+                "turn share" => " of a turn",
+                _ => rest.filter(|rest| !rest.is_empty()).unwrap_or_default(),
+            };
+            format!("{} %{of}", digits(value * 100.0))
+        }
+        unit => format!("{} {unit}", digits(value)),
+    }
+}
+
+/// A number with at most three significant digits after the point, without trailing zeros.
+fn digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}

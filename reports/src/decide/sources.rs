@@ -1,0 +1,116 @@
+//! A source's own comparison, held against the evidence: source says, found, stands.
+
+use serde::Serialize;
+
+use super::evidence::{Evidence, Found, Reading};
+use super::measure::{Measure, Scale};
+use super::policy::{Policy, Preference, SourceRow};
+use super::rows::value;
+
+/// A row of a source, tested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SourceResult {
+    /// The aspect.
+    pub aspect: String,
+    /// The source's words.
+    pub says: String,
+    /// What was found, in words.
+    pub found: String,
+    /// Whether the row stands.
+    pub stands: Stands,
+}
+
+/// Whether a row of a source stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stands {
+    /// Conclusion and figure.
+    Yes,
+    /// The conclusion is right, its figure is wrong.
+    WrongFigure,
+    /// The conclusion is wrong.
+    No,
+    /// The evidence does not decide.
+    Open,
+}
+
+impl Stands {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stands::Yes => "stands",
+            Stands::WrongFigure => "right conclusion, wrong figure",
+            Stands::No => "does not stand",
+            Stands::Open => "open",
+        }
+    }
+}
+
+/// Tests the rows of a policy's source for a candidate.
+pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<SourceResult> {
+    let rows = policy.sources.iter();
+    rows.map(|row| {
+        let (stands, found) = match compared(evidence, row, &policy.baseline, candidate) {
+            Ok((own, base, ratio)) => {
+                let found = format!("{} against {}", own.words, base.words);
+                (stands(row, &own, &base, ratio), found)
+            }
+            Err(Found::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
+            Err(Found::NotOffered(why) | Found::Unknown(why)) => (Stands::Open, why),
+            // Values are not errors.
+            Err(Found::Value(reading)) => (Stands::Open, reading.words),
+        };
+        SourceResult {
+            aspect: row.aspect.clone(),
+            says: row.says.clone(),
+            found,
+            stands,
+        }
+    })
+    .collect()
+}
+
+/// Both figures, and the range of candidate over baseline.
+fn compared(
+    evidence: &Evidence<'_>,
+    row: &SourceRow,
+    baseline: &str,
+    candidate: &str,
+) -> Result<(Reading, Reading, (f64, f64)), Found> {
+    let own = value(evidence.read(&row.measure, candidate, false))?;
+    let base = value(evidence.read(&row.measure, baseline, true))?;
+    let ratio = match &row.measure {
+        Measure::Latency(latency) => {
+            let timed = evidence.timed(latency, Scale::Ratio, candidate, baseline)?;
+            (timed.reading.low, timed.reading.high)
+        }
+        _ => {
+            let over = |own: f64, base: f64| if own == base { 1.0 } else { own / base };
+            (over(own.low, base.high), over(own.high, base.low))
+        }
+    };
+    Ok((own, base, ratio))
+}
+
+fn stands(row: &SourceRow, own: &Reading, base: &Reading, (low, high): (f64, f64)) -> Stands {
+    let same = row.same_within.max(1.0);
+    let found = if low > same {
+        Preference::Baseline
+    } else if high < 1.0 / same {
+        Preference::Candidate
+    } else if low >= 1.0 / same && high <= same {
+        Preference::Tie
+    } else {
+        return Stands::Open;
+    };
+    if found != row.prefers {
+        return Stands::No;
+    }
+    let is_inside = |figure: Option<(f64, f64)>, reading: &Reading| {
+        figure.is_none_or(|(from, to)| from <= reading.low && reading.high <= to)
+    };
+    match is_inside(row.figure, own) && is_inside(row.baseline_figure, base) {
+        true => Stands::Yes,
+        false => Stands::WrongFigure,
+    }
+}

@@ -1,0 +1,257 @@
+//! Constructed evidence: for each policy a run whose candidate is adopted, and ways to change it.
+
+use rundir::faults::{Audit, CrashPoints, Status};
+use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score, Settled};
+
+use crate::testing;
+
+pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
+    let names = run.plan.workloads.iter_mut().map(|own| &mut own.name);
+    let names = names.chain(run.samples.iter_mut().map(|own| &mut own.workload));
+    let names = names.chain(run.cells.iter_mut().map(|own| &mut own.workload));
+    let names = names.chain(run.contexts.iter_mut().map(|own| &mut own.workload));
+    for name in names.filter(|name| *name == from) {
+        *name = to.to_owned();
+    }
+}
+
+/// Adds a workload with the passes of another one, whose calls are of one kind.
+pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
+    let mut other = run.clone();
+    other.plan.workloads.retain(|own| own.name == from);
+    other.samples.retain(|own| own.workload == from);
+    other.cells.retain(|own| own.workload == from);
+    let old = other.plan.workloads[0].calls.keys().next().unwrap().clone();
+    testing::rename_calls(&mut other, &old, kind);
+    rename_workload(&mut other, from, to);
+    run.plan.workloads.extend(other.plan.workloads);
+    run.samples.extend(other.samples);
+    run.cells.extend(other.cells);
+}
+
+/// Adds an arm with the passes of another one.
+pub(super) fn copy_arm(run: &mut Run, from: &str, to: &str) {
+    let mut other = run.clone();
+    other.plan.arms.retain(|own| own.name == from);
+    other.samples.retain(|own| own.arm == from);
+    other.cells.retain(|own| own.arm == from);
+    testing::rename_arm(&mut other, from, to);
+    run.plan.arms.extend(other.plan.arms);
+    run.samples.extend(other.samples);
+    run.cells.extend(other.cells);
+}
+
+pub(super) fn score(
+    run: &mut Run,
+    workload: &str,
+    arm: &str,
+    method: &str,
+    counts: &[(&str, u64)],
+) {
+    let passes = run.samples.iter_mut();
+    for sample in passes.filter(|own| own.workload == workload && own.arm == arm) {
+        let own = sample.scores.entry(method.to_owned()).or_default();
+        for (name, sum) in counts {
+            own.insert((*name).to_owned(), Score { sum: *sum, of: 100 });
+        }
+    }
+}
+
+pub(super) fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome: Outcome) {
+    run.probes
+        .retain(|own| (&*own.aspect, &*own.name, &*own.arm) != (aspect, name, arm));
+    run.probes.push(Probe {
+        v: SCHEMA_VERSION,
+        aspect: aspect.to_owned(),
+        name: name.to_owned(),
+        arm: arm.to_owned(),
+        outcome,
+        detail: "scripted".to_owned(),
+    });
+}
+
+pub(super) fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {
+    let mut passes = run.samples.iter_mut();
+    let own = passes.find(|own| own.workload == workload && own.arm == arm);
+    own.unwrap().outcome = Outcome::Errno;
+}
+
+pub(super) fn slow_sync(run: &mut Run, arm: &str, factor: f64) {
+    let passes = run.samples.iter_mut();
+    let own = passes.filter(|own| own.arm == arm && own.workload == "agent/sync-100");
+    own.for_each(|own| testing::scale_pass(own, factor));
+}
+
+pub(super) fn set_session(run: &mut Run, workload: &str, ms: Option<u64>) {
+    let mut workloads = run.plan.workloads.iter_mut();
+    workloads
+        .find(|own| own.name == workload)
+        .unwrap()
+        .session_ms = ms;
+}
+
+pub(super) fn write_heavy(run: &mut Run) {
+    rename_workload(run, "agent/session", "agent/claude-code-write-heavy");
+    set_session(run, "agent/claude-code-write-heavy", Some(2_000_000));
+}
+
+pub(super) fn cron() -> Run {
+    let mut run = testing::run();
+    rename_workload(&mut run, "agent/session", "agent/vsm-cycle");
+    set_session(&mut run, "agent/vsm-cycle", None);
+    for arm in ["direct", "sqlite"] {
+        for tool in ["cat", "ls", "grep", "find", "sed", "mv"] {
+            probe(&mut run, "tool", tool, arm, Outcome::Ok);
+        }
+    }
+    let asked = "how often it was asked for what";
+    probe(&mut run, "visible", asked, "direct", Outcome::Errno);
+    probe(&mut run, "visible", asked, "sqlite", Outcome::Ok);
+    run.faults.iter_mut().for_each(|own| own.failed_calls = 0);
+    run
+}
+
+pub(super) fn inbox() -> Run {
+    let mut run = testing::run();
+    rename_workload(&mut run, "micro/read", "agent/inbox-find");
+    rename_workload(&mut run, "agent/session", "agent/inbox-triage");
+    copy_arm(&mut run, "direct", "tools-sql");
+    testing::rename_arm(&mut run, "sqlite", "view-mail");
+    for workload in ["agent/inbox-find", "agent/inbox-triage"] {
+        for (arm, definition, tokens, lag) in [
+            ("tools-sql", 90_000, 100_000, 100),
+            ("view-mail", 0, 60_000, 100),
+            ("direct", 0, 60_000, 1_000_000),
+        ] {
+            let counts = [
+                ("definition-tokens", definition),
+                ("call-tokens", tokens / 2),
+                ("result-tokens", tokens / 2),
+                ("stale-answers", 0),
+                ("lag-us", lag),
+            ];
+            score(&mut run, workload, arm, "task", &counts);
+        }
+    }
+    run
+}
+
+pub(super) fn coding() -> Run {
+    let mut run = testing::run();
+    testing::rename_calls(&mut run, "read", "status");
+    rename_workload(&mut run, "micro/read", "program/git");
+    copy_workload(&mut run, "program/git", "program/npm-few", "install");
+    write_heavy(&mut run);
+    testing::scale(&mut run, "sqlite", 0.6);
+    for arm in ["direct", "sqlite"] {
+        probe(&mut run, "conformance", "names: odd ones", arm, Outcome::Ok);
+    }
+    run
+}
+
+pub(super) fn memory() -> Run {
+    let mut run = testing::run();
+    rename_workload(&mut run, "micro/read", "micro/find-in-files-1000");
+    copy_workload(
+        &mut run,
+        "micro/find-in-files-1000",
+        "micro/find-by-request-1000",
+        "recall",
+    );
+    write_heavy(&mut run);
+    let plain = "micro/find-in-files-1000";
+    let answered = |found, tokens, stale| {
+        [
+            ("evidence-in-budget", found),
+            ("tokens", tokens),
+            ("stale", stale),
+        ]
+    };
+    score(
+        &mut run,
+        plain,
+        "direct",
+        "MEMORY.md, whole",
+        &answered(0, 4_000_000, 0),
+    );
+    score(
+        &mut run,
+        plain,
+        "direct",
+        "grep, both words, newest first",
+        &answered(90, 30_000, 0),
+    );
+    score(
+        &mut run,
+        "micro/find-by-request-1000",
+        "sqlite",
+        ":recall balanced, 500 tokens",
+        &answered(95, 40_000, 1),
+    );
+    run
+}
+
+pub(super) fn roaming() -> Run {
+    let mut run = testing::run();
+    testing::rename_calls(&mut run, "read", "handoff");
+    rename_workload(&mut run, "micro/read", "agent/handoff");
+    copy_workload(&mut run, "agent/session", "agent/two-writers", "edit");
+    copy_workload(&mut run, "agent/session", "agent/sync-100", "sync-new");
+    write_heavy(&mut run);
+    for sample in run
+        .samples
+        .iter_mut()
+        .filter(|own| own.workload == "agent/two-writers")
+    {
+        sample.settled = Some(Settled {
+            lines: 50,
+            on_both: 50,
+            agree: true,
+            ..Settled::default()
+        });
+    }
+    for arm in &mut run.plan.arms {
+        arm.backend
+            .promises
+            .insert("killed-daemon".to_owned(), "write".to_owned());
+    }
+    let bucket = &mut run.plan.arms[2].backend.promises;
+    bucket.insert("machine-loss".to_owned(), "sync".to_owned());
+    run.crash_points.push(CrashPoints {
+        points: 10,
+        audit: Audit {
+            present: 95,
+            unpromised: 5,
+            ..Audit::default()
+        },
+        ..CrashPoints::not_run("sqlite", "machine-loss", Status::Ran, "")
+    });
+    run
+}
+
+pub(super) fn long_context() -> Run {
+    let mut run = testing::run();
+    rename_workload(&mut run, "agent/session", "agent/offload-comparison");
+    set_session(&mut run, "agent/offload-comparison", None);
+    run
+}
+
+pub(super) fn exploration() -> Run {
+    let mut run = testing::run();
+    let found = run.model_files.as_mut().unwrap();
+    let step = &mut found.generate.steps[0];
+    (
+        step.calls,
+        step.prompt_tokens,
+        step.output_tokens,
+        step.seconds,
+    ) = (4, 400, 500, 8.0);
+    found.generate.consistency = vec![
+        ("the same path read twice".to_owned(), "4 of 4".to_owned()),
+        (
+            "listing against content".to_owned(),
+            "45 imports in the Python files, 30 of them of a file that is listed".to_owned(),
+        ),
+    ];
+    run
+}

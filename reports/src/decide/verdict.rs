@@ -1,0 +1,212 @@
+//! From rows to a verdict, and the smallest change that would flip it. A pure function of the rows' states.
+
+use serde::Serialize;
+
+use super::rows::{Effect, Role, Row, State, amount};
+
+/// The verdict of a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Replace the baseline by the candidate.
+    Adopt,
+    /// Replace it where a named condition holds.
+    AdoptIf,
+    /// Keep the baseline.
+    Archive,
+    /// The evidence does not decide.
+    #[default]
+    NotDecided,
+}
+
+impl Verdict {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Adopt => "adopt",
+            Verdict::AdoptIf => "adopt if",
+            Verdict::Archive => "archive",
+            Verdict::NotDecided => "not decided",
+        }
+    }
+
+    /// The exit code of `ctxbench decide`.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Adopt => 0,
+            Verdict::Archive => 10,
+            Verdict::NotDecided => 11,
+            Verdict::AdoptIf => 12,
+        }
+    }
+}
+
+/// A change of one margin or one measurement that flips a verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Flip {
+    /// The row's title.
+    pub row: String,
+    /// Whether the margin changes, rather than the measurement.
+    pub is_margin: bool,
+    /// The present value.
+    pub from: f64,
+    /// The value at which the verdict flips.
+    pub to: f64,
+    /// The unit of both.
+    pub unit: String,
+    /// The other verdict.
+    pub becomes: Verdict,
+}
+
+impl Flip {
+    /// The difference as a share of the larger value: 0 is no change.
+    pub fn size(&self) -> f64 {
+        let largest = self.from.abs().max(self.to.abs());
+        match largest > 0.0 {
+            true => (self.to - self.from).abs() / largest,
+            false => 0.0,
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let what = if self.is_margin {
+            "margin"
+        } else {
+            "measurement"
+        };
+        format!(
+            "{}: a {what} of {} instead of {} makes it {}",
+            self.row,
+            amount(self.to, &self.unit),
+            amount(self.from, &self.unit),
+            self.becomes.name()
+        )
+    }
+}
+
+/// The verdict, and the rows that decide it.
+pub(super) fn conclude(rows: &[Row], benefits_needed: usize) -> (Verdict, Vec<usize>) {
+    let states: Vec<State> = rows.iter().map(|row| row.state).collect();
+    of_states(rows, &states, benefits_needed)
+}
+
+fn of_states(rows: &[Row], states: &[State], benefits_needed: usize) -> (Verdict, Vec<usize>) {
+    let pick = |role: Role, wanted: &[State]| -> Vec<usize> {
+        let all = rows.iter().zip(states).enumerate();
+        let own = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
+        own.map(|(at, _)| at).collect()
+    };
+    let failed = pick(Role::Gate, &[State::Unmet]);
+    if !failed.is_empty() {
+        return (Verdict::Archive, failed);
+    }
+    let unknown = pick(Role::Gate, &[State::Missing, State::Open]);
+    if !unknown.is_empty() {
+        return (Verdict::NotDecided, unknown);
+    }
+    let shown = pick(Role::Benefit, &[State::Met]);
+    let open = pick(Role::Benefit, &[State::Open, State::Missing]);
+    if shown.len() + open.len() < benefits_needed {
+        return (
+            Verdict::Archive,
+            pick(Role::Benefit, &[State::Unmet, State::Unknown]),
+        );
+    }
+    let above = pick(Role::Cost, &[State::Unmet]);
+    let cannot_hold = |at: &&usize| {
+        let break_even = rows[**at].break_even.as_ref();
+        !break_even.is_some_and(|own| own.can_hold)
+    };
+    let fatal: Vec<usize> = above.iter().filter(cannot_hold).copied().collect();
+    if !fatal.is_empty() {
+        return (Verdict::Archive, fatal);
+    }
+    if shown.len() < benefits_needed {
+        return (Verdict::NotDecided, open);
+    }
+    let unknown = pick(Role::Cost, &[State::Open, State::Missing]);
+    if !unknown.is_empty() {
+        return (Verdict::NotDecided, unknown);
+    }
+    match above.is_empty() {
+        true => (Verdict::Adopt, shown),
+        false => (Verdict::AdoptIf, above),
+    }
+}
+
+/// The smallest change of one margin or one measurement that flips the verdict; `None` if none does.
+pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
+    let (verdict, _) = conclude(rows, benefits_needed);
+    let mut smallest: Option<Flip> = None;
+    for (at, row) in rows.iter().enumerate() {
+        let Some(effect) = row.effect else { continue };
+        for (is_margin, from, to, state) in changes(row, &effect) {
+            let mut states: Vec<State> = rows.iter().map(|row| row.state).collect();
+            states[at] = state;
+            let (becomes, _) = of_states(rows, &states, benefits_needed);
+            let flip = Flip {
+                row: row.title.clone(),
+                is_margin,
+                from,
+                to,
+                unit: row.bound.unit.clone(),
+                becomes,
+            };
+            let is_smaller = smallest
+                .as_ref()
+                .is_none_or(|known| flip.size() < known.size());
+            if becomes != verdict && is_smaller {
+                smallest = Some(flip);
+            }
+        }
+    }
+    smallest
+}
+
+/// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the present
+/// value, the new one, the new state.
+fn changes(row: &Row, effect: &Effect) -> Vec<(bool, f64, f64, State)> {
+    let bound = &row.bound;
+    // Counts change by one, other figures by as little as can be written.
+    let is_count = [effect.value, effect.low, effect.high, bound.value]
+        .iter()
+        .all(|own| own.is_finite() && own.fract() == 0.0)
+        && bound.unit != "ratio";
+    let past = |value: f64, up: bool| {
+        let step = if is_count {
+            1.0
+        } else {
+            (value.abs() * 1e-3).max(1e-9)
+        };
+        if up { value + step } else { value - step }
+    };
+    let most = bound.is_most;
+    // The ends of the interval that keep and break the bound last.
+    let (worst, best) = match most {
+        true => (effect.high, effect.low),
+        false => (effect.low, effect.high),
+    };
+    let mut found = Vec::new();
+    let mut to = |state: State, margin: f64, shift: f64| {
+        if state != row.state && margin.is_finite() && shift.is_finite() {
+            found.push((true, bound.value, margin, state));
+            found.push((false, effect.value, effect.value + shift, state));
+        }
+    };
+    to(State::Met, worst, bound.value - worst);
+    to(
+        State::Unmet,
+        past(best, !most),
+        past(bound.value, most) - best,
+    );
+    if worst != best {
+        let middle = past(worst, !most);
+        match row.state {
+            State::Met => to(State::Open, middle, past(bound.value, most) - worst),
+            State::Unmet => to(State::Open, best, bound.value - best),
+            _ => {}
+        }
+    }
+    found
+}

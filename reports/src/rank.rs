@@ -1,0 +1,253 @@
+//! Ranks the arms of one run in each cell: paired by round, corrected for all pairs of the run.
+
+use serde::Serialize;
+use stats::{CellKey, Combined, MAKESPAN, Series, combine, holm, log_ratios, margin, median, pool};
+
+use crate::claims::Evidence;
+use crate::compare::ALPHA;
+
+/// The ranks of a run's arms.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ranking {
+    /// The cells, in the plan's order.
+    pub cells: Vec<RankedCell>,
+    /// The arms, with how often each was first, the most first.
+    pub arms: Vec<RankedArm>,
+    /// Pairs of arms that were compared in all cells together.
+    pub pairs: usize,
+    /// The median of the smallest ratios between two arms that would have been found.
+    pub detectable: Option<f64>,
+    /// Why there are no ranks.
+    pub withheld: Option<String>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankedCell {
+    /// The workload.
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// The metric.
+    pub metric: String,
+    /// The arms, the fastest first.
+    pub arms: Vec<Ranked>,
+}
+
+/// An arm in a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranked {
+    /// The arm.
+    pub arm: String,
+    /// 1 plus the number of arms that are faster beyond the margin. Arms that cannot be told apart share a rank.
+    pub rank: usize,
+    /// The typical time in nanoseconds.
+    pub typical_ns: f64,
+    /// Its ratio to the fastest.
+    pub ratio: f64,
+}
+
+/// An arm in all cells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankedArm {
+    /// The arm.
+    pub arm: String,
+    /// Cells in which no arm is faster beyond the margin.
+    pub first: usize,
+    /// Cells in which it was measured.
+    pub cells: usize,
+    /// Passes that failed: they are in no rank.
+    pub failed_passes: u64,
+}
+
+/// A pair of arms in a cell: the index of the cell, the arms, and the log ratio of the first to the second.
+struct Pair {
+    cell: usize,
+    arms: (usize, usize),
+    edge: f64,
+    combined: Combined,
+}
+
+/// Ranks the arms of a run. The second of two identical arms is left out.
+///
+/// # Errors
+/// If the run measured no passes.
+pub fn rank(run: &Evidence<'_>) -> Result<Ranking, String> {
+    let plan = &run.run.plan;
+    if let Some(why) = plan.measures_nothing() {
+        return Err(format!("{}: {why}", run.run.dir.display()));
+    }
+    let is_busy = run.summary.health.is_busy;
+    let names = plan.arms.iter().filter(|arm| arm.same_as.is_none());
+    let names: Vec<&str> = names.map(|arm| arm.name.as_str()).collect();
+    let mut keys: Vec<&CellKey> = run.table().0.keys().collect();
+    keys.retain(|key| key.metric == MAKESPAN || !key.workload.starts_with("agent/"));
+    keys.sort_by_key(|key| {
+        plan.workloads
+            .iter()
+            .position(|own| own.name == key.workload)
+    });
+    let (mut cells, mut pairs) = (Vec::new(), Vec::new());
+    for key in keys {
+        let arms = &run.table().0[key];
+        let own = names
+            .iter()
+            .filter_map(|name| Some((*name, arms.get(*name)?)));
+        let own: Vec<(&str, &Series)> = own.collect();
+        let values = own
+            .iter()
+            .map(|(_, series)| series.values().copied().collect());
+        let typical: Vec<f64> = values
+            .filter_map(|mut values: Vec<f64>| median(&mut values))
+            .collect();
+        let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
+            continue;
+        };
+        for (at, (_, one)) in own.iter().enumerate() {
+            for (other_at, (_, other)) in own.iter().enumerate().skip(at + 1) {
+                let pooled = pool(&log_ratios(one, &[*other]));
+                let combined = pooled.and_then(|pooled| combine(&[(1.0, &pooled)]));
+                pairs.extend(combined.map(|combined| Pair {
+                    cell: cells.len(),
+                    arms: (at, other_at),
+                    edge: margin(plan, key, fastest).ratio.ln(),
+                    combined,
+                }));
+            }
+        }
+        let arms = own.iter().zip(&typical);
+        let arms = arms.map(|((arm, _), typical_ns)| Ranked {
+            arm: (*arm).to_owned(),
+            rank: 1,
+            typical_ns: *typical_ns,
+            ratio: typical_ns / fastest,
+        });
+        cells.push(RankedCell {
+            workload: key.workload.clone(),
+            state: key.state.clone(),
+            metric: key.metric.clone(),
+            arms: arms.collect(),
+        });
+    }
+    let p: Vec<f64> = pairs
+        .iter()
+        .map(|own| own.combined.p_beyond(own.edge))
+        .collect();
+    for (pair, p) in pairs.iter().zip(holm(&p)) {
+        if is_busy || p > ALPHA {
+            continue;
+        }
+        let slower = match pair.combined.mean > 0.0 {
+            true => pair.arms.0,
+            false => pair.arms.1,
+        };
+        cells[pair.cell].arms[slower].rank += 1;
+    }
+    for cell in &mut cells {
+        let order = |own: &Ranked, other: &Ranked| {
+            own.rank
+                .cmp(&other.rank)
+                .then(own.typical_ns.total_cmp(&other.typical_ns))
+        };
+        cell.arms.sort_by(order);
+    }
+    let tests = pairs.len().max(1) as f64;
+    let detectable = pairs.iter();
+    let detectable = detectable.map(|own| own.combined.detectable(own.edge, ALPHA / tests).exp());
+    Ok(Ranking {
+        arms: arms(run, &names, &cells),
+        cells,
+        pairs: pairs.len(),
+        detectable: median(&mut detectable.collect::<Vec<_>>()),
+        withheld: is_busy.then(|| "the machine was busy: times, and no ranks".to_owned()),
+    })
+}
+
+fn arms(run: &Evidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
+    let arms = names.iter().map(|name| {
+        let own = cells.iter().flat_map(|cell| &cell.arms);
+        let own: Vec<&Ranked> = own.filter(|own| own.arm == *name).collect();
+        let ending = run.summary.endings.iter().find(|own| own.arm == *name);
+        let passes = ending.into_iter().flat_map(|own| &own.passes);
+        let failed = passes.filter(|(outcome, _)| {
+            !matches!(outcome, rundir::Outcome::Ok | rundir::Outcome::Skipped)
+        });
+        RankedArm {
+            arm: (*name).to_owned(),
+            first: own.iter().filter(|own| own.rank == 1).count(),
+            cells: own.len(),
+            failed_passes: failed.map(|(_, count)| count).sum(),
+        }
+    });
+    let mut arms: Vec<RankedArm> = arms.collect();
+    // Stable: arms that were first equally often stay in the plan's order.
+    arms.sort_by_key(|arm| std::cmp::Reverse(arm.first));
+    arms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::summarise;
+    use crate::testing;
+
+    fn ranking(run: &rundir::Run) -> Ranking {
+        let summary = summarise(run).unwrap();
+        rank(&Evidence::new(run, &summary, &testing::contexts())).unwrap()
+    }
+
+    #[test]
+    fn a_slower_arm_has_a_later_rank_and_an_equal_one_the_same() {
+        let run = testing::run();
+        let found = ranking(&run);
+        assert_eq!(
+            (found.cells.len(), found.pairs),
+            (2, 2),
+            "the identical arm is left out"
+        );
+        for cell in &found.cells {
+            let ranks: Vec<_> = cell
+                .arms
+                .iter()
+                .map(|own| (own.arm.as_str(), own.rank))
+                .collect();
+            assert_eq!(ranks, [("direct", 1), ("sqlite", 2)]);
+            assert!((1.9..2.1).contains(&cell.arms[1].ratio));
+        }
+        assert_eq!(
+            (found.arms[0].arm.as_str(), found.arms[0].first),
+            ("direct", 2)
+        );
+        assert!(
+            (1.05..1.3).contains(&found.detectable.unwrap()),
+            "{found:?}"
+        );
+        let mut equal = testing::run();
+        testing::scale(&mut equal, "sqlite", 0.5);
+        let found = ranking(&equal);
+        assert!(
+            found
+                .cells
+                .iter()
+                .flat_map(|cell| &cell.arms)
+                .all(|own| own.rank == 1)
+        );
+    }
+
+    #[test]
+    fn a_busy_run_has_times_and_no_ranks() {
+        let mut run = testing::run();
+        for sample in &mut run.samples {
+            sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+        }
+        let found = ranking(&run);
+        assert!(found.withheld.is_some());
+        assert!(
+            found
+                .cells
+                .iter()
+                .flat_map(|cell| &cell.arms)
+                .all(|own| own.rank == 1)
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! An architecture decision record: decisions as a Markdown file that is ready to commit.
+
+use super::decisions::{decisions_markdown, titles};
+use crate::decide::{Decision, Role, State, Verdict};
+use rundir::Run;
+
+/// Writes the record of decisions that rest on these runs.
+pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
+    let mut text = String::new();
+    let title = match decisions {
+        [only] => format!(
+            "{}: {} {}",
+            only.policy,
+            only.verdict.name(),
+            only.candidate
+        ),
+        _ => "Context backends by policy".to_owned(),
+    };
+    text += &format!("# {title}\n\n");
+    let newest = runs.iter().map(|run| run.plan.created.as_str()).max();
+    text += &format!(
+        "Date: {}\n\n",
+        newest
+            .unwrap_or_default()
+            .split('T')
+            .next()
+            .unwrap_or_default()
+    );
+    let is_open = decisions
+        .iter()
+        .any(|own| own.verdict == Verdict::NotDecided);
+    text += &format!(
+        "Status: {}\n\n",
+        if is_open { "proposed" } else { "accepted" }
+    );
+    text += "## Context\n\n";
+    let mut questions: Vec<&str> = decisions.iter().map(|own| own.question.as_str()).collect();
+    questions.dedup();
+    for question in questions {
+        text += &format!("- {question}\n");
+    }
+    text += "\nThe evidence:\n\n";
+    for run in runs {
+        let machine = &run.environment;
+        text += &format!(
+            "- {}: suite {}, {}, ctxbench {}, on {} ({} processors), Linux {}; `{}`\n",
+            run.dir.display(),
+            run.plan.suite,
+            run.plan.created,
+            run.plan.ctxbench,
+            machine.cpu,
+            machine.cpus,
+            machine.kernel.split(' ').next().unwrap_or_default(),
+            run.plan.command
+        );
+    }
+    text += "\n## Decision\n\n";
+    for own in decisions {
+        let what = match own.verdict {
+            Verdict::Adopt => format!("Adopt {} instead of {}", own.candidate, own.baseline),
+            Verdict::AdoptIf => format!(
+                "Adopt {} instead of {} if {}",
+                own.candidate,
+                own.baseline,
+                own.conditions.join(" and ")
+            ),
+            Verdict::Archive => format!("Keep {}; {} is not adopted", own.baseline, own.candidate),
+            Verdict::NotDecided => format!(
+                "{} instead of {} is not decided",
+                own.candidate, own.baseline
+            ),
+        };
+        text += &format!("- {what} ({}): {}.\n", own.policy, own.why);
+    }
+    text += "\n## Consequences\n\n";
+    for own in decisions {
+        let mut lines = Vec::new();
+        let mut add = |what: &str, role, state| {
+            let titles = titles(own, role, state).into_iter();
+            lines.extend(titles.map(|title| format!("  - {what}: {title}")));
+        };
+        add("gained", Role::Benefit, State::Met);
+        add("accepted cost", Role::Cost, State::Met);
+        add("cost above its margin", Role::Cost, State::Unmet);
+        add("failed gate", Role::Gate, State::Unmet);
+        text += &format!(
+            "- {}, {}\n{}\n",
+            own.policy,
+            own.candidate,
+            lines.join("\n")
+        );
+        text += &format!("  - it would change by: {}\n", own.would_flip);
+    }
+    text += "\n## Evidence\n\n";
+    text + &decisions_markdown(decisions)
+}

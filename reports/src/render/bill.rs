@@ -1,0 +1,108 @@
+//! The report's section on what a backend's requests to S3 and its bytes at rest would cost at list prices.
+
+use std::collections::BTreeMap;
+
+use super::Report;
+use super::page::Part::{self, Heading, List, Table, Text};
+use super::text::{columns, count};
+use crate::prices::Prices;
+use crate::summary::Cost;
+
+/// The calls that a price in the table is for.
+const CALLS: f64 = 1e6;
+
+pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let mut at_rest: BTreeMap<[&str; 3], u64> = BTreeMap::new();
+    for cell in &report.run.cells {
+        if let Some(bytes) = cell.stored_bytes {
+            let own = at_rest
+                .entry([&cell.workload, &cell.state, &cell.arm])
+                .or_default();
+            *own = bytes.max(*own);
+        }
+    }
+    let has_requests = |cost: &Cost| cost.store_counts.contains_key("s3_put");
+    // A test reads the built-in list.
+    let Ok(prices) = Prices::built_in() else {
+        return;
+    };
+    let (Some(bucket), true) = (
+        prices.bucket(),
+        !at_rest.is_empty() || report.summary.costs.iter().any(has_requests),
+    ) else {
+        return;
+    };
+    let rows = report.summary.costs.iter().filter_map(|cost| {
+        let key = [&*cost.workload, &*cost.state, &*cost.arm];
+        let stored = at_rest.get(&key).copied();
+        let of = |names: &[&str]| -> f64 {
+            let counts = names.iter().filter_map(|name| cost.store_counts.get(*name));
+            counts.sum()
+        };
+        let (writes, reads) = (of(&["s3_put", "s3_list"]), of(&["s3_get", "s3_head"]));
+        let has_requests = has_requests(cost);
+        let requests = |number: f64| match has_requests {
+            true => format!("{number:.3}"),
+            false => "–".to_owned(),
+        };
+        let dollars = match has_requests {
+            true => format!("{:.2}", CALLS * bucket.of_requests(writes, reads)),
+            false => "0 (no requests)".to_owned(),
+        };
+        let bytes = stored.map_or_else(|| "–".to_owned(), count);
+        let month = stored.map_or_else(
+            || "–".to_owned(),
+            |bytes| format!("{:.6}", bucket.of_stored(bytes)),
+        );
+        (stored.is_some() || has_requests).then(|| {
+            let names = key.map(str::to_owned).into_iter();
+            let cells = [requests(writes), requests(reads), dollars, bytes, month];
+            names.chain(cells).collect()
+        })
+    });
+    parts.push(Heading(2, "Requests to S3 and bytes at rest".to_owned()));
+    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls, and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs). Nothing of a bucket is in them: what a bucket holds is what was sent to it. The last column is what these bytes would cost for a month in the bucket.".to_owned()));
+    parts.push(List(vec![bucket.label()]));
+    let head = columns(
+        "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \
+         $ for a million calls | bytes at rest | $ a month for these bytes in S3",
+    );
+    parts.push(Table(head, rows.collect()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::markdown::markdown;
+    use crate::render::testing::parts;
+    use crate::testing;
+    use rundir::Run;
+
+    fn page(run: &Run) -> String {
+        markdown(&parts(run, bill))
+    }
+
+    #[test]
+    fn a_bill_has_requests_of_arms_that_send_some_and_the_most_bytes_of_all_epochs() {
+        let mut run = testing::run();
+        assert_eq!(page(&run).trim(), "");
+        let cells = run.cells.iter_mut();
+        for cell in cells.filter(|cell| cell.workload == "micro/read") {
+            cell.stored_bytes = Some(1_000_000_000 - u64::from(cell.epoch));
+            let calls = cell.counted.calls;
+            if let Some(daemon) = &mut cell.counted.daemon {
+                daemon.store.insert("s3_put".to_owned(), 2 * calls);
+                daemon.store.insert("s3_get".to_owned(), 5 * calls);
+            }
+        }
+        let text = page(&run);
+        for row in [
+            "| micro/read | hot | sqlite | 2.000 | 5.000 | 12.00 | 1,000,000,000 | 0.023000 |",
+            "| micro/read | hot | direct | – | – | 0 (no requests) | 1,000,000,000 | 0.023000 |",
+            "$ 0.005 for 1,000 PUT or LIST",
+        ] {
+            assert!(text.contains(row), "{row} is not in {text}");
+        }
+        assert!(!text.contains("agent/session"), "{text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Claims and how they stand, for a page, a terminal and a pull request.
+
+use super::Report;
+use super::markdown::markdown;
+use super::page::Part::{self, Folded, Heading, List, Table, Text};
+use super::text::{columns, table};
+use crate::claims::{ClaimStatus, Judged, by_factor, tally};
+
+/// How claims are judged, in words.
+const RULES: &str = "A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, and under another not, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
+
+pub(super) fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
+    // The page stands alone: it links nowhere.
+    parts.extend(page("Published claims, tested", report.claims, false));
+}
+
+fn page(title: &str, claims: &[Judged], with_links: bool) -> Vec<Part> {
+    let counted = tally(claims);
+    let mut parts = vec![
+        Heading(2, title.to_owned()),
+        Text(format!("{} {RULES}", counted.words())),
+        claims_table(claims, with_links, |claim| claim.standing.is_settled()),
+    ];
+    if !counted.commands.is_empty() {
+        parts.push(Folded(
+            "Commands that would settle more".to_owned(),
+            vec![List(commands(claims))],
+        ));
+    }
+    let open = |claim: &Judged| !claim.standing.is_settled();
+    if claims.iter().any(open) {
+        parts.push(Folded(
+            "Claims that are not settled here".to_owned(),
+            vec![claims_table(claims, with_links, open)],
+        ));
+    }
+    parts
+}
+
+fn commands(claims: &[Judged]) -> Vec<String> {
+    let commands = tally(claims).commands.into_iter();
+    commands
+        .map(|(command, count)| match count {
+            1 => format!("`{command}` (1 claim)"),
+            count => format!("`{command}` ({count} claims)"),
+        })
+        .collect()
+}
+
+fn standing(claim: &Judged) -> String {
+    let factor = claim.factor.map_or(String::new(), by_factor);
+    format!("{}{factor}", claim.standing.name())
+}
+
+fn evidence(claim: &Judged) -> String {
+    match (&claim.settle, claim.standing) {
+        (Some(command), ClaimStatus::NotMeasured) => format!("{} → `{command}`", claim.evidence),
+        _ => claim.evidence.clone(),
+    }
+}
+
+fn quote(claim: &Judged) -> String {
+    let taken = claim
+        .taken
+        .iter()
+        .map(|taken| format!(" (taken as {taken})"));
+    format!("{}{}", claim.quote, taken.collect::<String>())
+}
+
+fn claims_table(claims: &[Judged], with_links: bool, wanted: impl Fn(&Judged) -> bool) -> Part {
+    let rows = claims.iter().filter(|claim| wanted(claim)).map(|claim| {
+        let url = claim.url.iter().filter(|_| with_links);
+        let url = url.map(|url| format!(", {url}"));
+        vec![
+            format!("{}{}", claim.source, url.collect::<String>()),
+            quote(claim),
+            claim.says.clone(),
+            standing(claim),
+            evidence(claim),
+        ]
+    });
+    let head = columns("source | it says | tested as | standing | evidence");
+    Table(head, rows.collect())
+}
+
+/// Claims as a table for a terminal, the share settled, and the commands that would settle more.
+pub fn claims_text(claims: &[Judged]) -> String {
+    let rows: Vec<Vec<String>> = claims
+        .iter()
+        .map(|claim| {
+            vec![
+                standing(claim),
+                claim.id.clone(),
+                quote(claim),
+                claim.evidence.clone(),
+            ]
+        })
+        .collect();
+    let mut text = table(&["standing", "claim", "it says", "evidence"], &rows);
+    let counted = tally(claims);
+    text += &format!("\n{}\n", counted.words());
+    if !counted.commands.is_empty() {
+        text += "\nto settle more:\n";
+        for (command, count) in counted.commands {
+            text += &format!("  {count:>3}  {command}\n");
+        }
+    }
+    text
+}
+
+/// Claims as a Markdown page.
+pub fn claims_markdown(claims: &[Judged]) -> String {
+    markdown(&page("Published claims", claims, true))
+}

@@ -1,0 +1,333 @@
+//! A comparison of runs and a ranking of arms, as text, Markdown and JUnit.
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use stats::Verdict;
+
+use super::markdown::markdown;
+use super::page::Part::{self, Folded, Heading, List, Table, Text};
+use super::text::{columns, table, time};
+use crate::compare::{CellChange, Compared, CountChange, Gate};
+use crate::rank::Ranking;
+
+const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
+
+fn row(cell: &CellChange) -> Vec<String> {
+    let interval = cell.interval.map_or(String::new(), |own| {
+        format!(" [{:.2}, {:.2}]", own.low, own.high)
+    });
+    let verdict = match &cell.withheld {
+        Some(why) => format!("no verdict: {why}"),
+        None => cell.verdict.name().to_owned(),
+    };
+    vec![
+        cell.arm.clone(),
+        cell.metric.clone(),
+        cell.workload.clone(),
+        cell.state.clone(),
+        format!("×{:.2}", cell.old),
+        format!("×{:.2}", cell.new),
+        format!("×{:.2}{interval} {verdict}", cell.ratio),
+    ]
+}
+
+fn cells<'a>(cells: impl IntoIterator<Item = &'a CellChange>) -> Vec<Vec<String>> {
+    cells.into_iter().map(row).collect()
+}
+
+/// The result in a sentence.
+fn headline(found: &Compared) -> String {
+    let count = |verdict| found.with(verdict).count();
+    let detectable = found.detectable().map_or(String::new(), |ratio| {
+        format!(
+            " A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median)."
+        )
+    });
+    let failing = found.failing(Gate::Worse).len() - count(Verdict::Worse);
+    format!(
+        "{} cells: {} worse, {} better, {} same, {} undecided; {} exact counts rose, {} cells fail more often, {} confirmed claims were lost.{detectable}",
+        found.cells.len(),
+        count(Verdict::Worse),
+        count(Verdict::Better),
+        count(Verdict::Same),
+        count(Verdict::Undecided),
+        found.failing(Gate::Counts).len(),
+        failing,
+        found.failing(Gate::Claims).len()
+    )
+}
+
+fn origins(found: &Compared) -> String {
+    let new = found.new.iter();
+    let new = new.map(|run| format!("{} ({}, ctxbench {})", run.dir, run.created, run.ctxbench));
+    format!(
+        "old: {} ({}, ctxbench {}); new: {}",
+        found.old.dir,
+        found.old.created,
+        found.old.ctxbench,
+        new.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn parts(found: &Compared) -> Vec<Part> {
+    let mut parts = vec![
+        Heading(2, "ctxbench compare".to_owned()),
+        Text(headline(found)),
+    ];
+    let is_decided = |cell: &&CellChange| matches!(cell.verdict, Verdict::Worse | Verdict::Better);
+    let decided: Vec<&CellChange> = found.cells.iter().filter(is_decided).collect();
+    if !decided.is_empty() {
+        parts.push(Table(columns(CELL_HEAD), cells(decided)));
+    }
+    let counts = |wanted: fn(&CountChange) -> bool| {
+        let counts = found.counts.iter().filter(|own| wanted(own));
+        let rows = counts.map(|own| {
+            vec![
+                own.arm.clone(),
+                own.workload.clone(),
+                own.state.clone(),
+                own.name.clone(),
+                format!("{:.4}", own.old),
+                format!("{:.4}", own.new),
+            ]
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let count_head = columns("arm | workload | state | a call | old | new");
+    let risen = counts(CountChange::is_worse);
+    if !risen.is_empty() {
+        parts.push(Heading(3, "Exact counts that rose".to_owned()));
+        parts.push(Table(count_head.clone(), risen));
+    }
+    let failures = found.failures.iter().map(|own| {
+        vec![
+            own.arm.clone(),
+            own.workload.clone(),
+            own.state.clone(),
+            format!("{} of {}", own.old.0, own.old.1),
+            format!("{} of {}", own.new.0, own.new.1),
+        ]
+    });
+    if !found.failures.is_empty() {
+        parts.push(Heading(3, "Failed passes".to_owned()));
+        let head = columns("arm | workload | state | old | new");
+        parts.push(Table(head, failures.collect()));
+    }
+    if !found.claims.is_empty() {
+        parts.push(Heading(3, "Claims that stand otherwise".to_owned()));
+        let rows = found.claims.iter().map(|own| {
+            vec![
+                own.id.clone(),
+                own.old.name().to_owned(),
+                own.new.name().to_owned(),
+                own.evidence.clone(),
+            ]
+        });
+        let head = columns("claim | old | new | new evidence");
+        parts.push(Table(head, rows.collect()));
+    }
+    let mut folded = vec![
+        Text("Old and new are ratios to the baseline of the same run, paired by round. \"worse\" and \"better\": beyond the margin, corrected by Holm for all cells, at 1 %. \"same\": the 99 % interval is inside the margin.".to_owned()),
+        Table(columns(CELL_HEAD), cells(&found.cells)),
+    ];
+    let fallen = counts(|own| own.is_exact && !own.is_worse());
+    if !fallen.is_empty() {
+        folded.push(Text("Exact counts that fell:".to_owned()));
+        folded.push(Table(count_head.clone(), fallen));
+    }
+    let vary = counts(|own| !own.is_exact);
+    if !vary.is_empty() {
+        folded.push(Text(
+            "Counts that vary between epochs of one run, which gate nothing:".to_owned(),
+        ));
+        folded.push(Table(count_head, vary));
+    }
+    parts.push(Folded("All cells and counts".to_owned(), folded));
+    let drift = found.drift.iter().map(|cell| {
+        format!(
+            "{}: {} and {} (×{:.2})",
+            cell.place(),
+            time(cell.old),
+            time(cell.new),
+            cell.ratio
+        )
+    });
+    parts.push(Folded(
+        "The baseline's own times: what changed on the machine".to_owned(),
+        vec![List(drift.collect())],
+    ));
+    let mut notes = vec![origins(found)];
+    notes.extend(found.notes.iter().cloned());
+    notes.extend(
+        found
+            .mixed
+            .iter()
+            .map(|own| format!("compared all the same (--mixed): {own}")),
+    );
+    notes.extend(found.missing.iter().cloned());
+    parts.push(List(notes));
+    parts
+}
+
+/// A comparison in Markdown, for a pull request.
+pub fn comparison_markdown(found: &Compared) -> String {
+    markdown(&parts(found))
+}
+
+/// A comparison for a terminal.
+pub fn comparison_text(found: &Compared) -> String {
+    let mut text = table(&columns(CELL_HEAD), &cells(&found.cells));
+    text.push('\n');
+    for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
+        for line in found.failing(gate) {
+            text += &format!("{}: {line}\n", gate_name(gate));
+        }
+    }
+    for note in found.notes.iter().chain(&found.mixed).chain(&found.missing) {
+        text += &format!("note: {note}\n");
+    }
+    text += &format!("{}\n{}\n", origins(found), headline(found));
+    text
+}
+
+fn gate_name(gate: Gate) -> &'static str {
+    match gate {
+        Gate::Worse => "worse",
+        Gate::Counts => "count",
+        Gate::Claims => "claim",
+    }
+}
+
+/// A comparison as JUnit XML: a suite each for times, counts, failed passes and claims.
+///
+/// # Errors
+/// If it cannot be written as XML.
+pub fn comparison_junit(found: &Compared) -> Result<String, String> {
+    let case = |name: String, failed: Option<String>| {
+        let status = match failed {
+            None => TestCaseStatus::success(),
+            Some(why) => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                status.set_message(why);
+                status
+            }
+        };
+        TestCase::new(name, status)
+    };
+    let mut times = TestSuite::new("times");
+    for cell in &found.cells {
+        let words = row(cell).pop().unwrap_or_default();
+        let mut own = match &cell.withheld {
+            Some(why) => {
+                let mut status = TestCaseStatus::skipped();
+                status.set_message(why.clone());
+                TestCase::new(cell.place(), status)
+            }
+            None => case(
+                cell.place(),
+                (cell.verdict == Verdict::Worse).then(|| words.clone()),
+            ),
+        };
+        own.set_system_out(words);
+        times.add_test_case(own);
+    }
+    let mut counts = TestSuite::new("counts");
+    counts.add_test_cases(found.counts.iter().filter(|own| own.is_exact).map(|own| {
+        let name = format!("{} {}, {}: {}", own.arm, own.workload, own.state, own.name);
+        let words = format!("{} a call, was {}", own.new, own.old);
+        case(name, own.is_worse().then_some(words))
+    }));
+    let mut passes = TestSuite::new("passes");
+    passes.add_test_cases(found.failures.iter().map(|own| {
+        let name = format!("{} {}, {}", own.arm, own.workload, own.state);
+        let words = format!(
+            "{} of {} fail, {} of {} did",
+            own.new.0, own.new.1, own.old.0, own.old.1
+        );
+        case(name, own.is_worse().then_some(words))
+    }));
+    let mut claims = TestSuite::new("claims");
+    claims.add_test_cases(found.claims.iter().map(|own| {
+        let words = format!(
+            "{}, was {}: {}",
+            own.new.name(),
+            own.old.name(),
+            own.evidence
+        );
+        case(own.id.clone(), own.is_lost().then_some(words))
+    }));
+    let mut report = Report::new("ctxbench compare");
+    report.add_test_suites([times, counts, passes, claims]);
+    report
+        .to_string()
+        .map_err(|error| format!("JUnit: {error}"))
+}
+
+fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
+    let cells = found.cells.iter().map(|cell| {
+        let arms = cell.arms.iter().map(|own| {
+            let rank = match &found.withheld {
+                Some(_) => String::new(),
+                None => format!("{}. ", own.rank),
+            };
+            format!(
+                "{rank}{} {} ×{:.2}",
+                own.arm,
+                time(own.typical_ns),
+                own.ratio
+            )
+        });
+        vec![
+            cell.metric.clone(),
+            cell.workload.clone(),
+            cell.state.clone(),
+            arms.collect::<Vec<_>>().join(", "),
+        ]
+    });
+    cells.collect()
+}
+
+fn arm_rows(found: &Ranking) -> Vec<Vec<String>> {
+    let arms = found.arms.iter().map(|own| {
+        vec![
+            own.arm.clone(),
+            format!("{} of {}", own.first, own.cells),
+            own.failed_passes.to_string(),
+        ]
+    });
+    arms.collect()
+}
+
+const ARM_HEAD: &str = "arm | first in | failed passes";
+const RANK_HEAD: &str = "metric | workload | state | arms, the fastest first";
+
+fn ranking_words(found: &Ranking) -> String {
+    let detectable = found.detectable.map_or(String::new(), |ratio| {
+        format!(" A difference of ×{ratio:.2} between two arms would have been found with a chance of 80 % (median).")
+    });
+    let withheld = found.withheld.iter().map(|why| format!(" {why}."));
+    format!(
+        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank.{detectable}{}",
+        found.pairs,
+        withheld.collect::<String>()
+    )
+}
+
+/// A ranking for a terminal.
+pub fn ranking_text(found: &Ranking) -> String {
+    format!(
+        "{}\n{}\n{}\n",
+        table(&columns(RANK_HEAD), &ranking_rows(found)),
+        table(&columns(ARM_HEAD), &arm_rows(found)),
+        ranking_words(found)
+    )
+}
+
+/// A ranking in Markdown.
+pub fn ranking_markdown(found: &Ranking) -> String {
+    markdown(&[
+        Heading(2, "ctxbench compare".to_owned()),
+        Text(ranking_words(found)),
+        Table(columns(ARM_HEAD), arm_rows(found)),
+        Table(columns(RANK_HEAD), ranking_rows(found)),
+    ])
+}

@@ -1,0 +1,456 @@
+//! Decisions as pages: the matrix of policies and candidates, the figures that carry it, and the rows of each policy.
+
+use super::charts;
+use super::markdown::markdown;
+use super::page::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
+use super::text::{columns, table};
+use crate::decide::{Decision, Role, Row, State, Verdict, remedies};
+
+/// Figures below the matrix.
+const FIGURES: usize = 3;
+
+/// The names in the order of their first decisions.
+fn names<'a>(decisions: &'a [Decision], name: impl Fn(&'a Decision) -> &'a str) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for decision in decisions {
+        if !names.contains(&name(decision)) {
+            names.push(name(decision));
+        }
+    }
+    names
+}
+
+/// The candidates, those that most policies fit first.
+fn candidates(decisions: &[Decision]) -> Vec<&str> {
+    let mut candidates = names(decisions, |own| &own.candidate);
+    let policies = |name: &str| decisions.iter().filter(|own| own.candidate == name).count();
+    candidates.sort_by_key(|name| std::cmp::Reverse(policies(name)));
+    candidates
+}
+
+/// The matrix: a row for each policy, a column for each candidate.
+fn matrix(decisions: &[Decision]) -> Part {
+    let candidates = candidates(decisions);
+    let mut head = columns("policy");
+    head.extend(candidates.iter().map(|name| (*name).to_owned()));
+    let policies = names(decisions, |own| &own.policy).into_iter();
+    let rows = policies.map(|policy| {
+        let cells = candidates.iter().map(|candidate| {
+            let own = of(decisions, policy, candidate)?;
+            Some((own.verdict, shortened(&own.why)))
+        });
+        (policy.to_owned(), cells.collect())
+    });
+    Matrix(head, rows.collect())
+}
+
+fn of<'a>(decisions: &'a [Decision], policy: &str, candidate: &str) -> Option<&'a Decision> {
+    let mut own = decisions.iter();
+    own.find(|own| own.policy == policy && own.candidate == candidate)
+}
+
+fn verdict_and_why(decision: &Decision) -> String {
+    format!("{}: {}", decision.verdict.name(), decision.why)
+}
+
+/// At most half a line.
+fn shortened(text: &str) -> String {
+    const WIDEST: usize = 72;
+    if text.chars().count() <= WIDEST {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(WIDEST - 1).collect();
+    let whole = start
+        .rsplit_once(' ')
+        .map_or(start.as_str(), |(words, _)| words);
+    format!("{}…", whole.trim_end_matches([',', ':', ';']))
+}
+
+/// The figures that carry the matrix: of each policy the one that decides first, decided verdicts before others.
+pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
+    let decided = |own: &&Decision| own.verdict != Verdict::NotDecided;
+    let order = decisions.iter().filter(decided);
+    let order = order.chain(decisions.iter().filter(|own| !decided(own)));
+    let mut found: Vec<(&str, &str, String)> = Vec::new();
+    for decision in order {
+        let Some(figure) = &decision.figure else {
+            continue;
+        };
+        let known = found.iter().any(|(policy, ..)| *policy == decision.policy);
+        if !known && found.len() < FIGURES {
+            found.push((&decision.policy, &decision.candidate, figure.clone()));
+        }
+    }
+    let lines = found.into_iter();
+    lines
+        .map(|(policy, candidate, figure)| format!("{policy}, {candidate}: {figure}"))
+        .collect()
+}
+
+/// The first screen: question, matrix, figures.
+pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
+    if decisions.is_empty() {
+        return;
+    }
+    parts.push(Heading(
+        2,
+        "Which context backend, for what, at what cost".to_owned(),
+    ));
+    parts.push(matrix(decisions));
+    parts.push(List(carrying(decisions)));
+    parts.push(Chart(
+        charts::TRADE_OFFS,
+        "Benefit against cost, by policy: a candidate in the shaded corner shows the benefits that are needed, with every cost inside its margin. A cross fails a gate, an open circle lacks some evidence. Figures beyond ×0.01 or ×100 are drawn at the end.",
+    ));
+    let gaps = gaps(decisions);
+    if !gaps.is_empty() {
+        let title = "Missing evidence, and the commands that make it".to_owned();
+        parts.push(Folded(title, vec![List(gaps)]));
+    }
+    if decisions.iter().any(|own| !own.planned) {
+        let names = names(decisions, |own| &own.policy);
+        let unplanned = names.into_iter().filter(|name| {
+            decisions
+                .iter()
+                .any(|own| own.policy == *name && !own.planned)
+        });
+        parts.push(Text(format!(
+            "Not fixed before every run, and so proves less: {}.",
+            unplanned.collect::<Vec<_>>().join(", ")
+        )));
+    }
+}
+
+/// The sections of all policies: for each candidate verdict, rows, and what would flip it.
+pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
+    for policy in names(decisions, |own| &own.policy) {
+        let own: Vec<&Decision> = decisions
+            .iter()
+            .filter(|own| own.policy == policy)
+            .collect();
+        let Some(first) = own.first() else { continue };
+        parts.push(Heading(2, format!("Policy {policy}")));
+        parts.push(Text(format!(
+            "{} Compared with {}. Needs {} of {} benefits, and every cost inside its margin. Policy {}….",
+            first.question,
+            first.baseline,
+            first.benefits_needed,
+            first.of_role(Role::Benefit).count(),
+            first.policy_sha256.chars().take(12).collect::<String>()
+        )));
+        let verdicts = own.iter().map(|decision| {
+            vec![
+                decision.candidate.clone(),
+                verdict_and_why(decision),
+                decision.would_flip.clone(),
+            ]
+        });
+        let head = columns("candidate | verdict | the smallest change that flips it");
+        parts.push(Table(head, verdicts.collect()));
+        sources(&own, parts);
+        for decision in own {
+            let title = format!("{}: gates, benefits and costs", decision.candidate);
+            parts.push(Folded(title, rows(decision)));
+        }
+    }
+}
+
+/// The rows of a decision, as parts of a page.
+fn rows(decision: &Decision) -> Vec<Part> {
+    let rows = decision.rows.iter().map(|row| {
+        vec![
+            role(row.role).to_owned(),
+            row.title.clone(),
+            row.baseline.clone(),
+            row.candidate.clone(),
+            row.figure(),
+            row.bound.words(),
+            row.role.state(row.state).to_owned(),
+            remarks(row),
+            row.evidence.clone(),
+        ]
+    });
+    let head = columns(&format!(
+        " | row | {} | {} | figure | needed | state | in the user's unit | evidence",
+        decision.baseline, decision.candidate
+    ));
+    let mut parts = vec![Table(head, rows.collect())];
+    if !decision.missing.is_empty() {
+        parts.push(List(gaps(std::slice::from_ref(decision))));
+    }
+    parts
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Gate => "gate",
+        Role::Benefit => "benefit",
+        Role::Cost => "cost",
+    }
+}
+
+/// The share of a session and the break-even of a row.
+fn remarks(row: &Row) -> String {
+    let break_even = row.break_even.as_ref().map(|own| own.words.clone());
+    let parts = row.session.iter().cloned().chain(break_even);
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// The commands that make missing evidence, each with what it makes.
+fn gaps(decisions: &[Decision]) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let remedies = remedies(decisions).into_iter();
+    remedies
+        .map(|own| {
+            let more = match own.makes.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!("; {more} more"),
+            };
+            let shown = own.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+            format!(
+                "no evidence: `{}` makes it ({}{more})",
+                own.command,
+                shown.join("; ")
+            )
+        })
+        .collect()
+}
+
+/// Source says, found, stands: a column for each candidate.
+fn sources(decisions: &[&Decision], parts: &mut Vec<Part>) {
+    let Some(first) = decisions.first().filter(|own| !own.sources.is_empty()) else {
+        return;
+    };
+    let mut head = columns("aspect | the source says");
+    for decision in decisions {
+        head.push(format!("found on {}", decision.candidate));
+        head.push("stands".to_owned());
+    }
+    let rows = first.sources.iter().enumerate().map(|(at, row)| {
+        let mut cells = vec![row.aspect.clone(), row.says.clone()];
+        for decision in decisions {
+            let own = &decision.sources[at];
+            cells.push(own.found.clone());
+            cells.push(own.stands.words().to_owned());
+        }
+        cells
+    });
+    parts.push(Text(
+        "The source's own comparison, held against the evidence:".to_owned(),
+    ));
+    parts.push(Table(head, rows.collect()));
+}
+
+/// The matrix with verdicts alone, for a terminal, and the figures that carry it.
+pub fn short_matrix(decisions: &[Decision]) -> String {
+    if decisions.is_empty() {
+        return String::new();
+    }
+    let candidates = candidates(decisions);
+    let policies = names(decisions, |own| &own.policy).into_iter();
+    let rows = policies.map(|policy| {
+        let verdicts = candidates.iter().map(|candidate| {
+            of(decisions, policy, candidate).map_or("–", |own| own.verdict.name())
+        });
+        let cells = std::iter::once(policy).chain(verdicts);
+        cells.map(str::to_owned).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let head: Vec<&str> = std::iter::once("policy")
+        .chain(candidates.clone())
+        .collect();
+    let mut text = table(&head, &rows);
+    for line in carrying(decisions) {
+        text += &format!("\n{line}");
+    }
+    text += "\n";
+    text
+}
+
+/// Decisions for a terminal: the matrix, or for one decision its rows, reasons and missing evidence.
+pub fn decisions_text(decisions: &[Decision]) -> String {
+    let [decision] = decisions else {
+        let mut text = short_matrix(decisions);
+        for gap in gaps(decisions) {
+            text += &format!("\n{gap}");
+        }
+        return text.trim_end().to_owned() + "\n";
+    };
+    let rows: Vec<Vec<String>> = decision
+        .rows
+        .iter()
+        .map(|row| {
+            vec![
+                role(row.role).to_owned(),
+                row.title.clone(),
+                row.candidate.clone(),
+                row.figure(),
+                row.bound.words(),
+                row.role.state(row.state).to_owned(),
+                remarks(row),
+            ]
+        })
+        .collect();
+    let head = columns(&format!(
+        " | row | {} | figure | needed | state | in the user's unit",
+        decision.candidate
+    ));
+    let mut text = format!("{}\n\n{}", decision.question, table(&head, &rows));
+    text += &format!(
+        "\nverdict: {}\n  because: {}\n",
+        decision.verdict.name(),
+        decision.why
+    );
+    for condition in &decision.conditions {
+        text += &format!("  if: {condition}\n");
+    }
+    text += &format!("  what would flip it: {}\n", decision.would_flip);
+    for gap in gaps(decisions) {
+        text += &format!("  {gap}\n");
+    }
+    if !decision.sources.is_empty() {
+        let rows: Vec<Vec<String>> = decision
+            .sources
+            .iter()
+            .map(|own| {
+                vec![
+                    own.aspect.clone(),
+                    own.says.clone(),
+                    own.found.clone(),
+                    own.stands.words().to_owned(),
+                ]
+            })
+            .collect();
+        text += &format!(
+            "\n{}",
+            table(&["aspect", "the source says", "found", "stands"], &rows)
+        );
+    }
+    if !decision.planned {
+        text += "  note: not every run was made for this policy; a policy chosen after seeing the figures proves less\n";
+    }
+    text
+}
+
+/// Decisions as a Markdown page.
+pub fn decisions_markdown(decisions: &[Decision]) -> String {
+    let mut parts = Vec::new();
+    first_screen(decisions, &mut parts);
+    policies(decisions, &mut parts);
+    parts.retain(|part| !matches!(part, Chart(..)));
+    markdown(&parts)
+}
+
+/// The excerpt of a README: the matrix and the figures that carry it.
+pub(super) fn excerpt(decisions: &[Decision]) -> Vec<Part> {
+    if decisions.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        Text("What follows by policy and candidate:".to_owned()),
+        matrix(decisions),
+        List(carrying(decisions)),
+    ]
+}
+
+/// The columns of `decisions.csv`.
+pub(super) const CSV_HEAD: &str =
+    "policy,candidate,verdict,role,row,value,low,high,at_most,at_least,unit,state";
+
+/// The rows of `decisions.csv`; an open end is empty.
+pub(super) fn csv_rows(decisions: &[Decision]) -> impl Iterator<Item = Vec<String>> {
+    let rows = decisions
+        .iter()
+        .flat_map(|own| own.rows.iter().map(move |row| (own, row)));
+    rows.map(|(decision, row)| {
+        let number = |value: Option<f64>| {
+            let finite = value.filter(|value| value.is_finite());
+            finite.map(|value| value.to_string()).unwrap_or_default()
+        };
+        let bound = Some(row.bound.value);
+        vec![
+            decision.policy.clone(),
+            decision.candidate.clone(),
+            decision.verdict.name().to_owned(),
+            role(row.role).to_owned(),
+            row.title.clone(),
+            number(row.effect.map(|own| own.value)),
+            number(row.effect.map(|own| own.low)),
+            number(row.effect.map(|own| own.high)),
+            number(bound.filter(|_| row.bound.is_most)),
+            number(bound.filter(|_| !row.bound.is_most)),
+            row.bound.unit.clone(),
+            row.role.state(row.state).to_owned(),
+        ]
+    })
+}
+
+/// The rows of a role in a state, each with its figure and its bound.
+pub(super) fn titles(decision: &Decision, role: Role, state: State) -> Vec<String> {
+    let rows = decision.of_role(role).filter(|row| row.state == state);
+    rows.map(|row| match row.figure() {
+        figure if figure.is_empty() => format!("{}: {}", row.title, row.candidate),
+        figure => {
+            let bound = row.bound.words();
+            format!(
+                "{}: {figure}, needed {bound} ({})",
+                row.title, row.candidate
+            )
+        }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Evidence, Policy, built_in, decide, find};
+    use crate::render::decision_record;
+    use crate::testing;
+
+    fn decisions() -> Vec<Decision> {
+        let run = testing::run();
+        let (summary, contexts) = (testing::summary(), testing::contexts());
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let policies = built_in().into_iter().flat_map(|name| {
+            let (file, text) = find(&name).unwrap();
+            let policy = Policy::parse(&file, &text).unwrap();
+            decide(&policy, &text, &evidence)
+        });
+        policies.collect()
+    }
+
+    #[test]
+    fn many_decisions_are_a_matrix_with_figures_and_commands() {
+        insta::assert_snapshot!(decisions_text(&decisions()));
+    }
+
+    #[test]
+    fn one_decision_has_its_rows_reasons_and_source() {
+        let mut decisions = decisions();
+        decisions.retain(|own| own.policy == "cron-controller");
+        insta::assert_snapshot!(decisions_text(&decisions));
+        let record = decision_record(&decisions, &[&testing::run()]);
+        insta::assert_snapshot!("record", record);
+    }
+
+    #[test]
+    fn half_a_line_ends_at_a_word() {
+        let long = "words and more words ".repeat(9);
+        let short = shortened(&long);
+        assert!(
+            short.chars().count() <= 72 && short.ends_with("words…"),
+            "{short}"
+        );
+        assert_eq!(shortened("short"), "short");
+    }
+
+    #[test]
+    fn the_columns_have_every_row() {
+        let decisions = decisions();
+        let rows = decisions.iter().map(|own| own.rows.len()).sum::<usize>();
+        assert_eq!(csv_rows(&decisions).count(), rows);
+        let columns = CSV_HEAD.split(',').count();
+        assert!(csv_rows(&decisions).all(|own| own.len() == columns));
+    }
+}

@@ -1,0 +1,134 @@
+//! The report's section on scripted tasks: tokens, calls, lag and stale answers of each arm.
+
+use std::collections::BTreeMap;
+
+use rundir::{Plan, Run, Sample, Score};
+
+use super::Report;
+use super::page::Part::{self, Heading, Table, Text};
+use super::text::{columns, count, time};
+use crate::summary::TASK;
+
+/// The kind of a scripted task's calls.
+pub(super) const TOOL_CALL: &str = "tool-call";
+
+const TOKENS: [&str; 3] = ["definition-tokens", "call-tokens", "result-tokens"];
+
+pub(super) fn tasks(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let rows = rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    parts.push(Heading(2, "What a task costs".to_owned()));
+    parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools, with what the prompt says of the files, once; the calls as a model writes them; their results. Definitions of files are those of one shell tool.".to_owned()));
+    parts.push(Text("Lag: from a commit until a reader sees it, the median of passes. For files that are copied from the source it is the wait for the next copy of the stated schedule, which is not slept, and the measured time of the copy. A stale answer misses what was committed before the question.".to_owned()));
+    let head = columns(
+        "workload | arm | tokens a task | definitions | calls | results | calls a task | \
+         lag of a commit | stale answers | time a call",
+    );
+    parts.push(Table(head, rows));
+}
+
+fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
+    let plan: &Plan = &report.run.plan;
+    let arms = plan.arms.iter().filter(|arm| arm.same_as.is_none());
+    let arms: Vec<&str> = arms.map(|arm| arm.name.as_str()).collect();
+    let cells = plan
+        .workloads
+        .iter()
+        .flat_map(|workload| arms.iter().map(move |arm| (workload.name.as_str(), *arm)));
+    cells
+        .filter_map(|(workload, arm)| {
+            let all = scores(report.run, workload, arm);
+            let first = all.first()?;
+            let of = |name: &str| first.get(name).copied().unwrap_or_default();
+            let total = TOKENS.map(|name| of(name).sum).iter().sum();
+            let tasks = of("calls").of;
+            let mut lags: Vec<f64> = all
+                .iter()
+                .filter_map(|own| mean(*own.get("lag-us")?))
+                .collect();
+            let stale = of("stale-answers");
+            let mut row = vec![workload.to_owned(), arm.to_owned()];
+            row.push(each(Score {
+                sum: total,
+                of: tasks,
+            }));
+            row.extend(TOKENS.map(|name| each(of(name))));
+            row.push(mean(of("calls")).map_or("–".to_owned(), |calls| format!("{calls:.1}")));
+            row.push(stats::median(&mut lags).map_or("–".to_owned(), |lag| time(lag * 1000.0)));
+            row.push(format!("{} of {}", stale.sum, stale.of));
+            row.push(took(report, workload, arm));
+            Some(row)
+        })
+        .collect()
+}
+
+/// The scores of all passes of a cell that have some.
+fn scores<'a>(run: &'a Run, workload: &str, arm: &str) -> Vec<&'a BTreeMap<String, Score>> {
+    let is_own = |own: &&Sample| own.workload == workload && own.arm == arm;
+    let samples = run.samples.iter().filter(is_own);
+    samples.filter_map(|own| own.scores.get(TASK)).collect()
+}
+
+fn mean(score: Score) -> Option<f64> {
+    (score.of > 0).then(|| score.sum as f64 / score.of as f64)
+}
+
+fn each(score: Score) -> String {
+    mean(score).map_or("–".to_owned(), |mean| count(mean.round() as u64))
+}
+
+/// The typical time of a call.
+fn took(report: &Report<'_>, workload: &str, arm: &str) -> String {
+    let cells = report.summary.cells.iter();
+    let mut own = cells.filter(|cell| cell.workload == workload && cell.arm == arm);
+    own.find(|cell| cell.metric == TOOL_CALL)
+        .map_or("–".to_owned(), |cell| time(cell.typical_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::testing;
+    use crate::testing::{rename_calls, run};
+
+    #[test]
+    fn tokens_are_of_one_task_and_lag_is_of_one_commit() {
+        let mut run = run();
+        rename_calls(&mut run, "read", TOOL_CALL);
+        let workload = run.plan.workloads[0].name.clone();
+        let of = |sum, of| Score { sum, of };
+        let is_own = |own: &&mut Sample| own.workload == workload && own.arm == "sqlite";
+        for (sample, lag) in run.samples.iter_mut().filter(is_own).zip([100, 300, 5000]) {
+            let counts = [
+                ("definition-tokens", of(1200, 4)),
+                ("call-tokens", of(400, 4)),
+                ("result-tokens", of(800, 4)),
+                ("calls", of(10, 4)),
+                ("stale-answers", of(1, 4)),
+                ("lag-us", of(lag, 2)),
+            ];
+            let counts = counts.map(|(name, score)| (name.to_owned(), score));
+            sample.scores.insert(TASK.to_owned(), counts.into());
+        }
+        let mut own = Vec::new();
+        testing::parts(&run, |report, _| {
+            own = rows(report);
+            assert!(report.summary.found.is_empty(), "a task is no search");
+        });
+        assert_eq!(own.len(), 1);
+        let expected = [
+            workload.as_str(),
+            "sqlite",
+            "600",
+            "300",
+            "100",
+            "200",
+            "2.5",
+            "150 µs",
+            "1 of 4",
+        ];
+        assert_eq!(own[0][..9], expected);
+    }
+}

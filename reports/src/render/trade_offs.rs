@@ -1,0 +1,204 @@
+//! The chart of cost against benefit: a panel for each policy, a point for each candidate.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::charts::{Chart, DrawError, INK, PAPER, colour, text_style};
+use crate::decide::{Decision, Role, Row, State};
+
+/// Pixels of a panel.
+const PANEL: (u32, u32) = (450, 230);
+/// Pixels beside the plot of a panel: top, bottom, left, right.
+const MARGINS: (i32, i32, i32, i32) = (28, 38, 46, 16);
+/// The ends of both axes; figures beyond them are drawn at the end.
+const ENDS: (f64, f64) = (0.01, 100.0);
+const TICKS: [f64; 5] = [0.01, 0.1, 1.0, 10.0, 100.0];
+
+/// A candidate: its benefit over what is needed, and its cost over what is tolerated.
+struct Point<'a> {
+    name: &'a str,
+    benefit: f64,
+    cost: f64,
+    /// Whether a gate fails.
+    is_barred: bool,
+    /// Whether some evidence is missing.
+    is_partial: bool,
+}
+
+/// A row's figure over its bound: at least 1 if a benefit is shown, at most 1 if a cost is inside its margin.
+fn over_bound(row: &Row) -> Option<f64> {
+    let value = row.effect?.value;
+    let (own, bound) = (value.max(0.0), row.bound.value.max(0.0));
+    let share = match (row.role, row.bound.is_most) {
+        // A benefit such as "at most 0.8 of the tokens" is larger the smaller its figure is.
+        (Role::Benefit, true) => bound / own,
+        _ => own / bound,
+    };
+    // 0 over 0: the figure is exactly what is asked for.
+    Some(if share.is_nan() { 1.0 } else { share })
+}
+
+fn point(decision: &Decision) -> Option<Point<'_>> {
+    let benefits = decision.of_role(Role::Benefit).filter_map(over_bound);
+    let mut benefits: Vec<f64> = benefits.collect();
+    benefits.sort_by(|one, other| other.total_cmp(one));
+    let costs = decision.of_role(Role::Cost).filter_map(over_bound);
+    let in_state = |state| decision.rows.iter().any(|row| row.state == state);
+    let mut gates = decision.of_role(Role::Gate);
+    Some(Point {
+        name: &decision.candidate,
+        // As many benefits are asked for as the last of them has to be shown.
+        benefit: *benefits.get(decision.benefits_needed.saturating_sub(1))?,
+        cost: costs.reduce(f64::max)?,
+        is_barred: gates.any(|row| row.state == State::Unmet),
+        is_partial: in_state(State::Missing),
+    })
+}
+
+/// Draws the panels; `None` without a figure.
+pub(super) fn trade_offs(decisions: &[Decision]) -> Result<Option<Chart>, DrawError> {
+    let mut panels: Vec<(&str, Vec<Point<'_>>)> = Vec::new();
+    for decision in decisions {
+        let Some(point) = point(decision) else {
+            continue;
+        };
+        match panels.iter_mut().find(|own| own.0 == decision.policy) {
+            Some(panel) => panel.1.push(point),
+            None => panels.push((&decision.policy, vec![point])),
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let mut candidates: Vec<&str> = Vec::new();
+    for point in panels.iter().flat_map(|panel| &panel.1) {
+        if !candidates.contains(&point.name) {
+            candidates.push(point.name);
+        }
+    }
+    let rows = panels.len().div_ceil(2) as u32;
+    let mut svg = String::new();
+    {
+        let size = (2 * PANEL.0, rows * PANEL.1);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&PAPER)?;
+        for ((policy, points), area) in panels.iter().zip(&area.split_evenly((rows as usize, 2))) {
+            panel(policy, points, &candidates, area)?;
+        }
+        area.present()?;
+    }
+    let links = panels.iter();
+    let links = links.map(|(policy, _)| ((*policy).to_owned(), format!("policy-{policy}")));
+    Ok(Some(Chart::of(svg).with_links(links.collect())))
+}
+
+fn panel(
+    policy: &str,
+    points: &[Point<'_>],
+    candidates: &[&str],
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), DrawError> {
+    let (top, bottom, left, right) = MARGINS;
+    let (width, height) = (PANEL.0 as i32 - left - right, PANEL.1 as i32 - top - bottom);
+    let share = |value: f64| (value.clamp(ENDS.0, ENDS.1) / ENDS.0).ln() / (ENDS.1 / ENDS.0).ln();
+    let x = |cost: f64| left + (share(cost) * f64::from(width)) as i32;
+    let y = |benefit: f64| top + ((1.0 - share(benefit)) * f64::from(height)) as i32;
+    // Inside every margin, with the benefits that are needed.
+    let adopted = [(left, top), (x(1.0), y(1.0))];
+    area.draw(&Rectangle::new(adopted, INK.mix(0.07).filled()))?;
+    area.draw(&Text::new(policy.to_owned(), (12, 6), text_style(14)))?;
+    for tick in TICKS {
+        let style = INK.mix(if tick == 1.0 { 0.6 } else { 0.12 });
+        let (across, up) = (x(tick), y(tick));
+        area.draw(&PathElement::new(
+            vec![(across, top), (across, top + height)],
+            style,
+        ))?;
+        area.draw(&PathElement::new(
+            vec![(left, up), (left + width, up)],
+            style,
+        ))?;
+        let label = format!("×{tick}");
+        area.draw(&Text::new(
+            label.clone(),
+            (across - 10, top + height + 4),
+            text_style(12),
+        ))?;
+        area.draw(&Text::new(label, (6, up - 6), text_style(12)))?;
+    }
+    let below = (left, top + height + 21);
+    let words = "cost over its margin, the worst; upwards: benefit over what is needed";
+    area.draw(&Text::new(words, below, text_style(12)))?;
+    let mut order: Vec<&Point<'_>> = points.iter().collect();
+    order.sort_by(|one, other| other.benefit.total_cmp(&one.benefit));
+    let places: Vec<(i32, i32)> = order
+        .iter()
+        .map(|own| (x(own.cost), y(own.benefit)))
+        .collect();
+    let mut labels: Vec<i32> = Vec::new();
+    for (point, at) in order.into_iter().zip(&places) {
+        let number = candidates.iter().position(|name| *name == point.name);
+        let own = colour(number.unwrap_or(0));
+        match (point.is_barred, point.is_partial) {
+            (true, _) => area.draw(&Cross::new(*at, 5, own.stroke_width(2)))?,
+            (false, true) => area.draw(&Circle::new(*at, 5, own.stroke_width(2)))?,
+            (false, false) => area.draw(&Circle::new(*at, 5, own.filled()))?,
+        }
+        // Labels of candidates with the same figures stand below each other, clear of the points beside them.
+        let mut line = at.1 - 6;
+        while labels.iter().any(|other| (other - line).abs() < 14) {
+            line += 14;
+        }
+        labels.push(line);
+        let beside = places.iter().filter(|own| (own.1 - at.1).abs() < 14);
+        let beside = beside
+            .filter(|own| (own.0 - at.0).abs() < 60)
+            .map(|own| own.0);
+        let is_left = at.0 > left + width * 2 / 3;
+        let label_at = match is_left {
+            true => beside.min().unwrap_or(at.0) - 10 - 7 * point.name.chars().count() as i32,
+            false => beside.max().unwrap_or(at.0) + 10,
+        };
+        area.draw(&Text::new(
+            point.name.to_owned(),
+            (label_at, line),
+            text_style(13),
+        ))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Evidence, Policy, built_in, decide, find};
+    use crate::testing;
+
+    #[test]
+    fn a_candidate_lies_where_its_rows_put_it() {
+        let (run, summary, contexts) = (testing::run(), testing::summary(), testing::contexts());
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let decisions = built_in().into_iter().flat_map(|name| {
+            let (file, text) = find(&name).unwrap();
+            let policy = Policy::parse(&file, &text).unwrap();
+            decide(&policy, &text, &evidence)
+        });
+        let decisions: Vec<Decision> = decisions.collect();
+        let mut placed = decisions.iter().filter_map(|own| Some((own, point(own)?)));
+        let (decision, own) = placed.next().unwrap();
+        let is_above = decision
+            .of_role(Role::Cost)
+            .any(|row| row.state == State::Unmet);
+        assert_eq!(own.cost > 1.0, is_above, "{}", own.cost);
+        let shown = decision.of_role(Role::Benefit);
+        let shown = shown.filter(|row| row.state == State::Met).count();
+        let is_shown = shown >= decision.benefits_needed;
+        assert_eq!(own.benefit >= 1.0, is_shown, "{}", own.benefit);
+        let drawn = trade_offs(&decisions).unwrap().unwrap().for_page();
+        assert!(
+            drawn.contains(&format!("#policy-{}", decision.policy)),
+            "{drawn}"
+        );
+        assert!(trade_offs(&[]).unwrap().is_none());
+    }
+}

@@ -1,0 +1,59 @@
+//! The exact interval of a share: how often something happens, from how often it was seen to happen.
+
+use statrs::distribution::{Beta, ContinuousCDF};
+
+use crate::epochs::Interval;
+
+/// The two-sided interval of a share that was seen `hits` times of `of`, at error rate `alpha`, between 0 and 1.
+/// C. J. Clopper and E. S. Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
+/// Binomial", Biometrika 26 (1934).
+pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
+    let hits = hits.min(of);
+    let quantile =
+        |a: u64, b: u64, q: f64| Beta::new(a as f64, b as f64).map(|own| own.inverse_cdf(q));
+    let low = match hits {
+        0 => Ok(0.0),
+        hits => quantile(hits, of - hits + 1, alpha / 2.0),
+    };
+    let high = match of - hits {
+        0 => Ok(1.0),
+        misses => quantile(hits + 1, misses, 1.0 - alpha / 2.0),
+    };
+    Interval {
+        low: low.unwrap_or(0.0),
+        high: high.unwrap_or(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_of_many_is_bounded_by_the_rule_of_three() {
+        let interval = share_interval(0, 300, 0.1);
+        assert_eq!(interval.low, 0.0);
+        assert!((interval.high - 3.0 / 300.0).abs() < 1e-3, "{interval:?}");
+    }
+
+    #[test]
+    fn one_try_says_almost_nothing() {
+        let interval = share_interval(0, 1, 0.01);
+        assert!(interval.high > 0.99, "{interval:?}");
+        assert_eq!(
+            share_interval(0, 0, 0.01),
+            Interval {
+                low: 0.0,
+                high: 1.0
+            }
+        );
+    }
+
+    #[test]
+    fn a_known_interval_is_found() {
+        // R: binom.test(7, 20)$conf.int is 0.1539 to 0.5922.
+        let interval = share_interval(7, 20, 0.05);
+        assert!((interval.low - 0.1539).abs() < 1e-4, "{interval:?}");
+        assert!((interval.high - 0.5922).abs() < 1e-4, "{interval:?}");
+    }
+}

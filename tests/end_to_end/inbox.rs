@@ -1,0 +1,123 @@
+//! Scripted tasks on mail, tasks and logs: a short run of all arms, its decision, and a planted stale copy.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{
+    Scratch, Succeeds, lines, measure, mountable, mounts_under, run, stderr, stdout, words,
+};
+
+const WORKLOADS: [&str; 3] = ["agent/inbox-find", "agent/inbox-triage", "agent/inbox-log"];
+
+/// The run directory and the samples of a short run of the suite with more options.
+fn brief(scratch: &Scratch, more: &[&str]) -> (PathBuf, Vec<Value>) {
+    let line = "--suite inbox --seed 7 --budget 1 --epochs 3 --rounds 2";
+    let (out, mut command) = measure(scratch, line);
+    command.args(more).succeeds();
+    assert!(mounts_under(scratch.path()).is_empty());
+    let samples = lines(&out, "samples.jsonl");
+    (out, samples)
+}
+
+fn own<'a>(samples: &'a [Value], workload: &str, arm: &str) -> Vec<&'a Value> {
+    let own = samples.iter();
+    own.filter(|own| own["workload"] == workload && own["arm"] == arm)
+        .collect()
+}
+
+#[test]
+fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
+    let Some(scratch) = mountable() else { return };
+    let (out, samples) = brief(&scratch, &[]);
+    for workload in WORKLOADS {
+        for arm in ["direct", "view-mail", "view-vsm", "tools-sql", "tools-mcp"] {
+            let own = own(&samples, workload, arm);
+            if (workload, arm) == ("agent/inbox-find", "view-vsm") {
+                assert!(own.is_empty(), "a controller's directory has no mail");
+                continue;
+            }
+            assert!(own.len() >= 6, "{workload} on {arm}: {}", own.len());
+            for sample in &own {
+                assert_eq!(sample["outcome"], "ok", "{sample}");
+                assert!(
+                    sample["calls"]["tool-call"]["count"].as_u64() > Some(0),
+                    "{sample}"
+                );
+            }
+            let scored = own.iter().filter_map(|own| own["scores"].get("task"));
+            let scored: Vec<&Value> = scored.collect();
+            assert!(!scored.is_empty(), "{workload} on {arm}");
+            for scores in scored {
+                for name in [
+                    "definition-tokens",
+                    "call-tokens",
+                    "result-tokens",
+                    "calls",
+                    "lag-us",
+                ] {
+                    assert!(
+                        scores[name]["sum"].as_u64() > Some(0),
+                        "{workload} on {arm}: {name} of {scores}"
+                    );
+                }
+                let is_stale = scores["stale-answers"]["sum"].as_u64() > Some(0);
+                assert_eq!(is_stale, arm == "direct", "{workload} on {arm}: {scores}");
+            }
+        }
+    }
+    let dir = out.to_str().unwrap();
+    for candidate in ["view-mail", "tools-mcp", "direct"] {
+        let decided = run(["decide", dir, "--policy", "inbox", "--candidate", candidate]);
+        let code = decided.status.code().unwrap();
+        assert!(
+            [0, 10, 12].contains(&code),
+            "{candidate}: {code}: {}{}",
+            stdout(&decided),
+            stderr(&decided)
+        );
+    }
+    let page = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(
+        page.contains("Scripted: no model chose the steps"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_copy_that_is_never_renewed_raises_stale_answers() {
+    let shipped = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../workloads/agent/inbox-find.toml"
+    );
+    let shipped = fs::read_to_string(shipped).unwrap();
+    let stale = |name: &str, every: &str| {
+        let text = shipped
+            .replace("name = \"agent/inbox-find\"", &format!("name = \"{name}\""))
+            .replace("copied_every_s = 300", &format!("copied_every_s = {every}"));
+        let scratch = Scratch::new();
+        let file = scratch.path().join(format!("{name}.toml"));
+        fs::write(&file, text).unwrap();
+        let more = "--backend direct --policy none --workload";
+        let more = [words(more), vec![file.to_str().unwrap()]].concat();
+        let (_, samples) = brief(&scratch, &more);
+        let own = own(&samples, name, "direct");
+        let mut scored = own.iter().filter_map(|own| own["scores"].get("task"));
+        scored.next().unwrap()["stale-answers"]["sum"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(stale("fresh", "5"), 0);
+    assert_eq!(stale("planted", "100000"), 3);
+}
+
+#[test]
+fn the_arms_are_listed_and_looked_at_by_the_doctor() {
+    let listed = stdout(&run(["list"]));
+    for arm in ["view-mail", "view-vsm", "tools-sql", "tools-mcp"] {
+        assert!(listed.contains(arm), "{listed}");
+    }
+    let doctor = stdout(&run(["doctor"]));
+    assert!(doctor.contains("tools-sql: ctxbench"), "{doctor}");
+}

@@ -1,0 +1,159 @@
+//! A generator that is a command, and the example trees of source 2.
+//!
+//! The trees have the shape that source 2 shows: its names, and descriptions of ours. The model that proposes them and
+//! writes their files is played.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::{Lab, said, set_xattr, xattr};
+use crate::common::{can_mount, stderr};
+use models::Behaviour;
+
+/// Says what it was given; hangs or fails for some paths.
+const SCRIPT: &str = r#"#!/bin/sh
+case "$2" in
+*hang*) echo $$ > pid; sleep 1000 ;;
+*bad*) echo 'no such chapter' >&2; exit 3 ;;
+esac
+echo "$# $1 $2"
+cat
+"#;
+
+fn command(lab: &Lab, more: &str) -> PathBuf {
+    let script = lab.path("write.sh");
+    std::fs::write(&script, SCRIPT).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let file = lab.path("chapters.toml");
+    let text = format!("name = 'chapters'\ncommand = ['./write.sh', '-v']\n{more}\n");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn a_command_writes_files_from_path_and_prompt_and_no_model_is_asked() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say("by the model\n".to_owned())]);
+    let file = command(&lab, "");
+    let mount = lab.generate(&["--prompt", "a book", "--generator", file.to_str().unwrap()]);
+    let path = mount.dir.join("one; touch pwned.md");
+    std::fs::write(&path, "").unwrap();
+    set_xattr(&path, "user.llmfs.prompt", "the first chapter").unwrap();
+    set_xattr(&path, "user.llmfs.generator", "chapters").unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        text,
+        "2 -v /one; touch pwned.md\na book\n\nthe first chapter\n"
+    );
+    assert_eq!(xattr(&path, "user.llmfs.state"), "generated");
+    assert_eq!(lab.server.calls(), 0);
+    assert!(!lab.path("pwned.md").exists());
+    // The others are still the model's.
+    assert_eq!(said(&mount.dir, "cat a.txt"), "by the model\n");
+    assert!(said(&mount.dir, "cat .llmfs/tree").contains("[chapters]"));
+    mount.end();
+    assert!(lab.log().contains("generator chapters: the command of"));
+}
+
+#[test]
+fn a_command_that_fails_or_hangs_is_an_error_with_its_reason_and_is_run_again() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(vec![Behaviour::Say("never\n".to_owned())]);
+    let file = command(&lab, "timeout-seconds = 1");
+    let mount = lab.generate(&["--generator", file.to_str().unwrap()]);
+    let waiting = |name: &str| {
+        let path = mount.dir.join(name);
+        std::fs::write(&path, "").unwrap();
+        set_xattr(&path, "user.llmfs.generator", "chapters").unwrap();
+        path
+    };
+    let bad = waiting("bad.md");
+    let error = std::fs::read(&bad).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO");
+    let reason = xattr(&bad, "user.llmfs.error");
+    assert!(
+        reason.contains("generator chapters") && reason.contains("no such chapter"),
+        "{reason}"
+    );
+    assert!(lab.log().contains("no such chapter"));
+    let hang = waiting("hang.md");
+    let begun = Instant::now();
+    let error = std::fs::read(&hang).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(xattr(&hang, "user.llmfs.error").contains("within 1 s"));
+    let pid = std::fs::read_to_string(lab.path("pid")).unwrap();
+    assert!(!PathBuf::from(format!("/proc/{}", pid.trim())).exists());
+    // The next read runs it again.
+    let calm = SCRIPT.replace("exit 3", "exit 0");
+    std::fs::write(lab.path("write.sh"), calm).unwrap();
+    let error = std::fs::read(&bad).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "it prints nothing");
+    std::fs::write(lab.path("write.sh"), "#!/bin/sh\necho good\n").unwrap();
+    assert_eq!(std::fs::read_to_string(&bad).unwrap(), "good\n");
+    mount.end();
+}
+
+#[test]
+fn a_malformed_generator_is_refused_before_the_mount() {
+    let lab = Lab::new(vec![Behaviour::Say("never\n".to_owned())]);
+    let file = command(&lab, "shell = true");
+    let output = lab
+        .command("llm-generate", &["--generator", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = stderr(&output);
+    assert!(
+        error.contains("chapters.toml:3") && error.contains("shell"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_windows_95_and_unix_trees_of_source_2_are_laid_out_read_and_kept() {
+    if !can_mount() {
+        return;
+    }
+    let windows = "Create an authentic Windows 95 filesystem structure with Program Files, Windows folder, and system files";
+    let unix = "Generate a classic Unix filesystem with standard directories and period-accurate system files";
+    for (prompt, tree, file, content, names) in [
+        (
+            windows,
+            include_str!("trees/windows-95.json"),
+            "AUTOEXEC.BAT",
+            "@ECHO OFF\nPATH C:\\WINDOWS;C:\\WINDOWS\\COMMAND\n",
+            "AUTOEXEC.BAT\nCONFIG.SYS\nPROGRA~1\nWINDOWS\n",
+        ),
+        (
+            unix,
+            include_str!("trees/unix.json"),
+            "etc/passwd",
+            "root::0:0:The Super User:/:/bin/sh\n",
+            "bin\netc\nusr\nvar\n",
+        ),
+    ] {
+        let lab = Lab::new(vec![
+            Behaviour::Say(tree.to_owned()),
+            Behaviour::Say(content.to_owned()),
+        ]);
+        let mount = lab.mount("llm-generate", &["--prompt", prompt]);
+        let asked = lab.server.requests()[0].to_string();
+        assert!(asked.contains(prompt), "{asked}");
+        assert_eq!(said(&mount.dir, "ls"), names);
+        assert_eq!(lab.server.calls(), 1, "a listing asks no model");
+        assert_eq!(said(&mount.dir, &format!("cat {file}")), content);
+        assert!(lab.server.requests()[1].to_string().contains(file));
+        mount.end();
+        let again = lab.mount("llm-generate", &[]);
+        assert_eq!(said(&again.dir, "ls"), names);
+        assert_eq!(said(&again.dir, &format!("cat {file}")), content);
+        assert_eq!(lab.server.calls(), 2, "tree and file are kept");
+        again.end();
+    }
+}

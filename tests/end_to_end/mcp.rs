@@ -1,0 +1,357 @@
+//! `ctxbench mcp`, driven by bare JSON-RPC and by the official Python SDK.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::common::{
+    CTXBENCH, Mount, Scratch, ctxbench, mountable, mounts_under, run, stderr, stdout,
+};
+
+/// A session with a server.
+struct Session {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    next: u64,
+}
+
+impl Session {
+    fn new(arguments: &[&str]) -> Self {
+        let mut process = ctxbench(["mcp"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.take();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut session = Self {
+            process,
+            input,
+            output,
+            next: 0,
+        };
+        let answer = session.request(
+            "initialize",
+            json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }),
+        );
+        assert_eq!(
+            answer["result"]["serverInfo"]["name"], "ctxbench",
+            "{answer}"
+        );
+        session.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        session
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["id"], id, "{line}");
+        answer
+    }
+
+    fn tools(&mut self) -> Vec<String> {
+        let answer = self.request("tools/list", json!({}));
+        let tools = answer["result"]["tools"].as_array().unwrap();
+        let names = tools.iter().map(|tool| tool["name"].as_str().unwrap());
+        names.map(str::to_owned).collect()
+    }
+
+    /// The text of an answer, and whether it is an error.
+    fn call(&mut self, tool: &str, arguments: Value) -> (String, bool) {
+        let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
+        let result = &answer["result"];
+        let text = result["content"][0]["text"].as_str();
+        let text = text.unwrap_or_else(|| panic!("{answer}")).to_owned();
+        (text, result["isError"] == json!(true))
+    }
+
+    fn good(&mut self, tool: &str, arguments: Value) -> String {
+        let (text, is_error) = self.call(tool, arguments);
+        assert!(!is_error, "{text}");
+        text
+    }
+
+    fn bad(&mut self, tool: &str, arguments: Value) -> String {
+        let (text, is_error) = self.call(tool, arguments);
+        assert!(is_error, "{text}");
+        text
+    }
+
+    /// Ends the session by the end of its input.
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.process.wait().unwrap().success());
+    }
+
+    /// Ends the session as Ctrl-C does.
+    fn interrupt(mut self) {
+        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The end of its input lets a server unmount, which a kill would not.
+        drop(self.input.take());
+        let _ = self.process.wait();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn file_tools_read_write_and_search_a_directory() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("work");
+    let mut session = Session::new(&["files", text(&dir)]);
+    assert_eq!(
+        session.tools(),
+        ["ls_files", "read_file", "write_file", "search"]
+    );
+    session.good(
+        "write_file",
+        json!({"path": "a/b.md", "content": "one\ntwo\n"}),
+    );
+    assert_eq!(
+        std::fs::read_to_string(dir.join("a/b.md")).unwrap(),
+        "one\ntwo\n"
+    );
+    assert!(
+        session
+            .good("ls_files", json!({}))
+            .contains("a/b.md (8 bytes)")
+    );
+    let page = session.good(
+        "read_file",
+        json!({"path": "a/b.md", "offset": 2, "limit": 1}),
+    );
+    assert!(page.ends_with("     2|two"), "{page}");
+    assert_eq!(
+        session.good("search", json!({"text": "tw"})),
+        "a/b.md:2:two"
+    );
+    assert!(
+        session
+            .bad("read_file", json!({"path": "none"}))
+            .contains("no such file")
+    );
+    assert!(
+        session
+            .bad("read_file", json!({"name": "none"}))
+            .contains("unknown field `name`")
+    );
+    let unknown = session.request("tools/call", json!({"name": "rm", "arguments": {}}));
+    assert!(
+        unknown["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("no tool rm")
+    );
+    session.end();
+}
+
+#[test]
+fn no_path_of_a_file_tool_leaves_the_workspace() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("work");
+    let secret = scratch.path().join("secret");
+    std::fs::write(&secret, "hidden").unwrap();
+    std::os::unix::fs::symlink("..", dir.join("up")).unwrap();
+    std::os::unix::fs::symlink(&secret, dir.join("link")).unwrap();
+    let mut session = Session::new(&["files", text(&dir)]);
+    for path in [
+        "../secret",
+        text(&secret),
+        "up/secret",
+        "link",
+        "a/../../secret",
+    ] {
+        session.bad("read_file", json!({"path": path}));
+        session.bad("write_file", json!({"path": path, "content": "changed"}));
+    }
+    session.bad("write_file", json!({"path": "up/new/file", "content": "x"}));
+    session.bad("ls_files", json!({"dir": ".."}));
+    session.bad("ls_files", json!({"dir": "up"}));
+    session.bad("search", json!({"text": "hidden", "dir": ".."}));
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "hidden");
+    assert!(!scratch.path().join("new").exists());
+    session.end();
+}
+
+#[test]
+fn an_agents_state_has_the_file_tools() {
+    let mut session = Session::new(&["state"]);
+    session.good("write_file", json!({"path": "a", "content": "x\ny"}));
+    assert!(
+        session
+            .good("read_file", json!({"path": "a"}))
+            .ends_with("     2|y")
+    );
+    assert_eq!(session.good("search", json!({"text": "y"})), "a:2:y");
+    session.end();
+}
+
+#[test]
+fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("memory");
+    let mut session = Session::new(&["agent-memory", text(&dir)]);
+    assert_eq!(session.tools()[4..], ["remember", "recall"]);
+    let asked = json!({"text": "RSI above 70: exit", "importance": 0.9, "tags": ["trading"]});
+    assert!(
+        session
+            .good("remember", asked)
+            .contains("notes/rsi-above-70-exit.md")
+    );
+    let again = session.good("remember", json!({"text": "RSI above 70: exit"}));
+    assert!(again.contains("rsi-above-70-exit-2.md"), "{again}");
+    assert!(
+        session
+            .good("recall", json!({"question": "RSI exit"}))
+            .contains("RSI above 70")
+    );
+    let error = session.bad("recall", json!({"question": "RSI", "max_tokens": 1}));
+    assert!(error.contains("64 to 1,000,000"), "{error}");
+    session.interrupt();
+    assert!(mounts_under(scratch.path()).is_empty());
+    let mut session = Session::new(&["agent-memory", text(&dir)]);
+    assert!(
+        session
+            .good("recall", json!({"question": "RSI exit"}))
+            .contains("RSI above 70")
+    );
+    session.end();
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
+#[test]
+fn scripts_remember_and_recall_in_a_mounted_memory() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &[]);
+    let said = run([
+        "remember",
+        text(&dir),
+        "RSI above 70: exit",
+        "--tag",
+        "trading",
+    ]);
+    assert!(
+        stdout(&said).contains("notes/rsi-above-70-exit.md"),
+        "{}",
+        stderr(&said)
+    );
+    let found = run(["recall", text(&dir), "RSI exit"]);
+    assert!(
+        stdout(&found).contains("RSI above 70"),
+        "{}",
+        stderr(&found)
+    );
+    let refused = run(["recall", text(scratch.path()), "RSI"]);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("is not in a mounted agent-memory"));
+    mount.end();
+}
+
+#[test]
+fn a_database_tool_shows_each_commit_of_another_program() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("mail.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT)")
+        .unwrap();
+    let mut session = Session::new(&["sql", text(&file)]);
+    assert_eq!(session.tools(), ["query"]);
+    let sql = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
+    assert!(session.good("query", sql.clone()).contains(r#""rows":[]"#));
+    db.execute("INSERT INTO messages VALUES (7, 'kim')", [])
+        .unwrap();
+    assert!(session.good("query", sql).contains("[[7]]"));
+    assert!(
+        session
+            .bad("query", json!({"sql": "DELETE FROM messages"}))
+            .contains("only SELECT")
+    );
+    session.end();
+}
+
+#[test]
+fn a_server_without_a_usable_source_says_why() {
+    let missing = run(["mcp", "sql", "/nowhere/a.db"]);
+    assert!(!missing.status.success());
+    assert!(stderr(&missing).contains("cannot open /nowhere/a.db as a SQLite database"));
+    let unknown = run(["mcp", "nonsense", "/tmp"]);
+    assert!(
+        stderr(&unknown).contains("there is no such backend"),
+        "{}",
+        stderr(&unknown)
+    );
+    assert!(stderr(&run(["mcp", "files"])).contains("files needs a directory"));
+}
+
+/// Asks a server for its tools and a query, with the official Python SDK.
+const CLIENT: &str = r#"
+import asyncio, sys
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+async def main():
+    server = StdioServerParameters(command=sys.argv[1], args=["mcp", "sql", sys.argv[2]])
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        print([tool.name for tool in (await session.list_tools()).tools])
+        answer = await session.call_tool("query", {"sql": "SELECT a + ?1 FROM t", "parameters": [1]})
+        print(answer.content[0].text)
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn the_official_python_sdk_uses_the_server() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/mcp/bin/python");
+    if !python.exists() {
+        assert!(
+            std::env::var_os("CTXBENCH_REQUIRE_MCP").is_none(),
+            "{} is missing: make mcp",
+            python.display()
+        );
+        eprintln!("SKIPPED: the Python SDK of MCP is not installed: make mcp");
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.path().join("a.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (41)")
+        .unwrap();
+    let output = Command::new("timeout")
+        .arg("60")
+        .arg(python)
+        .args(["-c", CLIENT, CTXBENCH])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("['query']"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("[[42]]"), "{}", stdout(&output));
+}

@@ -1,0 +1,286 @@
+//! `ctxbench mount view` from the user's point of view.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::common::{Mount, Scratch, mountable, mounts_under, run, stderr};
+
+const MESSAGES: &str = "
+CREATE TABLE messages (
+  id INTEGER PRIMARY KEY, thread_id INTEGER, sender TEXT, recipient TEXT, sent_at TEXT, subject TEXT CHECK (subject <> ''),
+  body TEXT, folder TEXT, is_read INTEGER, version INTEGER);
+INSERT INTO messages VALUES (1, 1, 'ann', 'me', '2026-03-01T10:00:00Z', 'Budget', 'How much?', 'inbox', 0, 1);";
+
+#[test]
+fn tools_see_a_controller_computed_from_its_plain_files() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, plain) = (scratch.dir("vsm"), scratch.dir("controller"));
+    for (path, text) in [
+        (
+            "tasks/build.json",
+            r#"{"state": "open", "depends_on": ["plan"]}"#,
+        ),
+        ("tasks/plan.json", r#"{"state": "open"}"#),
+        ("logs/1.log", "one\n"),
+    ] {
+        fs::create_dir_all(plain.join(path).parent().unwrap()).unwrap();
+        fs::write(plain.join(path), text).unwrap();
+    }
+    symlink("/etc/passwd", plain.join("tasks/outside.json")).unwrap();
+    let source = plain.to_str().unwrap();
+    let mount = Mount::new("view", &dir, &["--definition", "vsm", "--source", source]);
+    let read = |path: &str| fs::read_to_string(dir.join(path)).unwrap();
+    assert_eq!(
+        read("health/tasks.json"),
+        "{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":0}\n"
+    );
+    assert_eq!(
+        read("depends-on/build.json/plan.json"),
+        r#"{"state": "open"}"#
+    );
+    for round in 0..20 {
+        fs::write(plain.join("logs/2.log"), format!("{round}\n")).unwrap();
+        assert_eq!(read("logs/all.log"), format!("one\n{round}\n"));
+        fs::write(plain.join("tasks/plan.json"), r#"{"state": "done"}"#).unwrap();
+        assert!(read("health/tasks.json").contains("\"blocked\":0"));
+        fs::write(plain.join("tasks/plan.json"), r#"{"state": "open"}"#).unwrap();
+        assert!(read("health/tasks.json").contains("\"blocked\":1"));
+    }
+    let found = Command::new("grep")
+        .args(["-rl", "depends_on", "tasks"])
+        .current_dir(&dir)
+        .output();
+    assert_eq!(
+        String::from_utf8(found.unwrap().stdout).unwrap(),
+        "tasks/build.json\n"
+    );
+    assert!(fs::write(dir.join("tasks/new.json"), "{}").is_err());
+    mount.end();
+    assert!(mounts_under(&dir).is_empty());
+}
+
+#[test]
+fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, db) = (scratch.dir("mail"), scratch.path().join("mail.db"));
+    let database = rusqlite::Connection::open(&db).unwrap();
+    database.execute_batch(MESSAGES).unwrap();
+    let source = db.to_str().unwrap();
+    let mount = Mount::new(
+        "view",
+        &dir,
+        &["--definition", "mail", "--source", source, "--writable"],
+    );
+    let shell = |script: &str| {
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    assert_eq!(shell("ls inbox/ann").1, "2026-03-01 Budget 1.eml\n");
+    assert_eq!(
+        shell("cat ':about?budget'").1,
+        "threads/1/1 ann.eml: Budget\n"
+    );
+    assert!(shell("printf 'To: ann\\nSubject: Re: Budget\\n\\nTen.\\n' > drafts/answer.eml").0);
+    assert_eq!(
+        shell("cat drafts/*").1,
+        "To: ann\nSubject: Re: Budget\n\nTen.\n"
+    );
+    assert!(shell("sed -i s/Ten/Eleven/ drafts/*").0);
+    assert!(shell("mv inbox/ann/* archive/").0);
+    assert_eq!(shell("ls archive").1, "2026-03-01 ann Budget 1.eml\n");
+    let draft = "SELECT body FROM messages WHERE folder = 'drafts'";
+    let body: String = database.query_row(draft, (), |row| row.get(0)).unwrap();
+    assert_eq!(body, "Eleven.");
+    assert!(
+        !shell("cp /etc/hostname drafts/wrong.eml").0,
+        "it has no headers"
+    );
+    assert!(!shell("printf 'To: a\\nSubject: \\n\\nx\\n' | dd of=drafts/empty.eml status=none").0);
+    assert_eq!(shell("ls drafts | wc -l").1, "1\n");
+    assert!(shell("rm drafts/*").0);
+    database
+        .execute("UPDATE messages SET subject = 'Changed'", ())
+        .unwrap();
+    assert_eq!(shell("ls archive").1, "2026-03-01 ann Changed 1.eml\n");
+    mount.end();
+}
+
+#[test]
+fn a_view_that_cannot_be_mounted_says_what_to_do() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("view");
+    let refused = |arguments: &[&str]| {
+        let arguments = ["mount", "view", dir.to_str().unwrap()]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        let output = run(arguments);
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    assert!(refused(&[]).contains("--definition"));
+    assert!(refused(&["--definition", "vsm"]).contains("--source"));
+    assert!(refused(&["--definition", "missing", "--source", "."]).contains("vsm"));
+    let gone = refused(&["--definition", "mail", "--source", "/nowhere/mail.db"]);
+    assert!(
+        gone.contains("/nowhere/mail.db") && gone.contains("fix:"),
+        "{gone}"
+    );
+}
+
+/// A throwaway cluster; it ends when its standard input does.
+struct Cluster {
+    script: std::process::Child,
+    dir: std::path::PathBuf,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
+}
+
+impl Cluster {
+    /// `None` if PostgreSQL is not installed. `CTXBENCH_REQUIRE_POSTGRES`, set in CI, makes that a failure.
+    fn start(scratch: &Scratch) -> Option<Self> {
+        if backends::view::find_postgresql().is_none() {
+            let is_required = std::env::var_os("CTXBENCH_REQUIRE_POSTGRES").is_some();
+            assert!(!is_required, "PostgreSQL is not installed: make postgres");
+            eprintln!("SKIPPED: PostgreSQL is not installed: make postgres");
+            return None;
+        }
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(scratch.path(), open).unwrap();
+        let dir = scratch.path().join("pg");
+        let script =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres-cluster");
+        let mut script = Command::new(script)
+            .arg(&dir)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        let said = script.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        Some(Self { script, dir })
+    }
+
+    /// Runs statements; what they print.
+    fn psql(&self, user: &str, sql: &str) -> String {
+        let bin = backends::view::find_postgresql().unwrap();
+        let output = Command::new(bin.join("psql"))
+            .args([
+                "-X",
+                "-q",
+                "-t",
+                "-A",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-d",
+                "postgres",
+            ])
+            .args(["-h", self.dir.to_str().unwrap(), "-U", user, "-c", sql])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn a_shell_reads_and_files_the_mail_of_a_postgresql_server() {
+    let Some(scratch) = mountable() else { return };
+    let Some(cluster) = Cluster::start(&scratch) else {
+        return;
+    };
+    cluster.psql(
+        "postgres",
+        "CREATE ROLE mail LOGIN; GRANT CREATE ON SCHEMA public TO mail",
+    );
+    cluster.psql(
+        "mail",
+        &MESSAGES.replace(
+            "INTEGER PRIMARY KEY",
+            "BIGINT GENERATED BY DEFAULT AS IDENTITY (START 2) PRIMARY KEY",
+        ),
+    );
+    let dir = scratch.dir("mail");
+    let url = format!(
+        "postgresql:///postgres?host={}&user=mail",
+        cluster.dir.display()
+    );
+    let mount = Mount::new(
+        "view",
+        &dir,
+        &["--definition", "mail", "--source", &url, "--writable"],
+    );
+    let shell = |script: &str| {
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(shell("ls inbox/ann"), "2026-03-01 Budget 1.eml\n");
+    assert_eq!(
+        shell("cat ':about?budget'"),
+        "threads/1/1 ann.eml: Budget\n"
+    );
+    assert_eq!(
+        shell(
+            "printf 'To: ann\\nSubject: Re: Budget\\n\\nTen.\\n' > drafts/answer.eml; cat drafts/*"
+        ),
+        "To: ann\nSubject: Re: Budget\n\nTen.\n"
+    );
+    shell("mv inbox/ann/* archive/; sed -i s/Ten/Eleven/ drafts/*");
+    assert_eq!(
+        cluster.psql("mail", "SELECT folder, body FROM messages ORDER BY id"),
+        "archive|How much?\ndrafts|Eleven.\n"
+    );
+    for round in 0..20 {
+        cluster.psql(
+            "mail",
+            &format!("UPDATE messages SET subject = 'Changed {round}' WHERE id = 1"),
+        );
+        assert_eq!(
+            shell("ls archive"),
+            format!("2026-03-01 ann Changed {round} 1.eml\n")
+        );
+    }
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(table.contains("ctxbench-mail") && !table.contains("postgresql://"));
+    mount.end();
+}
+
+#[test]
+fn a_password_in_the_url_of_a_source_is_refused_and_not_shown() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("view");
+    let url = "postgresql://me:sesame@localhost/mail";
+    let output = run([
+        "mount",
+        "view",
+        dir.to_str().unwrap(),
+        "--definition",
+        "mail",
+        "--source",
+        url,
+    ]);
+    assert!(!output.status.success());
+    let said = stderr(&output);
+    assert!(
+        said.contains("PGPASSWORD") && !said.contains("sesame"),
+        "{said}"
+    );
+}

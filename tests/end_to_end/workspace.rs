@@ -1,0 +1,126 @@
+//! Examples 1 and 3 and the TODO plan of source 5, by shell words over real mounts. Example 2 is the workload
+//! `agent/offload-comparison`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Mount, Scratch, can_mount, stderr, stdout};
+
+fn sh(dir: &Path, command: &str) -> String {
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-ec", command]).current_dir(dir);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{command}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// Query results of about `bytes` bytes: a JSON object a line.
+fn results(topic: &str, bytes: usize) -> String {
+    let line = |at: usize| {
+        format!(
+            r#"{{"meeting": "All Hands {at}", "topic": "{topic}", "decision": {}}}"#,
+            at.is_multiple_of(7)
+        )
+    };
+    let lines = (0..).map(|at| line(at) + "\n");
+    let mut text = String::new();
+    for line in lines {
+        if text.len() >= bytes {
+            break;
+        }
+        text += &line;
+    }
+    text
+}
+
+fn with_mounts(test: impl Fn(&Path)) {
+    if !can_mount() {
+        return;
+    }
+    for backend in ["memory", "sqlite", "agent-memory"] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("workspace");
+        let mount = Mount::new(backend, &dir, &[]);
+        test(&dir);
+        mount.end();
+    }
+}
+
+#[test]
+fn a_query_that_saves_nothing_leaves_a_workspace_that_lists_nothing() {
+    with_mounts(|dir| assert_eq!(sh(dir, "ls -A; find . -mindepth 1"), ""));
+}
+
+#[test]
+fn a_synthesis_of_several_sources_reads_what_it_saved() {
+    with_mounts(|dir| {
+        let meetings = results("international engagement", 50_000);
+        let decisions = results("decisions", 48_000);
+        fs::write(dir.join("intl_engagement_meetings.json"), &meetings).unwrap();
+        fs::write(dir.join("decisions_raw.json"), &decisions).unwrap();
+        let sizes = sh(dir, "stat -c '%n %s' *.json");
+        let expected = format!(
+            "decisions_raw.json {}\nintl_engagement_meetings.json {}\n",
+            decisions.len(),
+            meetings.len()
+        );
+        assert_eq!(sizes, expected);
+        sh(
+            dir,
+            "grep -h '\"decision\": true' intl_engagement_meetings.json decisions_raw.json | sort > intl_engagement_decisions.txt",
+        );
+        let analysis = sh(dir, "cat intl_engagement_decisions.txt");
+        let all = [meetings, decisions].concat();
+        let wanted = all.lines().filter(|line| line.contains("true")).count();
+        assert!(wanted > 100 && analysis.lines().count() == wanted);
+        // A part of a large file, as `read_file(…, offset=100, limit=50)`.
+        let part = sh(dir, "sed -n '101,150p' decisions_raw.json");
+        assert!(part.lines().count() == 50 && part.starts_with(r#"{"meeting": "All Hands 100""#));
+    });
+}
+
+#[test]
+fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
+    with_mounts(|dir| {
+        let steps = [
+            "Query July meetings",
+            "Save July to file",
+            "Query October meetings",
+            "Save October to file",
+            "Read both files",
+            "Compare and synthesize",
+        ];
+        let plan = |done: usize| -> String {
+            let status = |at| if at < done { "completed" } else { "pending" };
+            let lines = steps.iter().zip(0..);
+            lines
+                .map(|(step, at)| format!("{}. [{}] {step}\n", at + 1, status(at)))
+                .collect()
+        };
+        let todos = dir.join("current_todos.txt");
+        let (july, october) = (results("July", 50_000), results("October", 48_000));
+        for done in 0..=steps.len() {
+            fs::write(&todos, plan(done)).unwrap();
+            match done {
+                2 => fs::write(dir.join("july.json"), &july).unwrap(),
+                4 => fs::write(dir.join("october.json"), &october).unwrap(),
+                5 => {
+                    let both = sh(dir, "cat july.json october.json");
+                    assert_eq!(both, format!("{july}{october}"));
+                }
+                _ => {}
+            }
+            // The whole plan is what it was last saved as, also when it gets longer or shorter.
+            assert_eq!(sh(dir, "cat current_todos.txt"), plan(done));
+            let open = sh(dir, "grep -c pending current_todos.txt || true");
+            assert_eq!(open.trim(), (steps.len() - done).to_string());
+        }
+        fs::write(dir.join("july.json"), "short\n").unwrap();
+        assert_eq!(sh(dir, "cat july.json"), "short\n");
+        assert_eq!(
+            sh(dir, "ls"),
+            "current_todos.txt\njuly.json\noctober.json\n"
+        );
+    });
+}

@@ -1,0 +1,229 @@
+//! The scripts that make evidence and check the README's excerpt, with stand-ins for what they call.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::top;
+
+/// A stand-in for ctxbench: `doctor`, `list`, and commands that make a run directory, the slow one slowly.
+const STAND_IN: &str = r##"#!/bin/bash
+case $1 in
+doctor) echo "peer      python-passthrough: here"; exit 1 ;;
+list) echo "suites: default, recall"; exit ;;
+report) touch "$2/report.html"; exit ;;
+decide) echo "# decisions of ${@:2}"; exit 11 ;;
+claims) echo "1 of 2 testable claims are settled"; exit ;;
+esac
+while [ "$1" != --results ]; do [ "$1" = recall ] && slow=1; kind=${kind:-$1}; shift; done
+mkdir -p "$2/run-of-$kind"
+touch "$2/run-of-$kind/plan.toml"
+trap 'exit 130' INT
+[ -z "$slow" ] || for _ in $(seq 300); do sleep 0.1; done
+[ "$kind" != fault ] || exit 1
+"##;
+
+fn write_executable(file: &Path, text: &str) {
+    fs::write(file, text).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn evidence(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(top().join("scripts/evidence"));
+    command.args(arguments).env("CTXBENCH", program);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_parts_of_the_evidence_take_at_most_45_minutes_and_name_what_exists() {
+    let program = Path::new(env!("CARGO_BIN_EXE_ctxbench"));
+    let output = evidence(program, &["--plan"]).output().unwrap();
+    let plan = text(&output.stdout);
+    assert!(output.status.success(), "{plan}{}", text(&output.stderr));
+    let limits = plan.lines().filter_map(|line| {
+        let limit = line.split_whitespace().nth(1)?.strip_suffix('s')?;
+        limit.parse::<u32>().ok()
+    });
+    let limits: Vec<u32> = limits.collect();
+    assert!(limits.len() >= 14, "{plan}");
+    assert!(limits.iter().sum::<u32>() <= 45 * 60, "{plan}");
+    let list = Command::new(program).arg("list").output().unwrap();
+    let known = text(&list.stdout);
+    let known: Vec<&str> = known
+        .split([' ', ',', '\n'])
+        .filter(|own| !own.is_empty())
+        .collect();
+    let is_known = |name: &str| {
+        let stem = name.split('@').next().unwrap();
+        // The list names the default server's arms.
+        let stem = stem.strip_suffix("-embedded").unwrap_or(stem);
+        let on_server = |own: &&&str| own.starts_with(&format!("{stem}-"));
+        known.contains(&stem) || known.iter().any(|own| on_server(&own))
+    };
+    for line in plan.lines().filter(|line| !line.contains("has no suite")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.windows(2) {
+            if ["--suite", "--workload", "--backend"].contains(&pair[0]) {
+                assert!(is_known(pair[1]), "{}: {line}", pair[1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = scratch.path().join("ctxbench");
+    write_executable(&program, STAND_IN);
+    let dir = scratch.path().join("evidence");
+    let place = dir.to_str().unwrap();
+    let all = [
+        "--only", "default", "--only", "faults", "--only", "llm", place,
+    ];
+    let first = evidence(&program, &all).output().unwrap();
+    let (said, errors) = (text(&first.stdout), text(&first.stderr));
+    assert!(first.status.success(), "{said}{errors}");
+    assert!(
+        said.contains("skipped: llm: llm-history-live is not usable here"),
+        "{said}"
+    );
+    assert!(said.contains("1 of 2 testable claims"), "{said}");
+    let decisions = fs::read_to_string(dir.join("decisions.md")).unwrap();
+    for run in ["default/run-of-run", "faults/run-of-fault"] {
+        assert!(decisions.contains(run), "{decisions}");
+    }
+    let again = text(&evidence(&program, &all).output().unwrap().stdout);
+    assert!(again.contains("== default: is there"), "{again}");
+
+    let mut slow = evidence(&program, &["--only", "recall", place]);
+    // A group of its own, as a terminal's Ctrl-C reaches script and command.
+    let mut slow = std::os::unix::process::CommandExt::process_group(&mut slow, 0)
+        .spawn()
+        .unwrap();
+    let part = dir.join("recall");
+    let began = Instant::now();
+    while !part.join("run-of-run/plan.toml").exists() {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let group = Pid::from_raw(slow.id() as i32).unwrap();
+    rustix::process::kill_process_group(group, Signal::INT).unwrap();
+    assert_eq!(slow.wait().unwrap().code(), Some(130));
+    assert!(!part.exists() && dir.join("default/.complete").exists());
+    assert!(
+        kill_process(group, Signal::INT).is_err(),
+        "it is left behind"
+    );
+}
+
+/// A repository with an excerpt of its first commit.
+struct Repository(tempfile::TempDir);
+
+impl Repository {
+    fn new() -> Self {
+        let own = Self(tempfile::tempdir().unwrap());
+        own.git(&["init", "-q", "-b", "main"]);
+        own.commit("backends/src/lib.rs", "1");
+        own
+    }
+
+    fn git(&self, arguments: &[&str]) -> String {
+        let identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
+        let output = Command::new("git")
+            .args(identity)
+            .args(arguments)
+            .current_dir(self.0.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    }
+
+    fn commit(&self, file: &str, content: &str) -> String {
+        let place = self.0.path().join(file);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, content).unwrap();
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", file]);
+        self.git(&["rev-parse", "--short=12", "HEAD"])
+    }
+
+    /// Writes the excerpt of a build, as `make example` does.
+    fn example(&self, build: &str) {
+        self.commit(
+            "docs/example/plan.toml",
+            &format!("ctxbench = \"0.1.0 ({build})\"\n"),
+        );
+        self.commit(
+            "README.md",
+            &format!(
+                "<!-- ctxbench report: begin -->\nsuite default, by ctxbench 0.1.0 ({build}), 8 epochs\n<!-- ctxbench report: end -->\n"
+            ),
+        );
+    }
+
+    fn check(&self) -> Output {
+        let mut command = Command::new(top().join("scripts/excerpt-check"));
+        command.arg(self.0.path()).output().unwrap()
+    }
+
+    fn refused(&self, why: &str) {
+        let output = self.check();
+        let errors = text(&output.stderr);
+        assert!(!output.status.success() && errors.contains(why), "{errors}");
+    }
+}
+
+#[test]
+fn the_excerpt_must_be_of_an_ancestor_after_which_nothing_measured_changed() {
+    let repository = Repository::new();
+    repository.refused("names no build");
+    let build = repository.git(&["rev-parse", "--short=12", "HEAD"]);
+    repository.example(&build);
+    for harmless in [
+        "docs/FORMAT.md",
+        "reports/src/render/page.rs",
+        "backends/tests/stores.rs",
+        "harness/src/run/tests.rs",
+        ".ci/run",
+    ] {
+        repository.commit(harmless, "changed");
+    }
+    let output = repository.check();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+
+    repository.commit("backends/src/lib.rs", "2");
+    repository.refused("1 files of what is measured changed");
+    let next = repository.git(&["rev-parse", "--short=12", "HEAD"]);
+    repository.example(&next);
+    assert!(repository.check().status.success());
+
+    let place = tempfile::tempdir().unwrap();
+    let shallow = Repository(place);
+    let from = format!("file://{}", repository.0.path().display());
+    shallow.git(&["clone", "-q", "--depth", "1", &from, "."]);
+    let output = shallow.check();
+    let said = text(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("NOT CHECKED"),
+        "{said}"
+    );
+
+    repository.example(&format!("{next} with changes"));
+    repository.refused("had uncommitted changes");
+    repository.example("0123456789ab");
+    repository.refused("is no commit of this repository");
+    repository.git(&["checkout", "-q", "-b", "other", &build]);
+    let elsewhere = repository.commit("workloads/a.toml", "1");
+    repository.git(&["checkout", "-q", "main"]);
+    repository.example(&elsewhere);
+    repository.refused("is no ancestor of HEAD");
+}

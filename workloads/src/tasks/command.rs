@@ -1,0 +1,150 @@
+//! The shell commands of the scripts: the text that an agent types, and what it means. The harness performs them.
+
+/// What a `grep` prints of a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// File and line.
+    FileAndLine,
+    /// The line alone (`-h`).
+    Line,
+    /// The file alone, once (`-l`).
+    File,
+}
+
+/// One command. A place is a file, or `dir/*`: everything in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `ls`: the names in directories; of several ones each below its name.
+    List(Vec<String>),
+    /// `cat`: the content of files.
+    Read(Vec<String>),
+    /// `grep -F`: lines with any of these texts.
+    Grep {
+        /// The texts.
+        texts: Vec<String>,
+        /// A place, or with `is_recursive` a directory.
+        place: String,
+        /// Whether to search everything below a directory (`-r`).
+        is_recursive: bool,
+        /// What is printed.
+        shows: Shows,
+        /// Only the last of so many lines (`| tail -n`).
+        last: Option<usize>,
+    },
+    /// `cat > file <<'END'`: creates or replaces a file.
+    Write {
+        /// The file.
+        path: String,
+        /// Its content, which ends with a newline.
+        content: String,
+    },
+    /// `mv dir/*'suffix' to/`: moves the files whose names end so.
+    Move {
+        /// The directory.
+        dir: String,
+        /// The end of the names.
+        suffix: String,
+        /// The directory that gets them.
+        to: String,
+    },
+}
+
+impl Command {
+    /// The text that an agent types.
+    pub fn text(&self) -> String {
+        let all = |places: &[String]| {
+            let quoted: Vec<String> = places.iter().map(|place| quoted(place)).collect();
+            quoted.join(" ")
+        };
+        match self {
+            Command::List(places) => format!("ls {}", all(places)),
+            Command::Read(places) => format!("cat {}", all(places)),
+            Command::Grep {
+                texts,
+                place,
+                is_recursive,
+                shows,
+                last,
+            } => {
+                let recursive = if *is_recursive { "r" } else { "" };
+                let shows = match shows {
+                    Shows::FileAndLine => "",
+                    Shows::Line => "h",
+                    Shows::File => "l",
+                };
+                let texts: Vec<String> = match &texts[..] {
+                    [one] => vec![quoted(one)],
+                    several => several
+                        .iter()
+                        .map(|own| format!("-e {}", quoted(own)))
+                        .collect(),
+                };
+                let tail = last.map_or(String::new(), |last| format!(" | tail -n {last}"));
+                format!(
+                    "grep -{recursive}{shows}F {} {}{tail}",
+                    texts.join(" "),
+                    quoted(place)
+                )
+            }
+            Command::Write { path, content } => {
+                format!("cat > {} <<'END'\n{content}END", quoted(path))
+            }
+            Command::Move { dir, suffix, to } => {
+                format!("mv {}/*{} {}/", quoted(dir), quoted(suffix), quoted(to))
+            }
+        }
+    }
+}
+
+/// A word as a shell takes it; a `*` at the end of a place stays outside the quotes.
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-/:=".contains(char);
+    match word.strip_suffix("/*") {
+        Some(dir) if dir.chars().all(is_plain) => word.to_owned(),
+        Some(dir) => format!("'{dir}'/*"),
+        None if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
+        None => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_what_an_agent_types() {
+        let text = |command: Command| command.text();
+        let grep = Command::Grep {
+            texts: vec!["\"state\"".to_owned(), "\"depends_on\"".to_owned()],
+            place: "tasks/*".to_owned(),
+            is_recursive: false,
+            shows: Shows::FileAndLine,
+            last: None,
+        };
+        assert_eq!(
+            text(grep),
+            r#"grep -F -e '"state"' -e '"depends_on"' tasks/*"#
+        );
+        let grep = Command::Grep {
+            texts: vec![" web ERROR ".to_owned()],
+            place: "logs".to_owned(),
+            is_recursive: true,
+            shows: Shows::Line,
+            last: Some(1),
+        };
+        assert_eq!(text(grep), "grep -rhF ' web ERROR ' logs | tail -n 1");
+        let read = Command::Read(vec![":about?Budget of Falcon".to_owned()]);
+        assert_eq!(text(read), "cat ':about?Budget of Falcon'");
+        let moved = Command::Move {
+            dir: "inbox/ann".to_owned(),
+            suffix: " 1012.eml".to_owned(),
+            to: "archive".to_owned(),
+        };
+        assert_eq!(text(moved), "mv inbox/ann/*' 1012.eml' archive/");
+        let write = Command::Write {
+            path: "drafts/1.eml".to_owned(),
+            content: "To: ann\n".to_owned(),
+        };
+        assert_eq!(text(write), "cat > drafts/1.eml <<'END'\nTo: ann\nEND");
+    }
+}

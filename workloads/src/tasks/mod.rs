@@ -1,0 +1,384 @@
+//! Tasks on mail, tasks and logs that other programs write: the data, the changes during a pass, the questions, and the
+//! reference answers. How an agent answers them is in [`scripts`]; the harness performs the calls.
+
+pub mod command;
+pub mod scripts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds between a change and the next question.
+pub const LEAD_S: u64 = 10;
+
+/// A message of a mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its number; later messages have larger ones, of as many digits.
+    pub id: u64,
+    /// Its thread.
+    pub thread: u64,
+    /// Who wrote it, as a name without spaces.
+    pub sender: String,
+    /// When, in ISO 8601.
+    pub sent_at: String,
+    /// The subject.
+    pub subject: String,
+    /// The text.
+    pub body: String,
+}
+
+impl Message {
+    /// The file as the shipped definition `mail` shows it.
+    pub fn text(&self) -> String {
+        format!(
+            "From: {}\nTo: me\nDate: {}\nSubject: {}\n\n{}\n",
+            self.sender, self.sent_at, self.subject, self.body
+        )
+    }
+
+    /// Its file in the inbox.
+    pub fn inbox_path(&self) -> String {
+        let date = self.sent_at.get(..10).unwrap_or_default();
+        format!(
+            "inbox/{}/{date} {} {}.eml",
+            self.sender, self.subject, self.id
+        )
+    }
+
+    /// Its file in its thread.
+    pub fn thread_path(&self) -> String {
+        format!("threads/{}/{} {}.eml", self.thread, self.id, self.sender)
+    }
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskState {
+    /// Not begun.
+    Open,
+    /// Begun.
+    Running,
+    /// Ended well.
+    Done,
+}
+
+impl TaskState {
+    /// The state of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = [TaskState::Open, TaskState::Running, TaskState::Done].into_iter();
+        all.find(|own| own.name() == name)
+    }
+
+    /// The name in files and rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskState::Open => "open",
+            TaskState::Running => "running",
+            TaskState::Done => "done",
+        }
+    }
+}
+
+/// A task of a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its name, without spaces.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Who does it.
+    pub owner: String,
+    /// When it last showed life, in ISO 8601.
+    pub heartbeat: String,
+    /// Its state.
+    pub state: TaskState,
+    /// The tasks that must be done before it begins.
+    pub depends_on: Vec<String>,
+}
+
+impl Task {
+    /// The file: a field a line, as editors and controllers write it.
+    pub fn text(&self) -> String {
+        let depends_on: Vec<String> = self
+            .depends_on
+            .iter()
+            .map(|name| format!("\"{name}\""))
+            .collect();
+        format!(
+            "{{\n  \"name\": \"{}\",\n  \"title\": \"{}\",\n  \"owner\": \"{}\",\n  \"heartbeat\": \"{}\",\n  \"state\": \"{}\",\n  \"depends_on\": [{}]\n}}\n",
+            self.name,
+            self.title,
+            self.owner,
+            self.heartbeat,
+            self.state.name(),
+            depends_on.join(", ")
+        )
+    }
+
+    /// Its file.
+    pub fn path(&self) -> String {
+        format!("tasks/{}.json", self.name)
+    }
+}
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// When, in ISO 8601; no two lines have the same time.
+    pub at: String,
+    /// The service that wrote it.
+    pub service: String,
+    /// `INFO` or `ERROR`.
+    pub level: String,
+    /// The request that it is about.
+    pub request: String,
+    /// The message.
+    pub message: String,
+}
+
+impl LogLine {
+    /// The line, without its newline.
+    pub fn text(&self) -> String {
+        format!(
+            "{} {} {} request={} {}",
+            self.at, self.service, self.level, self.request, self.message
+        )
+    }
+
+    /// The file of its service.
+    pub fn path(&self) -> String {
+        format!("logs/{}.log", self.service)
+    }
+}
+
+/// Everything that the questions are about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct World {
+    /// Mail, oldest first.
+    pub messages: Vec<Message>,
+    /// Tasks, by name.
+    pub tasks: Vec<Task>,
+    /// Log lines, oldest first.
+    pub log: Vec<LogLine>,
+}
+
+/// What another program commits during a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A message arrives.
+    Message(Message),
+    /// A task has this state now.
+    State {
+        /// The task.
+        task: String,
+        /// Its new state.
+        state: TaskState,
+    },
+    /// Lines are appended to logs.
+    Log(Vec<LogLine>),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Find the mail of a sender on a subject, read its thread, draft an answer with the latest value, file the mail.
+    Find {
+        /// The sender.
+        sender: String,
+        /// The subject, such as `Budget of Falcon`.
+        topic: String,
+        /// The words before the value in a message, such as `The budget of Falcon is `.
+        fact: String,
+    },
+    /// Which tasks can begin, and how many wait for others?
+    Triage,
+    /// What is behind the last failed request of a service?
+    Cause {
+        /// The service.
+        service: String,
+    },
+}
+
+/// The value that a text gives a fact last: what follows it, up to the end of the sentence.
+pub fn last_value(text: &str, fact: &str) -> Option<String> {
+    let (_, rest) = text.rsplit_once(fact)?;
+    Some(rest.split('.').next()?.to_owned())
+}
+
+/// An answer to a mail, as a file of drafts and as a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The mail that it answers, which is filed.
+    pub answers: u64,
+    /// Who gets it.
+    pub recipient: String,
+    /// The subject.
+    pub subject: String,
+    /// The text.
+    pub body: String,
+}
+
+impl Draft {
+    /// The file as the shipped definition `mail` takes it.
+    pub fn text(&self) -> String {
+        format!(
+            "To: {}\nSubject: {}\n\n{}\n",
+            self.recipient, self.subject, self.body
+        )
+    }
+
+    /// Its file.
+    pub fn path(&self) -> String {
+        format!("drafts/{}.eml", self.answers)
+    }
+}
+
+impl World {
+    /// Applies a change.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Message(message) => self.messages.push(message.clone()),
+            Change::State { task, state } => {
+                let mut all = self.tasks.iter_mut();
+                if let Some(own) = all.find(|own| own.name == *task) {
+                    own.state = *state;
+                }
+            }
+            Change::Log(lines) => self.log.extend(lines.iter().cloned()),
+        }
+    }
+
+    /// The reference answer; `None` if the question has none.
+    pub fn answer(&self, asks: &Asks) -> Option<String> {
+        match asks {
+            Asks::Find { fact, .. } => {
+                let (mail, value) = (self.asked_mail(asks)?, self.value(asks)?);
+                let thread = mail.thread;
+                Some(format!("{} in thread {thread}: {fact}{value}", mail.id))
+            }
+            Asks::Triage => {
+                let states: BTreeMap<&str, TaskState> = self
+                    .tasks
+                    .iter()
+                    .map(|task| (task.name.as_str(), task.state))
+                    .collect();
+                let is_done = |name: &String| states.get(name.as_str()) == Some(&TaskState::Done);
+                let waits = |task: &&Task| !task.depends_on.iter().all(is_done);
+                let left = self
+                    .tasks
+                    .iter()
+                    .filter(|task| task.state != TaskState::Done);
+                let blocked = left.filter(waits).count();
+                let open = self
+                    .tasks
+                    .iter()
+                    .filter(|task| task.state == TaskState::Open);
+                let ready = open.filter(|task| !waits(task)).map(|task| &task.name);
+                Some(triaged(blocked as u64, ready.cloned().collect()))
+            }
+            Asks::Cause { service } => {
+                let is_own = |line: &&LogLine| line.service == *service && line.level == "ERROR";
+                let last = self.log.iter().rfind(is_own)?;
+                let of_request =
+                    |line: &&LogLine| line.request == last.request && line.level == "ERROR";
+                let first = self.log.iter().find(of_request)?;
+                Some(format!(
+                    "{}: {}: {}",
+                    last.request, first.service, first.message
+                ))
+            }
+        }
+    }
+
+    /// The mail that a question is about.
+    fn asked_mail(&self, asks: &Asks) -> Option<&Message> {
+        let Asks::Find { sender, topic, .. } = asks else {
+            return None;
+        };
+        let is_it = |own: &&Message| own.sender == *sender && own.subject.ends_with(topic.as_str());
+        self.messages.iter().find(is_it)
+    }
+
+    /// The latest value in the thread of a question's mail.
+    fn value(&self, asks: &Asks) -> Option<String> {
+        let Asks::Find { fact, .. } = asks else {
+            return None;
+        };
+        let thread = self.asked_mail(asks)?.thread;
+        let bodies = self.messages.iter().filter(|own| own.thread == thread);
+        let mut values = bodies.filter_map(|own| last_value(&own.body, fact));
+        values.next_back()
+    }
+
+    /// The answer that has to be drafted; `None` where a question asks for none.
+    pub fn draft(&self, asks: &Asks) -> Option<Draft> {
+        let Asks::Find {
+            sender,
+            topic,
+            fact,
+        } = asks
+        else {
+            return None;
+        };
+        Some(drafted(
+            self.asked_mail(asks)?.id,
+            sender,
+            topic,
+            fact,
+            &self.value(asks)?,
+        ))
+    }
+}
+
+/// The draft with a value.
+fn drafted(answers: u64, sender: &str, topic: &str, fact: &str, value: &str) -> Draft {
+    Draft {
+        answers,
+        recipient: sender.to_owned(),
+        subject: format!("Re: {topic}"),
+        body: format!("{fact}{value}."),
+    }
+}
+
+/// The answer to [`Asks::Triage`].
+fn triaged(blocked: u64, ready: BTreeSet<String>) -> String {
+    let ready: Vec<String> = ready.into_iter().collect();
+    format!("{blocked} blocked; ready: {}", ready.join(", "))
+}
+
+/// A question, and what changes before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// When it is asked, in seconds of the schedule.
+    pub at_s: u64,
+    /// What another program commits [`LEAD_S`] seconds before.
+    pub change: Option<Change>,
+    /// What is asked.
+    pub asks: Asks,
+}
+
+/// The tasks of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tasks {
+    /// The data at the start of a pass.
+    pub world: World,
+    /// The questions, in order.
+    pub questions: Vec<Question>,
+    /// A copy of the source is brought up to date so often, in seconds of the schedule.
+    pub copies_every_s: u64,
+}
+
+impl Tasks {
+    /// Calls of the SQL script in a pass; the other scripts make as many, or one fewer for a question.
+    pub fn calls(&self) -> u64 {
+        let calls = self.questions.iter().map(|own| match own.asks {
+            Asks::Find { .. } => 4,
+            Asks::Triage | Asks::Cause { .. } => 2,
+        });
+        calls.sum()
+    }
+
+    /// Whether mail is needed, which a controller's directory does not have.
+    pub fn needs_mail(&self) -> bool {
+        !self.world.messages.is_empty()
+    }
+}
