@@ -40,7 +40,7 @@ pub(super) struct Index {
     pub(super) clock: Clock,
     /// `None` if relevance by meaning is off.
     pub(super) meaning: RwLock<Option<Meaning>>,
-    /// The author of changes: this mount's agent, or nobody.
+    /// The author of changes: this mount's agent; empty if it was given no name.
     agent: String,
     /// Locked by the thread that updates the index; requests wait for it.
     turn: Mutex<Turn>,
@@ -85,8 +85,8 @@ impl Index {
         self.indexed.load(Ordering::Relaxed)
     }
 
-    /// Ends relevance by meaning. The lock is let go of first: the thread that ends may wait for the database, and who has
-    /// that for this lock.
+    /// Ends relevance by meaning. The lock is released first: the thread that ends may wait for the database, and a request
+    /// that holds the database may wait for this lock.
     pub(super) fn stop_meaning(&self) {
         let ended = self.meaning.write().take();
         drop(ended);
@@ -129,8 +129,8 @@ impl Index {
 
     /// Indexes one batch; answers how many inodes were looked at.
     fn step(&self, turn: &mut Turn, author: Option<&str>, batch: usize) -> Result<usize> {
+        let has_expired = self.has_expired();
         let now = (self.clock)();
-        let has_expired = now.0 >= self.next_expiry.load(Ordering::Acquire);
         // Empty where this fails or panics: the rows that mark them are still there.
         let mut left = std::mem::take(&mut turn.left);
         if left.is_empty() {

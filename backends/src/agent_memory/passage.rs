@@ -1,5 +1,6 @@
 //! The parts of a note that answers show.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -19,6 +20,9 @@ const PART_MAX: usize = 240;
 
 /// The shortest sentence, in bytes, for which a passage is searched when it is nearly full.
 const PART_MIN: usize = 16;
+
+/// The longest run of white space, in bytes, that a passage keeps as it is.
+const BLANK_MAX: usize = 32;
 
 /// The longest line of a search, in bytes.
 const LINE_MAX: usize = 160;
@@ -86,7 +90,7 @@ pub(super) struct Wanted {
 /// The first one is always among them, because it usually says what the note is about. Then come those with the
 /// largest sum of weights of their words, then those next to the best.
 pub(super) fn telling(body: &str, words: &[Wanted], most: usize) -> String {
-    let body = body.trim();
+    let body = &*without_long_blanks(body.trim());
     let most = most.min(WHOLE_MAX);
     let parts = parts(body, (most / 2).max(PART_MAX).min(most));
     let scores: Vec<f64> = parts
@@ -133,6 +137,32 @@ pub(super) fn telling(body: &str, words: &[Wanted], most: usize) -> String {
         end = parts[at].end;
     }
     shown(text.trim(), end < body.len())
+}
+
+/// A text whose longest runs of white space are one line break or one space, so that they do not fill a passage.
+fn without_long_blanks(text: &str) -> Cow<'_, str> {
+    let mut short = String::new();
+    let mut copied = 0;
+    let mut rest = text;
+    while let Some(start) = rest.find(char::is_whitespace) {
+        let blank = rest[start..].len() - rest[start..].trim_start().len();
+        let at = text.len() - rest.len() + start;
+        if blank > BLANK_MAX {
+            short += &text[copied..at];
+            short.push(if text[at..at + blank].contains('\n') {
+                '\n'
+            } else {
+                ' '
+            });
+            copied = at + blank;
+        }
+        rest = &text[at + blank..];
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    short += &text[copied..];
+    Cow::Owned(short)
 }
 
 /// The sum of the weights of the words that a text has.
@@ -260,6 +290,18 @@ mod tests {
         let one_line = format!("{} NVDA {}", "x ".repeat(5000), "y ".repeat(5000));
         let shown = telling(&one_line, &wanted(&["nvda"]), WHOLE_MAX);
         assert!(shown.contains("NVDA"), "{shown}");
+    }
+
+    #[test]
+    fn a_long_run_of_white_space_does_not_fill_a_passage() {
+        for (blank, shown_as) in [(" ".repeat(5000), ' '), (" \n".repeat(2500), '\n')] {
+            let text = format!("Trades{blank}NVDA fell{blank}again");
+            assert_eq!(
+                telling(&text, &wanted(&["nvda"]), 60),
+                format!("Trades{shown_as}NVDA fell{shown_as}again\n")
+            );
+        }
+        assert_eq!(without_long_blanks("a\n    b  c"), "a\n    b  c");
     }
 
     #[test]
