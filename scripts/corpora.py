@@ -7,6 +7,7 @@ A note of evidence counts as found if all of it is shown; of a question with an 
 import json
 import pathlib
 import random
+import re
 import sys
 
 MINUTE = 60 * 10**9
@@ -71,7 +72,9 @@ def hotpotqa(source, to):
         for question in own:
             answer = one_line(question["answer"].lower())
             own_texts = [paragraph(*context) for context in question["context"]]
-            evidence = [paths[text] for text in own_texts if answer in text.lower()]
+            # As a whole: "1" is not in "1900".
+            whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
+            evidence = [paths[text] for text in own_texts if whole.search(text.lower())]
             if answer not in ("yes", "no") and evidence:
                 questions.append({"text": one_line(question["question"]), "evidence": evidence, "answer": answer})
         write(to, f"hotpotqa-{half}", notes, questions)

@@ -151,6 +151,19 @@ impl Asked {
     }
 }
 
+/// Whether a text has the words of an answer, not only as a part of longer words.
+fn has_words(text: &str, answer: &str) -> bool {
+    let goes_on = |before: Option<char>, after: Option<char>| {
+        let is_of_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        is_of_word(before) && is_of_word(after)
+    };
+    text.match_indices(answer).any(|(at, found)| {
+        let (before, after) = (&text[..at], &text[at + found.len()..]);
+        !goes_on(before.chars().next_back(), found.chars().next())
+            && !goes_on(found.chars().next_back(), after.chars().next())
+    })
+}
+
 /// The text that enters the context for one question, in pieces in order of reading.
 struct Shown {
     pieces: Vec<String>,
@@ -172,7 +185,7 @@ impl Shown {
                 line.strip_prefix("## ")
                     .is_some_and(|of| of.trim_start_matches('/') == path)
             });
-            let has_answer = |line: &str| line.to_lowercase().contains(answer);
+            let has_answer = |line: &str| has_words(&line.to_lowercase(), answer);
             is_of_note && lines.last().is_some_and(has_answer)
         })
     }
@@ -416,6 +429,20 @@ mod tests {
             question,
         };
         asked.score(answer).unwrap().remove(0).1
+    }
+
+    #[test]
+    fn an_answer_inside_longer_words_does_not_count() {
+        for (text, answer, has) in [
+            ("built in 1900", "1900", true),
+            ("built in 1900", "19", false),
+            ("the romance of rome.", "rome", true),
+            ("a romance", "roman", false),
+            ("it cost $5 (five)", "$5", true),
+            ("", "rome", false),
+        ] {
+            assert_eq!(has_words(text, answer), has, "{text}: {answer}");
+        }
     }
 
     #[test]
