@@ -65,6 +65,7 @@ fn main() {
     println!("cargo:rerun-if-changed=models/src");
     println!("cargo:rerun-if-changed=s3/src");
     println!("cargo:rerun-if-changed=embeddings/src");
+    println!("cargo:rerun-if-changed=../harness/src/cmd/mcp/mod.rs");
     for (name, places) in BACKENDS {
         let lines: usize = places
             .iter()

@@ -368,7 +368,7 @@ pub enum ToolError {
     Snapshot(String),
 }
 
-/// A backend opened for one block. Dropping it ends its processes and mounts in any state.
+/// A backend opened for one cell of an epoch. Dropping it ends its processes and mounts in any state.
 ///
 /// The default methods fit a backend without a daemon and a mount.
 pub trait Workspace: Send {

@@ -1,6 +1,6 @@
 //! Ways to hold an agent's context as files.
 //!
-//! A [`backend::Backend`] opens a [`backend::Workspace`] for one measured block. Our own file systems
+//! A [`backend::Backend`] opens a [`backend::Workspace`] for one cell of an epoch. Our own file systems
 //! implement [`store::Store`], which the one FUSE front end in [`fuse`] serves. Workloads, measurement
 //! and analysis are in other crates.
 

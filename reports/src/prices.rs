@@ -234,7 +234,7 @@ impl Model {
             }
         }
         if self.source.trim().is_empty() {
-            return Err("field `source`: say who says so".to_owned());
+            return Err("field `source`: empty; name the page with these prices".to_owned());
         }
         let own = [self.input, self.output, self.cache_read];
         let more = [self.cache_write, self.cache_write_1h];
@@ -512,7 +512,7 @@ cache_write = 2.5
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = '2'")), @r#"prices.toml:9: field `model[0].input`: invalid type: string "2", expected f64"#);
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = 0.0")), @"prices.toml: model m: a price is 0; it must be above 0");
         insta::assert_snapshot!(error(&ROW.replace("2026-01-01", "yesterday")), @r#"prices.toml: model m: field `effective_from`: "yesterday" is not a day such as 2026-11-21"#);
-        insta::assert_snapshot!(error(&ROW.replace("source = 's'", "source = ''")), @"prices.toml: model m: field `source`: say who says so");
+        insta::assert_snapshot!(error(&ROW.replace("source = 's'", "source = ''")), @"prices.toml: model m: field `source`: empty; name the page with these prices");
         insta::assert_snapshot!(error(&format!("{ROW}{ROW}")), @"prices.toml: model m: two rows from 2026-01-01");
         assert!(error("").contains("missing field `model`"));
     }

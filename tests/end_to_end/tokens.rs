@@ -184,7 +184,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     let output = run(["tokens", "--format", "mini-swe-agent", &good, &session]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("good.traj.json") && stderr(&output).contains("knows-9"));
-    assert!(refused(&["tokens", "--workload", "micro/stat"]).contains("nobody's session"));
+    assert!(refused(&["tokens", "--workload", "micro/stat"]).contains("is not a session"));
 
     let workload = ["tokens", "--workload", "agent/offload-comparison"];
     let with = |more: &[&str]| refused(&[&workload[..], more].concat());

@@ -11,7 +11,7 @@ use crate::script::Script;
 use crate::trace::{Event, MAIN_LANE, Op, Trace};
 
 /// The time from one model answer to the next in generated workloads, in milliseconds.
-/// It is the median of 281 recorded Claude Code sessions (DESIGN §7).
+/// It is the median of 281 recorded Claude Code sessions.
 pub const TURN_MS: u64 = 3600;
 
 /// The conversation of a recorded session. Only the main lane counts, because a subagent has its own context.

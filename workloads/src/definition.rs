@@ -334,7 +334,10 @@ impl Workload {
     /// The reason if the conversation is unknown.
     pub fn conversation(&self) -> Result<Conversation, String> {
         match &self.session {
-            SessionSource::None => Err(format!("{} is nobody's session", self.name)),
+            SessionSource::None => Err(format!(
+                "{} is not a session: it has no conversation",
+                self.name
+            )),
             SessionSource::Script => Ok(of_script(&self.script)),
             SessionSource::Stated { conversation, .. } => Ok(conversation.clone()),
             SessionSource::Recorded { conversation, .. } => conversation.clone(),

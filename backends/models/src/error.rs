@@ -100,7 +100,7 @@ pub enum ModelError {
         said: String,
     },
     /// The answer violates the protocol.
-    #[error("{url} answered what is no answer: {why}")]
+    #[error("{url} sent a malformed answer: {why}")]
     Malformed {
         /// The server's URL.
         url: String,
@@ -126,7 +126,7 @@ pub enum ModelError {
         budget: String,
     },
     /// The caller has cancelled the request.
-    #[error("nobody waits for the answer any more")]
+    #[error("the caller cancelled the request")]
     Cancelled,
     /// The cassette has no answer to this request.
     #[error(

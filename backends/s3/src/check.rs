@@ -1,5 +1,5 @@
-//! What is wrong: with a server, an address or an access key, by asking for one key of the bucket; and with a log, by
-//! comparing everything that can be reached with the digests that the log gives.
+//! Diagnoses a server, an address or an access key by asking for one key of the bucket, and verifies a log: everything
+//! that can be reached is compared with the digests that the log gives.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -192,7 +192,7 @@ pub fn front_matter(object: &[u8]) -> Option<(FrontMatter, usize)> {
     Some((block.ctxbench, end + CLOSING.len()))
 }
 
-/// Who wrote an object of the mirror.
+/// The writer of an object of the mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// We did, and its content, which has this digest, is unchanged.
@@ -206,7 +206,7 @@ pub enum Origin {
     },
 }
 
-/// Who wrote an object: another tool may keep our metadata or front matter, but not the digest.
+/// The writer of an object: another tool may keep our metadata or front matter, but not the digest.
 pub fn origin(key: &str, body: &Bytes, metadata: &BTreeMap<String, String>) -> Origin {
     let is_markdown = is_markdown(key.as_bytes());
     let front = is_markdown.then(|| front_matter(body)).flatten();

@@ -144,7 +144,7 @@ impl Definition {
                 };
                 return wrong(if SECRET.contains(&unknown) {
                     format!(
-                        "{text:?}: everybody on the machine can see the arguments of a command: give `{unknown}` to it by [environment] or a [[file]]"
+                        "{text:?}: every user can read a command's arguments: pass `{unknown}` by [environment] or a [[file]]"
                     )
                 } else {
                     let known = known.join(", ");
@@ -180,7 +180,7 @@ impl Definition {
         let uses_server = texts.any(|text| named(text).any(|name| name.starts_with("s3_")));
         match (uses_server, self.name.ends_with(IN_NAME)) {
             (true, false) => wrong(format!(
-                "field `name`: {:?} does not end with `{IN_NAME}`, but the S3 server is used: a figure is nothing without the server's name",
+                "field `name`: {:?} does not end with `{IN_NAME}`, but the S3 server is used: add it, so that figures name their server",
                 self.name
             )),
             (false, true) => wrong(format!(

@@ -57,7 +57,7 @@ impl MountedStore for LlmMount {
             ),
             LlmMode::Generate => (
                 format!(
-                    "FUSE over memory, where a language model makes up what nobody has written; what a workload writes it keeps, and asks nothing; {answers}"
+                    "FUSE over memory, where a language model generates the files that were not written; what a workload writes it keeps, and asks nothing; {answers}"
                 ),
                 "what was written since the last fsync, unmount or generated file is gone with a killed daemon",
                 env!("CTXBENCH_LINES_LLM_GENERATE"),

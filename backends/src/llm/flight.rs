@@ -210,7 +210,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                 flights.abandon(&of, &watched);
             });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "nobody can be waited for to come back");
+            tracing::warn!(%error, "cannot start the thread that waits for a retry; the request is abandoned");
             flight.state.lock().left = None;
             self.abandon(key, flight);
         }

@@ -26,7 +26,7 @@ pub const SERVER_MODEL: &str = "CTXBENCH_MODEL_NAME";
 pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
 /// The shipped recording: SmolLM2-135M's answers to the reads of [`RECORDED`], and to the requests
-/// that a run of the default suite makes after its blocks.
+/// that a run of the default suite makes after its cells.
 pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
 
 /// The workloads whose reads the recording answers, by name and SHA-256. Workloads without reads need

@@ -59,7 +59,7 @@ impl List {
         }
         println!(
             "{}",
-            table(&["workload", "cache states", "calls in a block"], &rows)
+            table(&["workload", "cache states", "calls in a pass"], &rows)
         );
         println!("suites: {}", catalogue::suite_names().join(", "));
         if self.essays {

@@ -52,7 +52,6 @@ pub fn verify(
                 None => Ok(()),
             }
         }
-        // A search for a path that turns out to be a file reads that file.
         (
             Expected::Attributes { size: Some(size) },
             Observed::Attributes { size: seen, is_dir },
@@ -112,7 +111,7 @@ pub fn only_lines(lines: &BTreeSet<Bytes>, bytes: &[u8]) -> Result<(), String> {
         None => Ok(()),
         Some(line) => {
             let line = String::from_utf8_lossy(&line[..line.len().min(80)]);
-            Err(format!("holds {line:?}, a line that nobody wrote"))
+            Err(format!("holds {line:?}, a line that no host wrote"))
         }
     }
 }
@@ -160,9 +159,9 @@ fn same_entries(
                     ..
                 },
             ) => {
-                if seen.is_some_and(|seen| seen != *size) {
+                if let Some(seen) = seen.filter(|seen| seen != size) {
                     let name = text(name);
-                    return Err(format!("{name} has {seen:?} bytes, but should have {size}"));
+                    return Err(format!("{name} has {seen} bytes, but should have {size}"));
                 }
             }
             (Some(_), _) => return Err(format!("{} is of the wrong kind", text(name))),

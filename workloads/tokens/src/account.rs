@@ -1,7 +1,7 @@
 //! Accounts: the prompt and output tokens of a conversation, and how many of them the prompt cache serves.
 //! A prompt is the fixed part and all parts in the context. A provider caches it for a time to live,
 //! which every use renews. The cache serves the longest common prefix with the previous prompt:
-//! all parts before the first changed one, or nothing after the time to live. DESIGN §8;
+//! all parts before the first changed one, or nothing after the time to live. `docs/TOKENS.md`;
 //! <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>.
 
 use crate::conversation::{Conversation, PartKind, Step, ThinkingStays};

@@ -36,9 +36,9 @@ pub fn thinking_stays(model: &str) -> ThinkingStays {
     }
 }
 
-const CLAUDE: &str = "DESIGN §8: reported usage of Claude 4.5 and 4.6 sessions, R² 0.9986";
-const GEMINI: &str = "DESIGN §8: reported usage of Gemini 3 sessions";
-const GPT: &str = "FEASIBILITY: reported usage of GPT-5-Codex sessions, R² 0.9998";
+const CLAUDE: &str = "reported usage of Claude 4.5 and 4.6 sessions, R² 0.9986";
+const GEMINI: &str = "reported usage of Gemini 3 sessions";
+const GPT: &str = "reported usage of GPT-5-Codex sessions, R² 0.9998";
 
 /// The Claude models covered by the measurement, up to 4.6.
 const CLAUDE_MEASURED: &[&str] = &[

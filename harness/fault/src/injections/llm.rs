@@ -163,7 +163,7 @@ pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
     let world = World::start(bed, Vec::new(), budget)?;
     if fault == LlmFault::WrongContent && world.mode == Mode::Generate {
-        let reason = "nobody has written what it makes up: none of it is wrong";
+        let reason = "generated content has no expected bytes";
         return Err(ScenarioError::Skipped(reason.into()));
     }
     bed.open()?;

@@ -44,7 +44,7 @@ use crate::scratch::ScratchDir;
 /// in order; --resume goes on with it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench run                                         # the default suite, four minutes of measuring
+  ctxbench run                                         # the default suite, six minutes of measuring
   ctxbench run --workload micro/stat --budget 20       # one workload of it
   ctxbench run --backend direct --backend sqlite --state hot
   ctxbench run --resume results/20261121-120000-default

@@ -218,7 +218,7 @@ fn a_damaged_line_is_wrong_data_and_not_a_loss() {
     let found = split(damage, writers(), &[1; 4], 60);
     let (outcome, reason) = found.verdict.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
-    assert!(reason.contains("a line that nobody wrote"), "{reason}");
+    assert!(reason.contains("a line that no host wrote"), "{reason}");
     assert_eq!(found.settled, None);
 }
 
