@@ -148,8 +148,7 @@ impl CellTask {
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         fill(script, &root, watchdog, limit, scratch)?;
         if self.workload.asks {
-            watchdog.enter(SETUP_LIMIT);
-            wait_until_embedded(&root, &self.interrupt)?;
+            wait_until_embedded(&root, watchdog, &self.interrupt)?;
         }
         if self.state != CacheState::Hot {
             self.warm(arm, watchdog, scratch)?;
@@ -204,15 +203,23 @@ impl CellTask {
     }
 }
 
-/// Waits until a backend that embeds notes has embedded all of them.
-fn wait_until_embedded(root: &Path, interrupt: &Interrupt) -> io::Result<()> {
+/// Waits until a backend that embeds notes has embedded all of them. It may take [`SETUP_LIMIT`] for the next of them,
+/// however many there are.
+fn wait_until_embedded(root: &Path, watchdog: &Watchdog, interrupt: &Interrupt) -> io::Result<()> {
+    let mut least = u64::MAX;
     while !interrupt.is_set() {
         let stats = std::fs::read_to_string(root.join(":stats"))?;
         let waiting = stats
             .lines()
-            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "));
-        if waiting.is_none_or(|waiting| waiting.trim() == "0") {
+            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "))
+            .and_then(|waiting| waiting.trim().parse().ok())
+            .unwrap_or(0);
+        if waiting == 0 {
             break;
+        }
+        if waiting < least {
+            least = waiting;
+            watchdog.enter(SETUP_LIMIT);
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -151,7 +151,7 @@ pub struct PlannedScenario {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
-    /// The time budget of measuring, in milliseconds. Three epochs and two rounds of each cell are run
+    /// The time budget of measuring, in milliseconds. Three epochs and one timed round of each cell are run
     /// regardless.
     pub budget_ms: u64,
     /// The maximum number of epochs. A cell is in every epoch until an interim analysis decides it, or until its

@@ -73,7 +73,7 @@ pub struct Options {
     /// Only these backends; `direct` is always measured, twice.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// Seconds that measuring may take; three epochs with two rounds of each cell are made all the same [default: as
+    /// Seconds that measuring may take; three epochs with one timed round of each cell are made all the same [default: as
     /// the suite says, else 250].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
