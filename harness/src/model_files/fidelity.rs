@@ -35,8 +35,13 @@ impl<T> Asked<T> {
 fn ask<T>(
     found: &mut AtLength,
     store: &HistoryStore,
+    interrupt: &Interrupt,
     ask: impl FnOnce() -> Result<T, StoreError>,
 ) -> anyhow::Result<Asked<T>> {
+    // A slow model takes tens of seconds for one answer.
+    if interrupt.is_set() {
+        bail!("interrupted");
+    }
     let answers = || store.asker().meter().totals().calls;
     let before = answers();
     match ask() {
@@ -83,9 +88,6 @@ pub(super) fn measure(
         let seed = plan.seed * 1000 + u64::from(history);
         let left = live(&store, length, seed)?;
         for (at, (name, changes)) in left.files.iter().take(plan.reads as usize).enumerate() {
-            if interrupt.is_set() {
-                bail!("interrupted");
-            }
             eprint!(
                 "\rfidelity: {length} operations, history {} of {}, file {} ",
                 history + 1,
@@ -98,7 +100,9 @@ pub(super) fn measure(
                 .reference()
                 .read(attr.ino, 0, attr.size as usize, &mut right)?;
             let asked = timed(&store, validation, || {
-                ask(&mut found, &store, || store.ask_file(&format!("/{name}")))
+                ask(&mut found, &store, interrupt, || {
+                    store.ask_file(&format!("/{name}"))
+                })
             })?;
             if let Asked::Unanswered = asked {
                 continue;
@@ -113,6 +117,7 @@ pub(super) fn measure(
             });
             if at == 0
                 && let Some(first) = &answer
+                && !interrupt.is_set()
                 && let Ok(again) = store.ask_file(&format!("/{name}"))
             {
                 repeats.asked_twice += 1;
@@ -120,13 +125,15 @@ pub(super) fn measure(
             }
         }
         if let Some(name) = left.removed.first() {
-            let asked = ask(&mut found, &store, || store.ask_file(&format!("/{name}")))?;
+            let asked = ask(&mut found, &store, interrupt, || {
+                store.ask_file(&format!("/{name}"))
+            })?;
             found.removed_asked += u32::from(!matches!(asked, Asked::Unanswered));
             if let Some(answer) = asked.answer() {
                 found.removed_invented += u32::from(answer.content.is_some());
             }
         }
-        if let Some(named) = ask(&mut found, &store, || store.ask_listing())?.answer() {
+        if let Some(named) = ask(&mut found, &store, interrupt, || store.ask_listing())?.answer() {
             let named: std::collections::BTreeSet<&str> = named
                 .iter()
                 .map(|name| name.trim_start_matches('/'))
