@@ -54,7 +54,7 @@ const READ_BACK_EVERY: u32 = 8;
 /// Upper bound of an arm's stride, in rounds.
 const MOST_STRIDE: u32 = 4;
 
-/// The fewest rounds that are timed. Of long passes one a cell: five epochs of one decide more than three of two.
+/// The fewest rounds that are timed. One, for long passes: five epochs of one round decide more than three of two.
 pub const MIN_ROUNDS: u32 = 1;
 
 /// An arm in a cell.
@@ -207,7 +207,8 @@ impl CellTask {
             let mut passed_here: Vec<&str> = Vec::new();
             for at in order {
                 let arm = &mut arms[*at];
-                let is_passed_over = round >= first_timed + MIN_ROUNDS && round % arm.stride != 0;
+                // A repeated round is of all arms.
+                let is_passed_over = rounds.0 >= MIN_ROUNDS && round % arm.stride != 0;
                 if arm.hosts.is_none() || is_passed_over {
                     continue;
                 }

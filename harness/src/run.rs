@@ -58,8 +58,8 @@ pub struct Runner<'a> {
     pub samples: Vec<Sample>,
     /// The epochs that ended.
     pub epochs: Vec<Epoch>,
-    /// The time that the last epoch spent on workloads with a number of epochs of their own.
-    limited: Duration,
+    /// What the last epoch spent on each workload with a number of epochs of its own, by that number.
+    limited: Vec<(u32, Duration)>,
 }
 
 impl<'a> Runner<'a> {
@@ -78,7 +78,7 @@ impl<'a> Runner<'a> {
             interrupt,
             samples,
             epochs,
-            limited: Duration::ZERO,
+            limited: Vec::new(),
         }
     }
 
@@ -88,9 +88,11 @@ impl<'a> Runner<'a> {
     }
 
     /// The part of the budget that workloads with a number of epochs of their own will take, as the last epoch shows.
-    fn reserved(&self, due: &[PlannedCell], sound: u32) -> Duration {
-        let most = due.iter().filter_map(|cell| self.limit(cell)).max();
-        self.limited * most.map_or(0, |most| most.saturating_sub(sound))
+    fn reserved(&self, sound: u32) -> Duration {
+        let cells = self.limited.iter();
+        cells
+            .map(|(own, took)| *took * own.saturating_sub(sound))
+            .sum()
     }
 
     /// Epochs that do not count: void ones and interrupted ones.
@@ -148,7 +150,7 @@ impl<'a> Runner<'a> {
             if sound as usize >= MIN_EPOCHS && left < least {
                 return Ended::Complete;
             }
-            let shared = left.saturating_sub(self.reserved(&due, sound));
+            let shared = left.saturating_sub(self.reserved(sound));
             let share = shared / (schedule.epochs - sound).max(1);
             watcher.epoch(self.plan, next, due.len(), spent);
             let epoch = match self.epoch(next, &due, share, lab, watcher) {
@@ -195,7 +197,7 @@ impl<'a> Runner<'a> {
         };
         let mut used = Duration::ZERO;
         let mut hot_timed_us = 0;
-        self.limited = Duration::ZERO;
+        self.limited.clear();
         let ordered = in_order(self.plan, number, cells.to_vec());
         let mut to_share = cells
             .iter()
@@ -206,17 +208,17 @@ impl<'a> Runner<'a> {
                 return Err(Ended::Interrupted);
             }
             watcher.begins(self.plan, cell);
-            let is_limited = self.limit(cell).is_some();
-            let slice = match is_limited {
-                true => Duration::ZERO,
-                false => share.saturating_sub(used) / to_share,
+            let own_epochs = self.limit(cell);
+            let slice = match own_epochs {
+                Some(_) => Duration::ZERO,
+                None => share.saturating_sub(used) / to_share,
             };
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
                 return Err(Ended::Interrupted);
             };
-            match is_limited {
-                true => self.limited += result.took,
-                false => {
+            match own_epochs {
+                Some(own) => self.limited.push((own, result.took)),
+                None => {
                     used += result.took;
                     to_share -= 1;
                 }

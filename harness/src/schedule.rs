@@ -69,7 +69,7 @@ pub fn due(plan: &Plan, cells: &[PlannedCell], sound: u32) -> Vec<PlannedCell> {
 }
 
 /// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose
-/// A/A arms are not shown to be equal keeps all its arms.
+/// A/A arms are not shown to be equal keeps all its arms, and so does one of a workload with a number of epochs of its own.
 pub fn still_open(
     plan: &Plan,
     cells: Vec<PlannedCell>,
@@ -88,8 +88,10 @@ pub fn still_open(
     };
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);
-        if cell.arms.iter().all(|arm| is_baseline(*arm)) {
-            // Nothing in it is compared, so it is never decided.
+        if plan.workloads[cell.workload].epochs.is_some()
+            || cell.arms.iter().all(|arm| is_baseline(*arm))
+        {
+            // It is looked at once, after its last epoch; or nothing in it is compared.
             return Some(cell);
         }
         let open = undecided(plan, &table, workload, state);

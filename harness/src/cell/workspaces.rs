@@ -207,13 +207,17 @@ impl CellTask {
 /// however many there are.
 fn wait_until_embedded(root: &Path, watchdog: &Watchdog, interrupt: &Interrupt) -> io::Result<()> {
     let mut least = u64::MAX;
+    watchdog.enter(SETUP_LIMIT);
     while !interrupt.is_set() {
         let stats = std::fs::read_to_string(root.join(":stats"))?;
         let waiting = stats
             .lines()
-            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "))
-            .and_then(|waiting| waiting.trim().parse().ok())
-            .unwrap_or(0);
+            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "));
+        let waiting: u64 = waiting
+            .map_or(Ok(0), |own| own.trim().parse())
+            .map_err(|error| {
+                io::Error::other(format!(":stats, waiting-to-be-embedded: {error}"))
+            })?;
         if waiting == 0 {
             break;
         }

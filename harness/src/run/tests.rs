@@ -241,6 +241,28 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
 }
 
 #[test]
+fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = Scripted {
+        takes: |_, arm, _| match arm {
+            "direct" | "direct-again" => 1_000_000,
+            _ => 3_000_000,
+        },
+        ..Scripted::default()
+    };
+    let mut plan = two_cells();
+    let first_look = plan.schedule.looks.0[0].epochs;
+    plan.workloads[0].epochs = Some(first_look + 1);
+    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    let own = plan.workloads[0].name.as_str();
+    // The other cell is decided at the first look.
+    assert_eq!(lab.epochs(), (0..=first_look).collect());
+    let last = lab.in_epoch(first_look);
+    assert_eq!(last.keys().collect::<Vec<_>>(), [&own]);
+    assert_eq!(last[own].len(), plan.arms.len());
+}
+
+#[test]
 fn a_run_ends_when_every_cell_is_decided() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {

@@ -204,7 +204,7 @@ pub struct Limits {
     /// Runnable tasks of other processes before a round, counted again five milliseconds after they were
     /// first seen.
     pub runnable: u32,
-    /// The most rounds that may be repeated, as a share of the planned rounds.
+    /// The most rounds that may be repeated, as a share of the fewest rounds of a cell, rounded up.
     pub repeats: f64,
     /// Share of busy passes above which a run gets no verdicts.
     pub busy_share: f64,

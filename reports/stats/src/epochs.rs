@@ -72,7 +72,8 @@ pub(crate) fn t_quantile(epochs: usize, alpha: f64) -> f64 {
 ///
 /// This is the random-effects estimate of a balanced design: the spread of the epochs' estimates
 /// contains the variation between epochs and within them.
-/// Three epochs can agree by chance, so the variation within epochs is a lower bound of the error.
+/// Three epochs can agree by chance, so the variation within epochs is a lower bound of the error, where they have more
+/// than one round.
 pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     let with_values: Vec<&Vec<f64>> = epochs.iter().filter(|values| !values.is_empty()).collect();
     let estimates: Vec<f64> = with_values
@@ -115,7 +116,7 @@ pub fn hodges_lehmann(values: &[f64]) -> f64 {
 
 /// The squared standard error of the mean that the variation between rounds alone implies.
 /// It uses the median absolute deviation of all epochs' rounds from their epochs' medians,
-/// because a single epoch may have only two rounds.
+/// because a single epoch may have few rounds.
 /// The efficiency of [`hodges_lehmann`] on normal values is 3/π. 0 if no epoch has two rounds.
 fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
     let mut deviations = Vec::new();
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_true_mean_about_as_often_as_they_say() {
-        for (epochs, rounds) in [(3, 10), (4, 20), (8, 6)] {
+        for (epochs, rounds) in [(3, 1), (5, 1), (3, 10), (4, 20), (8, 6)] {
             for between in [0.0, 1.0] {
                 let mut rng = ChaCha8Rng::seed_from_u64(1);
                 let covered = (0..1000).filter(|_| {
