@@ -242,7 +242,7 @@ impl Adopting<'_> {
             let Some(found) = names::find(self.db, parent, &name.0)? else {
                 continue;
             };
-            names::remove(self.db, parent, found.slot)?;
+            names::remove(self.db, parent, &name.0, found)?;
             let mut attr = nodes::get(self.db, found.ino)?;
             let is_directory = attr.kind == Kind::Directory;
             if !is_directory {

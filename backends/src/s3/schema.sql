@@ -104,6 +104,8 @@ END;
 CREATE TRIGGER s3_name_changed AFTER UPDATE ON dirent
 WHEN (SELECT is_adopting FROM s3_state WHERE one = 1) = 0
 BEGIN
+  INSERT INTO s3_dirty_name VALUES (old.parent, old.name, (SELECT batch FROM s3_state WHERE one = 1))
+    ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch WHERE batch <> excluded.batch;
   INSERT INTO s3_dirty_name VALUES (new.parent, new.name, (SELECT batch FROM s3_state WHERE one = 1))
     ON CONFLICT (parent, name) DO UPDATE SET batch = excluded.batch WHERE batch <> excluded.batch;
 END;

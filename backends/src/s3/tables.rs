@@ -11,7 +11,7 @@ use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// The version of the tables in `schema.sql`.
-pub(super) const TABLES_VERSION: &str = "11";
+pub(super) const TABLES_VERSION: &str = "12";
 
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| StoreError::storage(Errno::IO, error))

@@ -9,6 +9,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params
 
 use super::content;
 use super::deferred::Deferred;
+use super::names::Names;
 use super::nodes::{self, signed};
 use super::reclaim;
 use super::record::{self, Record};
@@ -54,6 +55,8 @@ pub(crate) struct Db {
     tally: Arc<Tally>,
     /// What the rows of the inodes used last say: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
+    /// What names the directories have, as far as it is known.
+    pub(super) names: RefCell<Names>,
     /// What is written at the next commit.
     pub(super) deferred: Deferred,
     /// What a transaction had done could not be undone: whatever is read now may never have been acknowledged.
@@ -98,6 +101,7 @@ impl Db {
             tails,
             tally,
             kept: RefCell::default(),
+            names: RefCell::default(),
             deferred: Deferred::default(),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
@@ -184,6 +188,7 @@ impl Db {
     fn undo(&self) -> Result<()> {
         // What was kept inside may not be what the rows say after all.
         self.kept.borrow_mut().clear();
+        self.names.borrow_mut().clear();
         self.deferred.clear();
         // A full disk makes SQLite roll back by itself.
         let undone = match self.connection.is_autocommit() {

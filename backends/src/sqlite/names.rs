@@ -3,7 +3,8 @@
 //! An entry sits in the slot that its name hashes to, or in the next free one of [`PROBES`]: one
 //! B-tree serves look-up by name and listing by cookie, and a cookie stays valid while others come and go.
 
-use std::ops::ControlFlow;
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
 
 use rusqlite::params;
 
@@ -22,7 +23,7 @@ pub(crate) struct Name {
 }
 
 /// The slots that `name` may sit in: FNV-1a, 61 bits of it, so that a cookie is a positive `off_t`.
-pub(crate) fn slots(name: &[u8]) -> std::ops::Range<u64> {
+pub(crate) fn slots(name: &[u8]) -> Range<u64> {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -30,44 +31,143 @@ pub(crate) fn slots(name: &[u8]) -> std::ops::Range<u64> {
     first..first + PROBES
 }
 
+/// What is known of the names that start at one slot, without asking SQLite: this connection is the only one that changes
+/// them. Only a name whose first slot is free is kept as missing, so that a new name makes nothing else wrong.
+#[derive(Debug)]
+struct Kept {
+    name: Box<[u8]>,
+    found: Option<Name>,
+}
+
+/// The names used last; all are let go when there are more than [`Names::MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    kept: HashMap<(Ino, u64), Kept>,
+}
+
+impl Names {
+    const MAX: usize = 16_384;
+
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    fn get(&self, parent: Ino, name: &[u8], first: u64) -> Option<Option<Name>> {
+        let kept = self.kept.get(&(parent, first))?;
+        (*kept.name == *name).then_some(kept.found)
+    }
+
+    fn keep(&mut self, parent: Ino, name: &[u8], first: u64, found: Option<Name>) {
+        if self.kept.len() >= Self::MAX {
+            self.kept.clear();
+        }
+        let name = name.into();
+        self.kept.insert((parent, first), Kept { name, found });
+    }
+
+    fn forget(&mut self, parent: Ino, first: u64) {
+        self.kept.remove(&(parent, first));
+    }
+}
+
+/// Where a name is, or which slot it would get.
+enum Place {
+    Taken(Name),
+    Free(u64),
+}
+
+fn place(db: &Db, parent: Ino, name: &[u8]) -> Result<Place> {
+    let slots = slots(name);
+    if let Some(kept) = db.names.borrow().get(parent, name, slots.start) {
+        return Ok(kept.map_or(Place::Free(slots.start), Place::Taken));
+    }
+    let mut free = slots.start;
+    let mut statement = db.statement(
+        "SELECT slot, ino, name = ?4 FROM dirent
+         WHERE parent = ?1 AND slot >= ?2 AND slot < ?3 ORDER BY slot",
+    )?;
+    let mut rows = statement.query(params![
+        signed(parent),
+        signed(slots.start),
+        signed(slots.end),
+        name
+    ])?;
+    while let Some(row) = rows.next()? {
+        let slot = unsigned(row.get(0)?);
+        if row.get(2)? {
+            let ino = unsigned(row.get(1)?);
+            let found = Name { slot, ino };
+            let mut names = db.names.borrow_mut();
+            names.keep(parent, name, slots.start, Some(found));
+            return Ok(Place::Taken(found));
+        }
+        if slot == free {
+            free += 1;
+        }
+    }
+    if free == slots.start {
+        db.names.borrow_mut().keep(parent, name, free, None);
+    }
+    Ok(Place::Free(free))
+}
+
 /// The attributes of what `name` names, in one query.
 pub(crate) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
     let slots = slots(name);
-    let found = db.row(
-        concat!(
-            "SELECT ",
-            columns!(),
-            ", d.ino FROM dirent d LEFT JOIN inode i ON i.ino = d.ino
-             WHERE d.parent = ?1 AND d.slot >= ?2 AND d.slot < ?3 AND d.name = ?4"
-        ),
-        params![signed(parent), signed(slots.start), signed(slots.end), name],
-        |row| nodes::joined(db, unsigned(row.get(nodes::COLUMNS)?), row, 0),
-    )?;
-    match found.flatten() {
-        Some(attr) => {
-            db.keep(&attr);
-            Ok(attr)
-        }
-        None => {
-            nodes::get_directory(db, parent)?;
-            Err(Errno::NOENT.into())
-        }
+    let kept = db.names.borrow().get(parent, name, slots.start);
+    let found = match kept {
+        Some(None) => None,
+        Some(Some(kept)) => nodes::find(db, kept.ino)?,
+        None => joined(db, parent, name, slots)?,
+    };
+    if found.is_none() {
+        nodes::get_directory(db, parent)?;
     }
+    found.ok_or_else(|| Errno::NOENT.into())
+}
+
+/// As [`place`], with attributes.
+fn joined(db: &Db, parent: Ino, name: &[u8], slots: Range<u64>) -> Result<Option<Attr>> {
+    let first = slots.start;
+    let mut statement = db.statement(concat!(
+        "SELECT ",
+        columns!(),
+        ", d.ino, d.slot, d.name = ?4 FROM dirent d LEFT JOIN inode i ON i.ino = d.ino
+         WHERE d.parent = ?1 AND d.slot >= ?2 AND d.slot < ?3 ORDER BY d.slot"
+    ))?;
+    let mut rows = statement.query(params![
+        signed(parent),
+        signed(first),
+        signed(slots.end),
+        name
+    ])?;
+    let mut is_free = true;
+    while let Some(row) = rows.next()? {
+        let slot = unsigned(row.get(nodes::COLUMNS + 1)?);
+        if row.get(nodes::COLUMNS + 2)? {
+            let ino = unsigned(row.get(nodes::COLUMNS)?);
+            let attr = nodes::joined(db, ino, row, 0)?;
+            if let Some(attr) = &attr {
+                db.keep(attr);
+            }
+            let found = Some(Name { slot, ino });
+            db.names.borrow_mut().keep(parent, name, first, found);
+            return Ok(attr);
+        }
+        is_free &= slot != first;
+    }
+    if is_free {
+        db.names.borrow_mut().keep(parent, name, first, None);
+    }
+    Ok(None)
 }
 
 /// Where `name` sits, if it is there.
 pub(crate) fn find(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Name>> {
-    let slots = slots(name);
-    db.row(
-        "SELECT slot, ino FROM dirent WHERE parent = ?1 AND slot >= ?2 AND slot < ?3 AND name = ?4",
-        params![signed(parent), signed(slots.start), signed(slots.end), name],
-        |row| {
-            Ok(Name {
-                slot: unsigned(row.get(0)?),
-                ino: unsigned(row.get(1)?),
-            })
-        },
-    )
+    Ok(match place(db, parent, name)? {
+        Place::Taken(found) => Some(found),
+        Place::Free(_) => None,
+    })
 }
 
 /// As [`find`], for a name that should exist in a directory.
@@ -76,67 +176,96 @@ pub(crate) fn get(db: &Db, parent: Ino, name: &[u8]) -> Result<Name> {
     find(db, parent, name)?.ok_or_else(|| Errno::NOENT.into())
 }
 
+/// The slot for a new name. `EEXIST` where it is taken.
+fn free_slot(db: &Db, parent: Ino, name: &[u8]) -> Result<u64> {
+    match place(db, parent, name)? {
+        Place::Taken(_) => Err(Errno::EXIST.into()),
+        Place::Free(slot) if slot == slots(name).end => {
+            let reason = format!("{PROBES} names in one directory have the same hash");
+            Err(StoreError::storage(Errno::NOSPC, reason))
+        }
+        Place::Free(slot) => Ok(slot),
+    }
+}
+
+/// Notes that `name` is in a slot now.
+fn note(db: &Db, parent: Ino, name: &[u8], at: Name) {
+    let mut names = db.names.borrow_mut();
+    // Another name may be known not to be there, with this slot as its first.
+    names.forget(parent, at.slot);
+    names.keep(parent, name, slots(name).start, Some(at));
+}
+
+/// Notes that `name` has left its slot.
+fn note_gone(db: &Db, parent: Ino, name: &[u8], slot: u64) {
+    let (first, mut names) = (slots(name).start, db.names.borrow_mut());
+    match slot == first {
+        true => names.keep(parent, name, first, None),
+        false => names.forget(parent, first),
+    }
+}
+
 /// Adds a name. `EEXIST` where it is taken.
 pub(crate) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) -> Result<()> {
-    let slots = slots(name);
-    let mut free = slots.start;
-    {
-        let mut statement = db.statement(
-            "SELECT slot, name = ?4 FROM dirent
-             WHERE parent = ?1 AND slot >= ?2 AND slot < ?3 ORDER BY slot",
-        )?;
-        let mut rows = statement.query(params![
-            signed(parent),
-            signed(slots.start),
-            signed(slots.end),
-            name
-        ])?;
-        while let Some(row) = rows.next()? {
-            if row.get(1)? {
-                return Err(Errno::EXIST.into());
-            }
-            if unsigned(row.get(0)?) == free {
-                free += 1;
-            }
-        }
-    }
-    if free == slots.end {
-        let reason = format!("{PROBES} names in one directory have the same hash");
-        return Err(StoreError::storage(Errno::NOSPC, reason));
-    }
+    let slot = free_slot(db, parent, name)?;
     db.execute(
         "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![
             signed(parent),
-            signed(free),
+            signed(slot),
             name,
             signed(ino),
             kind.mode_bits()
         ],
     )?;
+    note(db, parent, name, Name { slot, ino });
     Ok(())
 }
 
-/// Removes the name in a slot.
-pub(crate) fn remove(db: &Db, parent: Ino, slot: u64) -> Result<()> {
+/// Removes a name.
+pub(crate) fn remove(db: &Db, parent: Ino, name: &[u8], at: Name) -> Result<()> {
     db.execute(
         "DELETE FROM dirent WHERE parent = ?1 AND slot = ?2",
-        [signed(parent), signed(slot)],
+        [signed(parent), signed(at.slot)],
     )?;
+    note_gone(db, parent, name, at.slot);
     Ok(())
 }
 
-/// Makes the name in a slot name another inode.
-pub(crate) fn point(db: &Db, parent: Ino, slot: u64, to: &Attr) -> Result<()> {
+/// Gives what a name names a name that is free instead.
+pub(super) fn change(
+    db: &Db,
+    (from, from_name, at): (Ino, &[u8], Name),
+    (to, to_name): (Ino, &[u8]),
+) -> Result<()> {
+    let slot = free_slot(db, to, to_name)?;
+    db.execute(
+        "UPDATE dirent SET parent = ?3, slot = ?4, name = ?5 WHERE parent = ?1 AND slot = ?2",
+        params![
+            signed(from),
+            signed(at.slot),
+            signed(to),
+            signed(slot),
+            to_name
+        ],
+    )?;
+    note_gone(db, from, from_name, at.slot);
+    note(db, to, to_name, Name { slot, ..at });
+    Ok(())
+}
+
+/// Makes a name name another inode.
+pub(crate) fn point(db: &Db, parent: Ino, name: &[u8], at: Name, to: &Attr) -> Result<()> {
     db.execute(
         "UPDATE dirent SET ino = ?3, mode = ?4 WHERE parent = ?1 AND slot = ?2",
         params![
             signed(parent),
-            signed(slot),
+            signed(at.slot),
             signed(to.ino),
             to.kind.mode_bits()
         ],
     )?;
+    note(db, parent, name, Name { ino: to.ino, ..at });
     Ok(())
 }
 
@@ -249,10 +378,44 @@ mod tests {
         let found = find(&db, 1, b"a").unwrap().unwrap();
         assert_eq!((found.slot, found.ino), (slots(b"a").start + 3, 2));
         // A gap before it does not hide it, nor let the name in twice.
-        remove(&db, 1, slots(b"a").start + 1).unwrap();
+        let second = slots(b"a").start + 1;
+        remove(
+            &db,
+            1,
+            b"other1",
+            Name {
+                slot: second,
+                ino: 9,
+            },
+        )
+        .unwrap();
         assert_eq!(find(&db, 1, b"a").unwrap().unwrap().slot, found.slot);
         let again = insert(&db, 1, b"a", 3, Kind::File).unwrap_err();
         assert_eq!(again.errno, Errno::EXIST);
+    }
+
+    #[test]
+    fn what_is_kept_of_names_is_what_the_table_says() {
+        let db = crowded(0);
+        let asked = |name: &[u8]| {
+            let kept = find(&db, 1, name).unwrap().map(|found| found.ino);
+            db.names.borrow_mut().clear();
+            assert_eq!(find(&db, 1, name).unwrap().map(|found| found.ino), kept);
+            kept
+        };
+        assert_eq!(asked(b"a"), None);
+        insert(&db, 1, b"a", 2, Kind::File).unwrap();
+        assert_eq!(asked(b"a"), Some(2));
+        let at = find(&db, 1, b"a").unwrap().unwrap();
+        change(&db, (1, b"a", at), (1, b"b")).unwrap();
+        assert_eq!((asked(b"a"), asked(b"b")), (None, Some(2)));
+        let at = find(&db, 1, b"b").unwrap().unwrap();
+        remove(&db, 1, b"b", at).unwrap();
+        assert_eq!(asked(b"b"), None);
+        // As if the first slot of `b` had been the first free one for `c`.
+        let slot = slots(b"b").start;
+        note(&db, 1, b"c", Name { slot, ino: 3 });
+        assert!(db.names.borrow().get(1, b"b", slot).is_none());
     }
 
     #[test]

@@ -266,7 +266,7 @@ pub(super) fn unlink(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Resu
     if nodes::get(db, found.ino)?.kind == Kind::Directory {
         return Err(Errno::ISDIR.into());
     }
-    names::remove(db, parent, found.slot)?;
+    names::remove(db, parent, name, found)?;
     nodes::names_changed(db, parent, caller, 0)?;
     nodes::drop_name(db, found.ino, caller)
 }
@@ -277,7 +277,7 @@ pub(super) fn rmdir(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Resul
     if !names::is_empty(db, found.ino)? {
         return Err(Errno::NOTEMPTY.into());
     }
-    names::remove(db, parent, found.slot)?;
+    names::remove(db, parent, name, found)?;
     nodes::names_changed(db, parent, caller, -1)?;
     nodes::drop_name(db, found.ino, caller)
 }
@@ -321,9 +321,9 @@ pub(super) fn rename(
     let mut replaced = None;
     match (target, target_attr) {
         (Some(target), Some(mut target_attr)) => {
-            names::point(db, to, target.slot, &source_attr)?;
+            names::point(db, to, to_name, target, &source_attr)?;
             if mode == RenameMode::Exchange {
-                names::point(db, from, source.slot, &target_attr)?;
+                names::point(db, from, from_name, source, &target_attr)?;
                 target_attr.ctime = caller.now;
                 nodes::update(db, &target_attr)?;
                 if met == 1 {
@@ -331,15 +331,14 @@ pub(super) fn rename(
                 }
                 nodes::names_changed(db, from, caller, met - moved)?;
             } else {
-                names::remove(db, from, source.slot)?;
+                names::remove(db, from, from_name, source)?;
                 replaced = nodes::drop_name(db, target.ino, caller)?;
                 nodes::names_changed(db, from, caller, -moved)?;
             }
             nodes::names_changed(db, to, caller, moved - met)?;
         }
         _ => {
-            names::remove(db, from, source.slot)?;
-            names::insert(db, to, to_name, source.ino, source_attr.kind)?;
+            names::change(db, (from, from_name, source), (to, to_name))?;
             nodes::names_changed(db, from, caller, -moved)?;
             nodes::names_changed(db, to, caller, moved)?;
         }
