@@ -129,10 +129,7 @@ impl Directory {
             let entries = match std::fs::read_dir(&dir) {
                 Ok(entries) => entries,
                 Err(_) if dir != self.root => continue,
-                Err(error) => {
-                    connection.execute_batch("ROLLBACK")?;
-                    return Err(away(&dir, error));
-                }
+                Err(error) => return Err(away(&dir, error)),
             };
             for entry in entries.flatten() {
                 // What has gone since is told by the next notice.
@@ -208,8 +205,12 @@ impl Tables for Directory {
             return Ok(());
         }
         let walked = self.walk(connection);
-        if walked.is_err() && !connection.is_autocommit() {
-            connection.execute_batch("ROLLBACK")?;
+        if walked.is_err() {
+            if !connection.is_autocommit() {
+                connection.execute_batch("ROLLBACK")?;
+            }
+            // The next walk begins anew: rows of files that have gone by then would stay.
+            connection.execute_batch("DELETE FROM file")?;
             self.known.clear();
             self.walked = None;
         }

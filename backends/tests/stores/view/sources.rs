@@ -81,6 +81,31 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     );
     std::fs::remove_dir_all(root).unwrap();
     assert_eq!(errno(read(&store, "health/tasks.json")), Errno::IO);
+    assert_eq!(list(&store, ""), top, "names stay");
+    write("tasks/again.json", r#"{"state": "done"}"#);
+    assert!(health().contains("\"tasks\":1,\"open\":0"), "{}", health());
+}
+
+#[test]
+fn a_directory_may_be_stale_for_as_long_as_its_definition_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state/one.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "1").unwrap();
+    let (name, text) = definition::find("vsm").unwrap();
+    let stale = |ms: u64| {
+        let kind = "kind = \"directory\"";
+        let text = text.replace(kind, &format!("{kind}\nstale_ms = {ms}"));
+        let place = dir.path().to_str().unwrap();
+        ViewStore::open((&name, &text), place, false, &caller(1)).unwrap()
+    };
+    let (long, brief) = (stale(600_000), stale(200));
+    let shown = |store: &ViewStore| read(store, "state/one.json").unwrap();
+    assert_eq!((shown(&long), shown(&brief)), ("1".into(), "1".into()));
+    std::fs::write(&file, "22").unwrap();
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(shown(&brief), "22");
+    assert_eq!(shown(&long), "1");
 }
 
 /// Serves a list of issues in pages of two, with entity tags; counts the pages that it sent.
@@ -89,6 +114,8 @@ struct Issues {
     issues: std::sync::Mutex<Vec<(i64, String)>>,
     sent: AtomicUsize,
     is_down: AtomicBool,
+    /// Where the next page is, if it is on another server.
+    elsewhere: std::sync::Mutex<String>,
 }
 
 impl Issues {
@@ -139,7 +166,11 @@ impl Issues {
                 line.to_lowercase().starts_with("if-none-match") && line.contains(&tag)
             });
             let next = match issues.len() > page * 2 {
-                true => format!("Link: </api/issues?page={}>; rel=\"next\"\r\n", page + 1),
+                true => format!(
+                    "Link: <{}/api/issues?page={}>; rel=\"next\"\r\n",
+                    self.elsewhere.lock().unwrap(),
+                    page + 1
+                ),
                 false => String::new(),
             };
             drop(issues);
@@ -171,6 +202,7 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
         ),
         sent: AtomicUsize::new(0),
         is_down: AtomicBool::new(false),
+        elsewhere: std::sync::Mutex::default(),
     });
     let url = server.serve();
     let (file, text) = definition::find("issues").unwrap();
@@ -199,4 +231,14 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
     assert!(began.elapsed() < Duration::from_secs(5));
     server.is_down.store(false, Ordering::Relaxed);
     assert!(read(&store, "open/1 Issue 1.md").is_ok());
+
+    *server.elsewhere.lock().unwrap() = "http://127.0.0.2:9".to_owned();
+    server.issues.lock().unwrap()[0].1 = "Renamed".to_owned();
+    let refused = read(&store, "open/1 Renamed.md").unwrap_err();
+    assert_eq!(refused.errno, Errno::IO);
+    let reason = refused.reason.unwrap();
+    assert!(
+        reason.contains("the next page is on another server"),
+        "{reason}"
+    );
 }
