@@ -97,9 +97,9 @@ impl AnswerCache {
         found
     }
 
-    /// Stores an answer. A write error is only logged as a warning.
+    /// Stores an answer; an empty one is none. A write error is only logged as a warning.
     pub(super) fn put(&self, request: &Request, reply: &Reply) {
-        if !self.is_enabled() || reply.finish == Finish::Filtered {
+        if !self.is_enabled() || reply.finish == Finish::Filtered || reply.text.is_empty() {
             return;
         }
         let kept = Kept {
@@ -217,6 +217,11 @@ mod tests {
             ..reply.clone()
         };
         elsewhere.put(&request("a"), &filtered);
+        let empty = Reply {
+            text: String::new(),
+            ..reply.clone()
+        };
+        elsewhere.put(&request("a"), &empty);
         assert!(elsewhere.get(&request("a")).is_none(), "it is no answer");
         assert_eq!((cache.hits_and_misses(), cache.saved_tokens()), ((1, 2), 6));
         cache.enable(false);

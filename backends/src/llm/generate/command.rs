@@ -256,12 +256,15 @@ mod tests {
         let reason = error.reason.clone().unwrap();
         assert_eq!(error.errno, Errno::IO);
         assert!(reason.contains("exit status: 3: bad luck"), "{reason}");
-        let hangs =
-            "name = 'a'\ncommand = ['sh', '-c', 'sleep 1000 & sleep 1000']\ntimeout-seconds = 0.2";
-        let begun = Instant::now();
-        let error = run(hangs, "/x", "").unwrap_err();
+        let dir = tempfile::tempdir().unwrap();
+        let (pid, begun) = (dir.path().join("pid"), Instant::now());
+        let script = format!("echo $$ > {}; sleep 1000 & sleep 1000", pid.display());
+        let hangs = format!("name = 'a'\ncommand = ['sh', '-c', '{script}']\ntimeout-seconds = 1");
+        let error = run(&hangs, "/x", "").unwrap_err();
         assert_eq!(error.errno, Errno::TIMEDOUT);
         assert!(begun.elapsed() < Duration::from_secs(20));
+        let pid = std::fs::read_to_string(pid).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists());
         let none = run("name = 'a'\ncommand = ['no-such-program']", "/x", "").unwrap_err();
         assert!(none.reason.unwrap().contains("cannot start"));
     }
