@@ -1,6 +1,4 @@
 //! Signed requests to a bucket over one pool of connections, and what their answers mean.
-//!
-//! Why a bucket cannot be used at all is found out in [`crate::check`].
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -403,7 +403,7 @@ impl Tree {
         contents.flat_map(|content| &content.chunks)
     }
 
-    /// Applies the changes of one commit, which [`crate::view::validate`] has checked.
+    /// Applies the changes of one commit, which were checked before (`view::validate`).
     pub fn apply(&mut self, changes: &Changes) {
         for (id, node) in &changes.nodes {
             self.nodes.insert(*id, node.clone());

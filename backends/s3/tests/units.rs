@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -308,5 +308,30 @@ fn only_names_below_localhost_are_always_this_machine() {
     // The system knows `localhost` itself.
     for elsewhere in ["localhost", "notlocalhost", "localhost.example.com"] {
         assert!(!is_this_machine(elsewhere), "{elsewhere}");
+    }
+}
+
+#[test]
+fn modules_do_not_import_each_other_in_a_circle() {
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = std::fs::read_dir(sources).unwrap().map(|own| own.unwrap());
+    let modules = files.map(|file| {
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let names = text.split("crate::").skip(1).map(|rest| {
+            let end = rest.find(|char: char| !char.is_ascii_lowercase() && char != '_');
+            rest[..end.unwrap_or(rest.len())].to_owned()
+        });
+        let path = file.path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, names.collect::<BTreeSet<String>>())
+    });
+    let mut modules: BTreeMap<String, BTreeSet<String>> = modules.collect();
+    assert!(modules.len() > 15, "{modules:?}");
+    while !modules.is_empty() {
+        let free = modules
+            .iter()
+            .find(|(_, uses)| uses.iter().all(|it| !modules.contains_key(it)));
+        let free = free.map(|(name, _)| name.clone());
+        modules.remove(&free.unwrap_or_else(|| panic!("a circle in {modules:?}")));
     }
 }

@@ -149,3 +149,141 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert_eq!(world.head("again.bin").await, big("dead"));
     assert_eq!(world.check().await.problems, Vec::<String>::new());
 }
+
+/// What happens to the n-th request of a collection and to all after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crash {
+    /// The server refuses them.
+    Refused,
+    /// The process is killed before they are sent.
+    Killed,
+    /// The process is killed, and they arrive after the next collections and a commit.
+    Late,
+}
+
+/// A collection that sweeps for one floor and makes another, with a crash at its n-th request: nothing is lost, and the
+/// next collections finish. Whether it had fewer requests.
+async fn crash(request: u64, how: Crash) -> bool {
+    let world = World::with(Quirk::None).await;
+    let big = |name: &str| name.repeat(20_000);
+    let (one, two, three) = (big("one "), big("two "), big("three "));
+    world.commit(&[("a.md", "1"), ("a.bin", &one)]).await;
+    world.commit(&[("b.md", "1"), ("a.bin", &two)]).await;
+    let floor = world.commit(&[("b.md", "2")]).await;
+    let all = Duration::ZERO;
+    assert_eq!(world.collect(all, all, false).await.floor, Some(floor));
+    let middle = world.commit(&[("a.bin", &three)]).await;
+    let head = world.commit(&[("a.md", "2")]).await;
+    let kept = [
+        (floor, ["1", "2", &two]),
+        (middle, ["1", "2", &three]),
+        (head, ["2", "2", &three]),
+    ];
+    let whole = async |when: &str| {
+        let label = format!("{when} a crash at request {request} ({how:?})");
+        for (commit, files) in &kept {
+            for (path, content) in std::iter::zip(["a.md", "b.md", "a.bin"], files) {
+                match world.show(path, At::Commit(*commit)).await {
+                    Ok(read) => assert!(read == **content, "{label}: {path} of {commit}"),
+                    // The crashed collection has made its floor.
+                    Err(HistoryError::TooOld(oldest)) if *commit < oldest => {
+                        assert_eq!(oldest, head, "{label}");
+                    }
+                    Err(error) => panic!("{label}: {path} of {commit}: {error}"),
+                }
+            }
+        }
+        assert_eq!(
+            world.check().await.problems,
+            Vec::<String>::new(),
+            "{label}"
+        );
+    };
+
+    let (proxy, config) = world.behind_faults();
+    let fault = match how {
+        Crash::Refused => Broken::Refuse {
+            status: 403,
+            code: "AccessDenied".to_owned(),
+            retry_after: None,
+        },
+        Crash::Killed => Broken::Hang,
+        Crash::Late => Broken::Hold,
+    };
+    let passes = Rule::always(Broken::Delay { ms: 0.0 }).when(When::First(request - 1));
+    proxy.set(vec![passes, Rule::always(fault)]);
+    let is_hit = || proxy.fired()[1].done > 0;
+    let hit = async {
+        while how == Crash::Refused || !is_hit() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let bucket = Bucket::new(&config).unwrap();
+    let (client, sweeper) = (
+        Client::new(&bucket, &config),
+        Sweeper::new(&bucket, &config),
+    );
+    let options = GcOptions {
+        older_than: all,
+        grace: all,
+        dry_run: false,
+    };
+    // The server's times have whole milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    tokio::select! {
+        collected = collect(&client, &sweeper, options, now()) => {
+            assert_eq!(collected.is_err(), is_hit(), "request {request}: {collected:?}");
+        }
+        () = hit => {}
+    }
+    let is_complete = !is_hit();
+    whole("after").await;
+    let (mut floors, mut deleted) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let next = world.collect(all, all, false).await;
+        floors.extend(next.floor);
+        deleted.extend(next.deleted);
+    }
+    assert!(floors.len() <= 1, "{floors:?}");
+    whole("some collections after").await;
+    let rest = world.collect(all, all, true).await;
+    assert_eq!((rest.swept, rest.deleted), (Some(head), Vec::new()));
+    assert!(world.show("a.bin", At::Commit(floor)).await.is_err());
+
+    // The content of deleted blobs comes back before the late requests do.
+    world.commit(&[("one.bin", &one), ("two.bin", &two)]).await;
+    let (seen, held) = (proxy.seen().len(), proxy.fired()[1].done as usize);
+    proxy.clear();
+    while how == Crash::Late && proxy.seen().len() < seen + held {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    whole("long after").await;
+    assert_eq!(world.head("one.bin").await, one);
+    assert_eq!(world.head("two.bin").await, two);
+    is_complete
+}
+
+/// Lets a collection crash at its first request, at its second, and so on, until it has no more.
+async fn crash_everywhere(how: Crash) {
+    let mut request = 1;
+    while !crash(request, how).await {
+        request += 1;
+    }
+    println!("{how:?}: {} requests", request - 1);
+    assert!(request > 12, "a collection has {} requests", request - 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_that_is_refused_at_any_request_loses_nothing() {
+    crash_everywhere(Crash::Refused).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_that_is_killed_at_any_request_loses_nothing() {
+    crash_everywhere(Crash::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_requests_of_a_killed_collection_lose_nothing() {
+    crash_everywhere(Crash::Late).await;
+}

@@ -24,6 +24,7 @@ use servers::{Access, Embedded, Fault as Broken, FaultProxy, Operation, Quirk, R
 mod gc;
 mod history;
 mod mirror;
+mod policy;
 mod requests;
 
 /// A server with a bucket, and the configuration of an agent's memory in it.

@@ -24,7 +24,7 @@ enum Bug {
     None,
     /// The server overwrites commits where it must refuse.
     Overwrite,
-    /// The server overwrites always.
+    /// The server overwrites always, which a session notices when it joins.
     OverwriteAll,
     /// The server answers for a blob that it does not store.
     Forget,
@@ -122,6 +122,7 @@ fn caught(bug: Bug) -> (u64, String) {
 fn planted_bugs_are_caught() {
     for bug in [
         Bug::Overwrite,
+        Bug::OverwriteAll,
         Bug::Forget,
         Bug::SkipNonce,
         Bug::EarlyReference,

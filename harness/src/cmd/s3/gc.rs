@@ -14,7 +14,7 @@ use super::remote::Remote;
 
 /// Remove what only states older than a given age need. No other command deletes from a log.
 ///
-/// A run states first from which commit on history is kept. What is before it is deleted by the first run that is two days
+/// A run states first from which commit on history is kept. What is before it is deleted by the first run that is a day
 /// later, so that no request in flight depends on it. Run it daily or weekly, with an access key that may delete.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -62,7 +62,10 @@ impl Gc {
             Some(swept) => println!(
                 "{objects} objects of {bytes} bytes {would}deleted: only states before commit {swept} needed them"
             ),
-            None => println!("nothing {would}deleted: run this again in two days"),
+            None => {
+                let hours = options.grace.as_secs() / 3600;
+                println!("nothing {would}deleted: run this again in {hours} hours");
+            }
         }
         for number in done.stray {
             println!(
@@ -76,6 +79,14 @@ impl Gc {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_names_the_grace_time() {
+        let help = Gc::augment_args(clap::Command::new("gc"));
+        let help = help.get_long_about().map(ToString::to_string);
+        assert!(help.is_some_and(|help| help.contains("by the first run that is a day later")));
+        assert_eq!(GRACE, 24 * 3600 * 1_000_000_000, "a day");
+    }
 
     #[test]
     fn an_age_has_a_unit() {
