@@ -11,6 +11,26 @@ const ABOVE: f64 = 0.02;
 /// How far a count may be below its budget before the budget must be lowered, as a share.
 const BELOW: f64 = 0.10;
 
+/// A workload of one call that removes a tree of 500 files.
+const REMOVE_TREE: &str = "
+name = 'program/remove-tree'
+essay = '`rm -rf` of 500 files in 20 directories, and nothing else, so that the requests of each removed file can be counted.'
+states = ['hot']
+[program]
+needs = { rm = 'coreutils' }
+[program.tree]
+directory = 'src'
+directories = 20
+files = 500
+bytes = 1024
+extension = 'txt'
+seed = 1
+[[program.step]]
+run = ['rm', '-rf', 'src']
+kind = 'remove-tree'
+removes = ['src']
+";
+
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Budgets {
@@ -21,6 +41,8 @@ struct Budgets {
 #[serde(deny_unknown_fields)]
 struct Budget {
     workload: String,
+    /// The files that a call removes: the counts are for each of them. `None` for counts of a call.
+    files: Option<u32>,
     arms: BTreeMap<String, Counts>,
 }
 
@@ -76,23 +98,35 @@ fn a_call_stays_within_its_budget() {
     let line = "--state hot --backend memory --backend sqlite --budget 60 --epochs 3 --rounds 1 \
                 --no-probes --policy none";
     let (out, mut run) = measure(&scratch, line);
+    let tree = scratch.path().join("remove-tree.toml");
+    std::fs::write(&tree, REMOVE_TREE).unwrap();
     for budget in &budgets.count {
-        run.args(["--workload", &budget.workload]);
+        run.arg("--workload");
+        match budget.workload.as_str() {
+            "program/remove-tree" => run.arg(&tree),
+            built_in => run.arg(built_in),
+        };
     }
     run.succeeds();
     let sums = sums(&out);
     let mut problems = Vec::new();
-    for Budget { workload, arms } in &budgets.count {
+    for Budget {
+        workload,
+        files,
+        arms,
+    } in &budgets.count
+    {
+        let per = files.map_or("call", |_| "removed file");
         for (arm, budget) in arms {
             let own = &sums[&(workload.clone(), arm.clone())];
-            let each = |count: u64| count as f64 / own.calls as f64;
+            let each = |count: u64| count as f64 / own.calls as f64 / f64::from(files.unwrap_or(1));
             let mut hold = |what: &str, count: f64, budget: f64| {
                 if count > budget + ABOVE {
                     problems.push(format!(
-                        "{workload} on {arm}: {count:.3} {what} a call, more than {budget}"
+                        "{workload} on {arm}: {count:.3} {what} a {per}, more than {budget}"
                     ));
                 } else if count < budget - BELOW {
-                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a call, less than {budget}: lower the budget"));
+                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a {per}, less than {budget}: lower the budget"));
                 }
             };
             hold("system calls", each(own.system_calls), budget.system_calls);

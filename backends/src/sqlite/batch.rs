@@ -302,30 +302,57 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
         let store = SqliteStore::open(&path, &OWNER).unwrap();
-        let (mut seed, mut states) = (7, vec![state(&store)]);
-        for _ in 0..30 {
+        let (mut seed, mut steps) = (7, 0);
+        let records = loop {
             step(&store, &mut seed);
-            states.push(state(&store));
+            steps += 1;
+            assert!(steps < 3000, "no transaction had 12 changes");
+            // Nothing is committed while the files are copied.
+            let db = store.db();
+            let redo = db.redo.borrow();
+            let pending = redo.as_ref().unwrap().pending().unwrap();
+            if pending.len() >= 12 {
+                killed(&path, &copy);
+                break pending;
+            }
+        };
+        // The same calls again, on a database of its own: reading each state takes so long that transactions would end.
+        let again = SqliteStore::open(&dir.path().join("c.db"), &OWNER).unwrap();
+        let (mut seed, mut states) = (7, vec![state(&again)]);
+        for _ in 0..steps {
+            step(&again, &mut seed);
+            states.push(state(&again));
         }
-        killed(&path, &copy);
+        assert_eq!(Some(&state(&store)), states.last());
+        drop(again);
         drop(store);
         let redo = std::fs::read(with(&copy, "-redo")).unwrap();
+        let (mut cuts, mut end) = (vec![0], 0);
+        for payload in records {
+            // A header of 16 bytes and the payload; cut in the middle and after it.
+            let length = 16 + payload.len();
+            cuts.extend([length / 2, length].map(|at| end + at));
+            end += length;
+        }
         let files = ["", "-wal"].map(|suffix| {
             let file = with(&copy, suffix);
             (std::fs::read(&file).unwrap(), file)
         });
-        let mut earlier = states.len();
-        for cut in (0..=10).rev() {
+        let (mut earlier, mut met) = (states.len() - 1, Vec::new());
+        for cut in cuts.iter().rev() {
             for (bytes, file) in &files {
                 std::fs::write(file, bytes).unwrap();
             }
-            let cut = &redo[..redo.len() * cut / 100];
-            std::fs::write(with(&copy, "-redo"), cut).unwrap();
+            std::fs::write(with(&copy, "-redo"), &redo[..*cut]).unwrap();
             let again = state(&SqliteStore::open(&copy, &OWNER).unwrap());
             let at = states.iter().rposition(|state| *state == again).unwrap();
             assert!(at <= earlier, "a shorter log has no later state");
             earlier = at;
+            met.push(again);
         }
+        assert_eq!(met.first(), states.last(), "the whole log has every change");
+        let is_met = |state: &Vec<String>| met.contains(state);
+        assert!(states[earlier..].iter().all(is_met), "a cut skips a call");
     }
 
     const FILE: NewNode<'_> = NewNode {
