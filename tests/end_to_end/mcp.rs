@@ -3,16 +3,18 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, ctxbench, mountable, mounts_under, run, stderr, stdout,
+    CTXBENCH, Mount, Scratch, can_mount, ctxbench, has, mountable, mounts_under, run, stderr,
+    stdout,
 };
 
 /// A session with a server.
-struct Session {
+pub struct Session {
     process: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -20,7 +22,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(arguments: &[&str]) -> Self {
+    pub fn new(arguments: &[&str]) -> Self {
         let mut process = ctxbench(["mcp"])
             .args(arguments)
             .stdin(Stdio::piped())
@@ -82,7 +84,7 @@ impl Session {
         (text, result["isError"] == json!(true))
     }
 
-    fn good(&mut self, tool: &str, arguments: Value) -> String {
+    pub fn good(&mut self, tool: &str, arguments: Value) -> String {
         let (text, is_error) = self.call(tool, arguments);
         assert!(!is_error, "{text}");
         text
@@ -95,7 +97,7 @@ impl Session {
     }
 
     /// Ends the session by the end of its input.
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(self.input.take());
         assert!(self.process.wait().unwrap().success());
     }
@@ -310,19 +312,19 @@ fn a_server_without_a_usable_source_says_why() {
     assert!(stderr(&run(["mcp", "files"])).contains("files needs a directory"));
 }
 
-/// Asks a server for its tools and a query, with the official Python SDK.
+/// Starts a server, prints its tools, and makes calls one after the other, with the official Python SDK.
 const CLIENT: &str = r#"
-import asyncio, sys
+import asyncio, json, sys
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 async def main():
-    server = StdioServerParameters(command=sys.argv[1], args=["mcp", "sql", sys.argv[2]])
+    server = StdioServerParameters(command=sys.argv[1], args=["mcp", *sys.argv[3:]])
     async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
         await session.initialize()
         print([tool.name for tool in (await session.list_tools()).tools])
-        answer = await session.call_tool("query", {"sql": "SELECT a + ?1 FROM t", "parameters": [1]})
-        print(answer.content[0].text)
+        for tool, arguments in json.loads(sys.argv[2]):
+            print((await session.call_tool(tool, arguments)).content[0].text)
 
 asyncio.run(main())
 "#;
@@ -339,19 +341,83 @@ fn the_official_python_sdk_uses_the_server() {
         eprintln!("SKIPPED: the Python SDK of MCP is not installed: make mcp");
         return;
     }
+    let uses = |server: &[&str], calls: Value| {
+        let mut client = Command::new("timeout");
+        client.arg("60").arg(&python).args(["-c", CLIENT, CTXBENCH]);
+        let output = client.arg(calls.to_string()).args(server).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
     let scratch = Scratch::new();
     let file = scratch.path().join("a.db");
     let db = rusqlite::Connection::open(&file).unwrap();
     db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (41)")
         .unwrap();
-    let output = Command::new("timeout")
-        .arg("60")
-        .arg(python)
-        .args(["-c", CLIENT, CTXBENCH])
-        .arg(&file)
-        .output()
+    let query = json!([["query", {"sql": "SELECT a + ?1 FROM t", "parameters": [1]}]]);
+    let said = uses(&["sql", text(&file)], query);
+    has(&said, &["['query']", "[[42]]"]);
+
+    let work = scratch.dir("work");
+    let calls = json!([
+        ["write_file", {"path": "a/b.md", "content": "one\ntwo\n"}],
+        ["ls_files", {}],
+        ["read_file", {"path": "a/b.md", "offset": 2}],
+        ["search", {"text": "tw"}],
+    ]);
+    let said = uses(&["files", text(&work)], calls);
+    has(&said, &["a/b.md (8 bytes)", "     2|two", "a/b.md:2:two"]);
+
+    if !can_mount() {
+        return;
+    }
+    let memory = scratch.dir("memory");
+    let calls = json!([
+        ["remember", {"text": "RSI above 70: exit", "tags": ["trading"]}],
+        ["recall", {"question": "RSI exit"}],
+    ]);
+    let said = uses(&["agent-memory", text(&memory)], calls);
+    has(
+        &said,
+        &["notes/rsi-above-70-exit.md", "1 of 1 relevant notes"],
+    );
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
+/// Calls in a block, and blocks of calls over MCP and of calls in this process, one after the other.
+const CALLS: u32 = 200;
+const BLOCKS: usize = 20;
+
+#[test]
+#[ignore = "measures, with a release build on a quiet machine: make speed"]
+fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("mail.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT); INSERT INTO messages VALUES (7, 'kim')")
         .unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("['query']"), "{}", stdout(&output));
-    assert!(stdout(&output).contains("[[42]]"), "{}", stdout(&output));
+    let asked = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
+    let mut own = backends::sql_tool::SqlTool::open(&file, false).unwrap();
+    let mut session = Session::new(&["sql", text(&file)]);
+    let block = |call: &mut dyn FnMut() -> String| {
+        let began = Instant::now();
+        for _ in 0..CALLS {
+            assert!(call().contains("[[7]]"));
+        }
+        began.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS)
+    };
+    let mut more: Vec<f64> = (0..BLOCKS)
+        .map(|_| {
+            let over_mcp = block(&mut || session.good("query", asked.clone()));
+            let inside = block(&mut || own.call("query", asked.clone()).unwrap().unwrap());
+            over_mcp - inside
+        })
+        .collect();
+    session.end();
+    more.sort_by(f64::total_cmp);
+    let median = more[BLOCKS / 2];
+    println!("a tool call over MCP takes {median:.0} µs more than in the process");
+    assert!(
+        median <= 300.0,
+        "a tool call over MCP takes a median of {median:.0} µs more"
+    );
 }

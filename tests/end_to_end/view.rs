@@ -1,10 +1,14 @@
 //! `ctxbench mount view` from the user's point of view.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Mount, Scratch, mountable, mounts_under, run, stderr};
+use crate::common::{Mount, Scratch, ctxbench, mountable, mounts_under, run, stderr};
 
 const MESSAGES: &str = "
 CREATE TABLE messages (
@@ -67,7 +71,7 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
     let database = rusqlite::Connection::open(&db).unwrap();
     database.execute_batch(MESSAGES).unwrap();
     let source = db.to_str().unwrap();
-    let mount = Mount::new(
+    let mut mount = Mount::new(
         "view",
         &dir,
         &["--definition", "mail", "--source", source, "--writable"],
@@ -110,7 +114,60 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
         .execute("UPDATE messages SET subject = 'Changed'", ())
         .unwrap();
     assert_eq!(shell("ls archive").1, "2026-03-01 ann Changed 1.eml\n");
+    let log = mount.process.stderr.take();
     mount.end();
+    let log = std::io::read_to_string(log.unwrap()).unwrap();
+    assert!(
+        log.contains("line 1") && log.contains("CHECK constraint"),
+        "the reasons of both refusals: {log}"
+    );
+}
+
+#[test]
+fn a_token_is_sent_as_the_authorization_and_stands_in_no_error() {
+    let Some(scratch) = mountable() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/api/", listener.local_addr().unwrap());
+    let is_revoked = Arc::new(AtomicBool::new(false));
+    let revoked = Arc::clone(&is_revoked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let headers = lines.by_ref().map_while(Result::ok);
+            let headers: Vec<String> = headers.take_while(|line| !line.is_empty()).collect();
+            let wanted = |line: &String| line.eq_ignore_ascii_case("authorization: Bearer sesame");
+            let may = headers.iter().any(wanted) && !revoked.load(Ordering::Relaxed);
+            let (status, body) = match may {
+                true => ("200 OK", r#"[{"number": 1, "title": "One"}]"#),
+                false => ("403 Forbidden", "not with sesame"),
+            };
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let dir = scratch.dir("issues");
+    let mut command = ctxbench(["mount", "view"]);
+    command
+        .arg(&dir)
+        .args(["--definition", "issues", "--source", &url]);
+    command.env("CTXBENCH_VIEW_TOKEN", "sesame");
+    let mut mount = Mount::of(command, &dir);
+    let file = dir.join("open/1 One.md");
+    assert!(fs::read_to_string(&file).unwrap().contains("# One"));
+    is_revoked.store(true, Ordering::Relaxed);
+    let failed = fs::read(&file).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(5), "{failed}");
+    let log = mount.process.stderr.take();
+    mount.end();
+    let said = std::io::read_to_string(log.unwrap()).unwrap();
+    assert!(
+        said.contains("status 403") && !said.contains("sesame"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -133,6 +190,23 @@ fn a_view_that_cannot_be_mounted_says_what_to_do() {
         gone.contains("/nowhere/mail.db") && gone.contains("fix:"),
         "{gone}"
     );
+
+    let (bad, db) = (
+        scratch.path().join("bad.toml"),
+        scratch.path().join("mail.db"),
+    );
+    let database = rusqlite::Connection::open(&db).unwrap();
+    database.execute_batch(MESSAGES).unwrap();
+    let text = "name = 'bad'\nessay = ''\n[source]\nkind = 'sqlite'\n\n[[file]]\npath = '{id}.eml'\nkey = 'id'\n\
+                rows = 'SELECT id FROM messages'\nbody = '{body}'\n";
+    fs::write(&bad, text).unwrap();
+    let (bad, db) = (bad.to_str().unwrap(), db.to_str().unwrap());
+    let malformed = refused(&["--definition", bad, "--source", db]);
+    assert!(
+        malformed.contains(&format!("{bad}:9: rows: no column `body`; there are id")),
+        "{malformed}"
+    );
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 /// A throwaway cluster; it ends when its standard input does.
@@ -170,7 +244,7 @@ impl Cluster {
             .unwrap();
         let mut ready = String::new();
         let said = script.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut ready).unwrap();
+        BufReader::new(said).read_line(&mut ready).unwrap();
         assert_eq!(ready, "ready\n");
         Some(Self { script, dir })
     }

@@ -1,11 +1,14 @@
-//! Examples 1 and 3 and the TODO plan of source 5, by shell words over real mounts. Example 2 is the workload
-//! `agent/offload-comparison`.
+//! Examples 1 and 3 and the TODO plan of source 5, by shell words over real mounts and by the tools of `state`. Example 2 is
+//! the workload `agent/offload-comparison`.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::common::{Mount, Scratch, can_mount, stderr, stdout};
+use crate::mcp::Session;
 
 fn sh(dir: &Path, command: &str) -> String {
     let mut shell = Command::new("timeout");
@@ -80,27 +83,30 @@ fn a_synthesis_of_several_sources_reads_what_it_saved() {
     });
 }
 
+const STEPS: [&str; 6] = [
+    "Query July meetings",
+    "Save July to file",
+    "Query October meetings",
+    "Save October to file",
+    "Read both files",
+    "Compare and synthesize",
+];
+
+/// The plan when its first steps are completed.
+fn plan(done: usize) -> String {
+    let status = |at| if at < done { "completed" } else { "pending" };
+    let lines = STEPS.iter().zip(0..);
+    lines
+        .map(|(step, at)| format!("{}. [{}] {step}\n", at + 1, status(at)))
+        .collect()
+}
+
 #[test]
 fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
     with_mounts(|dir| {
-        let steps = [
-            "Query July meetings",
-            "Save July to file",
-            "Query October meetings",
-            "Save October to file",
-            "Read both files",
-            "Compare and synthesize",
-        ];
-        let plan = |done: usize| -> String {
-            let status = |at| if at < done { "completed" } else { "pending" };
-            let lines = steps.iter().zip(0..);
-            lines
-                .map(|(step, at)| format!("{}. [{}] {step}\n", at + 1, status(at)))
-                .collect()
-        };
         let todos = dir.join("current_todos.txt");
         let (july, october) = (results("July", 50_000), results("October", 48_000));
-        for done in 0..=steps.len() {
+        for done in 0..=STEPS.len() {
             fs::write(&todos, plan(done)).unwrap();
             match done {
                 2 => fs::write(dir.join("july.json"), &july).unwrap(),
@@ -114,7 +120,7 @@ fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
             // The whole plan is what it was last saved as, also when it gets longer or shorter.
             assert_eq!(sh(dir, "cat current_todos.txt"), plan(done));
             let open = sh(dir, "grep -c pending current_todos.txt || true");
-            assert_eq!(open.trim(), (steps.len() - done).to_string());
+            assert_eq!(open.trim(), (STEPS.len() - done).to_string());
         }
         fs::write(dir.join("july.json"), "short\n").unwrap();
         assert_eq!(sh(dir, "cat july.json"), "short\n");
@@ -123,4 +129,45 @@ fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
             "current_todos.txt\njuly.json\noctober.json\n"
         );
     });
+}
+
+/// What an agent's state has in a file, without the numbers of its lines.
+fn text_of(state: &mut Session, path: &str) -> String {
+    let shown = state.good("read_file", json!({"path": path}));
+    let numbered = shown.lines().filter_map(|line| line.split_once('|'));
+    let numbered = numbered.filter(|(number, _)| number.trim().parse::<u64>().is_ok());
+    let lines: Vec<&str> = numbered.map(|(_, line)| line).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn an_agents_state_keeps_the_synthesis_and_the_plan_too() {
+    let mut state = Session::new(&["state"]);
+    let sources = [
+        (
+            "intl_engagement_meetings.json",
+            results("international engagement", 50_000),
+        ),
+        ("decisions_raw.json", results("decisions", 48_000)),
+    ];
+    for (path, content) in &sources {
+        state.good("write_file", json!({"path": path, "content": content}));
+        assert!(text_of(&mut state, path) == *content, "{path}");
+    }
+    let found = state.good("search", json!({"text": "\"decision\": true"}));
+    let all = sources.iter().flat_map(|(_, content)| content.lines());
+    let wanted = all.filter(|line| line.contains("true")).count();
+    assert!(wanted > 100 && found.lines().count() == wanted, "{found}");
+    let part = json!({"path": "decisions_raw.json", "offset": 101, "limit": 50});
+    let part = state.good("read_file", part);
+    assert!(part.contains("   101|{\"meeting\": \"All Hands 100\"") && !part.contains("   151|"));
+
+    for done in 0..=STEPS.len() {
+        let path = "current_todos.txt";
+        state.good("write_file", json!({"path": path, "content": plan(done)}));
+        assert_eq!(text_of(&mut state, path), plan(done));
+    }
+    let listed = state.good("ls_files", json!({}));
+    assert!(listed.contains("current_todos.txt"), "{listed}");
+    state.end();
 }

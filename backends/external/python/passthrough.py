@@ -29,7 +29,12 @@ class Fuse(mfusepy.FUSE):
         return self.operations.rename(os.fsdecode(old), os.fsdecode(new), flags)
 
     def utimens_fuse_3(self, path, buf, fip):
-        return self.operations.utimens_raw(path, buf)
+        return self.operations.utimens(path, buf)
+
+
+def over_path(call, **fixed):
+    """An operation that is one call on the path below."""
+    return lambda self, path, *arguments: call(self.real(path), *arguments, **fixed)
 
 
 class Passthrough(mfusepy.Operations):
@@ -41,13 +46,15 @@ class Passthrough(mfusepy.Operations):
     def real(self, path):
         return self.root + path
 
-    def own(self, path):
+    def own(self, path, mode=None):
         """Gives a new entry to the caller; a directory with set-group-ID has given it the group already."""
+        path = self.real(path)
         if os.geteuid() == 0:
             uid, gid, _ = mfusepy.fuse_get_context()
             is_group_inherited = os.lstat(os.path.dirname(path)).st_mode & stat.S_ISGID
             os.chown(path, uid, -1 if is_group_inherited else gid, follow_symlinks=False)
-        return 0
+        if mode is not None:
+            os.chmod(path, stat.S_IMODE(mode))
 
     def getattr(self, path, fh=None):
         found = os.lstat(self.real(path)) if fh is None else os.fstat(fh)
@@ -60,30 +67,26 @@ class Passthrough(mfusepy.Operations):
             for entry in entries:
                 yield entry.name, {"st_mode": entry.stat(follow_symlinks=False).st_mode, "st_ino": entry.inode()}, 0
 
-    def readlink(self, path):
-        return os.readlink(self.real(path))
+    readlink = over_path(os.readlink)
+    unlink = over_path(os.unlink)
+    rmdir = over_path(os.rmdir)
+    chmod = over_path(os.chmod)
+    chown = over_path(os.chown, follow_symlinks=False)
+    open = over_path(os.open)
+    listxattr = over_path(os.listxattr, follow_symlinks=False)
+    removexattr = over_path(os.removexattr, follow_symlinks=False)
 
     def mknod(self, path, mode, dev):
         os.mknod(self.real(path), mode, dev)
-        return self.own_with_mode(path, mode)
+        self.own(path, mode)
 
     def mkdir(self, path, mode):
         os.mkdir(self.real(path), mode)
-        return self.own(self.real(path))
-
-    def own_with_mode(self, path, mode):
-        self.own(self.real(path))
-        os.chmod(self.real(path), stat.S_IMODE(mode))
-
-    def unlink(self, path):
-        os.unlink(self.real(path))
-
-    def rmdir(self, path):
-        os.rmdir(self.real(path))
+        self.own(path)
 
     def symlink(self, target, source):
         os.symlink(source, self.real(target))
-        return self.own(self.real(target))
+        self.own(target)
 
     def rename(self, old, new, flags=0):
         old, new = os.fsencode(self.real(old)), os.fsencode(self.real(new))
@@ -92,28 +95,16 @@ class Passthrough(mfusepy.Operations):
     def link(self, target, source):
         os.link(self.real(source), self.real(target), follow_symlinks=False)
 
-    def chmod(self, path, mode):
-        os.chmod(self.real(path), mode)
-
-    def chown(self, path, uid, gid):
-        os.chown(self.real(path), uid, gid, follow_symlinks=False)
-
     def truncate(self, path, length, fh=None):
         os.truncate(self.real(path) if fh is None else fh, length)
 
-    def utimens(self, path, times=None):
-        os.utime(self.real(path), ns=times, follow_symlinks=False)
-
-    def utimens_raw(self, path, times):
+    def utimens(self, path, times):
         check(libc.utimensat(AT_FDCWD, os.fsencode(self.root) + path, times, AT_SYMLINK_NOFOLLOW))
 
     def create(self, path, mode, flags):
         fh = os.open(self.real(path), flags | os.O_CREAT, mode)
-        self.own_with_mode(path, mode)
+        self.own(path, mode)
         return fh
-
-    def open(self, path, flags):
-        return os.open(self.real(path), flags)
 
     def read(self, path, size, offset, fh):
         return os.pread(fh, size, offset)
@@ -127,11 +118,10 @@ class Passthrough(mfusepy.Operations):
     def fsync(self, path, datasync, fh):
         (os.fdatasync if datasync else os.fsync)(fh)
 
+    fsyncdir = fsync
+
     def opendir(self, path):
         return os.open(self.real(path), os.O_RDONLY | os.O_DIRECTORY)
-
-    def fsyncdir(self, path, datasync, fh):
-        os.fsync(fh)
 
     def release(self, path, fh):
         os.close(fh)
@@ -147,12 +137,6 @@ class Passthrough(mfusepy.Operations):
 
     def setxattr(self, path, name, value, options, position=0):
         os.setxattr(self.real(path), name, value, options, follow_symlinks=False)
-
-    def listxattr(self, path):
-        return os.listxattr(self.real(path), follow_symlinks=False)
-
-    def removexattr(self, path, name):
-        os.removexattr(self.real(path), name, follow_symlinks=False)
 
 
 if __name__ == "__main__":

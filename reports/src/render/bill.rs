@@ -49,23 +49,32 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
             true => format!("{:.2}", CALLS * bucket.of_requests(writes, reads)),
             false => "0 (no requests)".to_owned(),
         };
-        let bytes = stored.map_or_else(|| "–".to_owned(), count);
-        let month = stored.map_or_else(
-            || "–".to_owned(),
-            |bytes| format!("{:.6}", bucket.of_stored(bytes)),
-        );
+        let month = |bytes: u64| format!("{:.6}", bucket.of_stored(bytes));
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+        // Of a log whose objects are never replaced, what is sent is what stays.
+        let sent = has_requests.then(|| of(&["s3_bytes_sent"]).round() as u64);
         (stored.is_some() || has_requests).then(|| {
             let names = key.map(str::to_owned).into_iter();
-            let cells = [requests(writes), requests(reads), dollars, bytes, month];
+            let cells = [
+                requests(writes),
+                requests(reads),
+                dollars,
+                or_none(sent.map(count)),
+                // A million calls.
+                or_none(sent.map(|bytes| format!("{:.4}", CALLS * bucket.of_stored(bytes)))),
+                or_none(stored.map(count)),
+                or_none(stored.map(month)),
+            ];
             names.chain(cells).collect()
         })
     });
     parts.push(Heading(2, "Requests to S3 and bytes at rest".to_owned()));
-    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls, and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs). Nothing of a bucket is in them: what a bucket holds is what was sent to it. The last column is what these bytes would cost for a month in the bucket.".to_owned()));
+    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls; the bytes that a call sends to the bucket, which stay there, because `s3` replaces no object of its log, and what those of a million calls would cost for a month; and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs), with what as many bytes would cost for a month in the bucket.".to_owned()));
     parts.push(List(vec![bucket.label()]));
     let head = columns(
         "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \
-         $ for a million calls | bytes at rest | $ a month for these bytes in S3",
+         $ for a million calls | bytes to the bucket a call | $ a month for those of a million calls | \
+         bytes at rest on the disk | $ a month for as many in S3",
     );
     parts.push(Table(head, rows.collect()));
 }
@@ -93,12 +102,15 @@ mod tests {
             if let Some(daemon) = &mut cell.counted.daemon {
                 daemon.store.insert("s3_put".to_owned(), 2 * calls);
                 daemon.store.insert("s3_get".to_owned(), 5 * calls);
+                daemon
+                    .store
+                    .insert("s3_bytes_sent".to_owned(), 1500 * calls);
             }
         }
         let text = page(&run);
         for row in [
-            "| micro/read | hot | sqlite | 2.000 | 5.000 | 12.00 | 1,000,000,000 | 0.023000 |",
-            "| micro/read | hot | direct | – | – | 0 (no requests) | 1,000,000,000 | 0.023000 |",
+            "| micro/read | hot | sqlite | 2.000 | 5.000 | 12.00 | 1,500 | 0.0345 | 1,000,000,000 | 0.023000 |",
+            "| micro/read | hot | direct | – | – | 0 (no requests) | – | – | 1,000,000,000 | 0.023000 |",
             "$ 0.005 for 1,000 PUT or LIST",
         ] {
             assert!(text.contains(row), "{row} is not in {text}");

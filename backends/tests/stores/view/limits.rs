@@ -191,7 +191,7 @@ fn a_directory_of_many_rows_is_asked_for_by_pages() {
 }
 
 #[test]
-#[ignore = "takes a minute: cargo test --release -p backends --test stores -- --ignored a_directory_of_a_million_rows"]
+#[ignore = "takes a minute, with a release build: make speed"]
 fn a_directory_of_a_million_rows_is_asked_for_by_pages() {
     for mail in mails() {
         let began = Instant::now();

@@ -395,31 +395,29 @@ fn readers_beside_writers_see_whole_rows_and_never_an_old_one() {
 }
 
 #[test]
-#[ignore = "takes two minutes: make conform runs it"]
+#[ignore = "takes two minutes: make conform and make speed run it"]
 fn readers_beside_writers_see_whole_rows_for_a_minute() {
     for mail in mails() {
         beside_writers(&mail, Duration::from_secs(60));
     }
 }
 
-/// Two writers replace rows of random length by others; readers of whole and of long files check what they see.
+/// Two writers replace rows of random length by others, and delete rows and insert them anew; readers of whole and of long files
+/// check what they see.
 fn beside_writers(mail: &Mail, time: Duration) {
     const ROWS: usize = 20;
     for id in 0..ROWS as i64 {
         mail.add(id, "inbox", "ann", "s", &"0\n".repeat(200));
     }
     let store = mail.view(false);
-    let lines = |number: usize| match number % 40 {
-        // Longer than what one request reads.
-        7 => 300_000,
-        _ => 100 + number % 300,
-    };
     // The newest number that is committed for each row.
     let committed: Vec<AtomicUsize> = (0..ROWS).map(|_| AtomicUsize::new(0)).collect();
+    // What was done to each row, modulo 4: it is there, is being deleted, is gone, is being inserted.
+    let presence: Vec<AtomicUsize> = (0..ROWS).map(|_| AtomicUsize::new(0)).collect();
     let (ends, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for writer in 0..2_usize {
-            let (ends, committed) = (&ends, &committed);
+            let (ends, committed, presence) = (&ends, &committed, &presence);
             let writes = mail.second();
             scope.spawn(move || {
                 let mut number = writer;
@@ -427,42 +425,48 @@ fn beside_writers(mail: &Mail, time: Duration) {
                     number += 2;
                     let body = format!("{number}\n").repeat(lines(number));
                     let row = number % ROWS;
-                    writes(&format!(
-                        "UPDATE messages SET body = '{body}' WHERE id = {row}"
-                    ));
+                    if number % 9 == 4 {
+                        let next = || presence[row].fetch_add(1, Ordering::SeqCst);
+                        next();
+                        writes(&format!("DELETE FROM messages WHERE id = {row}"));
+                        next();
+                        std::thread::sleep(Duration::from_millis(2));
+                        next();
+                        writes(&format!(
+                            "INSERT INTO messages VALUES ({row}, 0, 'ann', 'me', '2026-03-01', 's', '{body}', 'inbox', 0, 1)"
+                        ));
+                        next();
+                    } else {
+                        writes(&format!(
+                            "UPDATE messages SET body = '{body}' WHERE id = {row}"
+                        ));
+                    }
                     committed[row].store(number, Ordering::SeqCst);
                 }
             });
         }
         for _ in 0..2 {
-            let (ends, committed, store, reads) = (&ends, &committed, &store, &reads);
+            let (ends, committed, presence) = (&ends, &committed, &presence);
+            let (store, reads) = (&store, &reads);
             scope.spawn(move || {
                 let began = Instant::now();
                 while began.elapsed() < time {
                     for (row, newest) in committed.iter().enumerate() {
-                        let path = format!("inbox/ann/2026-03-01 s {row}.eml");
-                        let ino = go(store, &path).unwrap();
+                        let before = presence[row].load(Ordering::SeqCst);
                         let least = newest.load(Ordering::SeqCst);
-                        let (handle, mut bytes) = (store.open(ino).unwrap(), Vec::new());
-                        loop {
-                            let at = bytes.len();
-                            store
-                                .read_handle(handle, ino, at as u64, 1 << 20, &mut bytes)
-                                .unwrap();
-                            if bytes.len() == at {
-                                break;
+                        let found = read_whole(store, row);
+                        let is_unchanged = presence[row].load(Ordering::SeqCst) == before;
+                        match found {
+                            Ok(text) => {
+                                let is_gone = is_unchanged && before % 4 == 2;
+                                assert!(!is_gone, "a deleted row is shown");
+                                check_whole(&text, least);
                             }
-                        }
-                        store.release(handle);
-                        let text = String::from_utf8(bytes).unwrap();
-                        let (_, body) = text.split_once("\n\n").unwrap();
-                        // The template ends with a line feed, too.
-                        let body = body.strip_suffix('\n').unwrap();
-                        let number: usize = body.lines().next().unwrap().parse().unwrap();
-                        assert!(number >= least, "{number} after {least}");
-                        if number > 0 {
-                            let whole = format!("{number}\n").repeat(lines(number));
-                            assert!(body == whole, "a torn file of {number}");
+                            Err(error) => {
+                                assert_eq!(error.errno, Errno::NOENT, "{error}");
+                                let is_there = is_unchanged && before.is_multiple_of(4);
+                                assert!(!is_there, "a row is not shown");
+                            }
                         }
                         reads.fetch_add(1, Ordering::Relaxed);
                     }
@@ -479,4 +483,40 @@ fn beside_writers(mail: &Mail, time: Duration) {
         reads > 200 && newest > Some(20),
         "{reads} reads, {newest:?} writes"
     );
+}
+
+/// The lines of the body with this number: some bodies are longer than what one request reads.
+fn lines(number: usize) -> usize {
+    match number % 40 {
+        7 => 300_000,
+        _ => 100 + number % 300,
+    }
+}
+
+/// The file of a row, through a handle.
+fn read_whole(store: &dyn Store, row: usize) -> Result<String> {
+    let ino = go(store, &format!("inbox/ann/2026-03-01 s {row}.eml"))?;
+    let (handle, mut bytes) = (store.open(ino)?, Vec::new());
+    let read = loop {
+        let at = bytes.len();
+        match store.read_handle(handle, ino, at as u64, 1 << 20, &mut bytes) {
+            Ok(()) if bytes.len() > at => {}
+            end => break end,
+        }
+    };
+    store.release(handle);
+    read.map(|()| String::from_utf8(bytes).unwrap())
+}
+
+/// Checks that a file is one version of its row, which is no older than the version `least`.
+fn check_whole(text: &str, least: usize) {
+    let (_, body) = text.split_once("\n\n").unwrap();
+    // The template ends with a line feed, too.
+    let body = body.strip_suffix('\n').unwrap();
+    let number: usize = body.lines().next().unwrap().parse().unwrap();
+    assert!(number >= least, "{number} after {least}");
+    if number > 0 {
+        let whole = format!("{number}\n").repeat(lines(number));
+        assert!(body == whole, "a torn file of {number}");
+    }
 }
