@@ -174,6 +174,35 @@ pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outpu
     command.output().unwrap()
 }
 
+/// A foreign file system of one or two hosts. A host lists its daemon in `told`, and stalls once the shell
+/// condition holds. `$1` is its mount, `$2` its site, `$3` the first host's data.
+pub fn stalling(name: &str, told: &Path, condition: &str) -> String {
+    let told = told.display();
+    format!(
+        r#"
+name = "{name}"
+summary = "a file system that stalls"
+durability = "none"
+persistent = false
+second_host = true
+daemons = 1
+version = ["{CTXBENCH}", "--version"]
+mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> {told}/pids; exec {CTXBENCH} mount memory \"$1\"", "sh", "{{mount}}", "{{site}}"]
+stays = true
+ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (for i in $(seq 1000); do {condition} && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{{mount}}", "{{site}}", "{{first_data}}"]
+unmount = ["fusermount3", "-u", "{{mount}}"]
+"#
+    )
+}
+
+/// Checks that `told` lists so many daemons of [`stalling`], and that none of them runs.
+pub fn no_process_of(told: &Path, daemons: usize) {
+    let pids = std::fs::read_to_string(told.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), daemons);
+    let runs = |pid: &&str| Path::new("/proc").join(pid).exists();
+    assert_eq!(pids.lines().find(runs), None);
+}
+
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

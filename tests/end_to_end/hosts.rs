@@ -6,8 +6,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, has, is_root, lines, measure, mountable, mounts_under,
-    stderr,
+    Scratch, Succeeds, as_root, has, is_root, lines, measure, mountable, mounts_under,
+    no_process_of, stalling, stderr,
 };
 use serde_json::Value;
 
@@ -143,28 +143,15 @@ fn a_run_finds_every_line_of_two_writers() {
     assert!(text.lines().next().unwrap().contains("conflict_copies"));
 }
 
-/// Two unrelated mounts. The second one stalls once a note is on the first one.
-const STALLING: &str = r#"
-name = "my-stalling-host"
-summary = "a second host that stalls"
-durability = "none"
-persistent = false
-second_host = true
-daemons = 1
-version = ["CTXBENCH", "--version"]
-mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> \"$TOLD/pids\"; exec CTXBENCH mount memory \"$1\"", "sh", "{mount}", "{site}"]
-stays = true
-ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; case \"$2\" in */second) ;; *) exit 0;; esac; (for i in $(seq 1000); do [ -e \"$3/../mnt/note-0000.md\" ] && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{mount}", "{site}", "{first_data}"]
-unmount = ["fusermount3", "-u", "{mount}"]
-"#;
-
 #[test]
 fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     let Some(scratch) = as_root() else { return };
     let told = scratch.dir("told");
     let backend = scratch.path().join("stalling.toml");
-    let text = STALLING.replace("CTXBENCH", CTXBENCH);
-    fs::write(&backend, text.replace("$TOLD", told.to_str().unwrap())).unwrap();
+    // The second one stalls once a note is on the first one.
+    let condition =
+        r#"case \"$2\" in */second) ;; *) exit ;; esac; [ -e \"$3/../mnt/note-0000.md\" ]"#;
+    fs::write(&backend, stalling("my-stalling-host", &told, condition)).unwrap();
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 0\nseed = 1\n";
     let notes = workload(&scratch, "notes", notes);
     let begun = Instant::now();
@@ -176,14 +163,8 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     let reason = stalled["reason"].as_str().unwrap();
     assert!(reason.contains("its connection was aborted"), "{reason}");
     assert_eq!(sample(&samples, "direct", "notes")["outcome"], "ok");
-    let pids = fs::read_to_string(told.join("pids")).unwrap();
-    assert_eq!(pids.lines().count(), 3 * 2, "a daemon a host and epoch");
-    for pid in pids.lines() {
-        assert!(
-            !Path::new("/proc").join(pid).exists(),
-            "{pid} is still there"
-        );
-    }
+    // A daemon per host and epoch.
+    no_process_of(&told, 3 * 2);
 }
 
 #[test]

@@ -15,6 +15,10 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
         refused(&["run", "--backend", "nonsense"])
             .contains("there are direct, null, memory, sqlite")
     );
+    has(
+        &refused(&["run", "--backend", "no-such-file.toml"]),
+        &["no-such-file.toml: No such file"],
+    );
     assert!(
         refused(&["run", "--policy", "nonsense"]).contains("there are agent-memory, coding-agent")
     );
@@ -113,12 +117,22 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
     let message = refused(&["run", "--policy", &policy]);
     has(&message, &["p.toml:6: unknown field `weight`"]);
 
+    let text = "name = 'b'\nsummary = 's'\ncolour = 1\n";
+    let message = refused(&["run", "--backend", &file("b.toml", text)]);
+    has(&message, &["b.toml:3: unknown field `colour`"]);
+
+    let generator = file("g.toml", "name = 'g'\ncommand = ['cat']\nshell = true\n");
+    let dir = scratch.dir("mnt").display().to_string();
+    let line = format!("mount llm-generate {dir} --generator {generator} --model m");
+    let message = refused(&words(&line));
+    has(&message, &["g.toml:3: unknown field `shell`"]);
+
     let left: Vec<_> = fs::read_dir(scratch.path())
         .unwrap()
         .flatten()
         .map(|e| e.file_name())
         .collect();
-    assert_eq!(left.len(), 4, "nothing was begun: {left:?}");
+    assert_eq!(left.len(), 7, "nothing was begun: {left:?}");
 }
 
 #[test]

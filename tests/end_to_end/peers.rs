@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, conform, has, is_root, lines, measure, mounts_under,
-    stderr, stdout,
+    Scratch, Succeeds, as_root, has, is_root, lines, measure, mounts_under, no_process_of,
+    stalling, stderr, stdout,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
@@ -140,30 +140,17 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
-/// A foreign file system that stalls at the first mkdir, and writes its process id.
-const STALLING: &str = r#"
-name = "my-stalling"
-summary = "a file system that stalls"
-durability = "none"
-persistent = false
-daemons = 1
-version = ["CTXBENCH", "--version"]
-mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> \"$TOLD/pids\"; exec CTXBENCH mount memory \"$1\"", "sh", "{mount}", "{site}"]
-stays = true
-ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (for i in $(seq 1000); do [ -e \"$1/p1/files\" ] && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{mount}", "{site}"]
-unmount = ["fusermount3", "-u", "{mount}"]
-"#;
-
 #[test]
 fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     let Some(scratch) = as_root() else { return };
-    let file = write(&scratch, &STALLING.replace("CTXBENCH", CTXBENCH));
     let told = scratch.dir("told");
+    let condition = r#"[ -e \"$1/p1/files\" ]"#;
+    let file = write(&scratch, &stalling("my-stalling", &told, condition));
     let begun = Instant::now();
     let line = "--workload micro/list-1000-attributes --state hot --no-probes --budget 60 \
                 --epochs 3 --rounds 2 --call-timeout 0.5 --backend";
     let (results, mut run) = measure(&scratch, line);
-    run.arg(&file).env("TOLD", &told).succeeds();
+    run.arg(&file).succeeds();
     assert!(begun.elapsed() < Duration::from_secs(60));
     let samples = lines(&results, "samples.jsonl");
     // Per epoch, both `direct` arms have a warm-up round and two rounds. The peer is excluded after its
@@ -187,50 +174,5 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     assert!(report.contains("hang"), "{report}");
     // The hang leaves no mount and no process.
     assert!(mounts_under(scratch.path()).is_empty());
-    let pids = fs::read_to_string(told.join("pids")).unwrap();
-    assert_eq!(pids.lines().count(), 3);
-    for pid in pids.lines() {
-        assert!(
-            !Path::new("/proc").join(pid).exists(),
-            "{pid} is still there"
-        );
-    }
-}
-
-/// The message about a definition that is refused.
-fn wrong(scratch: &Scratch, text: &str) -> String {
-    let output = conform([&write(scratch, text)]);
-    assert!(!output.status.success());
-    stderr(&output)
-}
-
-#[test]
-fn a_peer_on_a_bucket_must_name_the_server() {
-    let scratch = Scratch::new();
-    let wrong = |text: &str| wrong(&scratch, text);
-    let unnamed = wrong(&ON_A_BUCKET.replace("my-bucket-{s3_server}", "my-bucket"));
-    has(&unnamed, &["does not end with `-{s3_server}`"]);
-    let shown = wrong(&ON_A_BUCKET.replace("{data}", "{s3_secret_key}"));
-    assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
-    let unknown = wrong(&ON_A_BUCKET.replace("{s3_bucket}", "{s3_buckets}"));
-    has(&unknown, &["there is no variable `s3_buckets`"]);
-    let server = stderr(&conform(["s3fs-maxio"]));
-    assert!(server.contains("there is no such backend"), "{server}");
-}
-
-#[test]
-fn an_error_in_a_definition_is_named() {
-    let scratch = Scratch::new();
-    let wrong = |text: &str| wrong(&scratch, text);
-    let typo = wrong(&documented().replace("unmount =", "umount ="));
-    has(&typo, &["my-bind.toml:8: unknown field `umount`"]);
-    let variable = wrong(&documented().replace("{data}", "{datum}"));
-    has(&variable, &["there is no variable `datum`"]);
-    let missing = stderr(&conform(["no-such-file.toml"]));
-    has(&missing, &["no-such-file.toml: No such file"]);
-    let unknown = stderr(&conform(["sqlight"]));
-    has(
-        &unknown,
-        &["there is no such backend; there are direct, null, memory, sqlite"],
-    );
+    no_process_of(&told, 3);
 }

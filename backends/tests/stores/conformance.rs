@@ -1,6 +1,5 @@
 //! Checks for every store, and random sequences compared with the reference model.
 
-use crate::below;
 use crate::common;
 use crate::hosts;
 use crate::model;
@@ -15,30 +14,31 @@ use backends::store::{
     Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp,
     XattrMode,
 };
-use below::Below;
 use common::*;
 use model::{exact, generate, history, nobody};
 use proptest::prelude::*;
 
-/// Runs a check on a fresh instance of every store.
-fn on_every_store(check: fn(&dyn Store)) {
+/// Runs a check on a fresh instance of every store, with the directory that is its root.
+fn on_every_store(check: fn(&dyn Store, Ino)) {
     on_every_store_of_any_bytes(check);
     // Its model answers exactly, from the prompt alone.
-    check(&history(exact(), None));
+    check(&history(exact(), None), ROOT);
 }
 
 /// As [`on_every_store`], without `llm-history`: its content is one answer, which is text of limited length,
 /// and it has no content for a file without a name.
-fn on_every_store_of_any_bytes(check: fn(&dyn Store)) {
-    // Its root lists `.llmfs`, so another directory serves as the root.
-    check(&Below::new(generate(nobody(), None, None).unwrap()));
-    check(&MemoryStore::new(&caller(1)));
+fn on_every_store_of_any_bytes(check: fn(&dyn Store, Ino)) {
+    let generated = generate(nobody(), None, None).unwrap();
+    check(&generated, make_work(&generated));
+    check(&MemoryStore::new(&caller(1)), ROOT);
     let dir = tempfile::tempdir().unwrap();
-    check(&SqliteStore::open(&dir.path().join("t.db"), &caller(1)).unwrap());
-    check(&AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap());
+    let sqlite = SqliteStore::open(&dir.path().join("t.db"), &caller(1));
+    check(&sqlite.unwrap(), ROOT);
+    let notes = AgentMemory::open(&dir.path().join("m.db"), &caller(1), None);
+    check(&notes.unwrap(), ROOT);
     let memory = hosts::Memory::new();
     let host = memory.mount("host");
-    check(&host);
+    check(&host, ROOT);
     // Whatever the check has left, a host that has never mounted the memory reads it from the bucket.
     host.upload().unwrap();
     hosts::is_settled(&host);
@@ -46,22 +46,31 @@ fn on_every_store_of_any_bytes(check: fn(&dyn Store)) {
     memory.check();
 }
 
+/// The root of a generated file system lists `.llmfs`, so this directory serves as the root.
+fn make_work(store: &dyn Store) -> Ino {
+    let work = NewNode {
+        permissions: 0o755,
+        ..node(Kind::Directory)
+    };
+    store.create(&caller(1), ROOT, b"work", &work).unwrap().ino
+}
+
 #[test]
 fn the_root_is_an_empty_directory_of_its_owner() {
-    on_every_store(|store| {
-        let root = store.getattr(ROOT).unwrap();
+    on_every_store(|store, root| {
+        let attr = store.getattr(root).unwrap();
         assert_eq!(
-            (root.kind, root.nlink, root.uid, root.gid),
+            (attr.kind, attr.nlink, attr.uid, attr.gid),
             (Kind::Directory, 2, 1000, 100)
         );
-        assert_eq!(store.parent(ROOT).unwrap(), ROOT);
-        assert!(names(store, ROOT).is_empty());
+        assert_eq!(store.parent(root).unwrap(), ROOT);
+        assert!(names(store, root).is_empty());
     });
 }
 
 #[test]
 fn names_are_bytes() {
-    on_every_store(|store| {
+    on_every_store(|store, root| {
         let long = [b'x'; 255];
         for name in [
             &b"\xff\xfe not utf-8"[..],
@@ -72,41 +81,41 @@ fn names_are_bytes() {
             &long,
         ] {
             let made = store
-                .create(&caller(10), ROOT, name, &node(Kind::File))
+                .create(&caller(10), root, name, &node(Kind::File))
                 .unwrap();
-            assert_eq!(store.lookup(ROOT, name).unwrap().ino, made.ino);
+            assert_eq!(store.lookup(root, name).unwrap().ino, made.ino);
             assert_eq!(
-                errno(store.create(&caller(10), ROOT, name, &node(Kind::File))),
+                errno(store.create(&caller(10), root, name, &node(Kind::File))),
                 Errno::EXIST
             );
         }
-        assert_eq!(names(store, ROOT).len(), 6);
-        assert_eq!(errno(store.lookup(ROOT, b"missing")), Errno::NOENT);
-        let file = store.lookup(ROOT, b"a:b").unwrap().ino;
+        assert_eq!(names(store, root).len(), 6);
+        assert_eq!(errno(store.lookup(root, b"missing")), Errno::NOENT);
+        let file = store.lookup(root, b"a:b").unwrap().ino;
         assert_eq!(errno(store.lookup(file, b"below a file")), Errno::NOTDIR);
     });
 }
 
 #[test]
 fn directories_count_their_subdirectories_and_stamp_changes() {
-    on_every_store(|store| {
-        let dir = create(store, ROOT, "dir", Kind::Directory);
-        assert_eq!((dir.nlink, store.getattr(ROOT).unwrap().nlink), (2, 3));
-        assert_eq!(store.parent(dir.ino).unwrap(), ROOT);
-        let root = store.getattr(ROOT).unwrap();
-        assert_eq!((root.mtime, root.ctime), (Timestamp(10), Timestamp(10)));
-        assert_eq!(errno(store.unlink(&caller(20), ROOT, b"dir")), Errno::ISDIR);
+    on_every_store(|store, root| {
+        let dir = create(store, root, "dir", Kind::Directory);
+        assert_eq!((dir.nlink, store.getattr(root).unwrap().nlink), (2, 3));
+        assert_eq!(store.parent(dir.ino).unwrap(), root);
+        let attr = store.getattr(root).unwrap();
+        assert_eq!((attr.mtime, attr.ctime), (Timestamp(10), Timestamp(10)));
+        assert_eq!(errno(store.unlink(&caller(20), root, b"dir")), Errno::ISDIR);
         create(store, dir.ino, "file", Kind::File);
         assert_eq!(
-            errno(store.rmdir(&caller(20), ROOT, b"dir")),
+            errno(store.rmdir(&caller(20), root, b"dir")),
             Errno::NOTEMPTY
         );
         store.unlink(&caller(20), dir.ino, b"file").unwrap();
         assert_eq!(
-            store.rmdir(&caller(30), ROOT, b"dir").unwrap(),
+            store.rmdir(&caller(30), root, b"dir").unwrap(),
             Some(dir.ino)
         );
-        assert_eq!(store.getattr(ROOT).unwrap().nlink, 2);
+        assert_eq!(store.getattr(root).unwrap().nlink, 2);
         // A removed directory that is still open: nothing can be created in it.
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 0);
         assert_eq!(
@@ -120,8 +129,8 @@ fn directories_count_their_subdirectories_and_stamp_changes() {
 
 #[test]
 fn a_set_group_id_directory_passes_its_group_on() {
-    on_every_store(|store| {
-        let dir = create(store, ROOT, "dir", Kind::Directory);
+    on_every_store(|store, root| {
+        let dir = create(store, root, "dir", Kind::Directory);
         let change = Change {
             permissions: Some(0o2775),
             gid: Some(7),
@@ -131,14 +140,14 @@ fn a_set_group_id_directory_passes_its_group_on() {
         assert_eq!(create(store, dir.ino, "file", Kind::File).gid, 7);
         let sub = create(store, dir.ino, "sub", Kind::Directory);
         assert_eq!((sub.gid, sub.permissions), (7, 0o2644));
-        assert_eq!(create(store, ROOT, "other", Kind::File).gid, 100);
+        assert_eq!(create(store, root, "other", Kind::File).gid, 100);
     });
 }
 
 #[test]
 fn content_grows_shrinks_and_has_holes() {
-    on_every_store_of_any_bytes(|store| {
-        let file = create(store, ROOT, "file", Kind::File).ino;
+    on_every_store_of_any_bytes(|store, root| {
+        let file = create(store, root, "file", Kind::File).ino;
         store.write(&caller(20), file, 5, b"hello").unwrap();
         assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0hello");
         let attr = store.getattr(file).unwrap();
@@ -178,14 +187,14 @@ fn content_grows_shrinks_and_has_holes() {
         assert_eq!(read(store, file, 5, 100), b"he\0\0\0\0\0");
         store.setattr(&caller(40), file, &resize(0)).unwrap();
         assert_eq!(store.getattr(file).unwrap().blocks, 0);
-        assert_eq!(errno(store.write(&caller(50), ROOT, 0, b"x")), Errno::ISDIR);
+        assert_eq!(errno(store.write(&caller(50), root, 0, b"x")), Errno::ISDIR);
     });
 }
 
 #[test]
 fn ranges_are_reserved_punched_and_zeroed() {
-    on_every_store_of_any_bytes(|store| {
-        let file = create(store, ROOT, "file", Kind::File).ino;
+    on_every_store_of_any_bytes(|store, root| {
+        let file = create(store, root, "file", Kind::File).ino;
         let text: Vec<u8> = (0..200_000u32).map(|n| n as u8 | 1).collect();
         store.write(&caller(20), file, 0, &text).unwrap();
         let before = store.getattr(file).unwrap().blocks;
@@ -213,35 +222,35 @@ fn ranges_are_reserved_punched_and_zeroed() {
 
 #[test]
 fn hard_links_share_an_inode_until_the_last_is_gone() {
-    on_every_store_of_any_bytes(|store| {
-        let file = create(store, ROOT, "a", Kind::File).ino;
+    on_every_store_of_any_bytes(|store, root| {
+        let file = create(store, root, "a", Kind::File).ino;
         store.write(&caller(10), file, 0, b"text").unwrap();
-        let linked = store.link(&caller(20), file, ROOT, b"b").unwrap();
+        let linked = store.link(&caller(20), file, root, b"b").unwrap();
         assert_eq!(
             (linked.ino, linked.nlink, linked.ctime),
             (file, 2, Timestamp(20))
         );
         assert_eq!(
-            errno(store.link(&caller(20), file, ROOT, b"b")),
+            errno(store.link(&caller(20), file, root, b"b")),
             Errno::EXIST
         );
         assert_eq!(
-            errno(store.link(&caller(20), ROOT, ROOT, b"c")),
+            errno(store.link(&caller(20), root, root, b"c")),
             Errno::PERM
         );
-        assert_eq!(store.unlink(&caller(30), ROOT, b"a").unwrap(), None);
+        assert_eq!(store.unlink(&caller(30), root, b"a").unwrap(), None);
         store.reclaim(file).unwrap();
         assert_eq!(
-            read(store, store.lookup(ROOT, b"b").unwrap().ino, 0, 9),
+            read(store, store.lookup(root, b"b").unwrap().ino, 0, 9),
             b"text"
         );
-        assert_eq!(store.unlink(&caller(30), ROOT, b"b").unwrap(), Some(file));
+        assert_eq!(store.unlink(&caller(30), root, b"b").unwrap(), Some(file));
         // Unlinked while open: content and attributes live on.
         assert_eq!(read(store, file, 0, 9), b"text");
         store.write(&caller(40), file, 4, b"!").unwrap();
         assert_eq!(store.getattr(file).unwrap().nlink, 0);
         assert_eq!(
-            errno(store.link(&caller(40), file, ROOT, b"back")),
+            errno(store.link(&caller(40), file, root, b"back")),
             Errno::NOENT
         );
         store.reclaim(file).unwrap();
@@ -251,95 +260,95 @@ fn hard_links_share_an_inode_until_the_last_is_gone() {
 
 #[test]
 fn symbolic_links_and_special_files_keep_what_they_are() {
-    on_every_store(|store| {
+    on_every_store(|store, root| {
         let link = NewNode {
             target: b"some/where",
             permissions: 0o777,
             ..node(Kind::Symlink)
         };
-        let link = store.create(&caller(10), ROOT, b"link", &link).unwrap();
+        let link = store.create(&caller(10), root, b"link", &link).unwrap();
         assert_eq!((link.kind, link.size), (Kind::Symlink, 10));
         assert_eq!(store.readlink(link.ino).unwrap(), b"some/where");
-        assert_eq!(errno(store.readlink(ROOT)), Errno::INVAL);
+        assert_eq!(errno(store.readlink(root)), Errno::INVAL);
         let device = NewNode {
             rdev: 0x103,
             ..node(Kind::CharDevice)
         };
-        let device = store.create(&caller(10), ROOT, b"null", &device).unwrap();
+        let device = store.create(&caller(10), root, b"null", &device).unwrap();
         assert_eq!(store.getattr(device.ino).unwrap().rdev, 0x103);
         for (name, kind) in [("fifo", Kind::Fifo), ("socket", Kind::Socket)] {
-            assert_eq!(create(store, ROOT, name, kind).kind, kind);
+            assert_eq!(create(store, root, name, kind).kind, kind);
         }
     });
 }
 
 #[test]
 fn rename_replaces_refuses_and_exchanges() {
-    on_every_store(|store| {
+    on_every_store(|store, root| {
         let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
             let from = (from.0, from.1.as_bytes());
             store.rename(&caller(20), from, (to.0, to.1.as_bytes()), mode)
         };
         let (a, b) = (
-            create(store, ROOT, "a", Kind::File),
-            create(store, ROOT, "b", Kind::File),
+            create(store, root, "a", Kind::File),
+            create(store, root, "b", Kind::File),
         );
-        let dir = create(store, ROOT, "dir", Kind::Directory);
+        let dir = create(store, root, "dir", Kind::Directory);
         let sub = create(store, dir.ino, "sub", Kind::Directory);
         let replace = RenameMode::Replace;
 
         let (no_replace, exchange) = (RenameMode::NoReplace, RenameMode::Exchange);
         for (from, to, mode, error) in [
-            ((ROOT, "a"), (ROOT, "b"), no_replace, Errno::EXIST),
-            ((ROOT, "x"), (ROOT, "b"), replace, Errno::NOENT),
-            ((ROOT, "a"), (ROOT, "dir"), replace, Errno::ISDIR),
-            ((ROOT, "dir"), (ROOT, "a"), replace, Errno::NOTDIR),
-            ((ROOT, "dir"), (sub.ino, "in"), replace, Errno::INVAL),
-            ((dir.ino, "sub"), (ROOT, "dir"), replace, Errno::NOTEMPTY),
-            ((ROOT, "dir"), (dir.ino, "sub"), exchange, Errno::INVAL),
-            ((ROOT, "a"), (ROOT, "x"), exchange, Errno::NOENT),
+            ((root, "a"), (root, "b"), no_replace, Errno::EXIST),
+            ((root, "x"), (root, "b"), replace, Errno::NOENT),
+            ((root, "a"), (root, "dir"), replace, Errno::ISDIR),
+            ((root, "dir"), (root, "a"), replace, Errno::NOTDIR),
+            ((root, "dir"), (sub.ino, "in"), replace, Errno::INVAL),
+            ((dir.ino, "sub"), (root, "dir"), replace, Errno::NOTEMPTY),
+            ((root, "dir"), (dir.ino, "sub"), exchange, Errno::INVAL),
+            ((root, "a"), (root, "x"), exchange, Errno::NOENT),
         ] {
             let refused = errno(rename(from, to, mode));
             assert_eq!(refused, error, "{from:?} to {to:?}, {mode:?}");
         }
 
         assert_eq!(
-            rename((ROOT, "a"), (ROOT, "b"), replace).unwrap(),
+            rename((root, "a"), (root, "b"), replace).unwrap(),
             Some(b.ino)
         );
-        assert_eq!(store.lookup(ROOT, b"b").unwrap().ino, a.ino);
-        assert_eq!(errno(store.lookup(ROOT, b"a")), Errno::NOENT);
+        assert_eq!(store.lookup(root, b"b").unwrap().ino, a.ino);
+        assert_eq!(errno(store.lookup(root, b"a")), Errno::NOENT);
         assert_eq!(store.getattr(a.ino).unwrap().ctime, Timestamp(20));
 
         // A rename between two links of one inode changes nothing.
-        store.link(&caller(20), a.ino, ROOT, b"twin").unwrap();
-        assert_eq!(rename((ROOT, "b"), (ROOT, "twin"), replace).unwrap(), None);
+        store.link(&caller(20), a.ino, root, b"twin").unwrap();
+        assert_eq!(rename((root, "b"), (root, "twin"), replace).unwrap(), None);
         assert_eq!(store.getattr(a.ino).unwrap().nlink, 2);
 
         // An exchange of a file and a directory, across directories.
-        rename((ROOT, "b"), (dir.ino, "sub"), RenameMode::Exchange).unwrap();
-        assert_eq!(store.lookup(ROOT, b"b").unwrap().kind, Kind::Directory);
+        rename((root, "b"), (dir.ino, "sub"), RenameMode::Exchange).unwrap();
+        assert_eq!(store.lookup(root, b"b").unwrap().kind, Kind::Directory);
         assert_eq!(store.lookup(dir.ino, b"sub").unwrap().ino, a.ino);
-        assert_eq!(store.parent(sub.ino).unwrap(), ROOT);
+        assert_eq!(store.parent(sub.ino).unwrap(), root);
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 2);
-        assert_eq!(store.getattr(ROOT).unwrap().nlink, 4);
+        assert_eq!(store.getattr(root).unwrap().nlink, 4);
 
         // A directory replaces an empty one in another parent.
         let empty = create(store, dir.ino, "empty", Kind::Directory);
         assert_eq!(
-            rename((ROOT, "b"), (dir.ino, "empty"), replace).unwrap(),
+            rename((root, "b"), (dir.ino, "empty"), replace).unwrap(),
             Some(empty.ino)
         );
         assert_eq!(store.parent(sub.ino).unwrap(), dir.ino);
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 3);
-        assert_eq!(store.getattr(ROOT).unwrap().nlink, 3);
+        assert_eq!(store.getattr(root).unwrap().nlink, 3);
     });
 }
 
 #[test]
 fn attributes_change_one_by_one() {
-    on_every_store(|store| {
-        let file = create(store, ROOT, "file", Kind::File).ino;
+    on_every_store(|store, root| {
+        let file = create(store, root, "file", Kind::File).ino;
         let set = |change: Change| store.setattr(&caller(50), file, &change).unwrap();
         let attr = set(Change {
             permissions: Some(0o6755),
@@ -371,8 +380,8 @@ fn attributes_change_one_by_one() {
 
 #[test]
 fn extended_attributes_are_set_replaced_and_removed() {
-    on_every_store(|store| {
-        let file = create(store, ROOT, "file", Kind::File).ino;
+    on_every_store(|store, root| {
+        let file = create(store, root, "file", Kind::File).ino;
         let set = |value: &[u8], mode| store.setxattr(&caller(60), file, b"user.k", value, mode);
         assert_eq!(errno(set(b"1", XattrMode::Replace)), Errno::NODATA);
         set(b"1", XattrMode::Create).unwrap();
@@ -393,16 +402,16 @@ fn extended_attributes_are_set_replaced_and_removed() {
 
 #[test]
 fn a_listing_resumes_after_a_cookie_while_names_change() {
-    on_every_store(|store| {
+    on_every_store(|store, root| {
         for number in 0..100 {
-            create(store, ROOT, &format!("f{number}"), Kind::File);
+            create(store, root, &format!("f{number}"), Kind::File);
         }
         let mut seen = Vec::new();
         let mut after = 0;
         for page in 0.. {
             let before = seen.len();
             store
-                .readdir(ROOT, after, false, &mut |entry| {
+                .readdir(root, after, false, &mut |entry| {
                     assert!(entry.cookie > after);
                     after = entry.cookie;
                     seen.push(String::from_utf8_lossy(entry.name).into_owned());
@@ -418,10 +427,10 @@ fn a_listing_resumes_after_a_cookie_while_names_change() {
             }
             // The listing must return each lasting name exactly once.
             if page < 10 {
-                create(store, ROOT, &format!("new{page}"), Kind::File);
+                create(store, root, &format!("new{page}"), Kind::File);
             }
             if let Some(first) = seen.first().filter(|_| page == 0) {
-                store.unlink(&caller(10), ROOT, first.as_bytes()).unwrap();
+                store.unlink(&caller(10), root, first.as_bytes()).unwrap();
             }
         }
         seen.retain(|name| name.starts_with('f'));
@@ -533,10 +542,7 @@ proptest! {
         let mut model = Driven { store: &memory, made: vec![ROOT] };
         let mut tested = Driven { store: &guessed, made: vec![ROOT] };
         same_answers(&mut tested, &mut model, &steps, || {})?;
-        let (mut expected, mut found) = (Vec::new(), Vec::new());
-        tree(&memory, ROOT, "", &mut expected);
-        tree(&guessed, ROOT, "", &mut found);
-        prop_assert_eq!(found, expected);
+        prop_assert_eq!(tree(&guessed, ROOT), tree(&memory, ROOT));
     }
 
     #[test]
@@ -546,37 +552,29 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let save = dir.path().join("save.json");
         let memory = MemoryStore::new(&caller(1));
-        let made_up = Below::new(generate(nobody(), None, Some(&save)).unwrap());
+        let made_up = generate(nobody(), None, Some(&save)).unwrap();
+        let work = make_work(&made_up);
         let mut model = Driven { store: &memory, made: vec![ROOT] };
-        let mut tested = Driven { store: &made_up, made: vec![ROOT] };
+        let mut tested = Driven { store: &made_up, made: vec![work] };
         same_answers(&mut tested, &mut model, &steps, || {})?;
         prop_assert_eq!(tested.dump(), model.dump());
         made_up.sync().unwrap();
         drop(made_up);
-        let again = Below::new(generate(nobody(), None, Some(&save)).unwrap());
-        let (mut expected, mut found) = (Vec::new(), Vec::new());
-        tree(&memory, ROOT, "", &mut expected);
-        tree(&again, ROOT, "", &mut found);
-        prop_assert_eq!(found, expected);
-        prop_assert_eq!(hard_links(&again), hard_links(&memory));
+        let again = generate(nobody(), None, Some(&save)).unwrap();
+        let work = again.lookup(ROOT, b"work").unwrap().ino;
+        prop_assert_eq!(tree(&again, work), tree(&memory, ROOT));
+        prop_assert_eq!(hard_links(&again, work), hard_links(&memory, ROOT));
     }
 }
 
 /// The paths of each file with several hard links.
-fn hard_links(store: &dyn Store) -> Vec<Vec<String>> {
-    fn walk(store: &dyn Store, dir: Ino, path: &str, found: &mut BTreeMap<Ino, Vec<String>>) {
-        for name in names(store, dir) {
-            let attr = store.lookup(dir, name.as_bytes()).unwrap();
-            let path = format!("{path}/{name}");
-            if attr.kind == Kind::Directory {
-                walk(store, attr.ino, &path, found);
-            } else if attr.nlink > 1 {
-                found.entry(attr.ino).or_default().push(path);
-            }
+fn hard_links(store: &dyn Store, dir: Ino) -> Vec<Vec<String>> {
+    let mut found: BTreeMap<Ino, Vec<String>> = BTreeMap::new();
+    walk(store, dir, "", &mut |path, attr| {
+        if attr.kind != Kind::Directory && attr.nlink > 1 {
+            found.entry(attr.ino).or_default().push(path);
         }
-    }
-    let mut found = BTreeMap::new();
-    walk(store, ROOT, "", &mut found);
+    });
     let mut groups: Vec<Vec<String>> = found.into_values().collect();
     groups.sort();
     groups

@@ -13,8 +13,8 @@ use backends::llm::generate::{
     parse_tree,
 };
 use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore};
-use backends::store::{Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
-use common::{caller, create, names, node, read};
+use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
+use common::{caller, create, names, node, read, resize};
 use model::{Scripted, generate, history, nobody, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
@@ -39,14 +39,6 @@ impl Place {
         let name = format!("{}{suffix}", self.save.display());
         name.into()
     }
-}
-
-fn resize(store: &dyn Store, ino: Ino, size: u64) {
-    let change = Change {
-        size: Some(size),
-        ..Change::default()
-    };
-    store.setattr(&caller(20), ino, &change).unwrap();
 }
 
 fn find(store: &dyn Store, path: &str) -> Ino {
@@ -486,24 +478,6 @@ fn a_prompt_shows_any_name_on_one_line() {
     assert!(
         !question.lines().any(|line| line == "/etc/passwd"),
         "{question}"
-    );
-}
-
-#[test]
-fn a_read_fails_with_edquot_if_the_budget_is_spent() {
-    let model = Scripted(|_: &Request, _: &Cancel| -> Result<String, ModelError> {
-        Err(ModelError::BudgetSpent {
-            spent: "2 tokens".to_owned(),
-            budget: "1 tokens".to_owned(),
-        })
-    });
-    let store = generate(model, one_file(), None).unwrap();
-    let file = find(&store, "/a");
-    assert_eq!(store.size_for_read(file).unwrap_err().errno, Errno::DQUOT);
-    assert!(
-        attribute(&store, file, ERROR)
-            .unwrap()
-            .contains("--max-tokens")
     );
 }
 

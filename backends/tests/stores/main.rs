@@ -2,8 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
-#[path = "common/below.rs"]
-mod below;
 mod common;
 #[path = "common/s3.rs"]
 mod hosts;
@@ -13,7 +11,6 @@ mod model;
 mod oracle;
 
 mod agent_memory;
-mod agent_memory_meaning;
 mod conformance;
 mod greeting;
 mod llm;

@@ -489,26 +489,13 @@ fn an_unlinked_placeholder_that_is_open_can_be_read() {
 
 /// The named inodes of a store, in an order that two equal stores share.
 fn driven(store: &dyn Store) -> Driven<'_> {
-    fn walk(store: &dyn Store, dir: Ino, made: &mut Vec<Ino>) {
-        for name in names(store, dir) {
-            let attr = store.lookup(dir, name.as_bytes()).unwrap();
-            if !made.contains(&attr.ino) {
-                made.push(attr.ino);
-            }
-            if attr.kind == Kind::Directory {
-                walk(store, attr.ino, made);
-            }
-        }
-    }
     let mut made = vec![ROOT];
-    walk(store, ROOT, &mut made);
+    walk(store, ROOT, "", &mut |_, attr| {
+        if !made.contains(&attr.ino) {
+            made.push(attr.ino);
+        }
+    });
     Driven { store, made }
-}
-
-fn seen(store: &dyn Store) -> Vec<String> {
-    let mut lines = Vec::new();
-    tree(store, ROOT, "", &mut lines);
-    lines
 }
 
 /// A sequence, cut by moments at which everything is committed.
@@ -541,14 +528,14 @@ proptest! {
             if *is_committed {
                 a.upload().unwrap();
                 b.pull().unwrap();
-                prop_assert_eq!(seen(&b), seen(&reference), "after step {}", at);
+                prop_assert_eq!(tree(&b, ROOT), tree(&reference, ROOT), "after step {}", at);
             }
         }
         prop_assert_eq!(tested.dump(), model.dump());
         a.upload().unwrap();
         is_settled(&a);
         b.pull().unwrap();
-        prop_assert_eq!(seen(&b), seen(&reference), "a host that was there all the time");
+        prop_assert_eq!(tree(&b, ROOT), tree(&reference, ROOT), "a host that was there all the time");
 
         // A host that has just come goes on, with placeholders.
         let c = memory.mount_as(config("c"));
@@ -563,11 +550,11 @@ proptest! {
         c.upload().unwrap();
         is_settled(&c);
         for host in [&memory.mount_as(config("d")), &c] {
-            prop_assert_eq!(seen(host), seen(&reference));
+            prop_assert_eq!(tree(host, ROOT), tree(&reference, ROOT));
         }
         for host in [&a, &b] {
             host.pull().unwrap();
-            prop_assert_eq!(seen(host), seen(&reference));
+            prop_assert_eq!(tree(host, ROOT), tree(&reference, ROOT));
             prop_assert_eq!(spent(host, || host.upload().unwrap()), BTreeMap::new());
         }
         memory.check_as(&config("checker"));

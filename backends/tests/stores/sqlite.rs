@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
-use backends::store::{
-    Allocate, Caller, Change, Errno, Kind, NewNode, ROOT, Seek, Store, Timestamp,
-};
+use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
+
+use crate::common::{node, read, resize};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -52,7 +52,7 @@ fn write_file(store: &SqliteStore, name: &str, content: &[u8]) {
 
 fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
     let file = store.lookup(ROOT, name.as_bytes()).unwrap();
-    read_at(store, file.ino, 0, 1 << 20)
+    read(store, file.ino, 0, 1 << 20)
 }
 
 #[test]
@@ -77,28 +77,8 @@ fn every_fsync_syncs_the_log() {
 }
 
 fn create_file(store: &SqliteStore, name: &str) -> u64 {
-    let node = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: &[],
-    };
-    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node);
+    let file = store.create(&OWNER, ROOT, name.as_bytes(), &node(Kind::File));
     file.unwrap().ino
-}
-
-fn resize(store: &SqliteStore, ino: u64, size: u64) {
-    let change = Change {
-        size: Some(size),
-        ..Change::default()
-    };
-    store.setattr(&OWNER, ino, &change).unwrap();
-}
-
-fn read_at(store: &SqliteStore, ino: u64, offset: u64, size: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    store.read(ino, offset, size, &mut bytes).unwrap();
-    bytes
 }
 
 const MIB: u64 = 1 << 20;
@@ -115,7 +95,7 @@ fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
     store.write(&OWNER, ino, HEAD - 2, b"abcd").unwrap();
     let tail = tails.join(ino.to_string());
     assert_eq!(std::fs::read(&tail).unwrap(), b"cd");
-    assert_eq!(read_at(&store, ino, HEAD - 3, 10), b"\x01abcd");
+    assert_eq!(read(&store, ino, HEAD - 3, 10), b"\x01abcd");
     assert!(store.getattr(ino).unwrap().blocks > HEAD / 512);
 
     let syncs = store.counters()["tail_syncs"];
@@ -131,11 +111,7 @@ fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
     resize(&store, ino, 10);
     assert_eq!(store.counters()["log_syncs"], syncs + 1);
     resize(&store, ino, 2 * MIB);
-    assert!(
-        read_at(&store, ino, 10, 3 << 20)
-            .iter()
-            .all(|byte| *byte == 0)
-    );
+    assert!(read(&store, ino, 10, 3 << 20).iter().all(|byte| *byte == 0));
     assert_eq!(store.seek(ino, 0, Seek::Hole).unwrap(), 32 * 1024);
     assert!(store.seek(ino, HEAD, Seek::Data).is_err());
 
@@ -172,7 +148,7 @@ fn an_open_removes_tails_left_by_a_crash_and_no_other_file() {
     }
     let store = open(&path).unwrap();
     assert_eq!(names_in(&tails), [big.to_string(), "readme".to_owned()]);
-    assert!(read_at(&store, big, 0, 4 << 20) == vec![7; 3 << 20]);
+    assert!(read(&store, big, 0, 4 << 20) == vec![7; 3 << 20]);
 }
 
 #[test]
@@ -203,7 +179,7 @@ fn a_close_releases_the_space_reserved_for_a_growing_tail() {
     assert_eq!(occupied(), 9 * MIB);
     let store = open(&path).unwrap();
     assert_eq!(occupied(), 5 * MIB - HEAD);
-    assert!(read_at(&store, ino, 0, 6 << 20) == vec![7; 5 << 20]);
+    assert!(read(&store, ino, 0, 6 << 20) == vec![7; 5 << 20]);
 }
 
 #[test]
@@ -240,7 +216,7 @@ fn a_missing_tail_is_an_error_and_never_zeros() {
     assert!(error.to_string().contains("a.db-tails"), "{error}");
     let error = store.write(&OWNER, ino, 2 * MIB, b"x").unwrap_err();
     assert_eq!(error.errno, Errno::IO, "it must not come back as zeros");
-    assert_eq!(read_at(&store, ino, 0, 100), [7; 100]);
+    assert_eq!(read(&store, ino, 0, 100), [7; 100]);
 }
 
 #[test]
@@ -499,7 +475,7 @@ fn a_store_punches_a_range_far_larger_than_its_data() {
     store
         .fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30)
         .unwrap();
-    let bytes = read_at(&store, 2, 0, 20);
+    let bytes = read(&store, 2, 0, 20);
     assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
     assert_eq!(store.getattr(2).unwrap().blocks, 64);
 }
@@ -743,7 +719,7 @@ fn a_read_sees_all_of_a_write_or_nothing() {
                 is_done.store(true, std::sync::atomic::Ordering::Release);
             });
             while !is_done.load(std::sync::atomic::Ordering::Acquire) {
-                let bytes = read_at(&store, ino, offset, 100_000);
+                let bytes = read(&store, ino, offset, 100_000);
                 assert_eq!(bytes.len(), 100_000);
                 assert!(bytes.iter().all(|byte| *byte == bytes[0]), "at {offset}");
             }
@@ -788,7 +764,7 @@ fn damaged_content_is_an_error_and_never_data() {
     failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
     // A partial write must not make damaged content valid.
     failed(store.write(&OWNER, ino(b"large"), 40_000, b"part"));
-    assert!(read_at(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
+    assert!(read(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
     assert_eq!(read_file(&store, "whole"), b"another");
     // A write of the whole content does.
     store

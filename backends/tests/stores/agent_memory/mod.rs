@@ -1,9 +1,9 @@
-//! Agent memory through its store: index, privacy, recall and requests. Embeddings are in
-//! `agent_memory_meaning`.
+//! Agent memory through its store: index, privacy, recall, requests and embeddings.
 
 use crate::common;
 mod corpora;
 mod index;
+mod meaning;
 mod places;
 mod recall;
 mod requests;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use backends::agent_memory::AgentMemory;
 use backends::store::{Caller, Change, Ino, Kind, ROOT, Store, Timestamp, XattrMode};
-use common::{create, node, read};
+use common::{caller, create, node, read};
 
 const DAY: i64 = 86_400_000_000_000;
 
@@ -113,14 +113,6 @@ impl Memory {
             "{stats}"
         );
         stats.lines().last().unwrap().to_owned()
-    }
-}
-
-fn caller(now: i64) -> Caller {
-    Caller {
-        uid: 1000,
-        gid: 100,
-        now: Timestamp(now),
     }
 }
 

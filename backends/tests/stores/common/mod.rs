@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use backends::store::{
     Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result,
@@ -22,6 +23,12 @@ pub fn caller(now: i64) -> Caller {
         gid: 100,
         now: Timestamp(now),
     }
+}
+
+/// Time passes between operations.
+pub fn now() -> Caller {
+    static NOW: AtomicI64 = AtomicI64::new(1_000_000);
+    caller(NOW.fetch_add(1, Ordering::Relaxed))
 }
 
 pub fn node(kind: Kind) -> NewNode<'static> {
@@ -61,6 +68,51 @@ pub fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
         .unwrap();
     names.sort();
     names
+}
+
+fn size_change(size: u64) -> Change {
+    Change {
+        size: Some(size),
+        ..Change::default()
+    }
+}
+
+pub fn resize(store: &dyn Store, ino: Ino, size: u64) {
+    store.setattr(&now(), ino, &size_change(size)).unwrap();
+}
+
+/// Visits all entries below a directory by path, in the order of their names.
+pub fn walk(store: &dyn Store, dir: Ino, path: &str, visit: &mut dyn FnMut(String, &Attr)) {
+    let mut entries = BTreeMap::new();
+    store
+        .readdir(dir, 0, false, &mut |entry| {
+            entries.insert(entry.name.to_vec(), entry.ino);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (name, ino) in entries {
+        let attr = store.getattr(ino).unwrap();
+        let path = format!("{path}/{}", name.escape_ascii());
+        visit(path.clone(), &attr);
+        if attr.kind == Kind::Directory {
+            walk(store, ino, &path, visit);
+        }
+    }
+}
+
+/// The content of a file as runs of equal bytes.
+fn runs(store: &dyn Store, attr: &Attr) -> String {
+    let content = read(store, attr.ino, 0, 2 << 20);
+    assert_eq!(content.len() as u64, attr.size);
+    let runs = content.chunk_by(|a, b| a == b);
+    let runs = runs.map(|run| (run[0], run.len()));
+    format!("{:?}", runs.collect::<Vec<_>>())
+}
+
+fn xattrs(store: &dyn Store, ino: Ino) -> String {
+    let names = store.listxattr(ino).unwrap();
+    let values = names.iter().map(|name| store.getxattr(ino, name).unwrap());
+    format!("{names:?} {:?}", values.collect::<Vec<_>>())
 }
 
 /// A step of a random sequence. It picks inodes by index from those that the sequence has created.
@@ -216,10 +268,7 @@ impl Driven<'_> {
                     .map(|()| None)
             }
             Step::Truncate { node, size } => {
-                let change = Change {
-                    size: Some(size.into()),
-                    ..Change::default()
-                };
+                let change = size_change(size.into());
                 self.store
                     .setattr(&caller, self.ino(node), &change)
                     .map(|_| None)
@@ -282,68 +331,42 @@ impl Driven<'_> {
                             ControlFlow::Continue(())
                         })
                         .unwrap();
-                    line += &format!(
-                        " {entries:?} in {}",
-                        place(self.store.parent(*ino).unwrap())
-                    );
+                    // The first one may be any directory of the store.
+                    let parent = match number {
+                        0 => 0,
+                        _ => place(self.store.parent(*ino).unwrap()),
+                    };
+                    line += &format!(" {entries:?} in {parent}");
                 }
                 Kind::Symlink => line += &format!(" {:?}", self.store.readlink(*ino).unwrap()),
                 _ => {
-                    let content = read(self.store, *ino, 0, 2 << 20);
-                    assert_eq!(content.len() as u64, attr.size);
-                    let runs = content
-                        .chunk_by(|a, b| a == b)
-                        .map(|run| (run[0], run.len()));
-                    line += &format!(" {:?}", runs.collect::<Vec<_>>());
+                    line += &format!(" {}", runs(self.store, &attr));
                     assert_eq!(
                         attr.blocks == 0,
                         self.store.seek(*ino, 0, Seek::Data).is_err()
                     );
                 }
             }
-            let xattrs = self.store.listxattr(*ino).unwrap();
-            let values = xattrs
-                .iter()
-                .map(|name| self.store.getxattr(*ino, name).unwrap());
-            line += &format!(" {xattrs:?} {:?}", values.collect::<Vec<_>>());
-            dump.push(line);
+            dump.push(format!("{line} {}", xattrs(self.store, *ino)));
         }
         dump
     }
 }
 
 /// Everything below a directory that another machine can see, by path, without inode numbers and hard links.
-pub fn tree(store: &dyn Store, dir: Ino, path: &str, out: &mut Vec<String>) {
-    let mut entries = BTreeMap::new();
-    store
-        .readdir(dir, 0, false, &mut |entry| {
-            entries.insert(entry.name.to_vec(), entry.ino);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    for (name, ino) in entries {
-        let attr = store.getattr(ino).unwrap();
-        let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+pub fn tree(store: &dyn Store, dir: Ino) -> Vec<String> {
+    let mut lines = Vec::new();
+    walk(store, dir, "", &mut |path, attr| {
         let mut line = format!("{path} {:?} {:o}", attr.kind, attr.permissions);
         match attr.kind {
             Kind::Directory => {}
-            Kind::Symlink => line += &format!(" {:?}", store.readlink(ino).unwrap()),
+            Kind::Symlink => line += &format!(" {:?}", store.readlink(attr.ino).unwrap()),
             _ => {
-                let content = read(store, ino, 0, 2 << 20);
-                assert_eq!(content.len() as u64, attr.size, "{path}");
-                let runs = content
-                    .chunk_by(|a, b| a == b)
-                    .map(|run| (run[0], run.len()));
-                line += &format!(" {} {:?}", attr.mtime.0, runs.collect::<Vec<_>>());
-                for xattr in store.listxattr(ino).unwrap() {
-                    let value = store.getxattr(ino, &xattr).unwrap();
-                    line += &format!(" {xattr:?}={value:?}");
-                }
+                let (runs, xattrs) = (runs(store, attr), xattrs(store, attr.ino));
+                line += &format!(" {} {runs} {xattrs}", attr.mtime.0);
             }
         }
-        out.push(line);
-        if attr.kind == Kind::Directory {
-            tree(store, ino, &path, out);
-        }
-    }
+        lines.push(line);
+    });
+    lines
 }

@@ -8,14 +8,13 @@
 )]
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::s3::{OpenError, OpenOptions, S3Store};
-use backends::store::{Caller, Change, Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
+use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
@@ -27,7 +26,7 @@ use servers::{
     Access, Answered, Embedded, Fault, FaultProxy, Operation, Options, Quirk, Rule, Server, When,
 };
 
-use crate::common::{caller, create, names, read};
+use crate::common::{caller, create, names, now, read, resize, walk};
 
 /// How long one request may take on a way that is broken.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
@@ -370,12 +369,6 @@ pub fn only_requests(spent: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static s
     spent.iter().filter_map(of).collect()
 }
 
-/// Time passes between operations.
-pub fn now() -> Caller {
-    static NOW: AtomicU64 = AtomicU64::new(1_000_000);
-    caller(NOW.fetch_add(1, Ordering::Relaxed) as i64)
-}
-
 /// Bytes that no two seeds have in common, and that do not repeat within a chunk.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -396,14 +389,6 @@ pub fn find(store: &S3Store, name: &str) -> Ino {
 
 pub fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {
     create(store, parent, name, Kind::Directory).ino
-}
-
-pub fn resize(store: &S3Store, ino: Ino, size: u64) {
-    let change = Change {
-        size: Some(size),
-        ..Change::default()
-    };
-    store.setattr(&now(), ino, &change).unwrap();
 }
 
 /// Gives a file its content, and makes it where there is none.
@@ -474,39 +459,19 @@ pub fn unlink(store: &S3Store, name: &str) {
 /// Everything that other hosts see of a directory: by path, without inode numbers. Of long files, a digest.
 pub fn state(store: &dyn Store) -> Vec<String> {
     let (mut lines, mut inodes) = (Vec::new(), BTreeMap::new());
-    walk(store, ROOT, "", &mut lines, &mut inodes);
-    lines
-}
-
-fn walk(
-    store: &dyn Store,
-    dir: Ino,
-    path: &str,
-    lines: &mut Vec<String>,
-    inodes: &mut BTreeMap<Ino, usize>,
-) {
-    let mut entries = BTreeMap::new();
-    store
-        .readdir(dir, 0, false, &mut |entry| {
-            entries.insert(entry.name.to_vec(), entry.ino);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    for (name, ino) in entries {
-        let attr = store.getattr(ino).unwrap();
-        let path = format!("{path}/{}", name.escape_ascii());
+    walk(store, ROOT, "", &mut |path, attr| {
         // The same number for all names of an inode.
         let number = inodes.len();
-        let number = *inodes.entry(ino).or_insert(number);
+        let number = *inodes.entry(attr.ino).or_insert(number);
         let mut line = format!(
             "{path} #{number} {:?} {:o} {}:{}",
             attr.kind, attr.permissions, attr.uid, attr.gid
         );
         match attr.kind {
             Kind::Directory => line += &format!(" {}", attr.nlink),
-            Kind::Symlink => line += &format!(" {:?}", store.readlink(ino).unwrap()),
+            Kind::Symlink => line += &format!(" {:?}", store.readlink(attr.ino).unwrap()),
             Kind::File => {
-                let content = Hash::of(&all_bytes(store, ino, attr.size));
+                let content = Hash::of(&all_bytes(store, attr.ino, attr.size));
                 line += &format!(" {} {content:?}", attr.size);
             }
             _ => line += &format!(" {:x}", attr.rdev),
@@ -514,15 +479,13 @@ fn walk(
         if attr.kind != Kind::Directory {
             line += &format!(" {} {} {}", attr.nlink, attr.mtime.0, attr.btime.0);
         }
-        for xattr in store.listxattr(ino).unwrap() {
-            let value = store.getxattr(ino, &xattr).unwrap();
+        for xattr in store.listxattr(attr.ino).unwrap() {
+            let value = store.getxattr(attr.ino, &xattr).unwrap();
             line += &format!(" {}={}", xattr.escape_ascii(), value.escape_ascii());
         }
         lines.push(line);
-        if attr.kind == Kind::Directory {
-            walk(store, ino, &path, lines, inodes);
-        }
-    }
+    });
+    lines
 }
 
 /// Bytes that are no zeros, with their place.

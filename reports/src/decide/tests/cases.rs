@@ -1,6 +1,6 @@
 //! For each policy changes of the evidence that adopts its candidate, with the verdicts that they lead to.
 
-use rundir::faults::{Audit, CrashPoints, Status};
+use rundir::faults::Audit;
 use rundir::{Outcome, Run};
 
 use super::Verdict::{self, Adopt, AdoptIf, Archive, NotDecided};
@@ -30,33 +30,9 @@ pub(super) fn cases() -> Vec<Case> {
                     Archive,
                     "no benefit: health is not computed, logs and losses as before",
                     |run| {
-                        probe(
-                            run,
-                            "visible",
-                            "how often it was asked for what",
-                            "sqlite",
-                            Outcome::Errno,
-                        );
-                        copy_workload(run, "micro/read", "agent/inbox-log", "read");
-                        for arm in ["direct", "sqlite"] {
-                            score(
-                                run,
-                                "agent/inbox-log",
-                                arm,
-                                "task",
-                                &[("call-tokens", 5), ("result-tokens", 5)],
-                            );
-                        }
-                        for backend in ["direct", "sqlite"] {
-                            let audit = Audit {
-                                present: 10,
-                                ..Audit::default()
-                            };
-                            run.crash_points.push(CrashPoints {
-                                audit,
-                                ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
-                            });
-                        }
+                        probe(run, "visible", ASKED, "sqlite", Outcome::Errno);
+                        log(run, 5, 5);
+                        power_loss(run, 10, 10);
                     },
                 ),
                 (NotDecided, "nobody killed a daemon", |run| {
@@ -70,29 +46,10 @@ pub(super) fn cases() -> Vec<Case> {
                     run.faults[1].recovered = false
                 }),
                 (Adopt, "aggregated logs are shorter", |run| {
-                    copy_workload(run, "micro/read", "agent/inbox-log", "read");
-                    for (arm, tokens) in [("direct", 100), ("sqlite", 10)] {
-                        score(
-                            run,
-                            "agent/inbox-log",
-                            arm,
-                            "task",
-                            &[("call-tokens", 5), ("result-tokens", tokens)],
-                        );
-                    }
+                    log(run, 100, 10)
                 }),
                 (Adopt, "more is left when the power goes", |run| {
-                    for (backend, present) in [("direct", 5), ("sqlite", 10)] {
-                        let audit = Audit {
-                            present,
-                            unpromised: 10 - present,
-                            ..Audit::default()
-                        };
-                        run.crash_points.push(CrashPoints {
-                            audit,
-                            ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
-                        });
-                    }
+                    power_loss(run, 5, 10)
                 }),
                 (Archive, "four facts are hidden", |run| {
                     for fact in ["a", "b", "c", "d"] {
@@ -111,49 +68,23 @@ pub(super) fn cases() -> Vec<Case> {
             inbox,
             vec![
                 (Archive, "files save no tokens", |run| {
-                    for workload in ["agent/inbox-find", "agent/inbox-triage"] {
-                        score(
-                            run,
-                            workload,
-                            "view-mail",
-                            "task",
-                            &[("definition-tokens", 90_000), ("result-tokens", 60_000)],
-                        );
-                    }
+                    let counts = [("definition-tokens", 90_000), ("result-tokens", 60_000)];
+                    task(run, "agent/inbox-find", &counts);
+                    task(run, "agent/inbox-triage", &counts);
                 }),
                 (NotDecided, "no task was measured", |run| {
                     run.samples.iter_mut().for_each(|own| own.scores.clear())
                 }),
                 (AdoptIf, "one answer of fifty is stale", |run| {
-                    score(
-                        run,
-                        "agent/inbox-find",
-                        "view-mail",
-                        "task",
-                        &[("stale-answers", 2)],
-                    )
+                    task(run, "agent/inbox-find", &[("stale-answers", 2)])
                 }),
                 (AdoptIf, "triage reads more", |run| {
-                    score(
-                        run,
-                        "agent/inbox-triage",
-                        "view-mail",
-                        "task",
-                        &[("result-tokens", 90_000)],
-                    )
+                    task(run, "agent/inbox-triage", &[("result-tokens", 90_000)])
                 }),
                 (
                     Archive,
                     "a triage reads more than definitions save",
-                    |run| {
-                        score(
-                            run,
-                            "agent/inbox-triage",
-                            "view-mail",
-                            "task",
-                            &[("result-tokens", 290_000)],
-                        )
-                    },
+                    |run| task(run, "agent/inbox-triage", &[("result-tokens", 290_000)]),
                 ),
                 (Archive, "a message is not found", |run| {
                     fail_a_pass(run, "agent/inbox-find", "view-mail")
@@ -168,11 +99,9 @@ pub(super) fn cases() -> Vec<Case> {
                     Archive,
                     "two benefits fail: old copies, and as many definitions",
                     |run| {
-                        score(
+                        task(
                             run,
                             "agent/inbox-triage",
-                            "view-mail",
-                            "task",
                             &[("lag-us", 2_000_000), ("definition-tokens", 90_000)],
                         );
                     },
@@ -191,20 +120,9 @@ pub(super) fn cases() -> Vec<Case> {
                     probe(run, "tool", "git", "sqlite", Outcome::Errno)
                 }),
                 (Archive, "renaming does not work", |run| {
-                    probe(
-                        run,
-                        "conformance",
-                        "rename: replaces",
-                        "direct",
-                        Outcome::Ok,
-                    );
-                    probe(
-                        run,
-                        "conformance",
-                        "rename: replaces",
-                        "sqlite",
-                        Outcome::Errno,
-                    );
+                    let rename = "rename: replaces";
+                    probe(run, "conformance", rename, "direct", Outcome::Ok);
+                    probe(run, "conformance", rename, "sqlite", Outcome::Errno);
                 }),
                 (NotDecided, "conformance was not tried", |run| {
                     run.probes.retain(|own| own.aspect != "conformance")
@@ -215,13 +133,7 @@ pub(super) fn cases() -> Vec<Case> {
                         .for_each(|own| own.load.busy = Some("busy".to_owned()))
                 }),
                 (AdoptIf, "git takes three times as long", |run| {
-                    for sample in run
-                        .samples
-                        .iter_mut()
-                        .filter(|own| own.arm == "sqlite" && own.workload == "program/git")
-                    {
-                        testing::scale_pass(sample, 3.0);
-                    }
+                    slow(run, "program/git", "sqlite", 3.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
                 (Adopt, "it has snapshots and versions", |run| {
@@ -235,13 +147,7 @@ pub(super) fn cases() -> Vec<Case> {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (Archive, "installing takes ten times as long", |run| {
-                    for sample in run
-                        .samples
-                        .iter_mut()
-                        .filter(|own| own.arm == "sqlite" && own.workload == "program/npm-few")
-                    {
-                        testing::scale_pass(sample, 10.0);
-                    }
+                    slow(run, "program/npm-few", "sqlite", 10.0)
                 }),
             ],
         ),
@@ -251,25 +157,13 @@ pub(super) fn cases() -> Vec<Case> {
             memory,
             vec![
                 (Archive, "it finds nothing", |run| {
-                    score(
-                        run,
-                        "micro/find-by-request-1000",
-                        "sqlite",
-                        ":recall balanced, 500 tokens",
-                        &[("evidence-in-budget", 0)],
-                    )
+                    recalls(run, &[("evidence-in-budget", 0)])
                 }),
                 (NotDecided, "no question was asked", |run| {
                     run.samples.iter_mut().for_each(|own| own.scores.clear())
                 }),
                 (AdoptIf, "it finds less than a search", |run| {
-                    score(
-                        run,
-                        "micro/find-by-request-1000",
-                        "sqlite",
-                        ":recall balanced, 500 tokens",
-                        &[("evidence-in-budget", 60)],
-                    )
+                    recalls(run, &[("evidence-in-budget", 60)])
                 }),
                 (Archive, "a search fails", |run| {
                     fail_a_pass(run, "micro/find-in-files-1000", "sqlite")
@@ -281,13 +175,7 @@ pub(super) fn cases() -> Vec<Case> {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (Archive, "it answers with what no longer holds", |run| {
-                    score(
-                        run,
-                        "micro/find-by-request-1000",
-                        "sqlite",
-                        ":recall balanced, 500 tokens",
-                        &[("stale", 20)],
-                    )
+                    recalls(run, &[("stale", 20)])
                 }),
             ],
         ),
@@ -304,21 +192,13 @@ pub(super) fn cases() -> Vec<Case> {
                     }
                 }),
                 (Archive, "a line is lost", |run| {
-                    run.samples
-                        .iter_mut()
-                        .filter(|own| own.arm == "sqlite")
-                        .filter_map(|own| own.settled.as_mut())
-                        .for_each(|own| own.lost = 1)
+                    settle(run, |own| own.lost = 1)
                 }),
                 (NotDecided, "nobody lost a machine", |run| {
                     run.crash_points.clear()
                 }),
                 (AdoptIf, "lines end in conflict copies", |run| {
-                    run.samples
-                        .iter_mut()
-                        .filter(|own| own.arm == "sqlite")
-                        .filter_map(|own| own.settled.as_mut())
-                        .for_each(|own| (own.on_both, own.only_in_copies) = (40, 10))
+                    settle(run, |own| (own.on_both, own.only_in_copies) = (40, 10))
                 }),
                 (Archive, "a record is lost in a kill", |run| {
                     run.faults[1].lost = 1
@@ -333,7 +213,7 @@ pub(super) fn cases() -> Vec<Case> {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
                 }),
                 (Archive, "a sync waits, and nobody knows for what", |run| {
-                    slow_sync(run, "sqlite", 12_000.0);
+                    slow(run, "agent/sync-100", "sqlite", 12_000.0)
                 }),
                 (Archive, "six more things to run", |run| {
                     run.plan.arms[2].backend.daemons = 6
@@ -377,31 +257,24 @@ pub(super) fn cases() -> Vec<Case> {
             exploration,
             vec![
                 (Archive, "files name files that do not exist", |run| {
-                    run.model_files.as_mut().unwrap().generate.consistency[1].1 =
+                    made_up(run).consistency[1].1 =
                         "45 imports in the Python files, 0 of them of a file that is listed"
                             .to_owned()
                 }),
                 (Archive, "cat fails", |run| {
-                    run.model_files.as_mut().unwrap().generate.steps[0].outcome =
-                        "exit status: 1".to_owned()
+                    made_up(run).steps[0].outcome = "exit status: 1".to_owned()
                 }),
                 (Archive, "another file each time", |run| {
-                    run.model_files.as_mut().unwrap().generate.consistency[0].1 =
-                        "1 of 4".to_owned()
+                    made_up(run).consistency[0].1 = "1 of 4".to_owned()
                 }),
                 (NotDecided, "consistency was not checked", |run| {
-                    run.model_files
-                        .as_mut()
-                        .unwrap()
-                        .generate
-                        .consistency
-                        .clear()
+                    made_up(run).consistency.clear()
                 }),
                 (AdoptIf, "the prompt is long", |run| {
-                    run.model_files.as_mut().unwrap().generate.steps[0].prompt_tokens = 4000
+                    made_up(run).steps[0].prompt_tokens = 4000
                 }),
                 (Archive, "a file takes a minute", |run| {
-                    run.model_files.as_mut().unwrap().generate.steps[0].seconds = 240.0
+                    made_up(run).steps[0].seconds = 240.0
                 }),
             ],
         ),

@@ -1,9 +1,11 @@
 //! Constructed evidence: for each policy a run whose candidate is adopted, and ways to change it.
 
 use rundir::faults::{Audit, CrashPoints, Status};
-use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score, Settled};
+use rundir::{MountedModel, Outcome, Probe, Run, SCHEMA_VERSION, Score, Settled};
 
 use crate::testing;
+
+pub(super) const ASKED: &str = "how often it was asked for what";
 
 pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
     let names = run.plan.workloads.iter_mut().map(|own| &mut own.name);
@@ -76,9 +78,56 @@ pub(super) fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {
     own.unwrap().outcome = Outcome::Errno;
 }
 
-pub(super) fn slow_sync(run: &mut Run, arm: &str, factor: f64) {
+/// Scores the task of a workload on `view-mail`.
+pub(super) fn task(run: &mut Run, workload: &str, counts: &[(&str, u64)]) {
+    score(run, workload, "view-mail", "task", counts);
+}
+
+/// Scores the recalls of `sqlite`.
+pub(super) fn recalls(run: &mut Run, counts: &[(&str, u64)]) {
+    let method = ":recall balanced, 500 tokens";
+    score(run, "micro/find-by-request-1000", "sqlite", method, counts);
+}
+
+/// Adds the tokens that an aggregated log takes.
+pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
+    copy_workload(run, "micro/read", "agent/inbox-log", "read");
+    for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
+        let counts = [("call-tokens", 5), ("result-tokens", tokens)];
+        score(run, "agent/inbox-log", arm, "task", &counts);
+    }
+}
+
+/// Adds power losses, after which so many of ten records are present.
+pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
+    for (backend, present) in [("direct", direct), ("sqlite", sqlite)] {
+        let audit = Audit {
+            present,
+            unpromised: 10 - present,
+            ..Audit::default()
+        };
+        run.crash_points.push(CrashPoints {
+            audit,
+            ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
+        });
+    }
+}
+
+/// Changes what two writers left on `sqlite`.
+pub(super) fn settle(run: &mut Run, change: fn(&mut Settled)) {
+    let passes = run.samples.iter_mut().filter(|own| own.arm == "sqlite");
+    passes
+        .filter_map(|own| own.settled.as_mut())
+        .for_each(change);
+}
+
+pub(super) fn made_up(run: &mut Run) -> &mut MountedModel {
+    &mut run.model_files.as_mut().unwrap().generate
+}
+
+pub(super) fn slow(run: &mut Run, workload: &str, arm: &str, factor: f64) {
     let passes = run.samples.iter_mut();
-    let own = passes.filter(|own| own.arm == arm && own.workload == "agent/sync-100");
+    let own = passes.filter(|own| own.arm == arm && own.workload == workload);
     own.for_each(|own| testing::scale_pass(own, factor));
 }
 
@@ -104,9 +153,8 @@ pub(super) fn cron() -> Run {
             probe(&mut run, "tool", tool, arm, Outcome::Ok);
         }
     }
-    let asked = "how often it was asked for what";
-    probe(&mut run, "visible", asked, "direct", Outcome::Errno);
-    probe(&mut run, "visible", asked, "sqlite", Outcome::Ok);
+    probe(&mut run, "visible", ASKED, "direct", Outcome::Errno);
+    probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
     run.faults.iter_mut().for_each(|own| own.failed_calls = 0);
     run
 }
@@ -167,27 +215,13 @@ pub(super) fn memory() -> Run {
             ("stale", stale),
         ]
     };
-    score(
-        &mut run,
-        plain,
-        "direct",
-        "MEMORY.md, whole",
-        &answered(0, 4_000_000, 0),
-    );
-    score(
-        &mut run,
-        plain,
-        "direct",
-        "grep, both words, newest first",
-        &answered(90, 30_000, 0),
-    );
-    score(
-        &mut run,
-        "micro/find-by-request-1000",
-        "sqlite",
-        ":recall balanced, 500 tokens",
-        &answered(95, 40_000, 1),
-    );
+    for (method, counts) in [
+        ("MEMORY.md, whole", answered(0, 4_000_000, 0)),
+        ("grep, both words, newest first", answered(90, 30_000, 0)),
+    ] {
+        score(&mut run, plain, "direct", method, &counts);
+    }
+    recalls(&mut run, &answered(95, 40_000, 1));
     run
 }
 
@@ -198,11 +232,8 @@ pub(super) fn roaming() -> Run {
     copy_workload(&mut run, "agent/session", "agent/two-writers", "edit");
     copy_workload(&mut run, "agent/session", "agent/sync-100", "sync-new");
     write_heavy(&mut run);
-    for sample in run
-        .samples
-        .iter_mut()
-        .filter(|own| own.workload == "agent/two-writers")
-    {
+    let passes = run.samples.iter_mut();
+    for sample in passes.filter(|own| own.workload == "agent/two-writers") {
         sample.settled = Some(Settled {
             lines: 50,
             on_both: 50,
@@ -238,15 +269,11 @@ pub(super) fn long_context() -> Run {
 
 pub(super) fn exploration() -> Run {
     let mut run = testing::run();
-    let found = run.model_files.as_mut().unwrap();
-    let step = &mut found.generate.steps[0];
-    (
-        step.calls,
-        step.prompt_tokens,
-        step.output_tokens,
-        step.seconds,
-    ) = (4, 400, 500, 8.0);
-    found.generate.consistency = vec![
+    let found = made_up(&mut run);
+    let step = &mut found.steps[0];
+    (step.calls, step.seconds) = (4, 8.0);
+    (step.prompt_tokens, step.output_tokens) = (400, 500);
+    found.consistency = vec![
         ("the same path read twice".to_owned(), "4 of 4".to_owned()),
         (
             "listing against content".to_owned(),

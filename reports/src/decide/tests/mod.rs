@@ -9,7 +9,7 @@ use std::path::Path;
 use rundir::{Outcome, Run};
 
 use self::cases::cases;
-use self::evidence::{coding, copy_arm, cron, probe, roaming, slow_sync};
+use self::evidence::{coding, copy_arm, cron, probe, roaming, slow};
 use super::verdict::Verdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
 use crate::context::contexts;
@@ -297,7 +297,7 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     let mut run = roaming();
     copy_arm(&mut run, "sqlite", "sqlite@30ms");
     // 0.2 ms on loopback, 3 s behind 30 ms: a hundred round trips, of which a second holds ten milliseconds.
-    slow_sync(&mut run, "sqlite@30ms", 15_000.0);
+    slow(&mut run, "agent/sync-100", "sqlite@30ms", 15_000.0);
     let waits = |candidate: &str| {
         let found = of("roaming-agents", &run, candidate);
         let mut rows = found.rows.into_iter();

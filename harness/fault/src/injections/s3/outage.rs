@@ -184,16 +184,29 @@ pub fn outage(
     Ok(())
 }
 
+/// The answer of a proxy to every request: status, code, and in what it deviates from the cause.
+fn refusal(cause: OutageCause) -> Option<(u16, &'static str, &'static str)> {
+    Some(match cause {
+        OutageCause::ServerKilled | OutageCause::ServerStopped | OutageCause::Partition => {
+            return None;
+        }
+        OutageCause::AccessDenied => (403, "AccessDenied", ""),
+        OutageCause::CredentialsRevoked => {
+            let kept = "; the server would have taken the keys";
+            (403, "InvalidAccessKeyId", kept)
+        }
+        OutageCause::ClockSkew => (403, "RequestTimeTooSkewed", "; no clock was off"),
+        OutageCause::BucketDeleted => (404, "NoSuchBucket", "; the bucket was there"),
+        OutageCause::SlowDown => (503, "SlowDown", ""),
+    })
+}
+
 fn begin(world: &mut World, cause: OutageCause) -> Injected {
-    match cause {
-        OutageCause::ServerKilled => return world.kill_server(),
-        OutageCause::Partition => return world.partition(true),
-        OutageCause::ServerStopped => world.set(vec![Rule::always(Fault::Hang)]),
-        OutageCause::AccessDenied => world.set(vec![refuse(403, "AccessDenied")]),
-        OutageCause::CredentialsRevoked => world.set(vec![refuse(403, "InvalidAccessKeyId")]),
-        OutageCause::ClockSkew => world.set(vec![refuse(403, "RequestTimeTooSkewed")]),
-        OutageCause::BucketDeleted => world.set(vec![refuse(404, "NoSuchBucket")]),
-        OutageCause::SlowDown => world.set(vec![refuse(503, "SlowDown")]),
+    match (cause, refusal(cause)) {
+        (_, Some((status, code, _))) => world.set(vec![refuse(status, code)]),
+        (OutageCause::ServerKilled, _) => return world.kill_server(),
+        (OutageCause::Partition, _) => return world.partition(true),
+        _ => world.set(vec![Rule::always(Fault::Hang)]),
     }
     Ok(())
 }
@@ -210,45 +223,30 @@ fn end(world: &mut World, cause: OutageCause) -> Injected {
 }
 
 fn describe(bed: &mut TestBed, cause: OutageCause, seconds: f64) {
-    let (what, simulated) = match cause {
-        OutageCause::ServerKilled => (
+    let answered;
+    let (what, proxy) = match (cause, refusal(cause)) {
+        (_, Some((status, code, deviation))) => {
+            answered = format!("every request was answered {status} {code}");
+            (answered.as_str(), Some(deviation))
+        }
+        (OutageCause::ServerKilled, _) => (
             "the server's process was killed; started again on what it had",
             None,
         ),
-        OutageCause::ServerStopped => (
-            "connections were taken and requests read, and nothing was answered",
-            Some("by a proxy"),
-        ),
-        OutageCause::Partition => (
+        (OutageCause::Partition, _) => (
             "connections were refused, and those there were reset",
-            Some("by a proxy: no packet was dropped"),
+            Some(": no packet was dropped"),
         ),
-        OutageCause::AccessDenied => (
-            "every request was answered 403 AccessDenied",
-            Some("by a proxy"),
-        ),
-        OutageCause::CredentialsRevoked => (
-            "every request was answered 403 InvalidAccessKeyId",
-            Some("by a proxy; the server would have taken the keys"),
-        ),
-        OutageCause::ClockSkew => (
-            "every request was answered 403 RequestTimeTooSkewed",
-            Some("by a proxy; no clock was off"),
-        ),
-        OutageCause::BucketDeleted => (
-            "every request was answered 404 NoSuchBucket",
-            Some("by a proxy; the bucket was there"),
-        ),
-        OutageCause::SlowDown => (
-            "every request was answered 503 SlowDown",
-            Some("by a proxy"),
+        _ => (
+            "connections were taken and requests read, and nothing was answered",
+            Some(""),
         ),
     };
     bed.injected(format!("{what}, for {seconds} s"));
     let timeout = World::timeout(bed);
     let mut label = vec![format!("a request may take {timeout} s")];
-    if let Some(simulated) = simulated {
-        label.push(format!("simulated {simulated}"));
+    if let Some(deviation) = proxy {
+        label.push(format!("simulated by a proxy{deviation}"));
     }
     if seconds < WHOLE {
         label.push(format!("{seconds} s in place of {WHOLE} s"));
