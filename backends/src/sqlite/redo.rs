@@ -1,7 +1,7 @@
 //! The redo log: the changes since SQLite's last commit, each appended before its call returns.
 //!
-//! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what was written to this
-//! file, and the next mount applies it again. It is never synced: `fsync` commits and syncs SQLite's own log. After
+//! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what was copied to this
+//! file's pages, and the next mount applies it again. It is never synced: `fsync` commits and syncs SQLite's own log. After
 //! power loss, records that do not follow the database's state are ignored.
 
 use std::fs::File;
@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
+
+use memmap2::{MmapMut, MmapOptions};
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -40,6 +42,8 @@ pub(super) fn redo_of(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Redo {
     file: File,
+    /// The file in memory: a system call a record would cost more than the record.
+    map: MmapMut,
     /// Random, and in the database as well: records of another mount do not count.
     mount: i64,
     /// The number of the last change.
@@ -63,8 +67,10 @@ impl Redo {
             .mode(0o600)
             .open(redo_of(path))?;
         file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
+        let map = map(&file)?;
         Ok(Self {
             file,
+            map,
             mount,
             last: 0,
             end: 0,
@@ -115,7 +121,10 @@ impl Redo {
         self.record[8..16].copy_from_slice(&number.to_le_bytes());
         let sum = checksum(self.mount, &self.record[8..]);
         self.record[4..8].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&self.record, self.end)?;
+        let (start, length) = (self.end as usize, self.record.len());
+        let place = self.map.get_mut(start..start + length);
+        let full = || io::Error::new(io::ErrorKind::StorageFull, "the redo log is full");
+        place.ok_or_else(full)?.copy_from_slice(&self.record);
         if self.end == 0 {
             // Full means that it knows.
             let _ = self.wake.try_send(());
@@ -134,9 +143,7 @@ impl Redo {
 
     /// The payloads of the records that are not committed.
     pub(super) fn pending(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut bytes = vec![0; self.end as usize];
-        self.file.read_exact_at(&mut bytes, 0)?;
-        let found = payloads(&bytes, self.mount, None);
+        let found = payloads(&self.map[..self.end as usize], self.mount, None);
         match found.len() == self.records as usize {
             true => Ok(found),
             false => Err(io::Error::other(format!(
@@ -146,6 +153,17 @@ impl Redo {
             ))),
         }
     }
+}
+
+/// The whole file, in pages that are kept in memory where the limits allow it.
+#[expect(unsafe_code, reason = "files are mapped in no other way")]
+fn map(file: &File) -> io::Result<MmapMut> {
+    // SAFETY: only this store, which holds the lock of the database, writes to the file or changes its length.
+    let map = unsafe { MmapOptions::new().len(FILE_BYTES as usize).map_mut(file)? };
+    if let Err(error) = map.lock() {
+        tracing::info!(%error, "the redo log may have to be read to be written");
+    }
+    Ok(map)
 }
 
 /// The payloads that follow change `applied` in the redo log at `path`, which mount `mount` wrote.
