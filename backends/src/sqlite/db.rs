@@ -187,9 +187,7 @@ impl Db {
     /// nothing is served any more.
     fn undo(&self) -> Result<()> {
         // What was kept inside may not be what the rows say after all.
-        self.kept.borrow_mut().clear();
-        self.names.borrow_mut().clear();
-        self.deferred.clear();
+        self.forget();
         // A full disk makes SQLite roll back by itself.
         let undone = match self.connection.is_autocommit() {
             true => Ok(0),
@@ -197,7 +195,7 @@ impl Db {
         };
         let undone = undone.and_then(|_| self.redo_pending());
         if undone.is_err() {
-            self.is_broken.set(true);
+            self.give_up();
         }
         undone
     }
@@ -246,6 +244,15 @@ impl Db {
     /// Serves nothing any more until the next mount.
     pub(super) fn give_up(&self) {
         self.is_broken.set(true);
+        // A statement fails now; what is kept would still answer.
+        self.forget();
+    }
+
+    /// Lets go of everything that SQLite has not said in this transaction.
+    fn forget(&self) {
+        self.kept.borrow_mut().clear();
+        self.names.borrow_mut().clear();
+        self.deferred.clear();
     }
 
     /// Runs `work` in the open transaction: all of it happens, or nothing.
@@ -424,7 +431,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::{SqliteStore, nodes};
-    use crate::store::{Caller, Change, ROOT, Store, Timestamp};
+    use crate::store::{Caller, Change, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 
     const OWNER: Caller = Caller {
         uid: 7,
@@ -491,5 +498,39 @@ mod tests {
         drop(store);
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
+    }
+
+    #[test]
+    fn a_store_whose_changes_are_made_again_in_part_answers_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let file = NewNode {
+            kind: Kind::File,
+            permissions: 0o644,
+            rdev: 0,
+            target: b"",
+        };
+        let first = store.create(&OWNER, ROOT, b"a", &file).unwrap().ino;
+        store.create(&OWNER, ROOT, b"b", &file).unwrap();
+        store
+            .rename(&OWNER, (ROOT, b"b"), (ROOT, b"c"), RenameMode::Replace)
+            .unwrap();
+        // The creations are made again, the rename is not.
+        let no_rename = |asked: AuthContext<'_>| match asked.action {
+            AuthAction::Update {
+                table_name: "dirent",
+                ..
+            } => Authorization::Deny,
+            _ => Authorization::Allow,
+        };
+        {
+            let mut db = store.db();
+            db.connection.authorizer(Some(no_rename)).unwrap();
+            db.connection.execute_batch("ROLLBACK").unwrap();
+        }
+        for name in [b"a", b"b", b"c"] {
+            assert_eq!(store.lookup(ROOT, name).unwrap_err().errno, Errno::IO);
+        }
+        assert_eq!(store.getattr(first).unwrap_err().errno, Errno::IO);
     }
 }

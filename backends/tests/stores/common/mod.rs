@@ -92,6 +92,7 @@ pub fn walk(store: &dyn Store, dir: Ino, path: &str, visit: &mut dyn FnMut(Strin
         .unwrap();
     for (name, ino) in entries {
         let attr = store.getattr(ino).unwrap();
+        assert_eq!(store.lookup(dir, &name).unwrap().ino, ino);
         let path = format!("{path}/{}", name.escape_ascii());
         visit(path.clone(), &attr);
         if attr.kind == Kind::Directory {
@@ -303,6 +304,18 @@ impl Driven<'_> {
                 .map(|()| None),
             Step::Reclaim { node } => self.store.reclaim(self.ino(node)).map(|()| None),
         };
+        let named = match *step {
+            Step::Create { dir, name, .. }
+            | Step::Link { dir, name, .. }
+            | Step::Unlink { dir, name }
+            | Step::Rmdir { dir, name } => Some((dir, name)),
+            Step::Rename { to, new, .. } => Some((to, new)),
+            _ => None,
+        };
+        if let Some((dir, n)) = named {
+            // What a store keeps of names is used by the next steps, and compared by `dump`.
+            let _ = self.store.lookup(self.ino(dir), &name(n));
+        }
         result.map_err(|error| error.errno.raw_os_error())
     }
 
@@ -331,6 +344,11 @@ impl Driven<'_> {
                             ControlFlow::Continue(())
                         })
                         .unwrap();
+                    for name in (b'a'..=b'f').map(|name| vec![name]) {
+                        let found = self.store.lookup(*ino, &name);
+                        let found = found.ok().map(|attr| place(attr.ino));
+                        assert_eq!(found, entries.get(&name).map(|entry| entry.0));
+                    }
                     // The first one may be any directory of the store.
                     let parent = match number {
                         0 => 0,
