@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use s3::merge::Merged;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 
-use super::cache::Placeholders;
-use super::tables;
+use super::tables::{self, Placeholders};
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
 use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp, XattrMode};

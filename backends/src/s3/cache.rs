@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use s3::merge::{MERGE_MAX, Merged, Needs};
@@ -15,31 +15,13 @@ use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
 use super::adopt::{Adopted, adopt};
 use super::changes::Seen;
 use super::notes::{Batch, Note};
-use super::tables::{self, Advance};
+use super::tables::{self, Advance, Placeholders};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, nodes};
 use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;
-
-/// The inodes with missing chunks, as the table has them. Changed only under the store's lock.
-#[derive(Debug, Default)]
-pub(super) struct Placeholders(RwLock<HashSet<Ino>>);
-
-impl Placeholders {
-    fn read(&self) -> RwLockReadGuard<'_, HashSet<Ino>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, HashSet<Ino>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn contains(&self, ino: Ino) -> bool {
-        self.read().contains(&ino)
-    }
-}
 
 /// A mount's working copy.
 #[derive(Debug)]

@@ -7,16 +7,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use s3::checkout::random;
+use s3::client::{Bucket, Client};
+use s3::config::S3Config;
 use s3::objects::Fault;
 use s3::replica::Replica;
 use s3::session::{Contact, Session, SessionError};
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::cache::Cache;
 use super::failure::LastFailure;
 use super::invalidation::Stale;
 use super::mirroring::Mirror;
-use super::open::Link;
 use super::{GIVE_UP_EVERY, Inner, session_error};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::store::{Errno, Store, StoreError, Timestamp};
@@ -49,6 +51,25 @@ enum Order {
     /// Adopt what others have committed.
     Poll(Answer),
     Stop,
+}
+
+/// The way to the bucket: connections and a runtime of its own, so that a commit waits for no other thread.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) bucket: Bucket,
+    pub(super) objects: Client,
+    pub(super) runtime: Runtime,
+}
+
+impl Link {
+    pub(super) fn new(bucket: Bucket, config: &S3Config) -> std::io::Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        Ok(Self {
+            objects: Client::new(&bucket, config),
+            bucket,
+            runtime: runtime.enable_all().build()?,
+        })
+    }
 }
 
 /// The engine of one mount.
@@ -324,7 +345,7 @@ impl Running {
     fn session<T>(
         &mut self,
         may_hurry: bool,
-        work: impl AsyncFnOnce(&mut Session<'_, s3::client::Client, Cache>) -> Result<T, SessionError>,
+        work: impl AsyncFnOnce(&mut Session<'_, Client, Cache>) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let now = || Timestamp::now().0;
         let inner = Arc::clone(&self.inner);

@@ -38,10 +38,10 @@ use crate::store::{
 };
 pub(crate) use backend::{S3Mount, S3Variant};
 pub(crate) use bare::S3Bare;
-use cache::Placeholders;
 use engine::Engine;
 use invalidation::{Invalidation, Stale};
 pub use open::{OpenError, OpenOptions};
+use tables::Placeholders;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);

@@ -11,13 +11,12 @@ use s3::config::S3Config;
 use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
-use tokio::runtime::Runtime;
 
-use super::cache::{Cache, Placeholders};
-use super::engine::Engine;
+use super::cache::Cache;
+use super::engine::{Engine, Link};
 use super::invalidation::Invalidation;
 use super::mirroring::Mirror;
-use super::tables::{self, TABLES_VERSION};
+use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::{Inner, S3Store, Tally, notes, rescue};
 use crate::sqlite::{self, SqliteStore, names};
 use crate::store::{Caller, ROOT, StoreError};
@@ -151,28 +150,6 @@ fn no_threads(error: std::io::Error) -> OpenError {
     OpenError::Cache(format!("starting threads: {error}"))
 }
 
-/// The engine's way to the bucket: connections and a runtime of its own, so that a commit waits for no other thread.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) bucket: Bucket,
-    pub(super) objects: Client,
-    pub(super) runtime: Runtime,
-}
-
-impl Link {
-    fn new(config: &S3Config) -> Result<Self, OpenError> {
-        let bucket = Bucket::new(config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        Ok(Self {
-            objects: Client::new(&bucket, config),
-            bucket,
-            runtime: runtime.map_err(no_threads)?,
-        })
-    }
-}
-
 /// A cache that has met its log.
 struct Joined {
     cache: Cache,
@@ -217,7 +194,7 @@ impl S3Store {
         aside: Option<&Path>,
     ) -> Result<Self, OpenError> {
         let bucket = Bucket::new(&config)?;
-        let link = Link::new(&config)?;
+        let link = Link::new(Bucket::new(&config)?, &config).map_err(no_threads)?;
         // Making a cache takes as long as the first requests.
         let (store, contact) = std::thread::scope(|scope| {
             let look = || link.runtime.block_on(Look::take(&link.objects, now()));

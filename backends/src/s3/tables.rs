@@ -1,5 +1,8 @@
 //! The tables of the cache: identities, base, journal, placeholders. SQL, and no protocol.
 
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 use rusqlite::{Row, params};
 use s3::replica::Head;
 use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
@@ -363,6 +366,24 @@ pub(super) fn adopting<T>(db: &Db, work: impl FnOnce(&Db) -> Result<T>) -> Resul
 }
 
 // ── Placeholders ───────────────────────────────────────────────────────────────────────────────
+
+/// The inodes with missing chunks, as the table has them. Changed only under the store's lock.
+#[derive(Debug, Default)]
+pub(super) struct Placeholders(RwLock<HashSet<Ino>>);
+
+impl Placeholders {
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<Ino>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, HashSet<Ino>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn contains(&self, ino: Ino) -> bool {
+        self.read().contains(&ino)
+    }
+}
 
 /// The missing chunks of a file with an index in `first..=last`.
 pub(super) fn missing(db: &Db, ino: Ino, first: u64, last: u64) -> Result<Vec<(u64, Chunk)>> {
