@@ -9,6 +9,8 @@ use models::{Finish, Reply, Request, Usage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::standard::is_blank;
+
 /// A cached answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,7 +101,8 @@ impl AnswerCache {
 
     /// Stores an answer; an empty one is none. A write error is only logged as a warning.
     pub(super) fn put(&self, request: &Request, reply: &Reply) {
-        if !self.is_enabled() || reply.finish == Finish::Filtered || reply.text.is_empty() {
+        let is_none = reply.finish == Finish::Filtered || is_blank(&reply.text);
+        if !self.is_enabled() || is_none {
             return;
         }
         let kept = Kept {
@@ -218,7 +221,7 @@ mod tests {
         };
         elsewhere.put(&request("a"), &filtered);
         let empty = Reply {
-            text: String::new(),
+            text: "```\n```".to_owned(),
             ..reply.clone()
         };
         elsewhere.put(&request("a"), &empty);

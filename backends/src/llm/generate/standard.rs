@@ -44,7 +44,7 @@ no explanation, no Markdown fence around it.";
         let _ = write!(question, "Write the file {path}.");
         let written = file.around.ask(file.path, WRITER, question, file.cancel)?;
         let content = unfenced(&written.text);
-        if content.trim().is_empty() {
+        if is_blank(&written.text) {
             return Err(StoreError::storage(Errno::IO, "the model wrote nothing"));
         }
         Ok(Made {
@@ -54,6 +54,11 @@ no explanation, no Markdown fence around it.";
             is_cut_off: written.finish == Finish::Length,
         })
     }
+}
+
+/// Whether an answer has no content for a file.
+pub(super) fn is_blank(answer: &str) -> bool {
+    unfenced(answer).trim().is_empty()
 }
 
 /// Removes a Markdown fence around the whole text, which models often add, and ends the text with a newline.

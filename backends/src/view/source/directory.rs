@@ -206,13 +206,16 @@ impl Tables for Directory {
         }
         let walked = self.walk(connection);
         if walked.is_err() {
-            if !connection.is_autocommit() {
-                connection.execute_batch("ROLLBACK")?;
-            }
-            // The next walk begins anew: rows of files that have gone by then would stay.
-            connection.execute_batch("DELETE FROM file")?;
             self.known.clear();
             self.walked = None;
+            // The next walk begins anew: rows of files that have gone by then would stay.
+            let emptied = match connection.is_autocommit() {
+                true => connection.execute_batch("DELETE FROM file"),
+                false => connection.execute_batch("ROLLBACK; DELETE FROM file"),
+            };
+            if let Err(error) = emptied {
+                tracing::warn!(%error, "emptying the table of files");
+            }
         }
         walked
     }
