@@ -94,8 +94,7 @@ scale: build ## A report of a run of a million calls: at most 5 s and 500 MB
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture
 
 speed: build embeddings corpora ## Hold views, recalls and tools over MCP to their limits, on a quiet machine (quarter of an hour)
-	@cargo test --release --locked -p harness --test end_to_end -- --ignored --nocapture --test-threads 1 a_view_of_100_000_rows a_tool_call_over_mcp
-	@cargo test --release --locked -p backends --test stores -- --ignored --nocapture --test-threads 1 a_recall_ a_directory_of_a_million_rows readers_beside_writers
+	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) scripts/speed
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
 	@scripts/setup fio

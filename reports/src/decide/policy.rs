@@ -332,7 +332,10 @@ impl Policy {
                 let is_there = planned.is_some_and(|own| {
                     cell.is_none_or(|(state, metric)| {
                         own.states.iter().any(|planned| planned == state)
-                            && (metric == MAKESPAN || own.calls.contains_key(metric))
+                            && match metric {
+                                MAKESPAN => name.starts_with("agent/"),
+                                _ => own.calls.contains_key(metric),
+                            }
                     })
                 });
                 if !is_there {

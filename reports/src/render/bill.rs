@@ -51,17 +51,20 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
         };
         let month = |bytes: u64| format!("{:.6}", bucket.of_stored(bytes));
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-        // Of a log whose objects are never replaced, what is sent is what stays.
-        let sent = has_requests.then(|| of(&["s3_bytes_sent"]).round() as u64);
+        let sent = has_requests.then(|| of(&["s3_bytes_sent"]));
+        // Bare requests replace objects: what they send does not add up.
+        let stays = sent.filter(|_| !cost.arm.starts_with("s3-bare"));
         (stored.is_some() || has_requests).then(|| {
             let names = key.map(str::to_owned).into_iter();
             let cells = [
                 requests(writes),
                 requests(reads),
                 dollars,
-                or_none(sent.map(count)),
-                // A million calls.
-                or_none(sent.map(|bytes| format!("{:.4}", CALLS * bucket.of_stored(bytes)))),
+                or_none(sent.map(|bytes| count(bytes.round() as u64))),
+                or_none(stays.map(|bytes| {
+                    let bytes = (CALLS * bytes).round() as u64;
+                    format!("{:.4}", bucket.of_stored(bytes))
+                })),
                 or_none(stored.map(count)),
                 or_none(stored.map(month)),
             ];
@@ -69,7 +72,7 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
         })
     });
     parts.push(Heading(2, "Requests to S3 and bytes at rest".to_owned()));
-    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls; the bytes that a call sends to the bucket, which stay there, because `s3` replaces no object of its log, and what those of a million calls would cost for a month; and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs), with what as many bytes would cost for a month in the bucket.".to_owned()));
+    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls; the bytes that a call sends to the bucket, requests that were repeated and objects of the mirror that are replaced among them: the most that it leaves there, and what those of a million calls would then cost for a month; and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs), with what as many bytes would cost for a month in the bucket.".to_owned()));
     parts.push(List(vec![bucket.label()]));
     let head = columns(
         "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \

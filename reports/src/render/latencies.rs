@@ -236,7 +236,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
     parts.push(Chart(
         charts::SESSIONS,
-        "How long a session waited for files, by backend and cache state, with 99 % intervals.",
+        "How long a session waited for files, by backend and cache state: each tick is a pass, the bar the 99 % interval.",
     ));
     let is_task = |cell: &Cell| {
         let mut planned = report.run.plan.workloads.iter();
