@@ -1,6 +1,6 @@
 //! The redo log: the changes since SQLite's last commit, each appended before its call returns.
 //!
-//! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what was copied to this
+//! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what it has copied to this
 //! file's pages, and the next mount applies it again. It is never synced: `fsync` commits and syncs SQLite's own log. After
 //! power loss, records that do not follow the database's state are ignored.
 
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use memmap2::{MmapMut, MmapOptions};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -26,7 +28,10 @@ const ROOM: u64 = 128 << 20;
 pub(super) const PAYLOAD_MAX: usize = 129 << 10;
 
 /// Bytes of the file: room for records up to [`COMMIT_AT`], and the last one.
-const FILE_BYTES: u64 = COMMIT_AT + PAYLOAD_MAX as u64 + 4096;
+const FILE_BYTES: u64 = COMMIT_AT + RECORD_MAX;
+
+/// The longest record; names and values beside a payload are shorter than a page.
+const RECORD_MAX: u64 = PAYLOAD_MAX as u64 + 4096;
 
 /// Bytes before a payload: its length, a checksum of what follows, the number of the change.
 const HEADER: usize = 16;
@@ -42,8 +47,11 @@ pub(super) fn redo_of(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Redo {
     file: File,
-    /// The file in memory: a system call a record would cost more than the record.
-    map: MmapMut,
+    /// The file's pages. Only the kernel writes to them: where it cannot, such as on a disk that fails, it says so, and a
+    /// store of ours would end the process.
+    pages: MmapMut,
+    /// Where the kernel copies a record from: memory behind a descriptor.
+    source: (File, MmapMut),
     /// Random, and in the database as well: records of another mount do not count.
     mount: i64,
     /// The number of the last change.
@@ -67,10 +75,17 @@ impl Redo {
             .mode(0o600)
             .open(redo_of(path))?;
         file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
-        let map = map(&file)?;
+        let pages = map(&file, FILE_BYTES)?;
+        if let Err(error) = pages.lock() {
+            tracing::info!(%error, "the redo log may have to be read to be written");
+        }
+        let memory = File::from(rustix::fs::memfd_create(c"redo", MemfdFlags::CLOEXEC)?);
+        memory.set_len(RECORD_MAX)?;
+        let source = map(&memory, RECORD_MAX)?;
         Ok(Self {
             file,
-            map,
+            pages,
+            source: (memory, source),
             mount,
             last: 0,
             end: 0,
@@ -121,10 +136,7 @@ impl Redo {
         self.record[8..16].copy_from_slice(&number.to_le_bytes());
         let sum = checksum(self.mount, &self.record[8..]);
         self.record[4..8].copy_from_slice(&sum.to_le_bytes());
-        let (start, length) = (self.end as usize, self.record.len());
-        let place = self.map.get_mut(start..start + length);
-        let full = || io::Error::new(io::ErrorKind::StorageFull, "the redo log is full");
-        place.ok_or_else(full)?.copy_from_slice(&self.record);
+        self.copy()?;
         if self.end == 0 {
             // Full means that it knows.
             let _ = self.wake.try_send(());
@@ -135,6 +147,22 @@ impl Redo {
         Ok(())
     }
 
+    /// Copies the record to its place, in a third of the time of a `write` to the file.
+    fn copy(&mut self) -> io::Result<()> {
+        let (start, length) = (self.end as usize, self.record.len());
+        let (memory, source) = &mut self.source;
+        let full = || io::Error::other("a record is longer than the redo log has room for");
+        let from = source.get_mut(..length).ok_or_else(full)?;
+        from.copy_from_slice(&self.record);
+        let place = self.pages.get_mut(start..start + length);
+        match rustix::io::pread(memory, place.ok_or_else(full)?, 0) {
+            Ok(copied) if copied == length => Ok(()),
+            // A fault of a page in the middle ends it early.
+            Ok(_) | Err(Errno::FAULT) => Err(Errno::IO.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Everything up to change `last` is committed.
     pub(super) fn committed(&mut self, last: u64) {
         self.last = last;
@@ -143,7 +171,9 @@ impl Redo {
 
     /// The payloads of the records that are not committed.
     pub(super) fn pending(&self) -> io::Result<Vec<Vec<u8>>> {
-        let found = payloads(&self.map[..self.end as usize], self.mount, None);
+        let mut bytes = vec![0; self.end as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let found = payloads(&bytes, self.mount, None);
         match found.len() == self.records as usize {
             true => Ok(found),
             false => Err(io::Error::other(format!(
@@ -155,15 +185,11 @@ impl Redo {
     }
 }
 
-/// The whole file, in pages that are kept in memory where the limits allow it.
+/// The pages of a file.
 #[expect(unsafe_code, reason = "files are mapped in no other way")]
-fn map(file: &File) -> io::Result<MmapMut> {
+fn map(file: &File, length: u64) -> io::Result<MmapMut> {
     // SAFETY: only this store, which holds the lock of the database, writes to the file or changes its length.
-    let map = unsafe { MmapOptions::new().len(FILE_BYTES as usize).map_mut(file)? };
-    if let Err(error) = map.lock() {
-        tracing::info!(%error, "the redo log may have to be read to be written");
-    }
-    Ok(map)
+    unsafe { MmapOptions::new().len(length as usize).map_mut(file) }
 }
 
 /// The payloads that follow change `applied` in the redo log at `path`, which mount `mount` wrote.
@@ -246,6 +272,26 @@ mod tests {
         // A database that power loss took back to an earlier commit lacks change 3.
         assert!(read(&path, 7, 2).unwrap().is_empty());
         assert!(read(&path, 8, 3).unwrap().is_empty(), "another mount's");
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_an_error_and_no_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let (wake, _woken) = sync_channel(1);
+        let mut redo = Redo::create(&path, 7, wake).unwrap();
+        append(&mut redo, b"one");
+        redo.file.set_len(0).unwrap();
+        let encode = |record: &mut Vec<u8>| {
+            record.extend_from_slice(b"two");
+            Ok(())
+        };
+        let error = redo.append(encode).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+        assert_eq!(redo.last(), 1);
+        redo.file.set_len(FILE_BYTES).unwrap();
+        append(&mut redo, b"three");
+        assert_eq!(redo.last(), 2);
     }
 
     #[test]
