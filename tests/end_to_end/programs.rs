@@ -175,13 +175,9 @@ fn package_managers_install_the_same_on_every_mount() {
     let scratch = Scratch::new();
     let file = scratch.path().join("npm.toml");
     fs::write(&file, npm).unwrap();
-    let workloads = [
-        file.to_str().unwrap(),
-        "program/pip",
-        "program/venv",
-        "program/cargo",
-    ];
+    let workloads = [file.to_str().unwrap(), "program/cargo"];
     once(&workloads, "hot", &["memory", "s3-embedded"]);
+    once(&["program/pip", "program/venv"], "hot", &["memory"]);
 }
 
 #[test]
