@@ -212,8 +212,13 @@ pub fn stderr(output: &Output) -> String {
 }
 
 /// Waits until a condition holds, for two minutes at most.
-pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+pub fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
+    wait_up_to(Duration::from_secs(120), what, is_so);
+}
+
+/// Waits until a condition holds, for `most`.
+pub fn wait_up_to(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + most;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain for: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::common::{Scratch, can_mount, is_root, lines, measure, stderr, wait_for};
+use crate::common::{Scratch, can_mount, is_root, lines, measure, stderr, wait_up_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -86,7 +87,8 @@ fn once(workloads: &[&str], state: &str, backends: &[&str]) -> Vec<Value> {
     }
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    wait_for("the first epoch", || {
+    // Debug builds beside three other tests: package managers take more than a minute.
+    wait_up_to(Duration::from_secs(300), "the first epoch", || {
         fs::read_to_string(out.join("epochs.jsonl")).is_ok_and(|text| text.contains('\n'))
             || child.try_wait().unwrap().is_some()
     });
