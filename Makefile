@@ -93,7 +93,7 @@ programs: build ## What agents' shells do: git, cp, tar, npm, pip, cargo, editor
 scale: build ## A report of a run of a million calls: at most 5 s and 500 MB
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture
 
-speed: build embeddings corpora ## Hold views, recalls and tools over MCP to their limits, on a quiet machine (quarter of an hour)
+speed: build embeddings corpora ## Hold views, recalls and tools over MCP to their limits, on a quiet machine
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) scripts/speed
 
 calibrate: build ## Hold the harness against fio on this machine (half a minute)
