@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::db::Db;
-use super::log::{locked, sync_names};
+use super::log::{Log, locked, sync_names};
 use super::nodes::unsigned;
 use super::open::{OpenError, unreadable};
 use super::record;
@@ -74,9 +74,13 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Begins to record changes.
-    pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Self, OpenError> {
+    pub(super) fn start(
+        db: &Arc<Mutex<Db>>,
+        log: &Arc<Log>,
+        path: &Path,
+    ) -> std::result::Result<Self, OpenError> {
         let (wake, woken) = sync_channel(1);
-        begin(&locked(db), path, wake)?;
+        begin(&locked(db), log, path, wake)?;
         let thread_db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name("commit".to_owned())
@@ -102,7 +106,12 @@ impl Committer {
     }
 }
 
-fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), OpenError> {
+fn begin(
+    db: &Db,
+    log: &Arc<Log>,
+    path: &Path,
+    wake: SyncSender<()>,
+) -> std::result::Result<(), OpenError> {
     let wrong = |error: StoreError| unreadable(path, &error);
     let mount = db.row("SELECT random()", (), |row| row.get(0));
     let mount = mount.map_err(wrong)?.unwrap_or_default();
@@ -113,6 +122,7 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), 
     db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
         .map_err(wrong)?;
     *db.redo.borrow_mut() = Some(redo);
+    let _ = db.log.set(Arc::clone(log));
     db.deferred.is_on.set(true);
     Ok(())
 }

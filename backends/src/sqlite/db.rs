@@ -1,6 +1,6 @@
 //! One SQLite connection: prepared statements, transactions, and SQLite's errors as the caller sees them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,12 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params
 
 use super::content;
 use super::deferred::Deferred;
+use super::log::Log;
 use super::names::Names;
 use super::nodes::{self, signed};
 use super::reclaim;
 use super::record::{self, Record};
-use super::redo::Redo;
+use super::redo::{Recorded, Redo};
 use super::tails::Tails;
 use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
@@ -25,6 +26,7 @@ pub(crate) struct Tally {
     pub(crate) commit_statements: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    pub(crate) redo_syncs: AtomicU64,
     pub(crate) tail_syncs: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
 }
@@ -66,6 +68,8 @@ pub(crate) struct Db {
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
+    /// SQLite's log; none before there is a redo log.
+    pub(super) log: OnceCell<Arc<Log>>,
     /// Statements are those of a commit.
     is_committing: Cell<bool>,
     /// A commit has failed: the next change has to commit what is recorded first.
@@ -106,6 +110,7 @@ impl Db {
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
             redo: RefCell::new(None),
+            log: OnceCell::new(),
             is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
             apply_note,
@@ -365,6 +370,13 @@ impl Db {
         self.redo.borrow().as_ref().is_some_and(Redo::is_pending)
     }
 
+    /// What is recorded, if a sync of the redo log makes every change durable: all that is committed is.
+    pub(super) fn promise(&self) -> Option<Recorded> {
+        let is_durable = self.log.get().is_some_and(|log| log.is_durable());
+        let mut redo = self.redo.borrow_mut();
+        redo.as_mut().filter(|_| is_durable).map(Redo::promise)
+    }
+
     /// Commits what is recorded.
     ///
     /// # Errors
@@ -402,8 +414,12 @@ impl Db {
             return Err(error);
         }
         Tally::add(&self.tally.commits);
+        let log = self.log.get();
+        if let Some(log) = log {
+            log.committed();
+        }
         if let (Some(redo), Some(last)) = (&mut *self.redo.borrow_mut(), last) {
-            redo.committed(last);
+            redo.committed(last, || log.map_or(Ok(()), |log| log.sync(&self.tails)));
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ mod tests {
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         let ino = create(&store, "log");
-        store.sync().unwrap();
+        store.db().commit().unwrap();
         let before = statements(&store);
         let lines: Vec<String> = (0..200).map(|n| format!("line {n}\n")).collect();
         let mut end = 0;
@@ -184,7 +184,7 @@ mod tests {
             String::from_utf8(bytes).unwrap()
         };
         assert_eq!(all(&store), lines.concat(), "before the commit");
-        store.sync().unwrap();
+        store.db().commit().unwrap();
         let [_, commit] = statements(&store);
         assert!(
             commit - before[1] <= 50,
@@ -206,7 +206,7 @@ mod tests {
         for (_, ino) in &files {
             store.write(&OWNER, *ino, 0, b"content").unwrap();
         }
-        store.sync().unwrap();
+        store.db().commit().unwrap();
         let [_, before] = statements(&store);
         for (n, ino) in files.iter().filter(|(n, _)| *n != 50) {
             let name = format!("f{n}");
@@ -217,7 +217,7 @@ mod tests {
             store.reclaim(*ino).unwrap();
             assert!(store.getattr(*ino).is_err(), "{name} is gone at once");
         }
-        store.sync().unwrap();
+        store.db().commit().unwrap();
         let [_, after] = statements(&store);
         assert!(after - before <= 100, "{} statements", after - before);
         let found = check(&path).unwrap();

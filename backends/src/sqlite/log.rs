@@ -1,9 +1,10 @@
-//! The write-ahead log: made durable by `fsync`, and copied into the database off the request path.
+//! What `fsync` makes durable: SQLite's write-ahead log, or the redo log where all before it is durable. The former is
+//! copied into the database off the request path.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::db::{Db, Tally};
 use super::log_mark;
 use super::open::{self, OpenError};
+use super::redo::Recorded;
 use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
 
@@ -72,6 +74,12 @@ pub(super) struct Log {
     /// A sync has failed: the kernel may have dropped what it could not write, and calls it clean
     /// from then on, so no later sync can promise anything about it.
     is_broken: AtomicBool,
+    /// Commits so far.
+    commits: AtomicU64,
+    /// How many of them are durable: those before the start of the last sync that has ended.
+    durable: AtomicU64,
+    /// The last change whose record a sync of the redo log has made durable.
+    recorded: AtomicU64,
     tally: Arc<Tally>,
 }
 
@@ -111,8 +119,22 @@ impl Log {
             _pinned: pin(&file),
             file,
             is_broken: AtomicBool::new(false),
+            // What opening the database has committed.
+            commits: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
             tally,
         })
+    }
+
+    /// A transaction was committed.
+    pub(super) fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether every committed transaction is durable.
+    pub(super) fn is_durable(&self) -> bool {
+        self.durable.load(Ordering::Acquire) == self.commits.load(Ordering::Acquire)
     }
 
     /// Makes every committed transaction durable: what is no longer in the log, a checkpoint has
@@ -122,22 +144,47 @@ impl Log {
     /// # Errors
     /// `EIO` if the disk reports one, and from then on always.
     pub(super) fn sync(&self, tails: &Tails) -> Result<()> {
-        if self.is_broken.load(Ordering::Acquire) {
-            let reason =
-                "an earlier sync of the log failed: nothing is durable until the next mount";
-            return Err(StoreError::storage(Errno::IO, reason));
-        }
-        let broken = |reason: String| {
-            self.is_broken.store(true, Ordering::Release);
-            StoreError::storage(Errno::IO, reason)
-        };
+        self.must_be_whole()?;
+        let commits = self.commits.load(Ordering::Acquire);
         // A panic here may lose the list of unsynced tails.
         let _panic = BreakOnPanic(&self.is_broken);
-        tails.sync().map_err(|error| broken(error.to_string()))?;
+        tails
+            .sync()
+            .map_err(|error| self.broken(error.to_string()))?;
         let synced = self.file.sync_data();
-        synced.map_err(|error| broken(format!("syncing the log: {error}")))?;
+        synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
+        self.durable.fetch_max(commits, Ordering::AcqRel);
         Tally::add(&self.tally.syncs);
         Ok(())
+    }
+
+    /// Makes recorded changes durable, before which every committed transaction is.
+    ///
+    /// # Errors
+    /// As [`Log::sync`].
+    pub(super) fn sync_redo(&self, recorded: &Recorded) -> Result<()> {
+        self.must_be_whole()?;
+        if self.recorded.load(Ordering::Acquire) >= recorded.last {
+            return Ok(());
+        }
+        let synced = recorded.file.sync_data();
+        synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
+        self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
+        Tally::add(&self.tally.redo_syncs);
+        Ok(())
+    }
+
+    fn must_be_whole(&self) -> Result<()> {
+        if self.is_broken.load(Ordering::Acquire) {
+            let reason = "an earlier sync of a log failed: nothing is durable until the next mount";
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
+        Ok(())
+    }
+
+    fn broken(&self, reason: String) -> StoreError {
+        self.is_broken.store(true, Ordering::Release);
+        StoreError::storage(Errno::IO, reason)
     }
 }
 

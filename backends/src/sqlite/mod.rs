@@ -5,7 +5,7 @@
 //! When `write`, `close`, `rename` or any other call has returned, its effect survives a killed daemon,
 //! complete and in order: it is in the redo log (`redo`), and within 100 ms in SQLite's write-ahead log.
 //! It survives power loss once `fsync` of any file or directory of the mount has returned after it:
-//! `fsync` commits, and makes the whole write-ahead log durable, up to what the disk promises. `close`
+//! `fsync` makes the redo log durable, or commits and makes the whole write-ahead log durable, up to what the disk promises. `close`
 //! without `fsync` promises nothing about power loss; after one, the file system is in the state of some
 //! earlier moment, never a mixture.
 //!
@@ -68,7 +68,7 @@ pub struct SqliteStore {
     /// `None` until the redo log begins.
     committer: Option<Committer>,
     checkpointer: Checkpointer,
-    log: Log,
+    log: Arc<Log>,
     tails: Arc<Tails>,
     next_ino: AtomicU64,
     /// Whether there is any extended attribute: the kernel asks for `security.capability` before many a write.
@@ -98,7 +98,7 @@ impl SqliteStore {
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, OpenError> {
         let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
-            store.committer = Some(Committer::start(&store.db, path)?);
+            store.committer = Some(Committer::start(&store.db, &store.log, path)?);
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
@@ -143,7 +143,7 @@ impl SqliteStore {
         tails.sweep(has_tail).map_err(store_error)?;
         log::sync_names(path)?;
         // Before its first sync, so that no call of a user's pays for the log's length.
-        let log = Log::open(path, Arc::clone(&tally))?;
+        let log = Arc::new(Log::open(path, Arc::clone(&tally))?);
         log_mark::begin(&db).map_err(store_error)?;
         if redo_of(path).exists() {
             // That its changes are applied must be durable first.
@@ -469,8 +469,18 @@ impl Store for SqliteStore {
     }
 
     fn sync(&self) -> Result<()> {
-        self.db().commit()?;
-        self.log.sync(&self.tails)
+        let recorded = {
+            let db = self.db();
+            let recorded = db.promise();
+            if recorded.is_none() {
+                db.commit()?;
+            }
+            recorded
+        };
+        match recorded {
+            Some(recorded) => self.log.sync_redo(&recorded),
+            None => self.settle(),
+        }
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -492,6 +502,7 @@ impl Store for SqliteStore {
             ("sql_commit_statements", load(&self.tally.commit_statements)),
             ("sql_commits", load(&self.tally.commits)),
             ("log_syncs", load(&self.tally.syncs)),
+            ("redo_syncs", load(&self.tally.redo_syncs)),
             ("tail_syncs", load(&self.tally.tail_syncs)),
             ("checkpoints", load(&self.tally.checkpoints)),
         ])

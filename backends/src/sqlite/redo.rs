@@ -1,18 +1,22 @@
 //! The redo log: the changes since SQLite's last commit, each appended before its call returns.
 //!
 //! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what it has copied to this
-//! file's pages, and the next mount applies it again. It is never synced: `fsync` commits and syncs SQLite's own log. After
-//! power loss, records that do not follow the database's state are ignored.
+//! file's pages, and the next mount applies it again. Where every commit is durable, `fsync` syncs this file alone;
+//! SQLite's own log then has to be durable before such records are overwritten. After power loss, records that do not
+//! follow the database's state are ignored.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+
+use crate::store::Result;
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -43,10 +47,18 @@ pub(super) fn redo_of(path: &Path) -> PathBuf {
     redo.into()
 }
 
+/// What a sync of the redo log makes durable.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) file: Arc<File>,
+    /// The number of the last change, or 0 where none is recorded.
+    pub(super) last: u64,
+}
+
 /// The redo log of a mount.
 #[derive(Debug)]
 pub(super) struct Redo {
-    file: File,
+    file: Arc<File>,
     /// The file's pages. Only the kernel writes to them: where it cannot, such as on a disk that fails, it says so, and a
     /// store of ours would end the process.
     pages: MmapMut,
@@ -59,6 +71,10 @@ pub(super) struct Redo {
     /// Where the next record goes; everything before it is not committed yet.
     end: u64,
     records: u32,
+    /// An `fsync` relies on these records.
+    is_promised: bool,
+    /// Such records stay, and others are not taken: SQLite's log cannot be made durable.
+    is_frozen: bool,
     record: Vec<u8>,
     /// Tells the thread that commits that a transaction has begun.
     wake: SyncSender<()>,
@@ -75,21 +91,25 @@ impl Redo {
             .mode(0o600)
             .open(redo_of(path))?;
         file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
+        // Later syncs then change no metadata.
+        file.sync_data()?;
         let pages = map(&file, FILE_BYTES)?;
         if let Err(error) = pages.lock() {
             tracing::info!(%error, "the redo log may have to be read to be written");
         }
-        let memory = File::from(rustix::fs::memfd_create(c"redo", MemfdFlags::CLOEXEC)?);
+        let memory = memory()?;
         memory.set_len(RECORD_MAX)?;
         let source = map(&memory, RECORD_MAX)?;
         Ok(Self {
-            file,
+            file: Arc::new(file),
             pages,
             source: (memory, source),
             mount,
             last: 0,
             end: 0,
             records: 0,
+            is_promised: false,
+            is_frozen: false,
             record: Vec::with_capacity(4096),
             wake,
         })
@@ -113,10 +133,10 @@ impl Redo {
     /// Whether a change can wait for its commit: others do already, or the disk has room for all that may follow.
     pub(super) fn can_wait(&self) -> bool {
         let room = || {
-            let disk = rustix::fs::fstatvfs(&self.file);
+            let disk = rustix::fs::fstatvfs(&*self.file);
             disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM)
         };
-        self.is_pending() || room()
+        !self.is_frozen && (self.is_pending() || room())
     }
 
     /// Appends the record that `encode` writes.
@@ -147,7 +167,7 @@ impl Redo {
         Ok(())
     }
 
-    /// Copies the record to its place, in a third of the time of a `write` to the file.
+    /// Copies the record to its place.
     fn copy(&mut self) -> io::Result<()> {
         let (start, length) = (self.end as usize, self.record.len());
         let (memory, source) = &mut self.source;
@@ -163,8 +183,24 @@ impl Redo {
         }
     }
 
-    /// Everything up to change `last` is committed.
-    pub(super) fn committed(&mut self, last: u64) {
+    /// What is recorded, for a sync that promises it.
+    pub(super) fn promise(&mut self) -> Recorded {
+        self.is_promised |= self.is_pending();
+        Recorded {
+            file: Arc::clone(&self.file),
+            last: if self.is_pending() { self.last } else { 0 },
+        }
+    }
+
+    /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
+    pub(super) fn committed(&mut self, last: u64, sync: impl FnOnce() -> Result<()>) {
+        if self.is_promised
+            && let Err(error) = sync()
+        {
+            tracing::error!(%error, "the redo log stays as it is: the next mount may need it");
+            self.is_frozen = true;
+        }
+        self.is_promised = false;
         self.last = last;
         (self.end, self.records) = (0, 0);
     }
@@ -183,6 +219,17 @@ impl Redo {
             ))),
         }
     }
+}
+
+/// Memory that has a descriptor, and can never be executed: some hosts allow no other.
+fn memory() -> io::Result<File> {
+    let create = |flags| rustix::fs::memfd_create(c"redo", MemfdFlags::CLOEXEC | flags);
+    let created = match create(MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => create(MemfdFlags::empty()),
+        created => created,
+    };
+    Ok(File::from(created?))
 }
 
 /// The pages of a file.
@@ -242,6 +289,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+    use crate::store::StoreError;
 
     fn append(redo: &mut Redo, payload: &[u8]) {
         let encode = |record: &mut Vec<u8>| {
@@ -265,13 +313,40 @@ mod tests {
         assert_eq!(redo.pending().unwrap(), [b"one", b"two"]);
         assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
         // A transaction of one unrecorded change commits them.
-        redo.committed(3);
+        redo.committed(3, || unreachable!("no sync relies on them"));
         assert!(redo.pending().unwrap().is_empty());
         append(&mut redo, b"four");
         assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
         // A database that power loss took back to an earlier commit lacks change 3.
         assert!(read(&path, 7, 2).unwrap().is_empty());
         assert!(read(&path, 8, 3).unwrap().is_empty(), "another mount's");
+    }
+
+    #[test]
+    fn promised_records_are_overwritten_when_their_commit_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let (wake, _woken) = sync_channel(1);
+        let mut redo = Redo::create(&path, 7, wake).unwrap();
+        assert_eq!(redo.promise().last, 0);
+        append(&mut redo, b"one");
+        redo.committed(1, || unreachable!("no sync relies on it"));
+        append(&mut redo, b"two");
+        assert_eq!(redo.promise().last, 2);
+        append(&mut redo, b"three");
+        let mut synced = false;
+        redo.committed(3, || {
+            synced = true;
+            Ok(())
+        });
+        assert!(synced && redo.can_wait());
+        append(&mut redo, b"four");
+        assert_eq!(redo.promise().last, 4);
+        redo.committed(4, || {
+            Err(StoreError::storage(crate::store::Errno::IO, "a sick disk"))
+        });
+        assert!(!redo.can_wait() && !redo.is_pending());
+        assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
     }
 
     #[test]

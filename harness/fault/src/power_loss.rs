@@ -1,7 +1,6 @@
 //! Simulated power loss under the `sqlite` store, in this process and without FUSE. Each piece of its files
-//! keeps either its content at the last returned `fsync` or its current content, by the seed.
-//! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's `log_syncs` counter
-//! rises. Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are
+//! keeps either its content at the last sync of that file or its current content, by the seed.
+//! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's counter of it rises. Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are
 //! not observed.
 
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use backends::promise::Acknowledgement;
-use backends::sqlite::SqliteStore;
+use backends::sqlite::{HEAD, SqliteStore};
 use backends::store::{
     Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, StoreError, Timestamp,
 };
@@ -31,8 +30,18 @@ const BYTES: usize = 1024;
 const PIECES: [usize; 2] = [4096, 512];
 /// The files that recovery reads. It rebuilds the shared-memory file.
 const FILES: [&str; 3] = ["store.db", "store.db-wal", REDO];
-/// The redo log. A store never syncs it.
+/// The redo log.
 const REDO: &str = "store.db-redo";
+
+/// A file that is no record.
+const LONG: &[u8] = b".long";
+/// What is created.
+const NODE: NewNode<'_> = NewNode {
+    kind: Kind::File,
+    permissions: 0o600,
+    rdev: 0,
+    target: &[],
+};
 
 /// Makes a store durable. Tests replace it.
 type Fsync = fn(&SqliteStore) -> io::Result<()>;
@@ -135,18 +144,21 @@ impl PowerCuts {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(point));
         let base = self.found()?;
         self.store()?.fsync(ROOT, false).map_err(failed)?;
+        let mut counted = self.syncs()?;
         let mut synced = self.image()?;
         let before = synced.get(FILES[0]).cloned();
         let mut done = Vec::new();
         let mut acknowledged = 0;
         for _ in 0..dice.random_range(1..25) {
+            if dice.random_range(0..12) == 0 {
+                self.commit_at_once()?;
+                self.note_syncs(&mut counted, &mut synced)?;
+            }
             let version = self.next;
             self.next += 1;
             let (number, change) = self.change(version, &mut dice)?;
             done.push((number, version, change));
             if dice.random_range(0..6) == 0 {
-                let syncs = |store: &SqliteStore| store.counters()["log_syncs"];
-                let counted = syncs(self.store()?);
                 (self.fsync)(self.store()?)?;
                 // An `fsync` acknowledges all earlier changes of the whole store.
                 for (number, version, _) in &done[acknowledged..] {
@@ -154,11 +166,9 @@ impl PowerCuts {
                         .acknowledge(*number, *version, Acknowledgement::Fsync);
                 }
                 acknowledged = done.len();
-                if syncs(self.store()?) > counted {
-                    let image = self.image()?.into_iter();
-                    synced.extend(image.filter(|(file, _)| *file != REDO));
-                }
             }
+            // A commit by the clock syncs, too.
+            self.note_syncs(&mut counted, &mut synced)?;
         }
         let now = self.image()?;
         // Only a checkpoint writes to the database file.
@@ -173,6 +183,44 @@ impl PowerCuts {
             fs::write(self.place().join(file), bytes)?;
         }
         self.judge(point, &base, &done, acknowledged, has_copied)
+    }
+
+    /// How many syncs of SQLite's log and of the redo log there were.
+    fn syncs(&self) -> io::Result<[u64; 2]> {
+        let counters = self.store()?.counters();
+        Ok([counters["log_syncs"], counters["redo_syncs"]])
+    }
+
+    /// Takes over what was synced since `counted`.
+    fn note_syncs(&self, counted: &mut [u64; 2], synced: &mut Image) -> io::Result<()> {
+        let now = self.syncs()?;
+        if now == *counted {
+            return Ok(());
+        }
+        for (file, bytes) in self.image()? {
+            let at = usize::from(file == REDO);
+            if now[at] > counted[at] {
+                synced.insert(file, bytes);
+            }
+        }
+        *counted = now;
+        Ok(())
+    }
+
+    /// Makes a change that is too long to wait for its commit.
+    fn commit_at_once(&self) -> io::Result<()> {
+        let store = self.store()?;
+        let ino = match store.lookup(ROOT, LONG) {
+            Ok(attr) => attr.ino,
+            Err(_) => {
+                store
+                    .create(&caller(), ROOT, LONG, &NODE)
+                    .map_err(failed)?
+                    .ino
+            }
+        };
+        let bytes = vec![1; HEAD as usize];
+        store.write(&caller(), ino, 0, &bytes).map_err(failed)
     }
 
     fn judge(
@@ -232,12 +280,6 @@ impl PowerCuts {
         self.history.begin(number, version, change);
         let store = self.store()?;
         let bytes = content(self.seed, number, version, BYTES);
-        let node = NewNode {
-            kind: Kind::File,
-            permissions: 0o600,
-            rdev: 0,
-            target: &[],
-        };
         let reclaimed = match how {
             0 => match store.unlink(&caller, ROOT, file.as_bytes()) {
                 Err(error) if error.errno == Errno::NOENT => None,
@@ -253,7 +295,7 @@ impl PowerCuts {
                     store.reclaim(ino).map_err(failed)?;
                 }
                 let made = store
-                    .create(&caller, ROOT, b".new", &node)
+                    .create(&caller, ROOT, b".new", &NODE)
                     .map_err(failed)?;
                 store.write(&caller, made.ino, 0, &bytes).map_err(failed)?;
                 let to = (ROOT, file.as_bytes());
@@ -264,7 +306,7 @@ impl PowerCuts {
                 let ino = match store.lookup(ROOT, file.as_bytes()) {
                     Ok(attr) => attr.ino,
                     Err(_) => {
-                        let made = store.create(&caller, ROOT, file.as_bytes(), &node);
+                        let made = store.create(&caller, ROOT, file.as_bytes(), &NODE);
                         made.map_err(failed)?.ino
                     }
                 };
@@ -367,11 +409,11 @@ mod tests {
     fn a_store_survives_power_cuts() {
         let dir = tempfile::tempdir().unwrap();
         let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
-        for point in 0..20 {
+        for point in 0..40 {
             cuts.cut(point).unwrap();
         }
         let losses = &cuts.losses;
-        assert_eq!(losses.points + losses.unjudged, 20);
+        assert_eq!(losses.points + losses.unjudged, 40);
         assert_eq!(losses.audit.verdict, Verdict::Valid, "{losses:?}");
         assert!(losses.audit.present > 100, "{losses:?}");
         assert_eq!(losses.mixtures, 0);
@@ -382,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
         cuts.fsync = |_| Ok(());
-        for point in 0..20 {
+        for point in 0..40 {
             // A store that no longer opens also counts as a failure.
             if cuts.cut(point).is_err() {
                 break;

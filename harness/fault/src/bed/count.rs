@@ -5,8 +5,8 @@ use rundir::faults::Fact;
 
 use super::TestBed;
 
-/// Counters of the backend's own syncs: of the log, and of tails, which are files next to the database.
-const OWN_SYNCS: [&str; 2] = ["log_syncs", "tail_syncs"];
+/// Counters of the backend's own syncs: of its logs, and of tails, which are files next to the database.
+const OWN_SYNCS: [&str; 3] = ["log_syncs", "redo_syncs", "tail_syncs"];
 
 /// Counters of its uploads.
 const PUTS: [&str; 1] = ["s3_put"];
