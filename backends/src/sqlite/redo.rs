@@ -90,9 +90,7 @@ impl Redo {
             .truncate(true)
             .mode(0o600)
             .open(redo_of(path))?;
-        file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
-        // Later syncs then change no metadata.
-        file.sync_data()?;
+        fill(&file)?;
         let pages = map(&file, FILE_BYTES)?;
         if let Err(error) = pages.lock() {
             tracing::info!(%error, "the redo log may have to be read to be written");
@@ -219,6 +217,16 @@ impl Redo {
             ))),
         }
     }
+}
+
+/// Fills the file with zeros, so that syncs change no metadata later. A page at a time: longer writes make large folios,
+/// and a mapped folio is written as a whole.
+fn fill(file: &File) -> io::Result<()> {
+    let page = [0; 4096];
+    for at in (0..FILE_BYTES).step_by(page.len()) {
+        file.write_all_at(&page, at)?;
+    }
+    file.sync_data()
 }
 
 /// Memory that has a descriptor, and can never be executed: some hosts allow no other.
