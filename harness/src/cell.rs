@@ -166,7 +166,11 @@ impl CellTask {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
         let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
+        watchdog.shield();
         for arm in &mut arms {
+            if self.ends(watchdog) {
+                break;
+            }
             watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
                 let passed = Passed::ended(Outcome::Setup, error);
@@ -177,6 +181,9 @@ impl CellTask {
         // Pause only now: pausing one arm can stop the server that another arm opens on.
         arms.iter().for_each(|arm| self.pause(arm));
         watchdog.leave();
+        if !self.ends(watchdog) {
+            watchdog.unshield();
+        }
         let mut gauge = Gauge::open(self.limits);
         let mut scratch = Scratch::new();
         let first_timed = self.first_timed();
@@ -481,7 +488,7 @@ impl CellTask {
         lines: &Sender<Line>,
         began: Instant,
     ) {
-        watchdog.close();
+        watchdog.shield();
         arms.iter().for_each(resume);
         for mut arm in arms {
             watchdog.independent();

@@ -28,8 +28,8 @@ pub struct Watchdog {
     killed: AtomicBool,
     /// The supervisor no longer waits for this work.
     abandoned: AtomicBool,
-    /// The work is closing everything, so an interrupt must not cut it off.
-    closing: AtomicBool,
+    /// The work mounts or closes, so an interrupt must not cut it off.
+    shielded: AtomicBool,
     kill_handles: Mutex<Vec<KillHandle>>,
     how: Mutex<Option<Cut>>,
 }
@@ -66,7 +66,7 @@ impl Watchdog {
             entered: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
+            shielded: AtomicBool::new(false),
             kill_handles: Mutex::new(Vec::new()),
             how: Mutex::new(None),
         }
@@ -90,9 +90,15 @@ impl Watchdog {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Notes that the work is closing everything: from now on only deadlines cut it off, not interrupts.
-    pub fn close(&self) {
-        self.closing.store(true, Ordering::Release);
+    /// Notes that the work mounts or closes: from now on only deadlines cut it off, not interrupts. A mount that is left
+    /// half done would leave its servers behind.
+    pub fn shield(&self) {
+        self.shielded.store(true, Ordering::Release);
+    }
+
+    /// Ends [`Watchdog::shield`].
+    pub fn unshield(&self) {
+        self.shielded.store(false, Ordering::Release);
     }
 
     /// Replaces the kill handles for calls that hang.
@@ -208,7 +214,7 @@ pub fn supervise<T: Send + 'static>(
         }
         // Interrupted work stops by itself after the current call, within two seconds.
         let is_impatient = interrupted_at.is_some_and(|at| at.elapsed() > Duration::from_secs(2))
-            && !watchdog.closing.load(Ordering::Acquire);
+            && !watchdog.shielded.load(Ordering::Acquire);
         if watchdog.is_overdue() || is_impatient {
             watchdog.kill(is_impatient);
             severed_at = Some(Instant::now());
@@ -262,6 +268,24 @@ mod tests {
             (first, between, hangs(watchdog), watchdog.killed())
         });
         assert_eq!(result, Ok((true, None, true, None)));
+    }
+
+    #[test]
+    fn an_interrupt_cuts_off_no_mount_that_is_under_way() {
+        let interrupt = Interrupt::of(Arc::new(AtomicBool::new(true)));
+        let mount = |watchdog: &Watchdog| {
+            let began = Instant::now();
+            while watchdog.killed().is_none() && began.elapsed() < Duration::from_millis(2500) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            watchdog.killed().is_none()
+        };
+        let shielded = supervise(&interrupt, move |watchdog| {
+            watchdog.shield();
+            mount(watchdog)
+        });
+        assert_eq!(shielded, Ok(true));
+        assert_eq!(supervise(&interrupt, mount), Ok(false));
     }
 
     #[test]

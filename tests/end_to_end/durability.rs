@@ -275,13 +275,24 @@ fn a_write_with_a_durability_flag_syncs_the_log() {
         ("fdatasync", &|| write("b", 0).sync_data().unwrap(), 1),
         (
             "fsync of a directory",
-            &|| File::open(&dir).unwrap().sync_all().unwrap(),
+            &|| {
+                drop(write("c", 0));
+                File::open(&dir).unwrap().sync_all().unwrap();
+            },
             1,
+        ),
+        (
+            "fsync after no change",
+            &|| File::open(&dir).unwrap().sync_all().unwrap(),
+            0,
         ),
     ] {
         let before = syncs();
         did();
-        assert_eq!(syncs() - before, wanted, "{what}");
+        // A commit by the clock syncs, too, once an `fsync` relies on what it commits.
+        let most = wanted + u64::from(before > 0);
+        let found = syncs() - before;
+        assert!((wanted..=most).contains(&found), "{what}: {found}");
     }
     mount.end();
 }
