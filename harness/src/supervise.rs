@@ -174,7 +174,7 @@ pub enum Lost {
 }
 
 /// Runs `work` in its own thread. Uses its kill handles if a step is overdue, or if the work runs on for two
-/// seconds after an interrupt.
+/// seconds after an interrupt and is not shielded.
 ///
 /// # Errors
 /// If `work` panics or does not return.

@@ -261,6 +261,12 @@ fn local_stores_keep_synced_changes_after_a_power_cut() {
             "{audit:?}"
         );
         unpromised += audit.unpromised;
+        let has_redo_log = outcome.backend != "direct";
+        assert_eq!(
+            has_redo_log,
+            outcome.facts.contains_key("redo_syncs"),
+            "{outcome:?}"
+        );
         let recovery = outcome.recovery.as_ref().unwrap();
         assert_eq!(recovery.how, Return::NextMount, "{outcome:?}");
     }
@@ -306,7 +312,8 @@ fn the_option_that_a_refusal_names_recovers_the_mount() {
             .find(|own| own.scenario == scenario && own.backend == backend)
             .unwrap();
         assert_eq!(outcome.breaches, [""; 0], "{said}");
-        let recovery = outcome.recovery.as_ref().unwrap();
+        let recovery = outcome.recovery.as_ref();
+        let recovery = recovery.unwrap_or_else(|| panic!("{outcome:?}"));
         assert_eq!(recovery.how, Return::AfterStep, "{outcome:?}");
         assert!(recovery.step.as_ref().unwrap().contains(option));
         let audit = &outcome.audits[audit];

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::db::Db;
-use super::log::{Log, locked, sync_names};
+use super::log::{locked, sync_names};
 use super::nodes::unsigned;
 use super::open::{OpenError, unreadable};
 use super::record;
@@ -74,13 +74,9 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Begins to record changes.
-    pub(super) fn start(
-        db: &Arc<Mutex<Db>>,
-        log: &Arc<Log>,
-        path: &Path,
-    ) -> std::result::Result<Self, OpenError> {
+    pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Self, OpenError> {
         let (wake, woken) = sync_channel(1);
-        begin(&locked(db), log, path, wake)?;
+        begin(&locked(db), path, wake)?;
         let thread_db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name("commit".to_owned())
@@ -106,12 +102,7 @@ impl Committer {
     }
 }
 
-fn begin(
-    db: &Db,
-    log: &Arc<Log>,
-    path: &Path,
-    wake: SyncSender<()>,
-) -> std::result::Result<(), OpenError> {
+fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), OpenError> {
     let wrong = |error: StoreError| unreadable(path, &error);
     let mount = db.row("SELECT random()", (), |row| row.get(0));
     let mount = mount.map_err(wrong)?.unwrap_or_default();
@@ -122,7 +113,6 @@ fn begin(
     db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
         .map_err(wrong)?;
     *db.redo.borrow_mut() = Some(redo);
-    let _ = db.log.set(Arc::clone(log));
     db.deferred.is_on.set(true);
     Ok(())
 }
@@ -305,6 +295,34 @@ mod tests {
             assert_eq!(problems, Vec::<String>::new());
         }
         assert!(redone > 100, "{redone} of 400 copies had a record to apply");
+    }
+
+    #[test]
+    fn the_first_fsync_after_a_kill_makes_the_row_durable_that_asks_for_the_redo_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        store.create(&OWNER, ROOT, b"note", &FILE).unwrap();
+        killed(&path, &copy);
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        let syncs = || again.counters()["log_syncs"];
+        let before = syncs();
+        again.create(&OWNER, ROOT, b"other", &FILE).unwrap();
+        again.sync().unwrap();
+        assert_eq!(syncs(), before + 1);
+        again.create(&OWNER, ROOT, b"third", &FILE).unwrap();
+        again.sync().unwrap();
+        assert!(again.counters()["redo_syncs"] > 0 || syncs() > before + 1);
+    }
+
+    #[test]
+    fn a_store_that_has_given_up_promises_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        store.sync().unwrap();
+        store.create(&OWNER, ROOT, b"note", &FILE).unwrap();
+        store.db().give_up();
+        assert!(store.sync().is_err());
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) struct Db {
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
-    /// SQLite's log; none before there is a redo log.
+    /// SQLite's log; none while the database is prepared.
     pub(super) log: OnceCell<Arc<Log>>,
     /// Statements are those of a commit.
     is_committing: Cell<bool>,
@@ -372,7 +372,8 @@ impl Db {
 
     /// What is recorded, if a sync of the redo log makes every change durable: all that is committed is.
     pub(super) fn promise(&self) -> Option<Recorded> {
-        let is_durable = self.log.get().is_some_and(|log| log.is_durable());
+        let log = self.log.get().filter(|_| !self.is_broken.get());
+        let is_durable = log.is_some_and(|log| log.is_durable());
         let mut redo = self.redo.borrow_mut();
         redo.as_mut().filter(|_| is_durable).map(Redo::promise)
     }

@@ -13,6 +13,7 @@ use memmap2::{Mmap, MmapOptions};
 use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
+use rustix::fs::StatVfsMountFlags;
 
 use super::db::{Db, Tally};
 use super::log_mark;
@@ -80,6 +81,8 @@ pub(super) struct Log {
     durable: AtomicU64,
     /// The last change whose record a sync of the redo log has made durable.
     recorded: AtomicU64,
+    /// One sync at a time: the kernel tells only one of several callers that a page could not be written.
+    syncing: Mutex<()>,
     tally: Arc<Tally>,
 }
 
@@ -119,10 +122,11 @@ impl Log {
             _pinned: pin(&file),
             file,
             is_broken: AtomicBool::new(false),
-            // What opening the database has committed.
+            // What the database was opened with, and what preparing it has committed.
             commits: AtomicU64::new(1),
             durable: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
+            syncing: Mutex::default(),
             tally,
         })
     }
@@ -144,7 +148,12 @@ impl Log {
     /// # Errors
     /// `EIO` if the disk reports one, and from then on always.
     pub(super) fn sync(&self, tails: &Tails) -> Result<()> {
-        self.must_be_whole()?;
+        let wanted = self.commits.load(Ordering::Acquire);
+        let _syncing = self.alone()?;
+        if self.durable.load(Ordering::Acquire) >= wanted {
+            // By the one before.
+            return Ok(());
+        }
         let commits = self.commits.load(Ordering::Acquire);
         // A panic here may lose the list of unsynced tails.
         let _panic = BreakOnPanic(&self.is_broken);
@@ -163,23 +172,38 @@ impl Log {
     /// # Errors
     /// As [`Log::sync`].
     pub(super) fn sync_redo(&self, recorded: &Recorded) -> Result<()> {
-        self.must_be_whole()?;
+        let _syncing = self.alone()?;
         if self.recorded.load(Ordering::Acquire) >= recorded.last {
             return Ok(());
         }
-        let synced = recorded.file.sync_data();
+        let synced = recorded.file.sync_data().and_then(|()| {
+            // An ext4 that an error has made read-only writes nothing, and before Linux 6.15 says nothing.
+            let disk = rustix::fs::fstatvfs(&*recorded.file)?;
+            match disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
+                true => Err(Errno::ROFS.into()),
+                false => Ok(()),
+            }
+        });
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
         Tally::add(&self.tally.redo_syncs);
         Ok(())
     }
 
-    fn must_be_whole(&self) -> Result<()> {
-        if self.is_broken.load(Ordering::Acquire) {
+    /// Whether a sync has failed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    fn alone(&self) -> Result<MutexGuard<'_, ()>> {
+        // A sync that panicked has broken the log.
+        let syncing = self.syncing.lock();
+        let syncing = syncing.unwrap_or_else(PoisonError::into_inner);
+        if self.is_broken() {
             let reason = "an earlier sync of a log failed: nothing is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Ok(())
+        Ok(syncing)
     }
 
     fn broken(&self, reason: String) -> StoreError {
@@ -209,6 +233,7 @@ impl Checkpointer {
     pub(super) fn start(
         writer: &Arc<Mutex<Db>>,
         own: Connection,
+        log: &Arc<Log>,
         tally: Arc<Tally>,
     ) -> rusqlite::Result<Self> {
         // One pending wake-up is enough: a checkpoint takes all there is.
@@ -216,6 +241,7 @@ impl Checkpointer {
         let hook_wake = wake.clone();
         let copying = Arc::new(Mutex::new(()));
         let thread_copying = Arc::clone(&copying);
+        let hook_log = Arc::clone(log);
         let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
         let hook = move |wal: &mut Wal, pages: i32| {
             if pages < before {
@@ -223,6 +249,10 @@ impl Checkpointer {
                 (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
             }
             before = pages;
+            if hook_log.is_broken() {
+                // What a failed sync has lost of the log may not be copied.
+                return Ok(());
+            }
             if pages >= next_own {
                 next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
                 // Wait for the thread, which a writer without pause would outrun for ever, and copy the
@@ -241,10 +271,10 @@ impl Checkpointer {
             Ok(())
         };
         locked(writer).connection.wal_hook(Some(hook))?;
-        let db = Arc::clone(writer);
+        let (db, log) = (Arc::clone(writer), Arc::clone(log));
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&db, &own, &woken, &thread_copying, &tally))
+            .spawn(move || run(&db, &own, &log, &woken, &thread_copying, &tally))
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self {
             wake: Some(wake),
@@ -263,7 +293,14 @@ impl Checkpointer {
     }
 }
 
-fn run(db: &Mutex<Db>, own: &Connection, woken: &Receiver<()>, copying: &Mutex<()>, tally: &Tally) {
+fn run(
+    db: &Mutex<Db>,
+    own: &Connection,
+    log: &Log,
+    woken: &Receiver<()>,
+    copying: &Mutex<()>,
+    tally: &Tally,
+) {
     // By the writing connection: a change by any other would make it forget what it keeps in memory.
     let say = |needed| {
         if let Err(error) = log_mark::say(&locked(db), needed) {
@@ -271,6 +308,9 @@ fn run(db: &Mutex<Db>, own: &Connection, woken: &Receiver<()>, copying: &Mutex<(
         }
     };
     while woken.recv().is_ok() {
+        if log.is_broken() {
+            continue;
+        }
         say(true);
         let copied = {
             // Never held while waiting for the writer, which may wait for it.

@@ -64,7 +64,7 @@ pub(super) fn say(db: &Db, needed: bool) -> Result<()> {
 pub(super) fn begin(db: &Db) -> Result<()> {
     let begun = say(db, true).and_then(|()| copy(db));
     if begun.is_err() {
-        end(db);
+        end(db, false);
     }
     begun
 }
@@ -82,9 +82,10 @@ fn copy(db: &Db) -> Result<()> {
     say(db, false)
 }
 
-/// Sees to it that closing the database leaves the log where it is, if that says that it is needed.
-pub(super) fn end(db: &Db) {
-    if !db.log_says_needed.get() || say(db, false).is_ok() {
+/// Sees to it that closing the database leaves the log where it is, if that says that it is needed, or is broken: what a
+/// failed sync has lost of it may not be copied.
+pub(super) fn end(db: &Db, is_broken: bool) {
+    if !is_broken && (!db.log_says_needed.get() || say(db, false).is_ok()) {
         return;
     }
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;

@@ -56,7 +56,6 @@ pub use log_mark::go_on_without_log;
 pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
 use record::Record;
-use redo::redo_of;
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -98,7 +97,7 @@ impl SqliteStore {
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, OpenError> {
         let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
-            store.committer = Some(Committer::start(&store.db, &store.log, path)?);
+            store.committer = Some(Committer::start(&store.db, path)?);
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
@@ -139,22 +138,22 @@ impl SqliteStore {
                 Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
             })
             .map_err(store_error)?;
-        let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
-        tails.sweep(has_tail).map_err(store_error)?;
         log::sync_names(path)?;
         // Before its first sync, so that no call of a user's pays for the log's length.
         let log = Arc::new(Log::open(path, Arc::clone(&tally))?);
+        // From here on it counts commits: those before count as one.
+        let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
-        if redo_of(path).exists() {
-            // That its changes are applied must be durable first.
-            log.sync(&tails).map_err(store_error)?;
-            batch::remove(path);
-        }
+        // What a crash has left goes when it is durable that nothing needs it.
+        log.sync(&tails).map_err(store_error)?;
+        let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
+        tails.sweep(has_tail).map_err(store_error)?;
+        batch::remove(path);
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| unreadable(path, &error))?;
         let db = Arc::new(Mutex::new(db));
-        let checkpointer = Checkpointer::start(&db, connect(path)?, Arc::clone(&tally))
+        let checkpointer = Checkpointer::start(&db, connect(path)?, &log, Arc::clone(&tally))
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db,
@@ -245,7 +244,7 @@ impl Drop for SqliteStore {
             tracing::warn!(%error, "removing the log hook");
         }
         self.checkpointer.stop();
-        log_mark::end(&self.db());
+        log_mark::end(&self.db(), self.log.is_broken());
     }
 }
 

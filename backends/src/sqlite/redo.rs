@@ -73,7 +73,7 @@ pub(super) struct Redo {
     records: u32,
     /// An `fsync` relies on these records.
     is_promised: bool,
-    /// Such records stay, and others are not taken: SQLite's log cannot be made durable.
+    /// Such records stay, and others are not taken: a sync of either log has failed.
     is_frozen: bool,
     record: Vec<u8>,
     /// Tells the thread that commits that a transaction has begun.
@@ -192,15 +192,19 @@ impl Redo {
 
     /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
     pub(super) fn committed(&mut self, last: u64, sync: impl FnOnce() -> Result<()>) {
-        if self.is_promised
-            && let Err(error) = sync()
-        {
-            tracing::error!(%error, "the redo log stays as it is: the next mount may need it");
-            self.is_frozen = true;
-        }
-        self.is_promised = false;
         self.last = last;
         (self.end, self.records) = (0, 0);
+        // Until SQLite's log is durable, however that ends.
+        self.is_frozen |= std::mem::take(&mut self.is_promised);
+        if !self.is_frozen {
+            return;
+        }
+        match sync() {
+            Ok(()) => self.is_frozen = false,
+            Err(error) => {
+                tracing::error!(%error, "the redo log stays as it is: the next mount may need it");
+            }
+        }
     }
 
     /// The payloads of the records that are not committed.
@@ -350,9 +354,7 @@ mod tests {
         assert!(synced && redo.can_wait());
         append(&mut redo, b"four");
         assert_eq!(redo.promise().last, 4);
-        redo.committed(4, || {
-            Err(StoreError::storage(crate::store::Errno::IO, "a sick disk"))
-        });
+        redo.committed(4, || Err(StoreError::storage(Errno::IO, "a sick disk")));
         assert!(!redo.can_wait() && !redo.is_pending());
         assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
     }

@@ -236,14 +236,19 @@ impl Tails {
         } else {
             self.get_or_create(ino)?
         };
-        lock(&self.unsynced).tails.insert(ino);
         if offset == length {
             tail.reserve(offset, offset + bytes.len() as u64);
         }
-        let _writing = self.alone(ino);
-        tail.file
-            .write_all_at(bytes, offset)
-            .map_err(|error| self.failed(ino, &error))
+        self.change(ino, || tail.file.write_all_at(bytes, offset))
+    }
+
+    /// Changes a tail, which has to be synced then. Not before: a sync that begins meanwhile would take it for done.
+    fn change(&self, ino: Ino, work: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        let changing = self.alone(ino);
+        let changed = work();
+        drop(changing);
+        lock(&self.unsynced).tails.insert(ino);
+        changed.map_err(|error| self.failed(ino, &error))
     }
 
     /// Extends a tail of `length` bytes to `longer` with a hole, which takes the place of what is left over.
@@ -253,21 +258,16 @@ impl Tails {
         } else {
             self.get_or_create(ino)?
         };
-        lock(&self.unsynced).tails.insert(ino);
-        let _changing = self.alone(ino);
-        tail.set_length(length)
-            .and_then(|()| tail.set_length(longer))
-            .map_err(|error| self.failed(ino, &error))
+        self.change(ino, || {
+            tail.set_length(length)?;
+            tail.set_length(longer)
+        })
     }
 
     /// Cuts off what is past `length`, where there is a tail; it is no part of the file any more.
     pub(super) fn cut(&self, ino: Ino, length: u64) {
-        let cut = self.get(ino).and_then(|tail| {
-            lock(&self.unsynced).tails.insert(ino);
-            let _changing = self.alone(ino);
-            tail.set_length(length)
-                .map_err(|error| self.failed(ino, &error))
-        });
+        let tail = self.get(ino);
+        let cut = tail.and_then(|tail| self.change(ino, || tail.set_length(length)));
         if let Err(error) = cut {
             tracing::warn!(%error, "space past the end of a file is not freed");
         }
@@ -276,11 +276,8 @@ impl Tails {
     /// Makes a range of the tail read as zeros.
     pub(super) fn punch(&self, ino: Ino, offset: u64, length: u64) -> Result<()> {
         let tail = self.get(ino)?;
-        lock(&self.unsynced).tails.insert(ino);
-        let _writing = self.alone(ino);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&tail.file, flags, offset, length)
-            .map_err(|error| self.failed(ino, &io::Error::from(error)))
+        self.change(ino, || Ok(fallocate(&tail.file, flags, offset, length)?))
     }
 
     /// The first byte at or after `offset` that lies in no hole.
@@ -398,5 +395,27 @@ impl Drop for Tails {
         }
         // Without a single tail the database is one file again; with any, this fails.
         let _ = std::fs::remove_dir(&self.dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_that_is_synced_while_it_changes_is_synced_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let tally = Arc::new(Tally::default());
+        let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&tally));
+        tails.write(7, 0, 0, b"one").unwrap();
+        tails.sync().unwrap();
+        let synced_meanwhile = || {
+            tails.sync().unwrap();
+            Ok(())
+        };
+        tails.change(7, synced_meanwhile).unwrap();
+        let before = tally.tail_syncs.load(Ordering::Relaxed);
+        tails.sync().unwrap();
+        assert_eq!(tally.tail_syncs.load(Ordering::Relaxed), before + 1);
     }
 }

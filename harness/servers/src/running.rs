@@ -20,6 +20,9 @@ use crate::{
 /// How long a server may take to become ready. SeaweedFS needs up to ten seconds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a port may be taken.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Interval between two readiness checks.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
@@ -165,7 +168,7 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
     };
     let (process, direct) = match options.server.program() {
         None => {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, inner_port))
+            let listener = listen(inner_port)
                 .await
                 .map_err(setup(&format!("listen on port {inner_port}")))?;
             let port = listener
@@ -182,7 +185,8 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
         Some(program) => {
             let port = match inner_port {
                 0 => free_port().map_err(setup("find a free port"))?,
-                port => std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                port => listen(port)
+                    .await
                     .map(|_| port)
                     .map_err(setup(&format!("listen on port {port}")))?,
             };
@@ -227,6 +231,21 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
         server._proxy = Some(proxy);
     }
     Ok(server)
+}
+
+/// Listens on a port; waits for one that is taken, such as by a connection that another process has just made.
+async fn listen(port: u16) -> io::Result<TcpListener> {
+    let began = Instant::now();
+    loop {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE =>
+            {
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+            listening => return listening,
+        }
+    }
 }
 
 impl Server {

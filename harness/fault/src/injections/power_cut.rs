@@ -37,7 +37,7 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     ));
     bed.outcome.label = Some(LABEL.to_owned());
     let mut total = Audit::default();
-    let (mut discarded, mut copies) = (0, 0);
+    let (mut discarded, mut copies, mut redo_syncs) = (0, 0, 0);
     for at in 1..=cuts {
         if at > 1
             && let Some(failed) = bed.write_whole(SYNCED)?
@@ -45,7 +45,7 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
             bed.breach(format!("after a cut it does not go on: {failed}"));
             break;
         }
-        discarded += u64::from(cut(bed, at)?);
+        discarded += u64::from(cut(bed, at, &mut redo_syncs)?);
         bed.come_back()?;
         let recovery = bed.outcome.recovery.as_ref();
         if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
@@ -69,6 +69,9 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     }
     bed.fact("cuts", Fact::Count(cuts.into()));
     bed.fact("unsynced_discarded", Fact::Count(discarded));
+    if redo_syncs > 0 {
+        bed.fact("redo_syncs", Fact::Count(redo_syncs));
+    }
     if copies > 0 {
         bed.fact("conflict_copies", Fact::Count(copies));
     }
@@ -105,8 +108,9 @@ fn remove_copies(dir: &Path) -> Injected<u64> {
     Ok(removed)
 }
 
-/// Cuts the power once and remounts. Returns whether the unsynced control file is gone.
-fn cut(bed: &mut TestBed, at: u32) -> Injected<bool> {
+/// Cuts the power once and remounts. Returns whether the unsynced control file is gone. Counts the store's syncs of its redo
+/// log.
+fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
     let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
     let mut task = bed.write_task(MANY);
     // Some streams do not sync, so that unsynced data lies between synced data.
@@ -119,6 +123,8 @@ fn cut(bed: &mut TestBed, at: u32) -> Injected<bool> {
     bed.begin(&Task::Write(task))?;
     std::thread::sleep(Duration::from_micros(dice.random_range(MOMENTS_US)));
     disk(bed)?.plant(&unsynced, false)?;
+    let counters = bed.counters();
+    *redo_syncs += counters.map_or(0, |own| own.store.get("redo_syncs").copied().unwrap_or(0));
     bed.lose_power()?;
     let answer = bed.end()?;
     if answer.is_some_and(|answer| answer.failures.is_empty()) {

@@ -12,8 +12,8 @@ use super::super::disk::SmallDisk;
 /// Number of changes by which a full disk must have caused an error.
 const MANY: u64 = 4_000;
 
-/// Size in MiB of the disk that becomes read-only.
-const DISK: u64 = 64;
+/// Size in MiB of the disk that becomes read-only: with less than 128 free, `sqlite` commits each change at once.
+const DISK: u64 = 256;
 
 /// Mounts a small disk at the workspace's directory, and fills the store.
 pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
