@@ -316,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_that_changes_without_a_commit_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
+        store.write(&OWNER, ino, HEAD, b"end").unwrap();
+        store.settle().unwrap();
+        let before = store.counters()["tail_syncs"];
+        store.tails.write(ino, 3, 0, b"new").unwrap();
+        store.settle().unwrap();
+        assert_eq!(store.counters()["tail_syncs"], before + 1);
+    }
+
+    #[test]
     fn a_store_that_has_given_up_promises_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();

@@ -94,6 +94,17 @@ pub(super) fn sync_names(path: &Path) -> std::result::Result<(), OpenError> {
         .map_err(|error| open::unreadable(path, &error))
 }
 
+/// Makes a file's bytes durable. An ext4 that an error has made read-only writes nothing, and before Linux 6.15 says
+/// nothing; below an overlay it cannot be seen.
+fn sync_data(file: &File) -> std::io::Result<()> {
+    file.sync_data()?;
+    let disk = rustix::fs::fstatvfs(file)?;
+    match disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        true => Err(Errno::ROFS.into()),
+        false => Ok(()),
+    }
+}
+
 /// Makes every later sync fail if this one panics.
 struct BreakOnPanic<'a>(&'a AtomicBool);
 
@@ -150,7 +161,7 @@ impl Log {
     pub(super) fn sync(&self, tails: &Tails) -> Result<()> {
         let wanted = self.commits.load(Ordering::Acquire);
         let _syncing = self.alone()?;
-        if self.durable.load(Ordering::Acquire) >= wanted {
+        if self.durable.load(Ordering::Acquire) >= wanted && tails.are_clean() {
             // By the one before.
             return Ok(());
         }
@@ -160,7 +171,7 @@ impl Log {
         tails
             .sync()
             .map_err(|error| self.broken(error.to_string()))?;
-        let synced = self.file.sync_data();
+        let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
         self.durable.fetch_max(commits, Ordering::AcqRel);
         Tally::add(&self.tally.syncs);
@@ -176,14 +187,7 @@ impl Log {
         if self.recorded.load(Ordering::Acquire) >= recorded.last {
             return Ok(());
         }
-        let synced = recorded.file.sync_data().and_then(|()| {
-            // An ext4 that an error has made read-only writes nothing, and before Linux 6.15 says nothing.
-            let disk = rustix::fs::fstatvfs(&*recorded.file)?;
-            match disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
-                true => Err(Errno::ROFS.into()),
-                false => Ok(()),
-            }
-        });
+        let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
         Tally::add(&self.tally.redo_syncs);
@@ -193,6 +197,23 @@ impl Log {
     /// Whether a sync has failed.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Takes a checkpoint that failed for a failed sync, unless it only had to wait: the kernel tells that a page could not be
+    /// written once, and that was then.
+    fn check_checkpoint(&self, error: &rusqlite::Error) {
+        let harmless = [
+            ErrorCode::DatabaseBusy,
+            ErrorCode::DatabaseLocked,
+            ErrorCode::DiskFull,
+        ];
+        if !error
+            .sqlite_error_code()
+            .is_some_and(|code| harmless.contains(&code))
+        {
+            tracing::error!(%error, "checkpoint: nothing is durable until the next mount");
+            self.is_broken.store(true, Ordering::Release);
+        }
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
@@ -260,6 +281,7 @@ impl Checkpointer {
                 let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
+                    hook_log.check_checkpoint(&error);
                 }
                 // The thread marks the file again, which by now says what the log says.
                 let _ = hook_wake.try_send(());
@@ -321,7 +343,10 @@ fn run(
             Ok(_) => Tally::add(&tally.checkpoints),
             // The writer was just turning a page of the log's index; it wakes this thread again.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-            Err(error) => tracing::warn!(%error, "checkpoint"),
+            Err(error) => {
+                tracing::warn!(%error, "checkpoint");
+                log.check_checkpoint(&error);
+            }
         }
         say(false);
     }

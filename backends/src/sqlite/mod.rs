@@ -110,6 +110,7 @@ impl SqliteStore {
     ) -> std::result::Result<Self, OpenError> {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
+        let was_killed = log_mark::has_log(path);
         let connection = connect(path)?;
         log_mark::leave(&connection, path).map_err(|error| unreadable(path, &error))?;
         let tally = Arc::new(Tally::default());
@@ -145,7 +146,15 @@ impl SqliteStore {
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
         // What a crash has left goes when it is durable that nothing needs it.
-        log.sync(&tails).map_err(store_error)?;
+        let taken_over = match was_killed {
+            true => tails.take_over(),
+            false => Ok(()),
+        };
+        let synced = taken_over.and_then(|()| log.sync(&tails));
+        if synced.is_err() {
+            log_mark::end(&db, true);
+        }
+        synced.map_err(store_error)?;
         let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
         tails.sweep(has_tail).map_err(store_error)?;
         batch::remove(path);

@@ -7,6 +7,7 @@
 //! that makes it none, once that is durable.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -102,6 +103,11 @@ impl Tail {
 /// What so long a file occupies if it has no hole, in units of 512 bytes.
 fn blocks(metadata: &Metadata) -> u64 {
     metadata.len().div_ceil(4096) * 8
+}
+
+/// The inode whose tail has this name.
+fn ino_of(name: &OsStr) -> Option<Ino> {
+    name.to_str()?.parse().ok()
 }
 
 impl Tails {
@@ -328,20 +334,13 @@ impl Tails {
     /// Removes what a crash has left: tails of files that are gone, or that end before, and space
     /// reserved past the others.
     pub(super) fn sweep(&self, has_tail: impl Fn(Ino) -> Result<bool>) -> Result<()> {
-        let entries = match std::fs::read_dir(&self.dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => {
-                let reason = format!("{}: {error}", self.dir.display());
-                return Err(StoreError::storage(Errno::IO, reason));
-            }
-        };
-        for entry in entries.filter_map(io::Result::ok) {
-            let name = entry.file_name();
-            match name.to_str().and_then(|name| name.parse().ok()) {
+        for name in self.names()? {
+            match ino_of(&name) {
                 Some(ino) if !has_tail(ino)? => self.remove(ino),
                 Some(ino) => self.give_back(ino),
-                None => tracing::warn!(file = %entry.path().display(), "is no tail of ours"),
+                None => {
+                    tracing::warn!(file = %self.dir.join(name).display(), "is no tail of ours");
+                }
             }
         }
         Ok(())
@@ -360,6 +359,37 @@ impl Tails {
         });
         if let Err(error) = freed {
             tracing::warn!(ino, %error, "space reserved past the end of a file is not freed");
+        }
+    }
+
+    /// Whether there is nothing to sync.
+    pub(super) fn are_clean(&self) -> bool {
+        let unsynced = lock(&self.unsynced);
+        unsynced.tails.is_empty() && !unsynced.directory
+    }
+
+    /// Takes every tail for one that has to be synced: the mount that wrote them may have been killed before it did.
+    pub(super) fn take_over(&self) -> Result<()> {
+        let names = self.names()?;
+        let mut unsynced = lock(&self.unsynced);
+        unsynced.directory = !names.is_empty();
+        unsynced
+            .tails
+            .extend(names.iter().filter_map(|name| ino_of(name)));
+        Ok(())
+    }
+
+    /// The names in the directory, if there is one.
+    fn names(&self) -> Result<Vec<OsString>> {
+        match std::fs::read_dir(&self.dir) {
+            Ok(entries) => Ok(entries
+                .filter_map(|entry| Some(entry.ok()?.file_name()))
+                .collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => {
+                let reason = format!("{}: {error}", self.dir.display());
+                Err(StoreError::storage(Errno::IO, reason))
+            }
         }
     }
 
@@ -417,5 +447,20 @@ mod tests {
         let before = tally.tail_syncs.load(Ordering::Relaxed);
         tails.sync().unwrap();
         assert_eq!(tally.tail_syncs.load(Ordering::Relaxed), before + 1);
+    }
+
+    #[test]
+    fn the_tails_of_a_killed_mount_are_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let tally = Arc::new(Tally::default());
+        let tails = Tails::new(&path, Arc::clone(&tally));
+        assert!(tails.are_clean());
+        tails.write(7, 0, 0, b"one").unwrap();
+        assert!(!tails.are_clean());
+        let again = Tails::new(&path, Arc::clone(&tally));
+        again.take_over().unwrap();
+        again.sync().unwrap();
+        assert_eq!(tally.tail_syncs.load(Ordering::Relaxed), 1);
     }
 }
