@@ -81,9 +81,13 @@ fn every_fsync_after_a_change_syncs_one_of_the_logs() {
     // A commit that the clock makes between two of them syncs, too.
     assert!(syncs() - before >= 5);
     assert!(store.counters()["redo_syncs"] > 0, "all was committed");
-    let before = syncs();
-    store.fsync(ROOT, false).unwrap();
-    assert!(syncs() - before <= 1, "at most that of a commit");
+    let again = || {
+        let before = syncs();
+        store.fsync(ROOT, false).unwrap();
+        syncs() - before
+    };
+    // A commit by the clock may come in between, but once.
+    assert_eq!((0..3).map(|_| again()).min(), Some(0));
 }
 
 fn create_file(store: &SqliteStore, name: &str) -> u64 {

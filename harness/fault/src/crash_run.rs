@@ -202,7 +202,7 @@ pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injecte
     }
     let losses = cuts.losses;
     Ok(CrashPoints {
-        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last fsync or as at the cut; no tails. What was in the page cache when fsync returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
+        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
         reason,
         seed: bed.seed,
         points: losses.points,

@@ -1,7 +1,8 @@
 //! Simulated power loss under the `sqlite` store, in this process and without FUSE. Each piece of its files
 //! keeps either its content at the last sync of that file or its current content, by the seed.
-//! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's counter of it rises. Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are
-//! not observed.
+//! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's counter of it rises.
+//! Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are not
+//! observed.
 
 use std::collections::BTreeMap;
 use std::fs;
