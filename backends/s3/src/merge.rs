@@ -332,9 +332,12 @@ impl Merge<'_, '_> {
             let edited = self.side(is_ours).nodes.iter().filter_map(of);
             for (id, edit) in edited.collect::<Vec<_>>() {
                 let place = self.side(is_ours).entry(id);
-                if let Some(place) = place.filter(|_| self.merged.is_nameless(id))
-                    && !self.put_into(&place, id, &edit, is_ours)?
-                {
+                let Some(place) = place.filter(|_| self.merged.is_nameless(id)) else {
+                    continue;
+                };
+                // Where each side took the names that the other left, neither let the old content go.
+                let is_split = self.side(!is_ours).entry(id).is_some();
+                if is_split || !self.put_into(&place, id, &edit, is_ours)? {
                     self.put_back(&place, id);
                 }
             }

@@ -197,6 +197,26 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
     Ok(())
 }
 
+/// One host adds a line to a file with two names and removes the second name, the other host puts a new file in place of
+/// the first: each has left the old content under the name that the other took.
+#[test]
+fn a_file_of_which_each_host_takes_one_name_stays() {
+    let (create_a, link_b) = ([0, 0, 4, 0], [17, 0, 1, 0]);
+    let (add_line, remove_b) = ([4, 0, 18, 0], [14, 1, 0, 0]);
+    let replace_a = [9, 0, 16, 0];
+    let begin = vec![create_a, add_line, link_b];
+    let edits = vec![add_line, remove_b];
+    let [base, one, other] = copies(&begin, &edits, &vec![replace_a]);
+    for (ours, theirs) in [(&one, &other), (&other, &one)] {
+        check(&base, ours, theirs).unwrap();
+        let changes = difference(&base.tree, &theirs.tree);
+        let tree = adopted(&ours.tree, &merged(&base.tree, ours, &changes, false));
+        let both = &tokens_of(&one.tree) | &tokens_of(&other.tree);
+        assert_eq!(both.len(), 4);
+        assert_eq!(tokens_of(&tree), both, "{}", files::show(&tree));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: std::env::var("CTXBENCH_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(20_000),
