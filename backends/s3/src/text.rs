@@ -29,7 +29,7 @@ pub fn journal_base<'a>(ours: &'a [u8], theirs: &[u8]) -> &'a [u8] {
 /// Merges `ours` and `theirs`, which both come from `base`. `None` if both must be kept.
 ///
 /// Where both only append text, the appended parts follow each other, theirs first. Otherwise edits of text are merged
-/// where they do not overlap. With `is_own`, `theirs` is an earlier state of the same working copy, which has forgotten that
+/// where they do not overlap. Text is what has no zero byte, as for git. With `is_own`, `theirs` is an earlier state of the same working copy, which has forgotten that
 /// it was committed: lines that both begin with are there once.
 pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> Option<Vec<u8>> {
     if ours == theirs || base == Some(theirs) {
@@ -41,27 +41,25 @@ pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> O
     if is_own && ours.starts_with(theirs) {
         return Some(ours.to_vec());
     }
-    let [Some(base), Some(ours), Some(theirs)] =
-        [base, Some(ours), Some(theirs)].map(|bytes| std::str::from_utf8(bytes?).ok())
-    else {
+    let base = base?;
+    if [base, ours, theirs].iter().any(|bytes| bytes.contains(&0)) {
         return None;
-    };
+    }
     if ours.starts_with(base) && theirs.starts_with(base) {
         let common = match is_own {
-            true => common_lines(ours.as_bytes(), theirs.as_bytes()).max(base.len()),
+            true => common_lines(ours, theirs).max(base.len()),
             false => base.len(),
         };
         // A last line without its end is ended first, so that no line is torn.
-        let is_ended = theirs.is_empty() || theirs.ends_with('\n');
-        let end = if is_ended { "" } else { "\n" };
-        return Some([theirs, end, &ours[common..]].concat().into_bytes());
+        let is_ended = theirs.is_empty() || theirs.ends_with(b"\n");
+        let end = if is_ended { &b""[..] } else { b"\n" };
+        return Some([theirs, end, &ours[common..]].concat());
     }
-    let is_long = |text: &&str| text.lines().nth(LINES_MAX).is_some();
+    let is_long = |text: &&[u8]| text.split(|byte| *byte == b'\n').nth(LINES_MAX).is_some();
     if [base, ours, theirs].iter().any(is_long) {
         return None;
     }
-    let merged = diffy::merge(base, ours, theirs);
-    merged.ok().map(String::into_bytes)
+    diffy::merge_bytes(base, ours, theirs).ok()
 }
 
 /// The bytes of whole lines that both begin with.
