@@ -84,6 +84,9 @@ pub trait Objects: Sync {
 /// The first bytes of every object; the last one is the version of the format.
 const MAGIC: &[u8; 8] = b"ctxlog\0\x01";
 
+/// Bytes of the checksum.
+pub(crate) const CHECKSUM: usize = 8;
+
 /// Bytes before the inline section.
 pub const INLINE_START: u64 = MAGIC.len() as u64;
 
@@ -151,7 +154,7 @@ pub trait Record: Serialize + DeserializeOwned {
         object.extend(length.to_le_bytes());
         // What tells a damaged object before another commit names its digest.
         let sum = Hash::of(&object);
-        object.extend(&sum.0[..8]);
+        object.extend(&sum.0[..CHECKSUM]);
         Ok(object.into())
     }
 
@@ -167,7 +170,7 @@ pub trait Record: Serialize + DeserializeOwned {
             let newer = "this ctxbench knows format 1 (mount with a newer ctxbench)";
             return Err(Invalid(format!("it has format {}; {newer}", magic[7])));
         }
-        let (rest, sum) = rest.split_last_chunk::<8>().ok_or_else(cut)?;
+        let (rest, sum) = rest.split_last_chunk::<CHECKSUM>().ok_or_else(cut)?;
         let Hash(digest) = Hash::of(&object[..object.len() - sum.len()]);
         if !digest.starts_with(sum) {
             return Err(fail("it is damaged: its checksum is not that of its bytes"));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{join, try_join};
 
 use crate::merge::{Fetched, ReplicaError, Theirs, merge};
-use crate::objects::{Checkpoint, Commit, Fault, Floor, Head, Key, Objects, Put, Record};
+use crate::objects::{CHECKSUM, Checkpoint, Commit, Fault, Floor, Head, Key, Objects, Put, Record};
 use crate::reader::{self, Ahead, READS, Step, damaged, oldest};
 pub use crate::reader::{Broken, Look, Result, SessionError, fetch};
 use crate::replica::{MergeWork, Replica};
@@ -60,12 +60,33 @@ pub struct Contact {
     /// When it was last known that garbage collection had removed nothing after the head.
     checked: Option<i64>,
     floors: Vec<Floor>,
-    /// The head at the last look at the log; 0 before the first.
-    anchor: u64,
+    /// The newest commit whose object was here, and what that was at the last glance.
+    newest: Option<Anchor>,
+    anchor: Option<Anchor>,
+    /// The server has refused to create a commit again.
+    is_conditional: bool,
     /// Blobs that this mount created: salt, and when the upload began.
     pub(crate) uploaded: BTreeMap<Hash, (u32, i64)>,
     /// The first look of a mount without a cache at the log, if it has had one, or has tried to.
     pub look: Option<Result<Look>>,
+}
+
+/// What tells a commit's object from any other, by one small read: its checksum, which is its end.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    number: u64,
+    length: u64,
+    checksum: [u8; CHECKSUM],
+}
+
+impl Anchor {
+    fn of(number: u64, object: &[u8]) -> Option<Self> {
+        Some(Self {
+            number,
+            length: object.len() as u64,
+            checksum: *object.last_chunk()?,
+        })
+    }
 }
 
 /// A working copy and the bucket that its log is in. Its calls fail with a [`SessionError`].
@@ -106,12 +127,18 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             (Ok(probed), self.follow_from(ahead).await)
         } else {
             let first = self.check_head().await?;
-            // The same bytes again: a server that overwrites silently does no harm, and is found out.
             join!(objects.put_new(Key::Log(1), first), self.follow())
         };
         let (adopted, probed) = (adopted?, probed?);
+        self.is_probed(probed).map(|()| adopted)
+    }
+
+    /// Takes the answer to creating the first commit again with the same bytes: a server that overwrites it does no harm,
+    /// and is found out.
+    fn is_probed(&mut self, probed: Put) -> Result<()> {
+        self.contact.is_conditional = probed == Put::Exists;
         match probed {
-            Put::Exists => Ok(adopted),
+            Put::Exists => Ok(()),
             Put::Created => Err(Broken::Unconditional.into()),
         }
     }
@@ -136,10 +163,18 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         if self.replica.head().number > 0 {
             return self.check_head().await.map(drop);
         }
-        match self.begin().await? {
-            (Put::Exists, _) => Ok(()),
-            (Put::Created, _) => Err(Broken::Unconditional.into()),
+        let (probed, _) = self.begin().await?;
+        self.is_probed(probed)
+    }
+
+    /// Makes sure that the server refuses to overwrite, before the first commit of a mount that began without it.
+    async fn ensure_conditional(&mut self) -> Result<()> {
+        if self.contact.is_conditional {
+            return Ok(());
         }
+        let first = self.check_head().await?;
+        let probed = self.objects.put_new(Key::Log(1), first).await?;
+        self.is_probed(probed)
     }
 
     /// As [`Session::verify`], for a log that the working copy knows; its first commit.
@@ -163,33 +198,44 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             None if floor <= head.number => return Err(Broken::Gone(head.number).into()),
             _ => {}
         }
+        self.contact.newest = object.and_then(|object| Anchor::of(head.number, &object));
+        self.contact.anchor = self.contact.newest;
         if floor > head.number {
             let found = reader::checkpoint_of_log(self.objects, floor).await?;
             self.skip(found, head.first).await?;
         }
         self.contact.checked = Some(started);
-        self.contact.anchor = self.replica.head().number;
         Ok(first)
     }
 
-    /// Whether the log still holds what was its head at the last look, by one small request: for sessions that poll. A
-    /// head that was committed since proves nothing, because it may be alone in a bucket that was emptied.
+    /// Whether the log still holds what was its newest commit at the last glance, by one small request: for sessions that
+    /// poll. One that was committed since proves nothing, because it may be alone in a bucket that was emptied.
     pub async fn glance(&mut self) -> Result<()> {
-        let anchor = self.contact.anchor;
-        if !self.is_in_contact() || anchor == 0 {
+        let Some(anchor) = self.contact.anchor.filter(|_| self.is_in_contact()) else {
             return self.verify().await;
+        };
+        let Anchor { number, length, .. } = anchor;
+        let end = length - CHECKSUM as u64..length;
+        for _ in 0..READS {
+            match self.objects.get(Key::Log(number), Some(end.clone())).await {
+                Ok(Some(checksum)) if checksum == anchor.checksum[..] => {
+                    self.contact.anchor = self.contact.newest;
+                    return Ok(());
+                }
+                Ok(None) => {
+                    let floors = self.contact.floors.clone();
+                    self.contact.floors = reader::floors(self.objects, floors).await?;
+                    return match oldest(&self.contact.floors) <= number {
+                        true => Err(Broken::Gone(number).into()),
+                        false => self.verify().await,
+                    };
+                }
+                // Another commit, or an answer that was damaged on its way.
+                Ok(Some(_)) | Err(Fault::Unreadable(_)) => {}
+                Err(fault) => return Err(fault.into()),
+            }
         }
-        let object = self.objects.get(Key::Log(anchor), Some(0..8)).await?;
-        if object.is_none() {
-            let floors = self.contact.floors.clone();
-            self.contact.floors = reader::floors(self.objects, floors).await?;
-            return match oldest(&self.contact.floors) <= anchor {
-                true => Err(Broken::Gone(anchor).into()),
-                false => self.verify().await,
-            };
-        }
-        self.contact.anchor = self.replica.head().number;
-        Ok(())
+        Err(Broken::Different(number).into())
     }
 
     /// Adopts a checkpoint as if it were one commit.
@@ -301,14 +347,18 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// Takes the commit after the head.
     async fn take(&mut self, object: Bytes) -> Result<()> {
+        let anchor = Anchor::of(self.replica.head().number + 1, &object);
         let step = Step::after(self.replica.head(), object)?;
         let (head, commit) = (step.head, &step.commit);
         if self.replica.intents().contains(&commit.nonce) {
-            return Ok(self.replica.acknowledge(head, &commit.changes, None)?);
+            self.replica.acknowledge(head, &commit.changes, None)?;
+        } else {
+            let is_own = self.replica.was_writer(commit.writer);
+            self.adopt(head, &commit.changes, is_own, step.fetched()?)
+                .await?;
         }
-        let is_own = self.replica.was_writer(commit.writer);
-        self.adopt(head, &commit.changes, is_own, step.fetched()?)
-            .await
+        self.contact.newest = anchor;
+        Ok(())
     }
 
     async fn adopt(
@@ -366,6 +416,10 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                 }
                 return Ok(done);
             }
+            self.ensure_conditional().await?;
+            if self.replica.head() != head {
+                continue;
+            }
             let placed = self.place(local, patience > 0, &mut done).await?;
             let Some((changes, inline, oldest)) = placed else {
                 patience -= 1;
@@ -391,6 +445,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             };
             let (commit, object) = self.encode(head, nonce, changes, &inline)?;
             let (number, hash) = (commit.number, Hash::of(&object));
+            let anchor = Anchor::of(number, &object);
             if self.objects.put_new(Key::Log(number), object).await? == Put::Created {
                 let mark = done.is_complete().then_some(mark);
                 let head = Head {
@@ -399,6 +454,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                     ..head
                 };
                 self.replica.acknowledge(head, &commit.changes, mark)?;
+                self.contact.newest = anchor;
                 done.number = Some(number);
                 return Ok(done);
             }
@@ -410,16 +466,22 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         Err(SessionError::Outrun(RACES_MAX))
     }
 
-    /// Makes a checkpoint at the head, if the last one is long ago; whether it did. With `is_last`, no later call may do
-    /// so: a few commits are then reason enough, because the next mount without a cache reads them one by one. Nothing
-    /// depends on a checkpoint.
+    /// Makes a checkpoint at the head, if it is due after the commits since `last`; whether it did. Nothing depends on it.
+    ///
+    /// One is due whenever the numbers of commits pass a multiple, so that writers which are killed again and again make
+    /// theirs, too. With `is_last`, no later call may make one: a few commits are then reason enough, because the next
+    /// mount without a cache reads them one by one.
     pub async fn checkpoint(&mut self, last: u64, is_last: bool) -> Result<bool> {
-        let nodes = self.replica.base().count() as u64;
-        let due = match is_last {
-            true => 1 + nodes / NODES_PER_LAST_COMMIT,
-            false => CHECKPOINT_AFTER + nodes / NODES_PER_COMMIT,
+        let (head, nodes) = (
+            self.replica.head().number,
+            self.replica.base().count() as u64,
+        );
+        let every = CHECKPOINT_AFTER + nodes / NODES_PER_COMMIT;
+        let is_due = match is_last {
+            true => head > last + nodes / NODES_PER_LAST_COMMIT,
+            false => head / every > last / every,
         };
-        if self.replica.head().number < last + due {
+        if !is_due || !self.contact.is_conditional {
             return Ok(false);
         }
         self.checkpoint_now().await?;

@@ -84,12 +84,43 @@ fn a_bucket_that_was_rolled_back_stops_a_session_also_when_it_was_written_again(
     world.write(0, 1);
     world.run(1, Action::Follow).unwrap();
     world.write(0, 2);
+    world.run(0, Action::Glance).unwrap();
     world.roll_back(3);
     assert_eq!(world.broken(0, Action::Glance), Broken::Gone(4));
     world.write(1, 3);
-    assert_eq!(world.broken(0, Action::Verify), Broken::Different(4));
+    for action in [Action::Verify, Action::Glance] {
+        assert_eq!(world.broken(0, action), Broken::Different(4));
+    }
     world.write(1, 4);
     assert_eq!(world.broken(0, Action::Follow), Broken::Chain(5));
+}
+
+/// The commit after the one that was replaced does not exist, so the server accepts one of a working copy that knows another.
+#[test]
+fn a_session_that_committed_to_a_bucket_which_was_rolled_back_and_written_again_stops() {
+    let mut world = World::new(2);
+    world.write(0, 0);
+    world.run(1, Action::Follow).unwrap();
+    world.write(0, 1);
+    world.run(0, Action::Glance).unwrap();
+    world.roll_back(2);
+    world.write(1, 2);
+    world.write(0, 3);
+    assert_eq!(world.broken(0, Action::Glance), Broken::Different(3));
+}
+
+#[test]
+fn a_session_that_began_without_the_server_finds_that_it_overwrites() {
+    let mut world = World::new(1);
+    world.write(0, 0);
+    let objects = lock(&world.server).objects.clone();
+    world.server = Arc::new(Mutex::new(Server::new(Bug::OverwriteAll, false, 0)));
+    lock(&world.server).objects = objects.clone();
+    world.hosts[0].kill();
+    world.hosts[0].mount(9);
+    lock(&world.hosts[0].disk).act(|files| files.act([0, 1, 3, 0]));
+    assert_eq!(world.broken(0, Action::Commit), Broken::Unconditional);
+    assert_eq!(lock(&world.server).objects, objects);
 }
 
 #[test]

@@ -128,7 +128,8 @@ impl Server {
             Request::Get(key, range) => {
                 let found = self.objects.get(key).map(|(body, _)| match range {
                     Some(range) => {
-                        body.slice(range.start as usize..(range.end as usize).min(body.len()))
+                        let end = (range.end as usize).min(body.len());
+                        body.slice((range.start as usize).min(end)..end)
                     }
                     None => body.clone(),
                 });
