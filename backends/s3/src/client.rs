@@ -121,6 +121,17 @@ pub struct MirrorObject {
     pub etag: Option<String>,
 }
 
+/// What has to be there for an object of a mirror to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition<'a> {
+    /// Anything or nothing.
+    None,
+    /// No object.
+    Absent,
+    /// The object with this entity tag.
+    Etag(&'a str),
+}
+
 /// Writes, reads and deletes objects of a mirror, by their keys below `agents/<agent>/`. Nothing that it reads is taken
 /// for the truth. Requests fail with a [`Fault`], those that would change a log before they are sent.
 #[derive(Clone, Debug)]
@@ -153,25 +164,27 @@ impl MirrorClient {
         }
     }
 
-    /// Writes an object in place of any, or only of the one with that entity tag; false if that one is gone.
+    /// Writes an object; false if something else is there than the precondition says.
     pub async fn put(
         &self,
         key: &str,
         body: Bytes,
         metadata: &[(&str, String)],
-        etag: Option<&str>,
+        precondition: Precondition<'_>,
     ) -> Result<bool, Fault> {
         let key = self.changeable(key)?;
         let mut request = self.bucket.put(&key, &body);
         for (name, value) in metadata {
             request = request.header(format!("x-amz-meta-{name}"), value);
         }
-        if let Some(etag) = etag {
-            request = request.header(header::IF_MATCH, etag);
-        }
+        request = match precondition {
+            Precondition::None => request,
+            Precondition::Absent => request.header(header::IF_NONE_MATCH, "*"),
+            Precondition::Etag(etag) => request.header(header::IF_MATCH, etag),
+        };
         let answer = self.bucket.send(request, body).await?;
         match answer.status {
-            412 if etag.is_some() => Ok(false),
+            412 if precondition != Precondition::None => Ok(false),
             _ if answer.is_success() => Ok(true),
             _ => Err(answer.fault(&format!("PUT {key}"))),
         }

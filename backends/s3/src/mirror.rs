@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
 use crate::checkout::{Checkout, now};
-use crate::client::{Client, Listed, MirrorClient, MirrorObject};
+use crate::client::{Client, Listed, MirrorClient, MirrorObject, Precondition};
 use crate::config::MirrorMode;
 use crate::history::{At, HistoryError, Result, walk_to};
 use crate::objects::{Fault, Objects};
@@ -124,6 +124,15 @@ pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
     let deletions = deletions.map(|key| (key.clone(), None));
     let writes = writes.map(|file| (file.key.clone(), Some(file)));
     writes.chain(deletions).collect()
+}
+
+/// What has to be looked through so that a mirror whose state is not known becomes that of `new`: every file, and every
+/// other object that is listed.
+pub fn plan_anew(listed: &[Listed], new: &Files) -> MirrorPlan {
+    let others = listed.iter().map(|object| (object.key.clone(), None));
+    let files = new.values().cloned();
+    let files = files.map(|file| (file.key.clone(), Some(file)));
+    others.chain(files).collect()
 }
 
 /// The digest of a content of at most one chunk.
@@ -246,10 +255,25 @@ pub async fn publish<O: Objects>(
                     Some(bytes) => bytes,
                     None => read(objects, &file.content).await?,
                 };
-                // Another tool that wrote meanwhile is found by the next import.
-                let etag = there.and_then(|there| there.etag);
+                let is_published = |there: &MirrorObject| {
+                    let of_front = || Some(front_matter(&there.body)?.0.version);
+                    let of_metadata = || there.metadata.get(COMMIT)?.parse().ok();
+                    let commit = of_metadata().or_else(of_front)?;
+                    Some(file.object(content.clone(), commit) == there.body)
+                };
+                if there.as_ref().and_then(is_published) == Some(true) {
+                    return Ok(());
+                }
                 let (object, metadata) = (file.object(content, commit), file.metadata(commit));
-                mirror.put(key, object, &metadata, etag.as_deref()).await?;
+                // Another tool that wrote meanwhile is found by the next import.
+                let precondition = match &there {
+                    None => Precondition::Absent,
+                    Some(there) => there
+                        .etag
+                        .as_deref()
+                        .map_or(Precondition::None, Precondition::Etag),
+                };
+                mirror.put(key, object, &metadata, precondition).await?;
             }
             (None, Some(_)) => mirror.delete(key).await?,
             (None, None) => {}
@@ -440,7 +464,8 @@ async fn update(
         let Some(file) = file else { continue };
         let object = file.object(read(client, &file.content).await?, commit);
         let metadata = file.metadata(commit);
-        mirror.put(&key, object, &metadata, Some(&etag)).await?;
+        let precondition = Precondition::Etag(&etag);
+        mirror.put(&key, object, &metadata, precondition).await?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use s3::client::{Bucket, MirrorClient};
+use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
 use crate::backend::{
@@ -141,7 +141,7 @@ impl BareClient {
 impl FileClient for BareClient {
     fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
         let (bucket, runtime) = self.connected()?;
-        let put = bucket.put(path, content.to_vec().into(), &[], None);
+        let put = bucket.put(path, content.to_vec().into(), &[], Precondition::None);
         runtime.block_on(put).map_err(io::Error::other)?;
         Ok(())
     }
@@ -150,7 +150,8 @@ impl FileClient for BareClient {
         let (bucket, runtime) = self.connected()?;
         let puts = files.iter().map(|(path, content)| {
             let body = content.to_vec().into();
-            async move { bucket.put(path, body, &[], None).await.map(drop) }
+            let put = bucket.put(path, body, &[], Precondition::None);
+            async move { put.await.map(drop) }
         });
         let all = stream::iter(puts).buffer_unordered(FILLED_AT_ONCE);
         let all = all.try_collect::<()>();

@@ -7,17 +7,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use s3::checkout::random;
-use s3::client::{Bucket, Client};
-use s3::config::S3Config;
 use s3::objects::Fault;
 use s3::replica::Replica;
 use s3::session::{Contact, Session, SessionError};
-use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::cache::Cache;
 use super::failure::LastFailure;
 use super::invalidation::Stale;
+use super::link::{Link, Log};
 use super::mirroring::Mirror;
 use super::{GIVE_UP_EVERY, Inner, session_error};
 use crate::fuse::interrupt::requester_gave_up;
@@ -53,25 +51,6 @@ enum Order {
     Stop,
 }
 
-/// The way to the bucket: connections and a runtime of its own, so that a commit waits for no other thread.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) bucket: Bucket,
-    pub(super) objects: Client,
-    pub(super) runtime: Runtime,
-}
-
-impl Link {
-    pub(super) fn new(bucket: Bucket, config: &S3Config) -> std::io::Result<Self> {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        Ok(Self {
-            objects: Client::new(&bucket, config),
-            bucket,
-            runtime: runtime.enable_all().build()?,
-        })
-    }
-}
-
 /// The engine of one mount.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -99,8 +78,11 @@ impl Engine {
             contact,
             checkpoint: cache.head().number,
             cache,
+            mirror_due: mirror
+                .as_ref()
+                .filter(|mirror| !mirror.is_known)
+                .map(|_| now + MIRROR_AFTER),
             mirror,
-            mirror_due: None,
             link,
             hurry: Arc::clone(&hurry),
             next_poll: now + inner.config.poll,
@@ -246,6 +228,9 @@ impl Running {
             if !commits.is_empty() || (may && self.inner.has_changes()) {
                 let done = self.commit();
                 self.answer(commits, &done);
+                if done.is_ok() {
+                    self.make_checkpoint();
+                }
             }
             if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance))
             {
@@ -253,7 +238,7 @@ impl Running {
                 self.answer(polls, &done);
             }
             if self.mirror_due.is_some_and(|due| Instant::now() >= due) {
-                self.write_mirror();
+                self.show_in_mirror();
             }
             if is_idle {
                 self.save();
@@ -268,9 +253,15 @@ impl Running {
         }
     }
 
-    /// Leaves a checkpoint for the next mount without a cache, if the bucket answers.
+    /// Leaves the mirror as the log is, and a checkpoint for the next mount without a cache, if the bucket answers.
     fn end(&mut self) {
         self.save();
+        if self.mirror_due.is_some() {
+            self.show_in_mirror();
+        }
+        if let Some(mirror) = self.mirror.take() {
+            mirror.end(self.cache.head().number);
+        }
         let (last, is_writer) = (
             self.checkpoint,
             self.inner.tally.commits.load(Ordering::Relaxed) > 0,
@@ -281,7 +272,7 @@ impl Running {
         let link = &self.link;
         let now = || Timestamp::now().0;
         let mut session = Session {
-            objects: &link.objects,
+            objects: &link.log,
             replica: &mut self.cache,
             now: &now,
             random: &random,
@@ -345,12 +336,12 @@ impl Running {
     fn session<T>(
         &mut self,
         may_hurry: bool,
-        work: impl AsyncFnOnce(&mut Session<'_, Client, Cache>) -> Result<T, SessionError>,
+        work: impl AsyncFnOnce(&mut Session<'_, Log, Cache>) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let now = || Timestamp::now().0;
         let inner = Arc::clone(&self.inner);
         let mut session = Session {
-            objects: &self.link.objects,
+            objects: &self.link.log,
             replica: &mut self.cache,
             now: &now,
             random: &random,
@@ -377,7 +368,7 @@ impl Running {
 
     fn commit(&mut self) -> Result<(), SessionError> {
         let changes = self.inner.changes.load(Ordering::Acquire);
-        let is_broken = self.is_broken;
+        let (is_broken, before) = (self.is_broken, self.cache.head());
         let done = self.session(false, async |session| {
             if is_broken {
                 // A commit to a bucket that was emptied would succeed.
@@ -388,12 +379,14 @@ impl Running {
         self.take_adopted();
         let done = done?;
         self.has_succeeded();
+        if self.cache.head() != before {
+            // Also a commit whose answer was lost, which is found in the log.
+            self.mirror_soon();
+        }
         if done.number.is_some() {
             // Being created right after the head, it has proved that there was nothing to poll for.
             self.next_poll = Instant::now() + self.inner.config.poll;
             self.inner.tally.commits.fetch_add(1, Ordering::Relaxed);
-            self.mirror_soon();
-            self.make_checkpoint();
         }
         // A file that changed meanwhile was taken as it was read: with all changes before this call, and maybe with some of
         // those that the next batch takes.
@@ -406,13 +399,19 @@ impl Running {
         }
     }
 
+    /// Adopts what others have committed. Where a look at the head is due and no caller waits, it looks instead.
     fn poll(&mut self, is_waited_for: bool) -> Result<(), SessionError> {
         let is_due = Instant::now() >= self.next_glance;
-        let done = self.session(!is_waited_for, async |session| {
+        let follows = is_waited_for || !is_due;
+        // A look is never cut short: a mount with one commit after another would never have one.
+        let done = self.session(!is_waited_for && !is_due, async |session| {
             if is_due {
                 session.glance().await?;
             }
-            session.follow().await
+            match follows {
+                true => session.follow().await,
+                false => Ok(0),
+            }
         });
         self.take_adopted();
         match done {
@@ -430,11 +429,14 @@ impl Running {
                 return Err(error);
             }
         }
-        self.inner.tally.polls.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
         if is_due {
-            self.next_glance = Instant::now() + GLANCE_EVERY;
+            self.next_glance = now + GLANCE_EVERY;
         }
-        self.next_poll = Instant::now() + self.inner.config.poll;
+        if follows {
+            self.inner.tally.polls.fetch_add(1, Ordering::Relaxed);
+            self.next_poll = now + self.inner.config.poll;
+        }
         Ok(())
     }
 
@@ -473,19 +475,10 @@ impl Running {
         }
     }
 
-    fn write_mirror(&mut self) {
+    fn show_in_mirror(&mut self) {
         self.mirror_due = None;
-        let Some(mirror) = &mut self.mirror else {
-            return;
-        };
-        let (base, head) = (self.cache.base(), self.cache.head().number);
-        let written =
-            self.link
-                .runtime
-                .block_on(mirror.write(&self.inner, &self.link.objects, base, head));
-        if let Err(error) = written {
-            // Nothing depends on it; what is missing is written with the next commit.
-            tracing::debug!(%error, "writing the mirror");
+        if let Some(mirror) = &self.mirror {
+            mirror.show(self.cache.base(), self.cache.head().number);
         }
     }
 }

@@ -13,6 +13,7 @@ mod engine;
 mod failure;
 mod hydrate;
 mod invalidation;
+mod link;
 mod mirroring;
 mod notes;
 mod open;
@@ -61,8 +62,8 @@ struct Tally {
 #[derive(Debug)]
 struct Inner {
     config: S3Config,
-    /// Of reads, and of the engine.
-    buckets: [Bucket; 2],
+    /// Of reads, of the engine, and of the mirror.
+    buckets: [Bucket; 3],
     /// For reads.
     objects: Client,
     store: Arc<SqliteStore>,
@@ -80,8 +81,8 @@ struct Inner {
 impl Inner {
     /// Requests and bytes, as [`Bucket::requests`] counts them.
     fn requests(&self) -> BTreeMap<&'static str, u64> {
-        let [mut requests, engine] = self.buckets.each_ref().map(Bucket::requests);
-        for (kind, count) in engine {
+        let mut requests = BTreeMap::new();
+        for (kind, count) in self.buckets.iter().flat_map(Bucket::requests) {
             *requests.entry(kind).or_default() += count;
         }
         requests
@@ -126,7 +127,7 @@ impl S3Store {
     /// # Errors
     /// If the cache cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        match self.inner.has_changes() {
+        match self.inner.has_changes() || self.read_only.is_some() {
             true => tables::pending(&self.inner.store.db()),
             // The journal is cleared a moment later.
             false => Ok(0),
@@ -136,8 +137,12 @@ impl S3Store {
     /// Waits until everything that was changed before is in the bucket.
     ///
     /// # Errors
-    /// If the bucket does not answer: what is missing stays journalled.
+    /// If the bucket does not answer, or the memory can only be read: what is missing stays journalled.
     pub fn upload(&self) -> Result<()> {
+        if self.read_only.is_some() && self.pending()? == 0 {
+            return Ok(());
+        }
+        self.may_write()?;
         self.engine.commit()
     }
 

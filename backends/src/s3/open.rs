@@ -8,14 +8,16 @@ use s3::bucket::S3OpenError;
 use s3::checkout::{now, random};
 use s3::client::{Bucket, Client};
 use s3::config::S3Config;
+use s3::mirror::Files;
 use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
 
 use super::cache::Cache;
-use super::engine::{Engine, Link};
+use super::engine::Engine;
 use super::invalidation::Invalidation;
-use super::mirroring::Mirror;
+use super::link::Link;
+use super::mirroring::{self, Mirror};
 use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::{Inner, S3Store, Tally, notes, rescue};
 use crate::sqlite::{self, SqliteStore, names};
@@ -154,6 +156,8 @@ fn no_threads(error: std::io::Error) -> OpenError {
 struct Joined {
     cache: Cache,
     contact: Contact,
+    /// What the mirror shows, if that is known.
+    published: Option<Files>,
     notes: Vec<String>,
     read_only: Option<String>,
 }
@@ -197,7 +201,7 @@ impl S3Store {
         let link = Link::new(Bucket::new(&config)?, &config).map_err(no_threads)?;
         // Making a cache takes as long as the first requests.
         let (store, contact) = std::thread::scope(|scope| {
-            let look = || link.runtime.block_on(Look::take(&link.objects, now()));
+            let look = || link.runtime.block_on(Look::take(&link.log, now()));
             let look = (!file.exists()).then(|| scope.spawn(look));
             let store = SqliteStore::open_noting(file, owner, notes::apply)?;
             prepare(&store, file, &config)?;
@@ -218,6 +222,7 @@ impl S3Store {
         let Joined {
             cache,
             contact,
+            published,
             mut notes,
             read_only,
         } = joined;
@@ -227,7 +232,7 @@ impl S3Store {
         let is_clean = tables::is_clean(&store.db()).map_err(in_cache(file))?;
         let inner = Arc::new(Inner {
             objects: Client::new(&bucket, &config),
-            buckets: [bucket, link.bucket.clone()],
+            buckets: [bucket, link.bucket.clone(), Bucket::new(&config)?],
             placeholders,
             owner: *owner,
             kernel: Invalidation::default(),
@@ -238,7 +243,10 @@ impl S3Store {
             store,
             config,
         });
-        let mirror = Mirror::new(&link.bucket, &inner.config, cache.base());
+        let mirror = match read_only {
+            None => Mirror::start(&inner, published).map_err(no_threads)?,
+            Some(_) => None,
+        };
         let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror)
             .map_err(no_threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -276,10 +284,12 @@ fn join(
     };
     let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer)
         .map_err(in_cache(file))?;
+    let is_new = cache.head().number == 0;
+    let mut published = mirroring::published(&cache, config).map_err(in_cache(file))?;
     let (mut notes, mut read_only) = (Vec::new(), None);
     let attempt = |cache: &mut Cache, contact: &mut Contact| {
         let mut session = Session {
-            objects: &link.objects,
+            objects: &link.log,
             replica: cache,
             now: &now,
             random: &random,
@@ -299,6 +309,7 @@ fn join(
     {
         cache.forget_base().map_err(in_cache(file))?;
         contact = Contact::default();
+        published = None;
         joined = attempt(&mut cache, &mut contact);
     }
     match joined {
@@ -327,9 +338,14 @@ fn join(
         }
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
+    if is_new {
+        // The writers of what is there have published it.
+        published = Some(s3::mirror::files(cache.base(), mirroring::mode(config)));
+    }
     Ok(Joined {
         cache,
         contact,
+        published,
         notes,
         read_only,
     })

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::hosts::*;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backends::s3::S3Store;
 use backends::store::{Errno, ROOT, Slow, Store};
@@ -104,6 +104,40 @@ fn changes_of_one_host_reach_another_by_themselves() {
     for host in [&a, &b] {
         eventually("all is settled", || host.pending().unwrap() == 0);
         is_settled(host);
+    }
+}
+
+#[test]
+fn a_mount_with_one_commit_after_another_still_finds_that_its_bucket_was_emptied() {
+    let memory = Memory::behind_proxy();
+    let a = memory.mount_as(S3Config {
+        sync: SyncMode::Fsync,
+        ..memory.config("a")
+    });
+    let log = write(&a, "log", b"");
+    a.upload().unwrap();
+    let next = || {
+        append(&a, log, b"line\n");
+        a.fsync(log, false)
+    };
+    let (started, within) = (Instant::now(), Duration::from_secs(12));
+    while started.elapsed() < within {
+        next().unwrap();
+    }
+    let asked = spent(&a, || (0..50).for_each(|_| next().unwrap()));
+    let asked = only_requests(&asked);
+    // A checkpoint may be among them.
+    assert!(
+        asked["s3_put"] <= 52 && asked.get("s3_get").is_none_or(|it| *it <= 2),
+        "{asked:?}"
+    );
+    memory.replace_objects(&[].into());
+    let started = Instant::now();
+    while next().is_ok() {
+        assert!(
+            started.elapsed() < within,
+            "an emptied bucket was not noticed"
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions};
 use s3::check::check_access;
 use s3::checkout::{Checkout, now};
-use s3::client::{Bucket, Client, MirrorClient, Sweeper};
+use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::gc::{Collected, GcOptions, collect};
 use s3::history::{At, Event, HistoryError, log, restore, show};

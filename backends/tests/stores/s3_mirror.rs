@@ -1,0 +1,99 @@
+//! The readable mirror, as mounts that end early, are killed or lose answers leave it.
+
+use crate::common::*;
+use crate::hosts::*;
+
+use backends::s3::S3Store;
+use backends::store::{ROOT, Store};
+use s3::config::{MirrorMode, S3Config};
+use servers::{Fault, Operation, Rule, When};
+
+fn mirrored(memory: &Memory) -> S3Store {
+    memory.mount_as(S3Config {
+        mirror: MirrorMode::Markdown,
+        ..memory.config("a")
+    })
+}
+
+/// The keys of the mirror.
+fn shown(memory: &Memory) -> Vec<String> {
+    let mut keys = memory.keys();
+    keys.retain(|key| !key.starts_with(".ctx/"));
+    keys
+}
+
+#[test]
+fn a_mount_that_ends_leaves_its_last_changes_in_the_mirror() {
+    let memory = Memory::new();
+    let a = mirrored(&memory);
+    write(&a, "a.md", b"1");
+    write(&a, "b.txt", b"2");
+    a.upload().unwrap();
+    drop(a);
+    assert_eq!(shown(&memory), ["a.md"]);
+    // A mount that changes nothing asks for nothing of the mirror.
+    let a = mirrored(&memory);
+    let asked = spent(&a, || {
+        std::thread::sleep(std::time::Duration::from_secs(3));
+    });
+    assert_eq!(only_requests(&asked), [].into());
+    a.unlink(&now(), ROOT, b"a.md").unwrap();
+    a.upload().unwrap();
+    drop(a);
+    assert_eq!(shown(&memory), Vec::<String>::new());
+}
+
+#[test]
+fn a_mount_publishes_what_mounts_before_it_did_not() {
+    let memory = Memory::new();
+    let a = mirrored(&memory);
+    for name in ["kept.md", "gone.md", "edited.md"] {
+        write(&a, name, b"1");
+    }
+    a.upload().unwrap();
+    drop(a);
+    let mut objects = memory.objects();
+    let foreign = format!("agents/{}/foreign.md", memory.agent);
+    objects.insert(foreign.clone(), b"of another tool".to_vec());
+    memory.replace_objects(&objects);
+    // As a daemon that was killed before it wrote to the mirror.
+    let a = memory.mount("a");
+    a.unlink(&now(), ROOT, b"gone.md").unwrap();
+    write(&a, "edited.md", b"2");
+    write(&a, "new.md", b"3");
+    a.upload().unwrap();
+    drop(a);
+    assert_eq!(
+        shown(&memory),
+        ["edited.md", "foreign.md", "gone.md", "kept.md"]
+    );
+    drop(mirrored(&memory));
+    assert_eq!(
+        shown(&memory),
+        ["edited.md", "foreign.md", "kept.md", "new.md"]
+    );
+    let now = memory.objects();
+    let of =
+        |name: &str| String::from_utf8(now[&format!("agents/{}/{name}", memory.agent)].clone());
+    assert!(of("edited.md").unwrap().ends_with("---\n2"));
+    assert_eq!(now[&foreign], objects[&foreign]);
+    let kept = format!("agents/{}/kept.md", memory.agent);
+    assert_eq!(now[&kept], objects[&kept]);
+}
+
+#[test]
+fn a_commit_whose_answer_was_lost_reaches_the_mirror() {
+    let memory = Memory::behind_proxy();
+    let a = mirrored(&memory);
+    write(&a, "a.md", b"1");
+    let log = format!("agents/{}/.ctx/log/", memory.agent);
+    let lost = Rule::always(Fault::LoseAnswer).of(&[Operation::Put]);
+    memory
+        .proxy()
+        .set(vec![lost.below(&log).when(When::First(1))]);
+    // The client sends it again, and finds it in the log.
+    a.upload().unwrap();
+    assert_eq!(memory.fired(), 1);
+    drop(a);
+    assert_eq!(shown(&memory), ["a.md"]);
+}
