@@ -217,8 +217,14 @@ impl Merge<'_, '_> {
                 continue;
             }
             if let (Some(ours), Some(theirs)) = (our.content(), their.content()) {
-                // Both may have replaced the same file.
-                let was = base.name(&entry);
+                // Both may have replaced the same file. Where it lives on under another name, later edits of it are there,
+                // and its content now is not what both began with.
+                let lives_on = |was: &NodeId| {
+                    [&self.ours, &self.theirs]
+                        .iter()
+                        .any(|it| it.entry(*was).is_some())
+                };
+                let was = base.name(&entry).filter(|was| !lives_on(was));
                 let before = was.and_then(|was| base.node(was)?.content());
                 if let Some(content) = self.resolve(before, id, ours, theirs)? {
                     self.identify(id, other, Body::File(content));

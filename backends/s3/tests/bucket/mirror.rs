@@ -36,7 +36,10 @@ async fn another_tool_reads_the_mirror_and_cannot_be_given_a_log() {
             .ends_with(b"---\nown")
     );
     let log = ".ctx/log/00000000000000000001";
-    let refused = world.mirror().put(log, Bytes::new(), &[], Precondition::None).await;
+    let refused = world
+        .mirror()
+        .put(log, Bytes::new(), &[], Precondition::None)
+        .await;
     assert!(matches!(refused, Err(Fault::Refused(_))));
     assert!(matches!(
         world.mirror().delete(log).await,
@@ -198,7 +201,12 @@ async fn front(tool: &AmazonS3, key: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_has_no_keys_of_logs() {
     let world = World::new().await;
-    let put = async |key: &str| world.mirror().put(key, Bytes::new(), &[], Precondition::None).await;
+    let put = async |key: &str| {
+        world
+            .mirror()
+            .put(key, Bytes::new(), &[], Precondition::None)
+            .await
+    };
     for key in ["p/agents/a/.ctx/log/1", ".ctx/x", "agents/a/notes/.ctx"] {
         assert!(matches!(put(key).await, Err(Fault::Refused(_))), "{key}");
     }
