@@ -543,8 +543,9 @@ pub trait Store: Send + Sync {
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
 
     /// The number of a new open file, for a store whose content may change between two reads; 0 if the store needs none.
-    /// Stores whose opens the kernel omits ([`Coherence::Exclusive`]) are not asked.
-    fn open(&self, _ino: Ino) -> Result<u64> {
+    /// `writes`: it is open for writing. Stores whose opens the kernel omits ([`Coherence::Exclusive`]) are not asked.
+    /// The open file of a [`Store::create`] is 0.
+    fn open(&self, _ino: Ino, _writes: bool) -> Result<u64> {
         Ok(0)
     }
 
@@ -656,6 +657,11 @@ pub trait Store: Send + Sync {
     /// Handles the `close` of a descriptor of the inode; `close` returns an error from here.
     fn close(&self, _ino: Ino) -> Result<()> {
         Ok(())
+    }
+
+    /// [`Store::close`] of a descriptor of the open file `handle`.
+    fn close_handle(&self, _handle: u64, ino: Ino) -> Result<()> {
+        self.close(ino)
     }
 
     /// Whether a call may have to wait for a remote server. The front end then answers it on its own

@@ -32,8 +32,10 @@ impl Place {
 }
 
 impl FrontEnd {
-    pub(super) fn open(&self, ino: INodeNo, reply: ReplyOpen) {
-        self.reply_opened(Opcode::Open, ino.0, reply);
+    pub(super) fn open(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let access = OFlags::from_bits_retain(flags.0.cast_unsigned()) & OFlags::ACCMODE;
+        let writes = access != OFlags::RDONLY;
+        self.reply_opened(Opcode::Open, reply, |store| store.open(ino.0, writes));
     }
 
     pub(super) fn read(
@@ -112,7 +114,12 @@ impl FrontEnd {
         }
     }
 
-    pub(super) fn flush(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
+    pub(super) fn flush(
+        &self,
+        req: &Request,
+        (ino, handle): (INodeNo, FileHandle),
+        reply: ReplyEmpty,
+    ) {
         // Linux silently drops dirty pages of a broken connection (`fuse_send_writepage`). Only the
         // failure of this request makes `close` fail when the daemon is gone.
         if !self.store().wants_close() && !self.policy.writeback {
@@ -124,7 +131,7 @@ impl FrontEnd {
         }
         let is_slow = self.store().is_slow(ino.0, Slow::Close);
         self.answer(Opcode::Flush, req, is_slow, move |mounted, mut span| {
-            let result = span.store(|| mounted.store.close(ino.0));
+            let result = span.store(|| mounted.store.close_handle(handle.0, ino.0));
             reply_empty(&mut span, result, reply);
         });
     }

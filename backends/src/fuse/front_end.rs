@@ -158,18 +158,19 @@ impl FrontEnd {
         self.answer(opcode, req, is_slow, make);
     }
 
-    pub(super) fn reply_opened(&self, opcode: Opcode, ino: Ino, reply: ReplyOpen) {
+    pub(super) fn reply_opened(
+        &self,
+        opcode: Opcode,
+        reply: ReplyOpen,
+        open: impl FnOnce(&dyn Store) -> Result<u64>,
+    ) {
         let mut span = self.mounted.start(opcode);
         if self.policy.no_open {
             reply.error(failed(&mut span, Errno::NOSYS.into()));
             return;
         }
-        let is_file = opcode == Opcode::Open;
-        let opened = match is_file {
-            true => span.store(|| self.store().open(ino)),
-            false => Ok(0),
-        };
-        let flags = match self.policy.direct_io && is_file {
+        let opened = span.store(|| open(self.store()));
+        let flags = match self.policy.direct_io && opcode == Opcode::Open {
             true => FopenFlags::FOPEN_DIRECT_IO,
             false => FopenFlags::empty(),
         };

@@ -96,7 +96,7 @@ impl Filesystem for FrontEnd {
         Link: link(
             req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry,
         ) => (req, ino, newparent, newname, reply);
-        Open: open(_req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (ino, reply);
+        Open: open(_req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) => (ino, flags, reply);
         Read: read(
             req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, reply: ReplyData,
@@ -107,8 +107,8 @@ impl Filesystem for FrontEnd {
             reply: ReplyWrite,
         ) => (req, ino, Place::of(offset, flags, write_flags), data, write_flags, reply);
         Flush: flush(
-            req: &Request, ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
-        ) => (req, ino, reply);
+            req: &Request, ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
+        ) => (req, (ino, fh), reply);
         Release: release(
             _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty,

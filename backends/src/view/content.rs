@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::ViewStore;
 use super::nodes::{Above, Node, What};
+use super::pending::hash;
 use super::source::{Lent, Parameter, Version};
 use super::template::escape;
 use super::tree::{KEY, Query, VALUE};
@@ -44,10 +45,15 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The number of a new open file.
-    pub(super) fn open(&mut self) -> u64 {
-        self.opened += 1;
-        self.opened
+    /// The number of a new open file: odd for a reader, even for a writer.
+    pub(super) fn open(&mut self, writes: bool) -> u64 {
+        self.opened += 2;
+        self.opened + u64::from(!writes)
+    }
+
+    /// Whether an open file is open for writing. 0, which no open file has, is the one that was created.
+    pub(super) fn writes(handle: u64) -> bool {
+        handle.is_multiple_of(2)
     }
 
     pub(super) fn release(&mut self, handle: u64) {
@@ -76,7 +82,9 @@ impl Contents {
     }
 }
 
-fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
+/// # Errors
+/// `EFBIG` if the text is longer than a file of a view may be.
+pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
     match text.len() <= BODY_MAX {
         true => Ok(text),
         false => Err(StoreError::storage(
@@ -194,11 +202,24 @@ impl ViewStore {
         }
         let body = self.body(&mut self.sources.take()?, ino, &node)?;
         take(&body);
+        let is_read = offset == 0 && self.may_update(&node);
+        // Before the lock: it may be long.
+        let seen = is_read.then(|| hash(&*body));
+        let mut state = self.state();
+        if let Some(seen) = seen {
+            state.writing.has_read(ino, seen);
+        }
         if handle != 0 {
-            let mut state = self.state();
             state.contents.handles.insert(handle, (ino, body));
         }
         Ok(())
+    }
+
+    pub(super) fn may_update(&self, node: &Node) -> bool {
+        match node.what {
+            What::File { files, .. } => self.tree.files[files].write.update.is_some(),
+            _ => false,
+        }
     }
 
     pub(super) fn node_attr(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Attr> {

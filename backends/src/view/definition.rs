@@ -3,6 +3,7 @@
 //! docs/VIEW.md is the reference for their authors.
 
 mod check;
+mod names;
 
 use std::path::Path;
 use std::time::Duration;
@@ -160,6 +161,8 @@ pub struct TableDefinition {
     pub name: String,
     /// The path and query of its first page, relative to the URL of the source.
     pub path: String,
+    /// The column that identifies an object: pages of a list that grows meanwhile can have one twice.
+    pub key: String,
     /// Its columns: a name, and the JSON pointer of the value in an object.
     pub columns: Vec<(String, String)>,
 }

@@ -11,7 +11,6 @@ use super::ViewStore;
 use super::nodes::{Above, Node, What};
 use super::rows::Shown;
 use super::source::{Lent, Parameter};
-use super::template::escape;
 use super::tree::{AFTER, Fixed, Level, PAGE, Query};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
 
@@ -140,6 +139,7 @@ impl<'a> Lister<'a> {
     fn names(
         &mut self,
         section: usize,
+        level: &Level,
         query: &Query,
         child: impl Fn(&Node, Vec<u8>) -> Node,
     ) -> Result<ControlFlow<()>> {
@@ -148,7 +148,7 @@ impl<'a> Lister<'a> {
         };
         let names = self.all_names(section, query, start == 0)?;
         for (place, value) in names.iter().enumerate().skip(start) {
-            let name = escape(value);
+            let name = self.view.value_name(level, value, <[u8]>::to_vec);
             if name.len() > NAME_MAX {
                 tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
                 continue;
@@ -174,7 +174,8 @@ impl<'a> Lister<'a> {
         }
         let (mut names, above) = (Vec::new(), Above::clone(&self.node.above));
         view.query(self.source()?, query, &above, &[], &mut |mut row| {
-            names.push(row.pop().flatten().unwrap_or_default());
+            // NULL is no name: the empty text is `%`.
+            names.extend(row.pop().flatten());
             ControlFlow::Continue(())
         })?;
         let names = Arc::new(names);
@@ -279,7 +280,7 @@ impl ViewStore {
         for named in &level.named {
             section += 1;
             let child = |node: &Node, value| self.named(dir, node, named.level, value);
-            if lister.names(section, &named.list, child)?.is_break() {
+            if lister.names(section, level, &named.list, child)?.is_break() {
                 return Ok(());
             }
         }
@@ -288,7 +289,7 @@ impl ViewStore {
             let links = *links;
             let child = |node: &Node, value| node.child(dir, What::Link { links, value });
             let list = &self.tree.links[links].list;
-            if lister.names(section, list, child)?.is_break() {
+            if lister.names(section, level, list, child)?.is_break() {
                 return Ok(());
             }
         }

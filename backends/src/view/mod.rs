@@ -7,6 +7,7 @@ mod content;
 pub mod definition;
 mod listing;
 mod nodes;
+mod pending;
 mod rows;
 mod source;
 mod template;
@@ -20,7 +21,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use inputs::InputError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{
     Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, RenameMode, Result,
@@ -30,10 +31,10 @@ use content::Contents;
 use definition::Definition;
 use listing::Listings;
 use nodes::{Above, Node, Nodes, What};
+use pending::Writing;
 use source::Pool;
 pub use source::find_postgresql;
 use tree::Tree;
-use writing::Writing;
 
 /// The attribute with the reason why the last change of a file, or in a directory, was refused.
 const REASON: &[u8] = b"user.view.reason";
@@ -68,6 +69,8 @@ pub struct ViewStore {
     tree: Tree,
     sources: Pool,
     state: Mutex<State>,
+    /// A call that began or committed a change of a file has ended.
+    settled: Condvar,
 }
 
 impl std::fmt::Debug for ViewStore {
@@ -113,6 +116,7 @@ impl ViewStore {
             tree,
             sources,
             state: Mutex::default(),
+            settled: Condvar::new(),
         })
     }
 
@@ -221,8 +225,8 @@ impl Store for ViewStore {
         self.read_content(0, ino, offset, size, out)
     }
 
-    fn open(&self, _ino: Ino) -> Result<u64> {
-        Ok(self.state().contents.open())
+    fn open(&self, _ino: Ino, writes: bool) -> Result<u64> {
+        Ok(self.state().contents.open(writes))
     }
 
     fn read_handle(
@@ -284,6 +288,14 @@ impl Store for ViewStore {
 
     fn close(&self, ino: Ino) -> Result<()> {
         self.commit(ino, false)
+    }
+
+    fn close_handle(&self, handle: u64, ino: Ino) -> Result<()> {
+        match Contents::writes(handle) {
+            true => self.close(ino),
+            // A writer may have written half of what it will.
+            false => Ok(()),
+        }
     }
 
     fn statfs(&self) -> Result<StatFs> {

@@ -6,8 +6,8 @@ use super::ViewStore;
 use super::definition::KeyPlace;
 use super::nodes::{Above, Node, What};
 use super::source::{Lent, Parameter, Text};
-use super::template::{escape_short, unescape};
-use super::tree::{Fixed, KEY, Level, Query, VALUE};
+use super::template::{MARK, escape, escape_short, unescape};
+use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
 
 /// What one query says of a file.
@@ -46,6 +46,12 @@ fn key_in(name: &[u8], place: KeyPlace) -> Option<i64> {
         KeyPlace::Unique => return None,
     };
     std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The key at the end of a name that its column could not give.
+fn key_after_mark(part: &[u8]) -> Option<i64> {
+    let (start, key) = std::str::from_utf8(part).ok()?.rsplit_once(MARK)?;
+    key.parse().ok().filter(|_| !start.is_empty())
 }
 
 /// A time in ISO 8601, or in seconds since 1970.
@@ -112,7 +118,7 @@ impl ViewStore {
         })?;
         let size = number(row.next()).unwrap_or(0).unsigned_abs();
         let modified = row.next().flatten().and_then(|text| time(&text));
-        let values: Vec<Vec<u8>> = row.map(Option::unwrap_or_default).collect();
+        let values: Vec<Text> = row.collect();
         Ok(Shown {
             key,
             size,
@@ -122,19 +128,57 @@ impl ViewStore {
     }
 
     /// The name of a row's file.
-    fn name(&self, files: usize, key: i64, values: &[Vec<u8>]) -> Vec<u8> {
+    fn name(&self, files: usize, key: i64, values: &[Text]) -> Vec<u8> {
         let files = &self.tree.files[files];
+        if files.key == KeyPlace::Unique {
+            return self.unique_name(files, key, values.first().and_then(Option::as_deref));
+        }
         let columns = values.len().saturating_sub(1).max(1);
         let room = NAME_MAX.saturating_sub(files.name.literal_bytes() + 20) / columns;
         let key = key.to_string().into_bytes();
         let parts = files.name.columns().zip(values).map(|(column, value)| {
             match column == files.key_column {
                 true => key.clone().into(),
-                false => escape_short(value, room),
+                false => escape_short(value.as_deref().unwrap_or_default(), room),
             }
         });
         let parts: Vec<_> = parts.collect();
         files.name.render(parts.iter().map(|part| &**part))
+    }
+
+    /// The name of a row whose one column is unique. Where the column gives no name that fits, the key does.
+    fn unique_name(&self, files: &Files, key: i64, value: Option<&[u8]>) -> Vec<u8> {
+        let level = &self.tree.levels[files.level];
+        let render = |part: &[u8]| files.name.render([part]);
+        let plain = value.map(|value| self.value_name(level, value, render));
+        if let Some(plain) = plain.filter(|plain| plain.len() <= NAME_MAX) {
+            return plain;
+        }
+        let end = format!("{MARK}{key}");
+        let room = NAME_MAX.saturating_sub(files.name.literal_bytes() + end.len());
+        let start = escape_short(value.unwrap_or_default(), room);
+        render(&[&*start, end.as_bytes()].concat())
+    }
+
+    /// The name that a value has in a directory, also where something else has its plain name.
+    pub(super) fn value_name(
+        &self,
+        level: &Level,
+        value: &[u8],
+        render: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Vec<u8> {
+        let part = escape(value);
+        let name = render(&part);
+        match self.tree.is_taken(level, &name) {
+            true => render(&[MARK.as_bytes(), &part].concat()),
+            false => name,
+        }
+    }
+
+    /// The value that a name in a directory stands for.
+    fn value_of(&self, level: &Level, name: &[u8]) -> Option<Vec<u8>> {
+        let value = unescape(name.strip_prefix(MARK.as_bytes()).unwrap_or(name))?;
+        (self.value_name(level, &value, <[u8]>::to_vec) == name).then_some(value)
     }
 
     /// The row that a name may be of.
@@ -155,7 +199,13 @@ impl ViewStore {
         let Ok(mut values) = table.name.take_apart(name) else {
             return Ok(None);
         };
-        let Some(value) = values.pop().and_then(|(_, value)| unescape(value)) else {
+        let Some((_, part)) = values.pop() else {
+            return Ok(None);
+        };
+        if let Some(key) = key_after_mark(part) {
+            return self.show(source, files, key, above);
+        }
+        let Some(value) = unescape(part.strip_prefix(MARK.as_bytes()).unwrap_or(part)) else {
             return Ok(None);
         };
         let value = [(VALUE, Parameter::Text(&value))];
@@ -214,10 +264,13 @@ impl ViewStore {
             self.file_attr(ino, files, shown)
         };
         let alias = self.state().writing.alias(parent, name);
-        if let Some((files, key)) = alias
-            && let Some(shown) = self.show(source, files, key, &dir.above)?
-        {
-            return Ok(file(files, &shown));
+        if let Some(alias) = alias {
+            if self.is_same_row(source, alias, &dir.above)?
+                && let Some(shown) = self.show(source, alias.files, alias.key, &dir.above)?
+            {
+                return Ok(file(alias.files, &shown));
+            }
+            self.state().writing.forget_alias(parent, name);
         }
         for question in &level.questions {
             let start = self.tree.questions[*question].start.as_bytes();
@@ -233,7 +286,7 @@ impl ViewStore {
                 return Ok(file(*files, &shown));
             }
         }
-        let value = unescape(name).ok_or(Errno::NOENT)?;
+        let value = self.value_of(level, name).ok_or(Errno::NOENT)?;
         for links in &level.links {
             let asked = [(VALUE, Parameter::Text(&value))];
             let find = &self.tree.links[*links].find;

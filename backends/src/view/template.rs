@@ -133,6 +133,9 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
+/// What no value has in its name. Before a value: something else has its plain name. After one: it was cut, and the key follows.
+pub(super) const MARK: &str = "%~";
+
 /// A value as a part of a name: `%` and two hexadecimal digits for a byte that a name cannot have, or should not: `/`,
 /// control characters, `%` itself, and what is no UTF-8. A lone `%` is the empty value.
 pub(super) fn escape(value: &[u8]) -> Vec<u8> {

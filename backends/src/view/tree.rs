@@ -62,6 +62,8 @@ pub(super) struct Named {
 /// Files, one a row.
 #[derive(Debug)]
 pub(super) struct Files {
+    /// The directories that they are in.
+    pub(super) level: usize,
     pub(super) name: Template,
     pub(super) key: KeyPlace,
     pub(super) key_column: String,
@@ -208,6 +210,7 @@ impl Tree {
             let columns: Vec<String> = rows.columns.iter().map(|it| it.name.clone()).collect();
             tree.levels[level].files.push(tree.files.len());
             tree.files.push(Files {
+                level,
                 key: match it.unique {
                     true => KeyPlace::Unique,
                     false => key_place(&name, &it.key)?,
@@ -240,7 +243,7 @@ impl Tree {
             let is_it = format!("WHERE {} = :{VALUE} LIMIT 1", quoted(column));
             tree.levels[level].links.push(tree.links.len());
             tree.links.push(Links {
-                list: rows.query(rows.text(column)?, "ORDER BY 1"),
+                list: rows.query(&format!("DISTINCT {}", rows.text(column)?), "ORDER BY 1"),
                 find: rows.query(&rows.texts(target.columns())?, &is_it),
                 target,
             });
@@ -256,6 +259,13 @@ impl Tree {
             });
         }
         Ok(tree)
+    }
+
+    /// Whether a name in a directory is fixed, or a question.
+    pub(super) fn is_taken(&self, level: &Level, name: &[u8]) -> bool {
+        let mut questions = level.questions.iter().map(|it| &self.questions[*it].start);
+        level.fixed.iter().any(|(has, _)| has.as_bytes() == name)
+            || questions.any(|start| name.starts_with(start.as_bytes()))
     }
 
     fn level_above(

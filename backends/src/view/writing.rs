@@ -1,99 +1,42 @@
 //! Changing rows: what is written is gathered, and becomes one statement when the file is closed.
 //!
 //! A shell closes a file several times: once for each program that inherited it. So a file that was only cut waits for its
-//! bytes, and one whose content was refused can be completed by a later write.
+//! bytes, and one whose content was refused can be completed by a later write. While one call begins or commits a change,
+//! readers go on, and other writers of the file wait.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::content::BODY_MAX;
+use parking_lot::MutexGuard;
+
+use super::content::{BODY_MAX, within_limit};
+use super::pending::{Alias, Pending, Phase, Row, WAITS, hash, room};
 use super::rows::parameters;
-use super::source::{Changed, Parameter, Text};
-use super::tree::KEY;
-use super::{Above, Node, ViewStore, What};
+use super::source::{Changed, Lent, Parameter, Statement, Text};
+use super::tree::{Files, KEY};
+use super::{Above, Node, State, ViewStore, What};
 use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
-/// How long a file that was cut, or refused, waits for more.
-const WAITS: Duration = Duration::from_secs(5);
+/// A statement, a row, and the columns of directories above.
+type Change<'a> = (&'a str, &'a [(String, Text)], &'a Above);
 
-/// Names and reasons that are remembered.
-const REMEMBERED: usize = 10_000;
-
-/// A file's content on its way to its row.
-#[derive(Debug)]
-struct Pending {
-    /// The row when this began, by column; empty for a new file.
-    row: Vec<(String, Text)>,
-    bytes: Vec<u8>,
-    is_written: bool,
-    /// The source has refused it; readers see the row.
-    is_refused: bool,
-    touched: Instant,
+/// A call that begins or commits a change of a file. Others of the file wait until it is dropped.
+struct Busy<'a> {
+    view: &'a ViewStore,
+    ino: Ino,
+    /// What becomes of the change; `None`: it is done, or has not begun.
+    ends: Option<Pending>,
 }
 
-/// What is being changed.
-#[derive(Debug, Default)]
-pub(super) struct Writing {
-    pending: HashMap<Ino, Pending>,
-    /// Names that files were created under, and moved to; their rows give them other names.
-    aliases: HashMap<(Ino, Vec<u8>), (usize, i64)>,
-    reasons: HashMap<Ino, String>,
-}
-
-impl Writing {
-    fn shown(&self, ino: Ino) -> Option<&Pending> {
-        self.pending
-            .get(&ino)
-            .filter(|it| !it.is_refused && (it.is_written || it.touched.elapsed() < WAITS))
-    }
-
-    pub(super) fn size(&self, ino: Ino) -> Option<u64> {
-        self.shown(ino).map(|it| it.bytes.len() as u64)
-    }
-
-    pub(super) fn bytes(&self, ino: Ino) -> Option<&[u8]> {
-        self.shown(ino).map(|it| it.bytes.as_slice())
-    }
-
-    /// Whether content waits for its row, or was refused a moment ago.
-    pub(super) fn is_pending(&self, ino: Ino) -> bool {
-        let waits = |it: &Pending| it.is_written && !it.is_refused || it.touched.elapsed() < WAITS;
-        self.pending.get(&ino).is_some_and(waits)
-    }
-
-    pub(super) fn pending(&self) -> Vec<Ino> {
-        let written = self
-            .pending
-            .iter()
-            .filter(|(_, it)| it.is_written && !it.is_refused);
-        written.map(|(ino, _)| *ino).collect()
-    }
-
-    pub(super) fn alias(&self, parent: Ino, name: &[u8]) -> Option<(usize, i64)> {
-        // Not worth a key of its own for each look-up where there are none.
-        match self.aliases.is_empty() {
-            true => None,
-            false => self.aliases.get(&(parent, name.to_vec())).copied(),
-        }
-    }
-
-    fn remember(&mut self, parent: Ino, name: &[u8], row: (usize, i64)) {
-        if self.aliases.len() >= REMEMBERED {
-            self.aliases.clear();
-        }
-        self.aliases.insert((parent, name.to_vec()), row);
-    }
-
-    pub(super) fn reason(&self, ino: Ino) -> Option<&str> {
-        self.reasons.get(&ino).map(String::as_str)
-    }
-
-    fn explain(&mut self, ino: Ino, reason: &str) {
-        if self.reasons.len() >= REMEMBERED {
-            self.reasons.clear();
-        }
-        self.reasons.insert(ino, reason.to_owned());
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut state = self.view.state();
+        let pending = &mut state.writing.pending;
+        match self.ends.take() {
+            Some(ends) => pending.insert(self.ino, ends),
+            None => pending.remove(&self.ino),
+        };
+        self.view.settled.notify_all();
     }
 }
 
@@ -122,9 +65,19 @@ fn value(text: &Text) -> Parameter<'_> {
     }
 }
 
+impl Files {
+    /// The content that a row has.
+    fn render(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
+        let column = |column| row.iter().find(|(has, _)| has == column);
+        let values = self.body.columns().map(column);
+        let values = values.map(|it| it.and_then(|(_, text)| text.as_deref()));
+        within_limit(self.body.render(values.map(Option::unwrap_or_default)))
+    }
+}
+
 impl ViewStore {
     /// All columns of a file's row.
-    fn row(&self, files: usize, key: i64, above: &Above) -> Result<Vec<(String, Text)>> {
+    fn row(&self, files: usize, key: i64, above: &Above) -> Result<Row> {
         let files = &self.tree.files[files];
         let key = [(KEY, Parameter::Integer(key))];
         let row = self.first(&mut self.sources.take()?, &files.row, above, &key)?;
@@ -132,47 +85,137 @@ impl ViewStore {
         Ok(files.columns.iter().cloned().zip(row).collect())
     }
 
-    /// Runs a statement with a row and the columns of directories above as parameters.
-    fn run(&self, sql: &str, row: &[(String, Text)], above: &Above) -> Result<Changed> {
-        let row: Vec<(&str, Parameter<'_>)> = row
-            .iter()
-            .map(|(column, text)| (column.as_str(), value(text)))
-            .collect();
-        let parameters = parameters(above, &row);
-        let mut source = self.sources.take()?;
-        source.count();
-        source.change(sql, &parameters)
+    /// Whether a given name still leads to the row that it was given for.
+    pub(super) fn is_same_row(
+        &self,
+        source: &mut Lent<'_>,
+        alias: Alias,
+        above: &Above,
+    ) -> Result<bool> {
+        let key = [(KEY, Parameter::Integer(alias.key))];
+        let row = self.first(source, &self.tree.files[alias.files].row, above, &key)?;
+        Ok(row.is_some_and(|row| hash(&row) == alias.row))
     }
 
-    /// Begins to change a file, unless that has begun; then changes its bytes.
-    fn change(&self, ino: Ino, change: impl FnOnce(&mut Pending) -> Result<()>) -> Result<()> {
+    /// Remembers a given name of a row, unless the directory does not show the row.
+    fn remember(&self, parent: Ino, name: &[u8], (files, key): (usize, i64), above: &Above) {
+        let row = match self.row(files, key, above) {
+            Ok(row) => row,
+            Err(error) => {
+                tracing::debug!(%error, "reading a row again: it has only the name that listings show");
+                return;
+            }
+        };
+        let values: Vec<Text> = row.into_iter().map(|(_, text)| text).collect();
+        let alias = Alias {
+            files,
+            key,
+            row: hash(&values),
+        };
+        let mut state = self.state();
+        room(&mut state.writing.aliases).insert((parent, name.to_vec()), alias);
+    }
+
+    /// After this mount has changed a row: it is the one that its given names lead to, and what programs have read.
+    fn relearn(&self, ino: Ino, node: &Node) {
+        let What::File { files, key } = node.what else {
+            return;
+        };
+        let (names, has_read) = {
+            let state = self.state();
+            let aliases = state.writing.aliases.iter();
+            let names: Vec<Vec<u8>> = aliases
+                .filter(|((of, _), it)| *of == node.parent && (it.files, it.key) == (files, key))
+                .map(|((_, name), _)| name.clone())
+                .collect();
+            (names, state.writing.read.contains_key(&ino))
+        };
+        for name in &names {
+            self.remember(node.parent, name, (files, key), &node.above);
+        }
+        if !has_read {
+            return;
+        }
+        let row = self.row(files, key, &node.above);
+        let body = row.and_then(|row| Ok(hash(&self.tree.files[files].render(&row)?)));
+        let mut state = self.state();
+        match body {
+            Ok(body) => state.writing.has_read(ino, body),
+            Err(_) => _ = state.writing.read.remove(&ino),
+        }
+    }
+
+    /// Runs statements in one transaction.
+    fn run(&self, statements: &[Change<'_>]) -> Result<Changed> {
+        let bound: Vec<_> = (statements.iter())
+            .map(|(sql, row, above)| {
+                let row = row
+                    .iter()
+                    .map(|(column, text)| (column.as_str(), value(text)));
+                (*sql, parameters(above, &row.collect::<Vec<_>>()))
+            })
+            .collect();
+        let bound: Vec<Statement<'_>> = (bound.iter())
+            .map(|(sql, parameters)| (*sql, parameters.as_slice()))
+            .collect();
+        let mut source = self.sources.take()?;
+        bound.iter().for_each(|_| source.count());
+        source.change(&bound)
+    }
+
+    /// Waits until no other call begins or commits a change of the file. Those calls end with the source's timeouts.
+    fn settle(&self, ino: Ino) -> (MutexGuard<'_, State>, bool) {
+        let (mut state, mut has_waited) = (self.state(), false);
+        while state.writing.is_busy(ino) {
+            has_waited = true;
+            self.settled.wait(&mut state);
+        }
+        (state, has_waited)
+    }
+
+    /// Begins to change a file, unless that has begun; then changes its bytes. `anew`: a change that was refused begins again,
+    /// with the row as it is now.
+    fn change(
+        &self,
+        ino: Ino,
+        anew: bool,
+        change: impl FnOnce(&mut Pending) -> Result<()>,
+    ) -> Result<()> {
         let node = self.node(ino)?;
-        let begun = |it: &Pending| !it.is_refused || it.touched.elapsed() < WAITS;
-        let has_begun = self.state().writing.pending.get(&ino).is_some_and(begun);
-        if !has_begun {
-            let pending = match &node.what {
-                What::File { files, key } => {
-                    if self.tree.files[*files].write.update.is_none() {
-                        return Err(Errno::ROFS.into());
-                    }
-                    let row = self.row(*files, *key, &node.above)?;
-                    Pending {
-                        row,
-                        bytes: self.body(&mut self.sources.take()?, ino, &node)?.to_vec(),
-                        is_written: false,
-                        is_refused: false,
-                        touched: Instant::now(),
-                    }
+        loop {
+            let (mut state, _) = self.settle(ino);
+            let goes_on = |it: &Pending| match it.phase {
+                Phase::Refused(_) => !anew && it.touched.elapsed() < WAITS,
+                _ => true,
+            };
+            let pending = state.writing.pending.get_mut(&ino);
+            if let Some(pending) = pending.filter(|it| goes_on(it)) {
+                pending.touched = Instant::now();
+                return change(pending);
+            }
+            match node.what {
+                What::File { files, key } if self.may_update(&node) => {
+                    let beginning = Pending::new(Phase::Beginning, Vec::new(), Vec::new());
+                    state.writing.pending.insert(ino, beginning);
+                    drop(state);
+                    let mut busy = Busy {
+                        view: self,
+                        ino,
+                        ends: None,
+                    };
+                    let row = self.row(files, key, &node.above)?;
+                    let bytes = self.tree.files[files].render(&row)?;
+                    busy.ends = Some(Pending::new(Phase::Cut, row, bytes));
+                }
+                // One that was refused; one that was committed has a row and another number.
+                What::New { .. } if state.writing.pending.contains_key(&ino) => {
+                    let cut = Pending::new(Phase::Cut, Vec::new(), Vec::new());
+                    state.writing.pending.insert(ino, cut);
                 }
                 What::Level(_) => return Err(Errno::ISDIR.into()),
                 _ => return Err(Errno::ROFS.into()),
-            };
-            self.state().writing.pending.insert(ino, pending);
+            }
         }
-        let mut state = self.state();
-        let pending = state.writing.pending.get_mut(&ino).ok_or(Errno::IO)?;
-        pending.touched = Instant::now();
-        change(pending)
     }
 
     pub(super) fn resize(&self, ino: Ino, size: u64) -> Result<()> {
@@ -180,10 +223,8 @@ impl ViewStore {
             .ok()
             .filter(|size| *size <= BODY_MAX)
             .ok_or(Errno::FBIG)?;
-        self.change(ino, |pending| {
-            pending.bytes.resize(size, 0);
-            // Begun anew.
-            pending.is_refused &= size > 0;
+        self.change(ino, size == 0, |pending| {
+            Arc::make_mut(&mut pending.bytes).resize(size, 0);
             Ok(())
         })
     }
@@ -194,12 +235,13 @@ impl ViewStore {
             .checked_add(data.len())
             .filter(|end| *end <= BODY_MAX)
             .ok_or(Errno::FBIG)?;
-        self.change(ino, |pending| {
-            if pending.bytes.len() < end {
-                pending.bytes.resize(end, 0);
+        self.change(ino, false, |pending| {
+            let bytes = Arc::make_mut(&mut pending.bytes);
+            if bytes.len() < end {
+                bytes.resize(end, 0);
             }
-            pending.bytes[start..end].copy_from_slice(data);
-            (pending.is_written, pending.is_refused) = (true, false);
+            bytes[start..end].copy_from_slice(data);
+            pending.phase = Phase::Written;
             Ok(())
         })
     }
@@ -212,8 +254,10 @@ impl ViewStore {
         if kind != Kind::File {
             return Err(Errno::PERM.into());
         }
-        if self.lookup_any(parent, name).is_ok() {
-            return Err(Errno::EXIST.into());
+        match self.lookup_any(parent, name) {
+            Ok(_) => return Err(Errno::EXIST.into()),
+            Err(error) if error.errno == Errno::NOENT => {}
+            Err(error) => return Err(error),
         }
         let node = Node {
             what: What::New {
@@ -224,14 +268,12 @@ impl ViewStore {
             parent,
         };
         let ino = self.know(node);
-        let pending = Pending {
-            row: Vec::new(),
-            bytes: Vec::new(),
-            is_written: false,
-            is_refused: false,
-            touched: Instant::now(),
-        };
-        self.state().writing.pending.insert(ino, pending);
+        let pending = Pending::new(Phase::Cut, Vec::new(), Vec::new());
+        let mut state = self.settle(ino).0;
+        if state.writing.size(ino).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        state.writing.pending.insert(ino, pending);
         Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
     }
 
@@ -273,53 +315,60 @@ impl ViewStore {
             Err(_) => return Ok(()),
         };
         let (row, bytes) = {
-            let mut state = self.state();
-            let waits = |it: &Pending| it.is_refused || !(it.is_written || is_asked);
-            match state.writing.pending.get_mut(&ino) {
-                Some(pending) if !waits(pending) => (
-                    std::mem::take(&mut pending.row),
-                    std::mem::take(&mut pending.bytes),
-                ),
+            let (mut state, has_waited) = self.settle(ino);
+            let Some(pending) = state.writing.pending.get_mut(&ino) else {
+                return Ok(());
+            };
+            match pending.phase {
+                Phase::Written => {}
+                Phase::Cut if is_asked => {}
+                // The commit that this call waited for had the bytes of both.
+                Phase::Refused(errno) if has_waited => return Err(errno.into()),
                 _ => return Ok(()),
             }
+            pending.phase = Phase::Committing;
+            (Arc::clone(&pending.row), Arc::clone(&pending.bytes))
+        };
+        let refused = |errno| Pending {
+            phase: Phase::Refused(errno),
+            row: Arc::clone(&row),
+            bytes: Arc::clone(&bytes),
+            touched: Instant::now(),
+        };
+        let mut busy = Busy {
+            view: self,
+            ino,
+            // What a panic leaves.
+            ends: Some(refused(Errno::IO)),
         };
         let done = match &node.what {
             What::File { files, .. } => self.update(*files, &node.above, &row, &bytes),
             What::New { files, name } => self.insert(&node, *files, name, &bytes),
             _ => Err(Errno::ROFS.into()),
         };
-        let mut state = self.state();
-        state.contents.renew(ino);
-        let writing = &mut state.writing;
-        match done {
+        busy.ends = match &done {
             Ok(()) => {
-                writing.pending.remove(&ino);
-                writing.reasons.remove(&ino);
-                Ok(())
+                self.relearn(ino, &node);
+                self.state().writing.reasons.remove(&ino);
+                None
             }
             Err(error) => {
                 let reason = error
                     .reason
                     .clone()
                     .unwrap_or_else(|| error.errno.to_string());
-                writing.explain(ino, &reason);
-                writing.explain(node.parent, &reason);
-                if let Some(pending) = writing.pending.get_mut(&ino) {
-                    (pending.row, pending.bytes) = (row, bytes);
-                    pending.is_refused = true;
-                }
-                Err(error)
+                let mut state = self.state();
+                state.writing.explain(ino, &reason);
+                state.writing.explain(node.parent, &reason);
+                Some(refused(error.errno))
             }
-        }
+        };
+        self.state().contents.renew(ino);
+        done
     }
 
-    fn update(
-        &self,
-        files: usize,
-        above: &Above,
-        row: &[(String, Text)],
-        bytes: &[u8],
-    ) -> Result<()> {
+    /// The row that new content makes of one.
+    fn updated(&self, files: usize, row: &[(String, Text)], bytes: &[u8]) -> Result<(&str, Row)> {
         let files = &self.tree.files[files];
         let sql = files.write.update.as_deref().ok_or(Errno::ROFS)?;
         let described = self.sources.take()?.describe(sql, true).map_err(invalid)?;
@@ -340,45 +389,64 @@ impl ViewStore {
             }
             *before = Some(text.to_vec());
         }
-        one_row(self.run(sql, &row, above)?).map(|_| ())
+        Ok((sql, row))
+    }
+
+    fn update(
+        &self,
+        files: usize,
+        above: &Above,
+        row: &[(String, Text)],
+        bytes: &[u8],
+    ) -> Result<()> {
+        let (sql, row) = self.updated(files, row, bytes)?;
+        one_row(self.run(&[(sql, &row, above)])?).map(|_| ())
     }
 
     fn insert(&self, node: &Node, files: usize, name: &[u8], bytes: &[u8]) -> Result<()> {
         let table = &self.tree.files[files];
         let sql = table.write.insert.as_deref().ok_or(Errno::ROFS)?;
         let values = table.body.take_apart(bytes).map_err(invalid)?;
-        let values: Vec<(String, Text)> = values
+        let values: Row = values
             .into_iter()
             .map(|(column, text)| (column.to_owned(), Some(text.to_vec())))
             .collect();
-        let changed = self.run(sql, &values, &node.above)?;
+        let changed = self.run(&[(sql, &values, &node.above)])?;
+        if changed.rows == 0 {
+            return Err(invalid("the statement `insert` made no row"));
+        }
         if let Some(key) = changed.key {
-            self.state()
-                .writing
-                .remember(node.parent, name, (files, key));
+            self.remember(node.parent, name, (files, key), &node.above);
         }
         Ok(())
     }
 
+    /// A file by its name, which no other call is changing. A new file that was being committed has a row then.
+    fn settled_name(&self, parent: Ino, name: &[u8]) -> Result<(Ino, Arc<Node>)> {
+        loop {
+            let ino = self.lookup_any(parent, name)?.ino;
+            if !self.settle(ino).1 {
+                return Ok((ino, self.node(ino)?));
+            }
+        }
+    }
+
     /// Deletes the row of a file.
     pub(super) fn delete(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let attr = self.lookup_any(parent, name)?;
-        let node = self.node(attr.ino)?;
-        match &node.what {
+        let (ino, node) = self.settled_name(parent, name)?;
+        match node.what {
             What::New { .. } => {
-                self.state().writing.pending.remove(&attr.ino);
-                Ok(Some(attr.ino))
+                self.state().writing.pending.remove(&ino);
+                Ok(Some(ino))
             }
             What::File { files, key } => {
-                let sql = self.tree.files[*files]
-                    .write
-                    .delete
-                    .as_deref()
-                    .ok_or(Errno::ROFS)?;
-                let row = self.row(*files, *key, &node.above)?;
-                let deleted = self.run(sql, &row, &node.above).and_then(one_row);
+                let sql = self.tree.files[files].write.delete.as_deref();
+                let sql = sql.ok_or(Errno::ROFS)?;
+                let row = self.row(files, key, &node.above)?;
+                let deleted = self.run(&[(sql, &row, &node.above)]).and_then(one_row);
                 self.explained(parent, deleted)?;
-                Ok(Some(attr.ino))
+                self.state().writing.forget_row(ino, (files, key));
+                Ok(Some(ino))
             }
             What::Level(_) => Err(Errno::ISDIR.into()),
             _ => Err(Errno::ROFS.into()),
@@ -396,13 +464,13 @@ impl ViewStore {
         if mode == RenameMode::Exchange {
             return Err(Errno::INVAL.into());
         }
-        let attr = self.lookup_any(from, from_name)?;
-        let node = self.node(attr.ino)?;
-        if let Ok(target) = self.lookup_any(to, to_name) {
-            return match mode {
-                RenameMode::Replace => self.save_over(attr.ino, (from, from_name), target.ino),
-                _ => Err(Errno::EXIST.into()),
-            };
+        let (ino, node) = self.settled_name(from, from_name)?;
+        match self.lookup_any(to, to_name) {
+            Ok(_) if mode != RenameMode::Replace => return Err(Errno::EXIST.into()),
+            Ok(target) if target.ino == ino => return Ok(None),
+            Ok(target) => return self.save_over((ino, &node), target.ino),
+            Err(error) if error.errno == Errno::NOENT => {}
+            Err(error) => return Err(error),
         }
         let What::File { files, key } = node.what else {
             return Err(Errno::ROFS.into());
@@ -410,41 +478,66 @@ impl ViewStore {
         let (dir, level) = self.level(to)?;
         let may_receive = |files: &&usize| self.tree.files[**files].write.receive.is_some();
         let into = *level.files.iter().find(may_receive).ok_or(Errno::ROFS)?;
-        if self.lookup_any(to, to_name).is_ok() {
-            return Err(Errno::EXIST.into());
-        }
         let sql = self.tree.files[into]
             .write
             .receive
             .as_deref()
             .ok_or(Errno::ROFS)?;
         let row = self.row(files, key, &node.above)?;
-        let moved = self.run(sql, &row, &dir.above).and_then(one_row);
+        let moved = self.run(&[(sql, &row, &dir.above)]).and_then(one_row);
         self.explained(to, moved)?;
-        let mut state = self.state();
-        state.writing.aliases.remove(&(from, from_name.to_vec()));
-        state.writing.remember(to, to_name, (into, key));
+        self.state().writing.forget_row(ino, (files, key));
+        self.remember(to, to_name, (into, key), &dir.above);
         Ok(None)
     }
 
-    /// Makes the content of one file that of another, and deletes the first.
-    fn save_over(&self, ino: Ino, (from, name): (Ino, &[u8]), over: Ino) -> Result<Option<Ino>> {
+    /// Makes the content of one file that of another, and deletes the first, in one transaction.
+    fn save_over(&self, (ino, node): (Ino, &Node), over: Ino) -> Result<Option<Ino>> {
         let target = self.node(over)?;
         let What::File { files, key } = target.what else {
             return Err(Errno::ROFS.into());
         };
-        let written = self.state().writing.bytes(ino).map(<[u8]>::to_vec);
-        let bytes = match written {
-            Some(bytes) => bytes,
-            None => {
-                let node = self.node(ino)?;
-                self.body(&mut self.sources.take()?, ino, &node)?.to_vec()
+        let written = self.state().writing.bytes(ino).cloned();
+        // A file that has no row yet needs no statement.
+        let source = match node.what {
+            What::File { files, key } => {
+                let sql = self.tree.files[files].write.delete.as_deref();
+                let row = self.row(files, key, &node.above)?;
+                Some((files, key, sql.ok_or(Errno::ROFS)?, row))
             }
+            What::New { .. } => None,
+            _ => return Err(Errno::ROFS.into()),
+        };
+        let bytes = match (written, &source) {
+            (Some(bytes), _) => bytes,
+            (None, Some((files, _, _, row))) => Arc::new(self.tree.files[*files].render(row)?),
+            (None, None) => return Err(Errno::NOENT.into()),
         };
         let row = self.row(files, key, &target.above)?;
-        let saved = self.update(files, &target.above, &row, &bytes);
+        let now = hash(&self.tree.files[files].render(&row)?);
+        let saved = match self.state().writing.read.get(&over) {
+            // The row that the editor read is not this one any more.
+            Some(read) if *read != now => Err(conflict()),
+            _ => Ok(()),
+        };
+        let saved = saved.and_then(|()| self.updated(files, &row, &bytes));
+        let saved = saved.and_then(|(update, row)| {
+            let mut statements = vec![(update, row.as_slice(), &target.above)];
+            if let Some((_, _, delete, row)) = &source {
+                statements.push((delete, row, &node.above));
+            }
+            one_row(self.run(&statements)?)
+        });
         self.explained(target.parent, saved)?;
-        self.delete(from, name)?;
+        {
+            let mut state = self.state();
+            state.writing.pending.remove(&ino);
+            if let Some((files, key, ..)) = source {
+                state.writing.forget_row(ino, (files, key));
+            }
+            state.contents.renew(over);
+        }
+        self.relearn(over, &target);
         Ok(None)
     }
 

@@ -1,13 +1,18 @@
 //! Definitions compared with the columns that their source has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use inputs::InputError;
 
 use super::super::source::Source;
-use super::super::template::{Part, Template};
+use super::super::template::{MARK, Part, Template};
+use super::names::Names;
 use super::{Definition, FileDefinition};
+use crate::store::NAME_MAX;
+
+/// Bytes of a name that the key and what replaces cut columns need.
+const ROOM: usize = 64;
 
 /// What is wrong with a definition, and the text that it is about.
 struct Wrong<'a> {
@@ -58,12 +63,28 @@ impl Definition {
             if path.split('/').any(is_bad) {
                 return Err(wrong(path, format!("path {path:?}: it has an empty part")));
             }
+            // A marked name stands for a value.
+            if path.split('/').any(|part| part.starts_with(MARK)) {
+                let message = format!("path {path:?}: a name may not begin with `{MARK}`");
+                return Err(wrong(path, message));
+            }
+            if path.split('/').any(|part| part.len() > NAME_MAX - ROOM) {
+                let most = NAME_MAX - ROOM;
+                let message = format!("path {path:?}: a part has more than {most} bytes");
+                return Err(wrong(path, message));
+            }
         }
         if paths.is_empty() {
             return Err(wrong(
                 "name",
                 "it shows nothing: needs a [[file]], [[computed]] or [[directory]]",
             ));
+        }
+        for it in &self.source.tables {
+            if !it.columns.iter().any(|(name, _)| *name == it.key) {
+                let message = format!("key: table `{}` has no column `{}`", it.name, it.key);
+                return Err(wrong(&it.key, message));
+            }
         }
         for it in &self.directories {
             let above = self.columns_above(&it.path)?;
@@ -104,7 +125,73 @@ impl Definition {
             }
             check_lines(source, &it.rows, &above)?;
         }
+        self.check_names()
+    }
+
+    /// Refuses two things in one directory that rows can give the same name.
+    fn check_names(&self) -> Result<(), Wrong<'_>> {
+        let mut by_rows: BTreeMap<&str, Vec<(&str, Names)>> = BTreeMap::new();
+        let mut by_key: Vec<(&str, &str, Names)> = Vec::new();
+        let named = (self.directories.iter().map(|it| (&it.path, None)))
+            .chain(self.links.iter().map(|it| (&it.path, None)))
+            .chain(
+                self.files
+                    .iter()
+                    .map(|it| (&it.path, Some(it.key.as_str()))),
+            );
+        for (path, key) in named {
+            let template = Template::parse(last(path))
+                .map_err(|error| wrong(path, format!("path: {error}")))?;
+            let names = Names::new(&template, key);
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            let others = by_rows.entry(dir).or_default();
+            if let Some((other, _)) = others.iter().find(|(_, other)| names.overlaps(other)) {
+                let message = format!(
+                    "path {path:?}: a name could also be one of {other:?} in the same directory"
+                );
+                return Err(wrong(path, message));
+            }
+            if key.is_some_and(|key| template.columns().any(|column| column == key)) {
+                by_key.push((dir, path, Names::new(&template, key)));
+            }
+            others.push((path, names));
+        }
+        // Names of one column make way for a fixed one (`ViewStore::value_name`); those with a key cannot.
+        for (dir, fixed) in self.fixed_names() {
+            let template =
+                Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
+            let names = Names::new(&template, None);
+            let clash = (by_key.iter()).find(|(of, _, keyed)| *of == dir && keyed.overlaps(&names));
+            if let Some((_, path, _)) = clash {
+                let message =
+                    format!("path {path:?}: a name could also be {fixed:?} in the same directory");
+                return Err(wrong(path, message));
+            }
+        }
         Ok(())
+    }
+
+    /// Directories, and the fixed names and questions in them.
+    fn fixed_names(&self) -> BTreeSet<(&str, &str)> {
+        let paths = (self.directories.iter().map(|it| &it.path))
+            .chain(self.files.iter().map(|it| &it.path))
+            .chain(self.computed.iter().map(|it| &it.path))
+            .chain(self.links.iter().map(|it| &it.path))
+            .chain(self.questions.iter().map(|it| &it.path));
+        let split = |path| str::rsplit_once(path, '/').unwrap_or(("", path));
+        let mut names: BTreeSet<(&str, &str)> =
+            self.questions.iter().map(|it| split(&it.path)).collect();
+        for path in paths {
+            let mut rest = path.as_str();
+            while !rest.is_empty() {
+                let (dir, name) = split(rest);
+                if !name.contains('{') {
+                    names.insert((dir, name));
+                }
+                rest = dir;
+            }
+        }
+        names
     }
 
     fn check_file<'a>(

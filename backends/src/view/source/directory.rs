@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use rusqlite::{Connection, params};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql, params};
 
 use super::super::definition::SourceDefinition;
 use super::sqlite::{Sqlite, Tables};
@@ -23,8 +24,8 @@ const CONTENT_MAX: u64 = 64 << 20;
 /// How long the kernel's notices are relied on.
 const WALK_EVERY: Duration = Duration::from_secs(1);
 
-/// `key` is the inode number; `path` is relative, `dir` the path without the name; `modified` is in seconds; `json` is the
-/// content if it is JSON.
+/// `key` numbers the paths; `path` is relative, `dir` the path without the name; `modified` is in seconds; `json` is the
+/// content if it is JSON. Not the inode number: hard links have one.
 const SCHEMA: &str = "
 CREATE TABLE file (
   key      INTEGER PRIMARY KEY,
@@ -37,6 +38,15 @@ CREATE TABLE file (
   json     TEXT AS (CASE WHEN json_valid(content) THEN content END)
 );
 CREATE INDEX file_dir ON file (dir, name);";
+
+/// A path, or a part of it, as text that need not be UTF-8.
+struct Bytes<'a>(&'a [u8]);
+
+impl ToSql for Bytes<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
+    }
+}
 
 /// What tells that a file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,10 +68,19 @@ impl Stamp {
     }
 }
 
+/// A path's row.
+struct Known {
+    key: i64,
+    /// `None` if the table does not have the row as it is.
+    stamp: Option<Stamp>,
+}
+
 struct Directory {
     root: PathBuf,
     notices: Inotify,
-    known: HashMap<PathBuf, Stamp>,
+    known: HashMap<PathBuf, Known>,
+    /// The last key that a path was given.
+    last_key: i64,
     walked: Option<Instant>,
     stale: Duration,
 }
@@ -79,6 +98,7 @@ pub(super) fn open(
         root: root.to_owned(),
         notices: notices.map_err(|error| format!("inotify: {error}"))?,
         known: HashMap::new(),
+        last_key: 0,
         walked: None,
         stale: definition.stale(),
     };
@@ -146,35 +166,36 @@ impl Directory {
         let gone: Vec<PathBuf> = (self.known.keys().filter(|path| !seen.contains(*path)))
             .cloned()
             .collect();
-        for path in gone {
-            let relative = self.relative(&path);
-            let mut delete = connection.prepare_cached("DELETE FROM file WHERE path = ?1")?;
-            delete.execute([relative])?;
-            self.known.remove(&path);
+        for known in gone.iter().filter_map(|path| self.known.remove(path)) {
+            let mut delete = connection.prepare_cached("DELETE FROM file WHERE key = ?1")?;
+            delete.execute([known.key])?;
         }
         connection.execute_batch("COMMIT")?;
         self.walked = Some(Instant::now());
         Ok(())
     }
 
-    fn relative(&self, path: &Path) -> String {
-        let relative = path.strip_prefix(&self.root).unwrap_or(path);
-        String::from_utf8_lossy(relative.as_os_str().as_bytes()).into_owned()
-    }
-
     /// Takes a file into the table, if it has changed.
     fn take(&mut self, connection: &Connection, path: &Path, file: &Metadata) -> Result<()> {
         let stamp = Stamp::of(file);
-        if self.known.get(path) == Some(&stamp) {
+        let known = self.known.entry(path.to_owned()).or_insert_with(|| {
+            self.last_key += 1;
+            Known {
+                key: self.last_key,
+                stamp: None,
+            }
+        });
+        if known.stamp.as_ref() == Some(&stamp) {
             return Ok(());
         }
         let content = match file.len() <= CONTENT_MAX {
             true => read(path).ok(),
             false => None,
         };
-        let relative = self.relative(path);
-        let (dir, name) = relative.rsplit_once('/').unwrap_or(("", &relative));
-        // A file that was moved over another has its number under another path.
+        // The bytes themselves: two names that are no UTF-8 may be equal in any other form.
+        let relative = path.strip_prefix(&self.root).unwrap_or(path);
+        let dir = relative.parent().unwrap_or(Path::new(""));
+        let name = relative.file_name().unwrap_or_default();
         let mut insert = connection
             .prepare_cached("INSERT OR REPLACE INTO file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
         let content = content.map(|bytes| match String::from_utf8(bytes) {
@@ -182,21 +203,21 @@ impl Directory {
             Err(error) => rusqlite::types::Value::Blob(error.into_bytes()),
         });
         insert.execute(params![
-            (file.ino() & ((1 << 53) - 1)) as i64,
-            relative,
-            dir,
-            name,
+            known.key,
+            Bytes(relative.as_os_str().as_bytes()),
+            Bytes(dir.as_os_str().as_bytes()),
+            Bytes(name.as_bytes()),
             file.len() as i64,
             file.mtime() as f64 + file.mtime_nsec() as f64 / 1e9,
             content,
         ])?;
-        self.known.insert(path.to_owned(), stamp);
+        known.stamp = Some(stamp);
         Ok(())
     }
 }
 
 impl Tables for Directory {
-    fn refresh(&mut self, connection: &Connection) -> Result<()> {
+    fn refresh(&mut self, connection: &Connection, _deadline: Instant) -> Result<()> {
         let age = self.walked.map(|at| at.elapsed());
         if age.is_some_and(|age| age < self.stale) {
             return Ok(());
@@ -206,7 +227,8 @@ impl Tables for Directory {
         }
         let walked = self.walk(connection);
         if walked.is_err() {
-            self.known.clear();
+            // Paths keep their keys: the files' inode numbers stay when the source comes back.
+            self.known.values_mut().for_each(|known| known.stamp = None);
             self.walked = None;
             // The next walk begins anew: rows of files that have gone by then would stay.
             let emptied = match connection.is_autocommit() {

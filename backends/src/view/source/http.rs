@@ -36,9 +36,15 @@ struct Interface {
     runtime: tokio::runtime::Runtime,
     token: Option<String>,
     tables: Vec<Table>,
+    timeout: Duration,
     stale: Duration,
     looked: Option<Instant>,
+    /// When a call last waited the whole timeout in vain.
+    hung: Option<Instant>,
 }
+
+/// How long calls fail at once after one waited the whole timeout: those that queued meanwhile do not wait as long again.
+const HANGS: Duration = Duration::from_millis(250);
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -53,8 +59,10 @@ pub(super) fn open(
     definition: &SourceDefinition,
 ) -> std::result::Result<Sqlite, String> {
     let base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    // A definition reaches nothing but its source: no server that it redirects to, and no proxy of the environment.
     let client = reqwest::Client::builder()
-        .timeout(definition.timeout())
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
         .user_agent("ctxbench")
         .build()
         .map_err(|error| format!("an HTTP client: {error}"))?;
@@ -63,10 +71,14 @@ pub(super) fn open(
         .build()
         .map_err(|error| format!("an HTTP client: {error}"))?;
     let tables = definition.tables.iter().map(|definition| {
+        // An object that two pages have, because the list grew between them, is one row.
         let columns: Vec<String> = definition
             .columns
             .iter()
-            .map(|(name, _)| quoted(name))
+            .map(|(name, _)| match *name == definition.key {
+                true => format!("{} NOT NULL PRIMARY KEY", quoted(name)),
+                false => quoted(name),
+            })
             .collect();
         format!(
             "CREATE TABLE {} ({});",
@@ -86,8 +98,10 @@ pub(super) fn open(
                 pages: Vec::new(),
             })
             .collect(),
+        timeout: definition.timeout(),
         stale: definition.stale(),
         looked: None,
+        hung: None,
     };
     Sqlite::in_memory(&schema, Box::new(interface), definition.timeout())
 }
@@ -122,7 +136,13 @@ fn next(link: &str, url: &reqwest::Url) -> Option<reqwest::Url> {
 
 impl Interface {
     /// Asks for a page; `None` if it is as it was.
-    fn ask(&self, table: &Table, url: &reqwest::Url, tag: Option<&str>) -> Result<Option<Page>> {
+    fn ask(
+        &self,
+        table: &Table,
+        url: &reqwest::Url,
+        tag: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Option<Page>> {
         // A server must not send the reader, and the token, elsewhere.
         if url.origin() != self.base.origin() {
             return Err(failed(url, "the next page is on another server"));
@@ -130,6 +150,7 @@ impl Interface {
         let mut request = self
             .client
             .get(url.clone())
+            .timeout(deadline.saturating_duration_since(Instant::now()))
             .header(header::ACCEPT, "application/json");
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
@@ -145,6 +166,12 @@ impl Interface {
         let (status, headers, body) = answer.map_err(|error| failed(url, error.without_url()))?;
         if status == http::StatusCode::NOT_MODIFIED {
             return Ok(None);
+        }
+        if status.is_redirection() {
+            let reason = format!(
+                "status {status}: a view follows no redirection (give the final URL as --source)"
+            );
+            return Err(failed(url, reason));
         }
         if !status.is_success() {
             return Err(failed(url, format!("status {status}")));
@@ -168,7 +195,7 @@ impl Interface {
     }
 
     /// The pages of a table as they are now; `None` if nothing has changed.
-    fn pages(&self, table: &Table) -> Result<Option<Vec<Page>>> {
+    fn pages(&self, table: &Table, deadline: Instant) -> Result<Option<Vec<Page>>> {
         let first = self.base.join(&table.definition.path);
         let mut url = Some(first.map_err(|error| failed(&self.base, error))?);
         let (mut pages, mut any) = (Vec::new(), false);
@@ -177,7 +204,8 @@ impl Interface {
                 .pages
                 .get(pages.len())
                 .filter(|page| page.url == asked);
-            let page = match self.ask(table, &asked, before.and_then(|page| page.tag.as_deref()))? {
+            let tag = before.and_then(|page| page.tag.as_deref());
+            let page = match self.ask(table, &asked, tag, deadline)? {
                 Some(page) => {
                     any = true;
                     page
@@ -204,12 +232,35 @@ impl Interface {
 }
 
 impl Tables for Interface {
-    fn refresh(&mut self, connection: &Connection) -> Result<()> {
+    fn refresh(&mut self, connection: &Connection, deadline: Instant) -> Result<()> {
         if self.looked.is_some_and(|at| at.elapsed() < self.stale) {
             return Ok(());
         }
+        let limit = self.timeout.as_millis();
+        let late = failed(
+            &self.base,
+            format!("no answer within {limit} ms (`timeout_ms`)"),
+        );
+        if self.hung.is_some_and(|at| at.elapsed() < HANGS) {
+            return Err(late);
+        }
+        let began = Instant::now();
+        let asked = self.ask_all(connection, deadline);
+        if asked.is_ok() || Instant::now() < deadline {
+            return asked;
+        }
+        // A call that waited for another one had less time: that says nothing of the server.
+        if began.elapsed() > self.timeout / 2 {
+            self.hung = Some(Instant::now());
+        }
+        Err(late)
+    }
+}
+
+impl Interface {
+    fn ask_all(&mut self, connection: &Connection, deadline: Instant) -> Result<()> {
         for at in 0..self.tables.len() {
-            let Some(pages) = self.pages(&self.tables[at])? else {
+            let Some(pages) = self.pages(&self.tables[at], deadline)? else {
                 continue;
             };
             let table = &mut self.tables[at];
@@ -218,7 +269,7 @@ impl Tables for Interface {
             let transaction = connection.unchecked_transaction()?;
             transaction.execute(&format!("DELETE FROM {name}"), ())?;
             {
-                let insert = format!("INSERT INTO {name} VALUES ({places})");
+                let insert = format!("INSERT OR REPLACE INTO {name} VALUES ({places})");
                 let mut insert = transaction.prepare_cached(&insert)?;
                 for row in pages.iter().flat_map(|page| &page.rows) {
                     insert.execute(rusqlite::params_from_iter(row))?;

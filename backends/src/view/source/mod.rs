@@ -12,6 +12,7 @@ mod sqlite;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::definition::{SourceDefinition, SourceKind};
 use crate::store::Result;
@@ -52,22 +53,25 @@ pub(super) struct Described {
     pub(super) parameters: Vec<String>,
 }
 
-/// What a statement has changed.
+/// A statement that changes rows, and its parameters.
+pub(super) type Statement<'a> = (&'a str, Parameters<'a>);
+
+/// What a transaction has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// Rows.
+    /// Rows of the statement that changed the fewest; with 0 the transaction was rolled back.
     pub(super) rows: usize,
-    /// The first column of the first row that it returned.
+    /// The first column of the first row that the first statement returned.
     pub(super) key: Option<i64>,
 }
 
 /// One connection to the place where the rows of a view are.
 pub(super) trait Source: Send {
-    /// Makes sure that the next queries see what has been committed until now.
+    /// Makes sure that the next queries see what has been committed until now. The caller waits until `deadline` at most.
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow.
-    fn begin(&mut self) -> Result<()>;
+    fn begin(&mut self, deadline: Instant) -> Result<()>;
 
     /// A number that differs from the last one if anything that queries see may have changed; after [`Source::begin`].
     /// `None` if the source cannot tell.
@@ -93,12 +97,12 @@ pub(super) trait Source: Send {
         each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
     ) -> Result<()>;
 
-    /// Runs a statement that changes rows, in a transaction of its own; after [`Source::begin`].
+    /// Runs statements in one transaction, which is rolled back if one of them changes no row; after [`Source::begin`].
     ///
     /// # Errors
-    /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it, `EROFS` if it is
-    /// open for reading.
-    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed>;
+    /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it until the timeout,
+    /// `EROFS` if it is open for reading.
+    fn change(&mut self, statements: &[Statement<'_>]) -> Result<Changed>;
 }
 
 /// How many connections a database gets at most.
@@ -121,15 +125,18 @@ pub(super) fn open(
     match kind {
         SourceKind::Sqlite => {
             let file = PathBuf::from(place);
-            Pool::new(CONNECTIONS, move || {
+            Pool::new(CONNECTIONS, timeout, move || {
                 Ok(Box::new(Sqlite::open(&file, may_write, timeout)?))
             })
         }
         SourceKind::Postgresql => {
             let opener = postgresql::opener(place, definition, may_write)?;
-            Pool::new(CONNECTIONS, move || Ok(Box::new(opener()?)))
+            Pool::new(CONNECTIONS, timeout, move || Ok(Box::new(opener()?)))
         }
-        SourceKind::Directory => Pool::of(Box::new(directory::open(Path::new(place), definition)?)),
-        SourceKind::Http => Pool::of(Box::new(http::open(place, definition)?)),
+        SourceKind::Directory => {
+            let directory = directory::open(Path::new(place), definition)?;
+            Pool::of(timeout, Box::new(directory))
+        }
+        SourceKind::Http => Pool::of(timeout, Box::new(http::open(place, definition)?)),
     }
 }

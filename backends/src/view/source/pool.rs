@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -28,6 +29,7 @@ struct Idle {
 pub(in super::super) struct Pool {
     open: Box<dyn Fn() -> Opened + Send + Sync>,
     most: usize,
+    timeout: Duration,
     idle: Mutex<Idle>,
     returned: Condvar,
     queries: AtomicU64,
@@ -40,12 +42,14 @@ impl Pool {
     /// Why the first cannot be opened.
     pub(super) fn new(
         most: usize,
+        timeout: Duration,
         open: impl Fn() -> Opened + Send + Sync + 'static,
     ) -> std::result::Result<Self, String> {
         let first = open()?;
         Ok(Self {
             open: Box::new(open),
             most,
+            timeout,
             idle: Mutex::new(Idle {
                 connections: vec![(0, first)],
                 opened: 1,
@@ -59,9 +63,12 @@ impl Pool {
     ///
     /// # Errors
     /// None: as [`Pool::new`].
-    pub(super) fn of(source: Box<dyn Source>) -> std::result::Result<Self, String> {
+    pub(super) fn of(
+        timeout: Duration,
+        source: Box<dyn Source>,
+    ) -> std::result::Result<Self, String> {
         let source = Mutex::new(Some(source));
-        Self::new(1, move || {
+        Self::new(1, timeout, move || {
             source
                 .lock()
                 .take()
@@ -72,14 +79,16 @@ impl Pool {
     /// A connection that sees what has been committed until now. The caller must not take a second one meanwhile.
     ///
     /// # Errors
-    /// `EIO` if the source is away or too slow.
+    /// `EIO` if the source is away or too slow, or if no connection becomes free within the timeout.
     pub(in super::super) fn take(&self) -> Result<Lent<'_>> {
-        let mut lent = self.take_any()?;
-        lent.begin()?;
+        // One deadline for both: a caller that waited for a connection does not wait as long again for the source.
+        let deadline = Instant::now() + self.timeout;
+        let mut lent = self.take_any(deadline)?;
+        lent.begin(deadline)?;
         Ok(lent)
     }
 
-    fn take_any(&self) -> Result<Lent<'_>> {
+    fn take_any(&self, deadline: Instant) -> Result<Lent<'_>> {
         let mut idle = self.idle.lock();
         loop {
             // The one that was used last: its statements and pages are at hand.
@@ -105,7 +114,14 @@ impl Pool {
                     source: Some(opened.map_err(away)?),
                 });
             }
-            self.returned.wait(&mut idle);
+            let waited = self.returned.wait_until(&mut idle, deadline);
+            if waited.timed_out() && idle.connections.is_empty() {
+                let (busy, limit) = (idle.opened, self.timeout.as_millis());
+                let reason = format!(
+                    "other calls kept all {busy} connections busy for {limit} ms (`timeout_ms`)"
+                );
+                return Err(StoreError::storage(Errno::IO, reason));
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio_postgres::config::SslMode;
@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls};
 
 use super::super::definition::SourceDefinition;
-use super::{Changed, Column, Described, Parameters, Source, Text};
+use super::{Changed, Column, Described, Parameters, Source, Statement, Text};
 use crate::store::{Errno, Result, StoreError};
 use session::{ANSWERS, Answers, Failure, Session, key_of};
 
@@ -108,7 +108,7 @@ pub(super) fn opener(
             notices: Arc::default(),
         };
         source
-            .begin()
+            .begin(Instant::now() + timeout)
             .map_err(|error| error.reason.unwrap_or_else(|| error.errno.to_string()))?;
         Ok(source)
     })
@@ -200,7 +200,8 @@ impl Postgresql {
 }
 
 impl Source for Postgresql {
-    fn begin(&mut self) -> Result<()> {
+    // Each request has the timeout of its own: a pool of connections seldom keeps a caller waiting.
+    fn begin(&mut self, _deadline: Instant) -> Result<()> {
         if self.session.as_ref().is_none_or(|it| it.client.is_closed()) {
             self.connect()?;
         } else if self.channel.is_some() {
@@ -271,9 +272,7 @@ impl Source for Postgresql {
                 next
             };
             let ran = self.in_session(async |session: &mut Session| {
-                session
-                    .run("BEGIN READ ONLY", sql, parameters, &mut counted)
-                    .await
+                session.query(sql, parameters, &mut counted).await
             });
             match ran {
                 Ok(_) => {
@@ -300,26 +299,15 @@ impl Source for Postgresql {
         }
     }
 
-    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed> {
+    fn change(&mut self, statements: &[Statement<'_>]) -> Result<Changed> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
         // A change is not repeated: whether a lost one was made is not known. So the connection is tried before.
         self.ping()?;
-        let mut key = None;
-        let mut first = |row: Vec<Text>| {
-            let text = row.into_iter().next().flatten();
-            key = text.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
-            ControlFlow::Break(())
-        };
-        let ran = self.in_session(async |session: &mut Session| {
-            session
-                .run("BEGIN READ WRITE", sql, parameters, &mut first)
-                .await
-        });
+        let ran = self.in_session(async |session: &mut Session| session.run_all(statements).await);
         self.notices.fetch_add(1, Ordering::Relaxed);
-        let rows = ran.map_err(|failure| self.refused(&failure))? as usize;
-        Ok(Changed { rows, key })
+        ran.map_err(|failure| self.refused(&failure))
     }
 }
 

@@ -10,15 +10,18 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBehavior};
 
-use super::{Changed, Column, Described, Parameter, Parameters, Source, Text};
+use super::{Changed, Column, Described, Parameter, Parameters, Source, Statement as Change, Text};
 use crate::store::{Errno, Result, StoreError};
 
 /// Keeps tables in memory up to date.
 pub(super) trait Tables: Send {
-    /// Makes the tables what the source has now.
-    fn refresh(&mut self, connection: &Connection) -> Result<()>;
+    /// Makes the tables what the source has now. The caller waits until `deadline` at most.
+    ///
+    /// # Errors
+    /// `EIO` if the source is away or too slow.
+    fn refresh(&mut self, connection: &Connection, deadline: Instant) -> Result<()>;
 }
 
 /// An SQLite database as a source.
@@ -75,8 +78,17 @@ impl Deadline {
                 let reason = format!("the query took longer than {limit} ms (`timeout_ms`)");
                 StoreError::storage(Errno::IO, reason)
             }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                StoreError::storage(Errno::IO, self.locked())
+            }
             _ => error.into(),
         }
+    }
+
+    /// Why a statement could not begin.
+    fn locked(&self) -> String {
+        let limit = self.timeout.as_millis();
+        format!("another program locked the database for longer than {limit} ms (`timeout_ms`)")
     }
 }
 
@@ -172,7 +184,8 @@ impl Sqlite {
             deadline: Deadline::new(timeout),
             files: 0,
         };
-        source.begin().map_err(|error| error.to_string())?;
+        let began = source.begin(Instant::now() + timeout);
+        began.map_err(|error| error.to_string())?;
         Ok(source)
     }
 
@@ -201,7 +214,8 @@ impl Sqlite {
             deadline,
             files: 0,
         };
-        source.begin().map_err(|error| error.to_string())?;
+        let began = source.begin(Instant::now() + timeout);
+        began.map_err(|error| error.to_string())?;
         Ok(source)
     }
 
@@ -242,7 +256,7 @@ fn column(name: &str) -> Column {
 }
 
 impl Source for Sqlite {
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self, deadline: Instant) -> Result<()> {
         match &mut self.origin {
             Origin::File {
                 path,
@@ -278,7 +292,7 @@ impl Source for Sqlite {
                 self.allows_writing.store(true, Ordering::Relaxed);
                 // It has limits of its own.
                 self.deadline.at.store(u64::MAX, Ordering::Relaxed);
-                let refreshed = tables.refresh(connection);
+                let refreshed = tables.refresh(connection, deadline);
                 self.allows_writing.store(false, Ordering::Relaxed);
                 refreshed?;
             }
@@ -290,9 +304,11 @@ impl Source for Sqlite {
         self.deadline.start();
         let connection = self.connection()?;
         // The pragma leaves out what this connection changes itself.
-        let others: u32 = connection
-            .prepare_cached("PRAGMA data_version")?
-            .query_row((), |row| row.get(0))?;
+        let asked = || -> rusqlite::Result<u32> {
+            let mut pragma = connection.prepare_cached("PRAGMA data_version")?;
+            pragma.query_row((), |row| row.get(0))
+        };
+        let others = asked().map_err(|error| self.deadline.explain(error))?;
         let count = (self.files << 40) ^ (connection.total_changes() << 20) ^ u64::from(others);
         Ok(Some(count))
     }
@@ -345,33 +361,50 @@ impl Source for Sqlite {
         run().map_err(|error| self.deadline.explain(error))
     }
 
-    fn change(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Changed> {
+    fn change(&mut self, statements: &[Change<'_>]) -> Result<Changed> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
         self.deadline.start();
         let connection = self.connection()?;
-        let before = connection.total_changes();
-        let run = || -> rusqlite::Result<Option<i64>> {
-            let mut statement = connection.prepare_cached(sql)?;
-            bind(&mut statement, parameters)?;
-            let mut rows = statement.raw_query();
-            let mut key = None;
-            while let Some(row) = rows.next()? {
-                key = key.or(row.get(0).ok());
-            }
-            Ok(key)
-        };
-        let key = run().map_err(|error| match error.sqlite_error_code() {
+        run_all(connection, statements).map_err(|error| match error.sqlite_error_code() {
             // What the database refuses is the caller's mistake.
             Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
                 StoreError::storage(Errno::INVAL, error)
             }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                StoreError::storage(Errno::BUSY, self.deadline.locked())
+            }
             _ => self.deadline.explain(error),
-        })?;
-        Ok(Changed {
-            rows: (connection.total_changes() - before) as usize,
-            key,
         })
     }
+}
+
+/// Runs statements in one transaction, which is rolled back if one of them changes no row.
+fn run_all(connection: &Connection, statements: &[Change<'_>]) -> rusqlite::Result<Changed> {
+    // Rolls back when it is dropped.
+    let transaction =
+        rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let (mut fewest, mut first) = (usize::MAX, None);
+    for (at, (sql, parameters)) in statements.iter().enumerate() {
+        let before = transaction.total_changes();
+        let mut statement = transaction.prepare_cached(sql)?;
+        bind(&mut statement, parameters)?;
+        let mut rows = statement.raw_query();
+        let mut key = None;
+        while let Some(row) = rows.next()? {
+            key = key.or(row.get(0).ok());
+        }
+        if at == 0 {
+            first = key;
+        }
+        fewest = fewest.min((transaction.total_changes() - before) as usize);
+    }
+    if fewest > 0 {
+        transaction.commit()?;
+    }
+    Ok(Changed {
+        rows: fewest,
+        key: first,
+    })
 }

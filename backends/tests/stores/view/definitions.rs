@@ -39,6 +39,24 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is no column that it has");
     insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows nothing: needs a [[file]], [[computed]] or [[directory]]");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = 'about'\nrows = 'SELECT 1'")), @"x.toml:7: path: a question is `:name?{column}`");
+    let two = |first: &str, second: &str| {
+        let file = |path: &str| {
+            format!("[[file]]\npath = '{path}'\nkey = 'id'\nrows = '{all}'\nbody = ''\n")
+        };
+        refusal(&with(&(file(first) + &file(second))))
+    };
+    insta::assert_snapshot!(two("{id} {subject}.eml", "{subject} {id}.eml"), @r#"x.toml:12: path "{subject} {id}.eml": a name could also be one of "{id} {subject}.eml" in the same directory"#);
+    let computed = "[[computed]]\npath = '7.eml'\nrows = 'SELECT 1'";
+    insta::assert_snapshot!(file("{id}.eml", all, computed), @r#"x.toml:7: path "{id}.eml": a name could also be "7.eml" in the same directory"#);
+    let question = "[[question]]\npath = ':about?{words}'\nrows = 'SELECT 1'";
+    insta::assert_snapshot!(file("{subject} {id}", all, question), @r#"x.toml:7: path "{subject} {id}": a name could also be ":about?{words}" in the same directory"#);
+    let link = "[[link]]\npath = '{subject}'\nrows = 'SELECT subject FROM messages'\ntarget = ''";
+    insta::assert_snapshot!(file("{id}", all, link), @r#"x.toml:7: path "{id}": a name could also be one of "{subject}" in the same directory"#);
+    insta::assert_snapshot!(file("%~{id}", all, ""), @r#"x.toml:7: path "%~{id}": a name may not begin with `%~`"#);
+    let long = file(&format!("{}{{id}}", "x".repeat(200)), all, "");
+    assert!(long.contains("a part has more than 191 bytes"), "{long}");
+    let table = "[[source.table]]\nname = 'issue'\npath = ''\nkey = 'id'\ncolumns = [['number', '/number']]";
+    insta::assert_snapshot!(refusal(&with(&format!("{table}\n{computed}"))), @"x.toml:9: key: table `issue` has no column `id`");
     for rows in [
         "ATTACH '/etc/passwd' AS other",
         "PRAGMA user_version = 7",

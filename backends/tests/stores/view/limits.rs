@@ -113,7 +113,7 @@ fn a_column_of_100_mb_is_read_whole() {
         let ino = go(&store, "inbox/ann/2026-03-01 s 7.eml").unwrap();
         let size = store.getattr(ino).unwrap().size as usize;
         assert!(size > LENGTH);
-        let (handle, mut read) = (store.open(ino).unwrap(), 0);
+        let (handle, mut read) = (store.open(ino, false).unwrap(), 0);
         let mut part = Vec::new();
         loop {
             part.clear();

@@ -7,6 +7,7 @@ mod definitions;
 mod limits;
 mod postgresql;
 mod sources;
+mod writers;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -158,7 +159,9 @@ fn values_of_every_kind_are_names_that_are_found_again_in(mail: &Mail) {
     ));
     let store = mail.view(false);
     let senders = list(&store, "inbox");
-    assert_eq!(senders.len(), 9, "{senders:?}");
+    // NULL, of PostgreSQL's row, names no directory.
+    let expected = if mail.is_sqlite() { 9 } else { 8 };
+    assert_eq!(senders.len(), expected, "{senders:?}");
     for sender in &senders {
         let files = list(&store, &format!("inbox/{sender}"));
         assert_eq!(files.len(), 1, "{sender}");
@@ -215,7 +218,10 @@ fn a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts_in(mail: 
     let size = store.getattr(ino).unwrap().size;
     assert!(size > 20_000_000);
     let mut bytes = Vec::new();
-    let (handle, other) = (store.open(ino).unwrap(), store.open(ino).unwrap());
+    let (handle, other) = (
+        store.open(ino, false).unwrap(),
+        store.open(ino, false).unwrap(),
+    );
     let part = |handle: u64, bytes: &mut Vec<u8>| {
         let at = bytes.len() as u64;
         store.read_handle(handle, ino, at, 1 << 20, bytes).unwrap();
@@ -496,7 +502,7 @@ fn lines(number: usize) -> usize {
 /// The file of a row, through a handle.
 fn read_whole(store: &dyn Store, row: usize) -> Result<String> {
     let ino = go(store, &format!("inbox/ann/2026-03-01 s {row}.eml"))?;
-    let (handle, mut bytes) = (store.open(ino)?, Vec::new());
+    let (handle, mut bytes) = (store.open(ino, false)?, Vec::new());
     let read = loop {
         let at = bytes.len();
         match store.read_handle(handle, ino, at as u64, 1 << 20, &mut bytes) {

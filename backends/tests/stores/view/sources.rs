@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
+use backends::view::OpenError;
+
 use super::*;
 
 #[test]
@@ -116,9 +118,23 @@ struct Issues {
     is_down: AtomicBool,
     /// Where the next page is, if it is on another server.
     elsewhere: std::sync::Mutex<String>,
+    /// An issue that is inserted before the second page is asked for.
+    grows_by: std::sync::Mutex<Option<(i64, String)>>,
 }
 
 impl Issues {
+    fn new(count: i64) -> Arc<Self> {
+        let issue = |number| (number, format!("Issue {number}"));
+        Arc::new(Self {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            issues: std::sync::Mutex::new((1..=count).map(issue).collect()),
+            sent: AtomicUsize::new(0),
+            is_down: AtomicBool::new(false),
+            elsewhere: std::sync::Mutex::default(),
+            grows_by: std::sync::Mutex::default(),
+        })
+    }
+
     fn serve(self: &Arc<Self>) -> String {
         let address = self.listener.local_addr().unwrap();
         let server = Arc::clone(self);
@@ -146,7 +162,12 @@ impl Issues {
                 .split("page=")
                 .nth(1)
                 .map_or(1, |rest| rest[..1].parse().unwrap());
-            let issues = self.issues.lock().unwrap();
+            let mut issues = self.issues.lock().unwrap();
+            if page == 2
+                && let Some(new) = self.grows_by.lock().unwrap().take()
+            {
+                issues.insert(0, new);
+            }
             let objects: Vec<String> = issues
                 .iter()
                 .skip((page - 1) * 2)
@@ -191,22 +212,180 @@ impl Issues {
     }
 }
 
+fn issues(url: &str, timeout_ms: u64) -> std::result::Result<ViewStore, OpenError> {
+    let (file, text) = definition::find("issues").unwrap();
+    let timeout = format!("timeout_ms = {timeout_ms}");
+    let text = text.replace("timeout_ms = 4000", &timeout);
+    ViewStore::open((&file, &text), url, false, &caller(1))
+}
+
+/// Answers each connection with `answer`, or never if it is empty; counts the connections.
+fn answering(answer: &str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (asked, answer) = (Arc::new(AtomicUsize::new(0)), answer.to_owned());
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            // A server that closes before it has read the request resets the connection.
+            let request = BufReader::new(stream.try_clone().unwrap()).lines();
+            let headers = request.map_while(std::result::Result::ok);
+            headers.take_while(|line| !line.is_empty()).for_each(drop);
+            stream.write_all(answer.as_bytes()).unwrap();
+            if answer.is_empty() {
+                open.push(stream);
+            }
+        }
+    });
+    (url, asked)
+}
+
+#[test]
+fn an_issue_that_is_inserted_between_two_pages_doubles_none() {
+    let server = Issues::new(4);
+    *server.grows_by.lock().unwrap() = Some((9, "New".to_owned()));
+    let store = issues(&server.serve(), 4000).unwrap();
+    let names = list(&store, "open");
+    assert_eq!(
+        names.iter().filter(|name| name.starts_with("2 ")).count(),
+        1
+    );
+    assert_eq!(list(&store, "open").len(), 5);
+}
+
+#[test]
+fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
+    let (elsewhere, asked) = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]");
+    let redirect =
+        format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n");
+    let (url, _) = answering(&redirect);
+    let refused = issues(&url, 2000).unwrap_err().to_string();
+    assert!(refused.contains("follows no redirection"), "{refused}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+/// The environment of a process is the same for all its tests: this one runs itself in another process.
+#[test]
+fn a_proxy_of_the_environment_is_not_asked() {
+    const PROXY: &str = "http_proxy";
+    if std::env::var_os(PROXY).is_some() {
+        let store = issues(&Issues::new(1).serve(), 2000).unwrap();
+        assert_eq!(list(&store, "open").len(), 1);
+        return;
+    }
+    let (proxy, asked) = answering("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+    let itself = "view::sources::a_proxy_of_the_environment_is_not_asked";
+    let ran = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", itself])
+        .env(PROXY, proxy)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
+    let (url, _) = answering("");
+    let began = Instant::now();
+    assert!(issues(&url, 300).is_err(), "while it is opened");
+    assert!(began.elapsed() < Duration::from_millis(600));
+
+    let server = Issues::new(1);
+    let store = issues(&server.serve(), 600).unwrap();
+    // It accepts requests, and does not answer: its answers wait for the list.
+    let list = server.issues.lock().unwrap();
+    let began = Instant::now();
+    let took: Vec<Duration> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..6)
+            .map(|_| {
+                scope.spawn(|| {
+                    assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
+                    began.elapsed()
+                })
+            })
+            .collect();
+        calls.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert!(
+        took.iter().all(|it| *it < Duration::from_millis(850)),
+        "{took:?}"
+    );
+    drop(list);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(read(&store, "open/1 Issue 1.md").is_ok(), "it comes back");
+}
+
+#[test]
+fn every_file_of_a_directory_has_one_name_that_opens_it() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let mut expected = Vec::new();
+    let long = |end: &str| [&b"x".repeat(250)[..], end.as_bytes()].concat();
+    let escaped = |end: &str| [&b"%".repeat(200)[..], end.as_bytes()].concat();
+    for (at, name) in [
+        long("1"),
+        long("2"),
+        escaped("1"),
+        escaped("2"),
+        b"\xff".to_vec(),
+        b"\xfe".to_vec(),
+        b"%~7".to_vec(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = state.join(std::ffi::OsStr::from_bytes(name));
+        std::fs::write(path, at.to_string()).unwrap();
+        expected.push(at.to_string());
+    }
+    std::fs::hard_link(
+        state.join(std::ffi::OsStr::from_bytes(b"\xff")),
+        state.join("linked"),
+    )
+    .unwrap();
+    expected.push("4".to_owned());
+    expected.sort();
+    let store = shipped("vsm", dir.path(), false);
+    let mut names = list(&store, "state");
+    let texts = names
+        .iter()
+        .map(|name| read(&store, &format!("state/{name}")));
+    let mut texts: Vec<String> = texts.map(Result::unwrap).collect();
+    texts.sort();
+    assert_eq!(texts, expected);
+    assert!(names.iter().all(|name| name.len() <= 255));
+    names.dedup();
+    assert_eq!(names.len(), expected.len());
+    // A walk keeps all of them.
+    std::fs::remove_file(state.join("linked")).unwrap();
+    assert_eq!(list(&store, "state").len(), expected.len() - 1);
+}
+
+#[test]
+fn a_file_with_the_name_of_a_computed_one_is_shown_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::write(logs.join("1.log"), "one\n").unwrap();
+    std::fs::write(logs.join("all.log"), "all\n").unwrap();
+    let store = shipped("vsm", dir.path(), false);
+    assert_eq!(list(&store, "logs"), ["%~all.log", "1.log", "all.log"]);
+    assert_eq!(read(&store, "logs/all.log").unwrap(), "one\n");
+    assert_eq!(read(&store, "logs/%~all.log").unwrap(), "all\n");
+    assert_eq!(errno(go(&store, "logs/%~1.log")), Errno::NOENT);
+}
+
 #[test]
 fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
-    let server = Arc::new(Issues {
-        listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-        issues: std::sync::Mutex::new(
-            (1..=5)
-                .map(|number| (number, format!("Issue {number}")))
-                .collect(),
-        ),
-        sent: AtomicUsize::new(0),
-        is_down: AtomicBool::new(false),
-        elsewhere: std::sync::Mutex::default(),
-    });
-    let url = server.serve();
-    let (file, text) = definition::find("issues").unwrap();
-    let store = ViewStore::open((&file, &text), &url, false, &caller(1)).unwrap();
+    let server = Issues::new(5);
+    let store = issues(&server.serve(), 4000).unwrap();
     let expected: Vec<String> = (1..=5)
         .map(|number| format!("{number} Issue {number}.md"))
         .collect();

@@ -13,7 +13,7 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, RowStream, Statement};
 
 use super::super::parameters::numbered;
-use super::super::{Parameter, Parameters, Text};
+use super::super::{Changed, Parameter, Parameters, Statement as Change, Text};
 
 /// Roles with which a query could reach files and programs of the server.
 const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
@@ -239,22 +239,52 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Sends a statement within a transaction, without waiting for each answer.
-    pub(super) async fn run(
+    /// Runs statements in one transaction, which is rolled back if one of them changes no row.
+    pub(super) async fn run_all(&mut self, statements: &[Change<'_>]) -> Result<Changed, Failure> {
+        let mut prepared = Vec::new();
+        for (sql, _) in statements {
+            prepared.push(self.prepare(sql).await?);
+        }
+        let (mut fewest, mut key) = (u64::MAX, None);
+        let ran = async {
+            self.client.batch_execute("BEGIN READ WRITE").await?;
+            for (at, (prepared, (_, parameters))) in prepared.iter().zip(statements).enumerate() {
+                let mut first = |row: Vec<Text>| {
+                    let text = row.into_iter().next().flatten().filter(|_| at == 0);
+                    key = key.or(text.and_then(|text| String::from_utf8(text).ok()?.parse().ok()));
+                    ControlFlow::Break(())
+                };
+                let values = values(&prepared.1, parameters);
+                let rows = self.client.query_raw(&prepared.0, &values).await?;
+                fewest = fewest.min(read_rows(pin!(rows), &mut first).await?);
+            }
+            Ok::<_, tokio_postgres::Error>(())
+        };
+        let ran = ran.await;
+        let end = match ran.is_ok() && fewest > 0 {
+            true => "COMMIT",
+            false => "ROLLBACK",
+        };
+        let ended = self.client.batch_execute(end).await;
+        ran?;
+        ended?;
+        Ok(Changed {
+            rows: fewest as usize,
+            key,
+        })
+    }
+
+    /// Sends a query within a transaction, without waiting for each answer.
+    pub(super) async fn query(
         &mut self,
-        begin: &str,
         sql: &str,
         parameters: Parameters<'_>,
         each: &mut (dyn FnMut(Vec<Text>) -> ControlFlow<()> + '_),
     ) -> Result<u64, Failure> {
         let prepared = self.prepare(sql).await?;
         let (statement, names) = &*prepared;
-        let value = |name: &String| {
-            let found = parameters.iter().rev().find(|(has, _)| has == name);
-            Value(found.map_or(Parameter::Null, |(_, value)| *value))
-        };
-        let values: Vec<Value<'_>> = names.iter().map(value).collect();
-        let begun = self.client.batch_execute(begin);
+        let values = values(names, parameters);
+        let begun = self.client.batch_execute("BEGIN READ ONLY");
         let ran = async {
             let rows = self.client.query_raw(statement, &values).await?;
             read_rows(pin!(rows), each).await
@@ -267,6 +297,15 @@ impl Session {
         ended?;
         Ok(rows)
     }
+}
+
+/// The values of a statement's parameters, in the order of their numbers.
+fn values<'a>(names: &[String], parameters: Parameters<'a>) -> Vec<Value<'a>> {
+    let value = |name: &String| {
+        let found = parameters.iter().rev().find(|(has, _)| has == name);
+        Value(found.map_or(Parameter::Null, |(_, value)| *value))
+    };
+    names.iter().map(value).collect()
 }
 
 async fn read_rows(
