@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use serde::Deserialize;
@@ -15,8 +16,11 @@ use serde_json::{Value, json};
 /// The most rows of an answer.
 pub const ROWS_MAX: usize = 1000;
 
-/// The most bytes of values in an answer, before escaping.
+/// The most bytes of the columns and rows of an answer, as JSON.
 const BYTES_MAX: usize = 256 << 10;
+
+/// The most bytes of a value that `query` computes or reads. A part of a larger text than [`BYTES_MAX`] can be selected.
+const VALUE_MAX: i32 = 16 << 20;
 
 /// The most bytes of the schema in the description of `query`.
 const SCHEMA_MAX: usize = 16 << 10;
@@ -134,6 +138,9 @@ impl SqlTool {
         };
         let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
         let reader = reader.map_err(failed)?;
+        // Statements that compute or read a larger value fail before SQLite has allocated it.
+        let limited = reader.db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX);
+        limited.map_err(failed)?;
         let schema = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .and_then(|db| schema(&db))
             .map_err(failed)?;
@@ -199,10 +206,10 @@ impl SqlTool {
             .collect();
         let parameters = parameters?;
         let answer = match &self.writer {
-            Some(gate) if is_write => changed(gate, &asked.sql, parameters),
+            Some(gate) if is_write => changed(gate, &asked.sql, parameters).map(Some),
             _ => rows(&self.reader, &asked.sql, parameters),
         };
-        answer.map_err(|error| match error.sqlite_error_code() {
+        let answer = answer.map_err(|error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) if is_write => {
                 "execute: only INSERT, UPDATE and DELETE are allowed, on this database".to_owned()
             }
@@ -212,7 +219,13 @@ impl SqlTool {
             Some(rusqlite::ErrorCode::OperationInterrupted) => {
                 format!("{tool}: stopped after {} s; select less", TIME_MAX.as_secs())
             }
+            Some(rusqlite::ErrorCode::TooBig) if !is_write => {
+                format!("query: a value has more than {VALUE_MAX} bytes; select smaller ones")
+            }
             _ => format!("{tool}: {error}"),
+        })?;
+        answer.ok_or_else(|| {
+            format!("query: the first row has more than {BYTES_MAX} bytes; select fewer columns, or a part: substr(column, 1, 1000)")
         })
     }
 }
@@ -226,35 +239,49 @@ fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Resul
     Ok(json!({"changed_rows": count}).to_string())
 }
 
-fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<String> {
+/// The rows as JSON, as many as have room; `None` if the first one has none.
+fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<Option<String>> {
     gate.start();
     let mut statement = gate.db.prepare_cached(sql)?;
-    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let columns: Vec<&str> = statement.column_names().collect();
+    let columns = json!(columns);
+    let width = statement.column_count();
     let mut found = statement.query(params_from_iter(parameters))?;
-    let (mut rows, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+    let (mut rows, mut bytes, mut is_cut) = (Vec::new(), columns.to_string().len(), false);
     while let Some(row) = found.next()? {
-        if rows.len() == ROWS_MAX || bytes > BYTES_MAX {
-            is_cut = true;
+        // Before a value is copied: SQLite holds it until the next row.
+        let mut text = 0;
+        for column in 0..width {
+            if let ValueRef::Text(value) = row.get_ref(column)? {
+                text += value.len();
+            }
+        }
+        is_cut = rows.len() == ROWS_MAX || bytes + text > BYTES_MAX;
+        if is_cut {
             break;
         }
-        let mut values = Vec::with_capacity(columns.len());
-        for column in 0..columns.len() {
-            let value = row.get_ref(column)?;
-            bytes += match value {
-                ValueRef::Text(text) => text.len(),
-                _ => 8,
-            };
-            values.push(shown(value));
+        let values: rusqlite::Result<Vec<Value>> = (0..width)
+            .map(|column| Ok(shown(row.get_ref(column)?)))
+            .collect();
+        let values = Value::Array(values?);
+        // Escaped, and with a comma.
+        bytes += values.to_string().len() + 1;
+        is_cut = bytes > BYTES_MAX;
+        if is_cut {
+            break;
         }
-        rows.push(Value::Array(values));
+        rows.push(values);
+    }
+    if is_cut && rows.is_empty() {
+        return Ok(None);
     }
     let mut answer = json!({"columns": columns, "rows": rows});
     if is_cut {
         answer["truncated"] = json!(format!(
-            "more rows than {ROWS_MAX}, or more text than {BYTES_MAX} bytes; use LIMIT and OFFSET"
+            "more rows than {ROWS_MAX}, or more than {BYTES_MAX} bytes; use LIMIT and OFFSET"
         ));
     }
-    Ok(answer.to_string())
+    Ok(Some(answer.to_string()))
 }
 
 /// The statements that created tables and views, as SQLite keeps them.
@@ -397,6 +424,40 @@ mod tests {
             serde_json::from_str(&ask(&mut tools, json!({"sql": sql})).unwrap()).unwrap();
         assert_eq!(answer["rows"].as_array().unwrap().len(), ROWS_MAX);
         assert!(answer["truncated"].is_string());
+    }
+
+    #[test]
+    fn an_answer_of_the_query_tool_never_exceeds_its_bytes() {
+        let (dir, mut tools) = tools();
+        let db = Connection::open(dir.path().join("a.db")).unwrap();
+        // 200,000 bytes, and 1,200,000 once escaped.
+        let values = "'small'), (4, hex(zeroblob(100000))), (5, hex(zeroblob(100000))), (6, replace(hex(zeroblob(100000)), '0', char(1)))";
+        db.execute_batch(&format!("DELETE FROM t; INSERT INTO t VALUES (3, {values}"))
+            .unwrap();
+        let mut rows_of = |sql: &str| {
+            let answer = ask(&mut tools, json!({"sql": sql}))?;
+            assert!(answer.len() <= BYTES_MAX + 200, "{}", answer.len());
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            let rows = answer["rows"].as_array().unwrap().len();
+            Ok::<_, String>((rows, answer["truncated"].is_string()))
+        };
+        assert_eq!(rows_of("SELECT * FROM t ORDER BY a"), Ok((2, true)));
+        assert_eq!(rows_of("SELECT * FROM t WHERE a = 5"), Ok((1, false)));
+        assert_eq!(rows_of("SELECT substr(b, 1, 1000) FROM t"), Ok((4, false)));
+        for sql in [
+            "SELECT * FROM t WHERE a = 6",
+            "SELECT b, b FROM t WHERE a = 4",
+        ] {
+            let error = rows_of(sql).unwrap_err();
+            assert!(error.contains("substr(column, 1, 1000)"), "{sql}: {error}");
+        }
+        let error = rows_of("SELECT hex(zeroblob(100000000))").unwrap_err();
+        assert!(
+            error.contains("a value has more than 16777216 bytes"),
+            "{error}"
+        );
+        // A blob is only counted, whatever its size.
+        assert_eq!(rows_of("SELECT zeroblob(10000000)"), Ok((1, false)));
     }
 
     #[test]

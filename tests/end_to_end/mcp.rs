@@ -214,6 +214,13 @@ fn an_agents_state_has_the_file_tools() {
     session.end();
 }
 
+/// As long as the target of a symbolic link may be, of which Chinese takes nine bytes a character in a name.
+fn long_question() -> String {
+    let question = format!("RSI exit {}", "什么时候".repeat(340));
+    assert_eq!(question.len(), 4089);
+    question
+}
+
 #[test]
 fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
     let Some(scratch) = mountable() else { return };
@@ -233,6 +240,11 @@ fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
             .good("recall", json!({"question": "RSI exit"}))
             .contains("RSI above 70")
     );
+    let asked = json!({"question": long_question()});
+    let recalled = session.good("recall", asked);
+    assert!(recalled.contains("2 of 2 relevant notes"), "{recalled}");
+    let error = session.bad("recall", json!({"question": "R".repeat(4096)}));
+    assert!(error.contains("4095 is the most"), "{error}");
     let error = session.bad("recall", json!({"question": "RSI", "max_tokens": 1}));
     assert!(error.contains("64 to 1,000,000"), "{error}");
     session.interrupt();
@@ -270,6 +282,14 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
         "{}",
         stderr(&found)
     );
+    let found = run(["recall", text(&dir), &long_question()]);
+    assert!(
+        stdout(&found).contains("RSI above 70"),
+        "{}",
+        stderr(&found)
+    );
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().collect();
+    assert_eq!(left.len(), 1, "only notes/: {left:?}");
     let refused = run(["recall", text(scratch.path()), "RSI"]);
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("is not in a mounted agent-memory"));
@@ -295,6 +315,8 @@ fn a_database_tool_shows_each_commit_of_another_program() {
             .bad("query", json!({"sql": "DELETE FROM messages"}))
             .contains("only SELECT")
     );
+    let error = session.bad("query", json!({"sql": "SELECT hex(zeroblob(100000000))"}));
+    assert!(error.contains("a value has more than"), "{error}");
     session.end();
 }
 

@@ -351,6 +351,7 @@ impl AgentMemory {
         let query_of = |query: Query| match query {
             Query::Here(text) => Ok(text),
             Query::InFile(file) => self.read_query(dir, &file),
+            Query::InLink(link) => self.read_target(dir, &link),
         };
         let text = match request {
             Request::Search { query, lines } => {
@@ -442,6 +443,18 @@ impl AgentMemory {
         content::read(&self.files.db(), attr.ino, 0, HEAD as usize, &mut bytes)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| Failure::Asked(format!("{file:?} is not UTF-8 text")))?;
+        check_query(&text).map_err(Failure::Asked)?;
+        Ok(text)
+    }
+
+    /// Reads a query from the target of a symbolic link.
+    fn read_target(&self, dir: Ino, link: &str) -> std::result::Result<String, Failure> {
+        let target = self
+            .lookup_file(dir, link.as_bytes())
+            .and_then(|attr| self.files.readlink(attr.ino))
+            .map_err(|error| Failure::Asked(format!("the query's link {link:?}: {error}")))?;
+        let text = String::from_utf8(target)
+            .map_err(|_| Failure::Asked(format!("{link:?} is not UTF-8 text")))?;
         check_query(&text).map_err(Failure::Asked)?;
         Ok(text)
     }

@@ -48,6 +48,8 @@ pub(super) enum Query {
     Here(String),
     /// In a file of the same directory: a name has no room for more than 255 bytes.
     InFile(String),
+    /// The target of a symbolic link of the same directory. A link is no note, so no request finds the query itself.
+    InLink(String),
 }
 
 /// A request about a directory.
@@ -148,7 +150,8 @@ fn search(arguments: Option<&str>) -> Result<Request, String> {
             // The form of source 3: the text after the question mark is the query.
             (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
             ("query", text) => set(&mut query, here(text)?)?,
-            ("file", name) => set(&mut query, in_file(name)?)?,
+            ("file", name) => set(&mut query, Query::InFile(beside("file", name)?))?,
+            ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
             ("limit", number) => {
                 lines = number
                     .parse()
@@ -177,7 +180,8 @@ fn recall(arguments: Option<&str>) -> Result<Request, String> {
         match (&*key, &*value) {
             (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
             ("query", text) => set(&mut query, here(text)?)?,
-            ("file", name) => set(&mut query, in_file(name)?)?,
+            ("file", name) => set(&mut query, Query::InFile(beside("file", name)?))?,
+            ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
             ("max_tokens", number) => {
                 max_tokens = number
                     .parse()
@@ -229,11 +233,12 @@ fn here(text: &str) -> Result<Query, String> {
     Ok(Query::Here(text.to_owned()))
 }
 
-fn in_file(name: &str) -> Result<Query, String> {
+/// The name of a file or symbolic link of the directory that is asked.
+fn beside(kind: &str, name: &str) -> Result<String, String> {
     if name.is_empty() || name.contains('/') {
-        return Err("file must name a file of this directory".to_owned());
+        return Err(format!("{kind} must name a {kind} of this directory"));
     }
-    Ok(Query::InFile(name.to_owned()))
+    Ok(name.to_owned())
 }
 
 /// Whether a text is a valid query.
@@ -314,6 +319,8 @@ mod tests {
             (":recall?query=x&strategy=best", "no strategy \"best\""),
             (":recall?query=x%00y", "NUL"),
             (":recall?file=a/b", "file of this directory"),
+            (":recall?link=", "link of this directory"),
+            (":recall?link=a&query=b", "two queries"),
             (":stats?x", "takes nothing"),
             (":ttl?x", "only be `expired`"),
         ] {

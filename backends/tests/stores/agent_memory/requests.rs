@@ -3,7 +3,9 @@
 use super::{DAY, Memory, START, caller, with_memory};
 use crate::common::{create, errno, names, node, read};
 use backends::sqlite::SqliteStore;
-use backends::store::{Change, Errno, Kind, ROOT, RenameMode, Store, XattrMode};
+use backends::store::{
+    Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode,
+};
 
 #[test]
 fn listings_omit_requests_and_answers_refuse_writes() {
@@ -185,6 +187,8 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             (":recall?query=x&max_tokens=lots", "from 64 to"),
             (":recall?query=x&strategy=fastest", "no strategy"),
             (":recall?file=missing.txt", "missing.txt"),
+            (":recall?link=missing", "missing"),
+            (":recall?link=a.md", "a.md"),
         ] {
             let refused = memory.store.lookup(ROOT, request.as_bytes());
             assert_eq!(errno(refused), Errno::INVAL, "{request}");
@@ -226,6 +230,29 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             Errno::INVAL
         );
         assert!(memory.last_error().contains("4096 is the most"));
+    });
+}
+
+#[test]
+fn a_question_in_the_target_of_a_symbolic_link_is_no_note() {
+    with_memory(|memory| {
+        memory.write(ROOT, "a.md", "quoted text\n");
+        let (bare, history) = (
+            memory.ask(ROOT, ":recall?quoted"),
+            memory.ask(ROOT, ":history"),
+        );
+        let question = "what ".repeat(817) + "the quoted";
+        assert_eq!(question.len(), TARGET_MAX);
+        let link = NewNode {
+            target: question.as_bytes(),
+            ..node(Kind::Symlink)
+        };
+        let made = memory.store.create(&memory.caller(), ROOT, b"q", &link);
+        made.unwrap();
+        assert_eq!(memory.ask(ROOT, ":recall?link=q"), bare);
+        let gone = memory.store.unlink(&memory.caller(), ROOT, b"q");
+        gone.unwrap();
+        assert_eq!(memory.ask(ROOT, ":history"), history);
     });
 }
 

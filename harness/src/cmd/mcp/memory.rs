@@ -7,10 +7,13 @@ use serde_json::json;
 use url::form_urlencoded::byte_serialize;
 
 use super::toolset::{Answer, Toolset, arguments, definition};
-use super::tree::{Tree, written};
+use super::tree::{Tree, reason, written};
 
-/// The longest name of a file, in bytes; a question is part of one.
+/// The longest name of a file, in bytes; a short question is part of one.
 const NAME_MAX: usize = 255;
+
+/// The longest target of a symbolic link, in bytes; a longer question is one.
+const TARGET_MAX: usize = 4095;
 
 /// Where notes are written.
 const DIR: &str = "notes";
@@ -105,22 +108,44 @@ impl MemoryTools {
                 asked.max_tokens
             ));
         }
-        let question: String = byte_serialize(asked.question.as_bytes()).collect();
         let strategy = match asked.strategy {
             StrategyName::Recency => "recency",
             StrategyName::Importance => "importance",
             StrategyName::Balanced => "balanced",
         };
         let max_tokens = asked.max_tokens;
-        let name = format!(":recall?query={question}&max_tokens={max_tokens}&strategy={strategy}");
-        if name.len() > NAME_MAX {
+        let rest = format!("&max_tokens={max_tokens}&strategy={strategy}");
+        let question: String = byte_serialize(asked.question.as_bytes()).collect();
+        let name = format!(":recall?query={question}{rest}");
+        let answer = match name.len() {
+            ..=NAME_MAX => self.tree.read(&name)?,
+            _ => self.recall_by_link(asked.question.trim(), &rest)?,
+        };
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Asks a question that is too long for a name: as the target of a symbolic link, which the memory does not index.
+    fn recall_by_link(&self, question: &str, rest: &str) -> Result<Vec<u8>, String> {
+        if question.len() > TARGET_MAX {
             return Err(format!(
-                "recall: the question is {} bytes too long; ask with fewer words",
-                name.len() - NAME_MAX
+                "recall: the question has {} bytes; {TARGET_MAX} is the most",
+                question.len()
             ));
         }
-        let answer = self.tree.read(&name)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+        let failed = |error: Errno| format!("recall: cannot store the question: {}", reason(error));
+        let process = std::process::id();
+        for number in 1..10_000 {
+            let link = format!(".question-{process}-{number}");
+            match self.tree.symlink(question, &link) {
+                Err(Errno::EXIST) => continue,
+                made => made.map_err(failed)?,
+            }
+            let answer = self.tree.read(&format!(":recall?link={link}{rest}"));
+            let removed = self.tree.remove(&link);
+            removed.map_err(|error| format!("recall: cannot remove {link}: {}", reason(error)))?;
+            return answer;
+        }
+        Err("recall: 9,999 questions are asked at once; remove .question-*".to_owned())
     }
 }
 

@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -83,6 +84,22 @@ impl Tree {
         file.write_all(content).map_err(|error| errno(&error))?;
         // `close` reports what the mount could not keep; dropping the file would lose that.
         nix::unistd::close(file).map_err(|error| Errno::from_raw_os_error(error as i32))
+    }
+
+    /// Creates a symbolic link in the root.
+    ///
+    /// # Errors
+    /// [`Errno`] of the failed call.
+    pub fn symlink(&self, target: &str, name: &str) -> Result<(), Errno> {
+        symlinkat(target, &self.root, name)
+    }
+
+    /// Removes a name from the root.
+    ///
+    /// # Errors
+    /// [`Errno`] of the failed call.
+    pub fn remove(&self, name: &str) -> Result<(), Errno> {
+        unlinkat(&self.root, name, AtFlags::empty())
     }
 
     fn make_parents(&self, path: &str) -> Result<(), Errno> {
