@@ -284,7 +284,7 @@ impl Lab for Machine {
 }
 
 /// The sample of a pass that did not end.
-fn unfinished(
+pub(crate) fn unfinished(
     plan: &Plan,
     epoch: u32,
     cell: &PlannedCell,

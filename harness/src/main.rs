@@ -12,6 +12,7 @@ mod known;
 mod lab;
 mod load;
 mod model_files;
+mod model_options;
 mod pass;
 mod plan;
 mod probe;

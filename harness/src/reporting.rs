@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use reports::claims::{self, Judged};
+use reports::claims::{self, ClaimResult};
 use reports::context::Contexts;
 use reports::decide::{
     CRON_KILL, Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
@@ -26,7 +26,7 @@ pub struct ReportInputs {
     /// The costs of its sessions' contexts.
     pub contexts: Contexts,
     /// The published figures, judged by this run.
-    pub claims: Vec<Judged>,
+    pub claims: Vec<ClaimResult>,
     /// The decisions by its policies.
     pub decisions: Vec<Decision>,
     /// The directories of the other runs that claims and decisions rest on.

@@ -5,6 +5,7 @@
 mod bucket_price;
 pub mod claims;
 pub mod compare;
+pub mod conformance;
 pub mod context;
 pub mod decide;
 mod digest;
@@ -15,5 +16,6 @@ pub mod reproduction;
 pub mod summary;
 #[cfg(test)]
 mod testing;
+pub mod text;
 
 pub use inputs::InputError;

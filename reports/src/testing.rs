@@ -14,10 +14,10 @@ use crate::prices::Prices;
 use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, Cpu, DaemonCounters,
-    Environment, Epoch, Fault, Journal, Latencies, Limits, Load, Looks, Margins, Memory,
-    ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
-    PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, ScratchKind, ScratchReceipt,
-    SessionContext, Settings, WriteCache, histogram,
+    Environment, Epoch, Fault, Latencies, Limits, Load, Looks, Margins, Memory, ModelFactor,
+    ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
+    PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings,
+    histogram,
 };
 
 /// Epochs of the scripted run.
@@ -510,30 +510,5 @@ fn probes() -> (Vec<Probe>, Vec<Fault>) {
 }
 
 pub(crate) fn environment() -> Environment {
-    Environment {
-        schema: SCHEMA_VERSION,
-        kernel: "6.18".to_owned(),
-        cpu: "Scripted CPU".to_owned(),
-        cpus: 2,
-        memory_bytes: 24 << 30,
-        clock: "tsc".to_owned(),
-        hypervisor: Some("yes".to_owned()),
-        scratch: ScratchReceipt {
-            kind: ScratchKind::Image,
-            file_system: "ext4".to_owned(),
-            features: vec!["has_journal".to_owned(), "extent".to_owned()],
-            journal: Journal::Journaled,
-            mount_options: "rw,relatime".to_owned(),
-            device: "loop device (direct I/O) on /dev/vda".to_owned(),
-            write_cache: WriteCache::Volatile,
-            bytes: 8 << 30,
-            fallback: None,
-        },
-        user: "root".to_owned(),
-        binary_sha256: "0".repeat(64),
-        build: "release".to_owned(),
-        load: "0.1 0.1 0.1".to_owned(),
-        cpu_pressure_avg10: Some(0.5),
-        fusectl: true,
-    }
+    serde_json::from_str(include_str!("../run/fixtures/env.json")).unwrap()
 }

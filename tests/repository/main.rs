@@ -1,9 +1,10 @@
-//! Checks of the repository itself: licences, the crate graph, links and commands in documents.
+//! Checks of the repository itself: licences, the crate graph, imports, links and commands in documents.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 mod crates;
 mod documents;
+mod imports;
 mod licences;
 mod scripts;
 

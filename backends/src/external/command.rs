@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::variables::Variables;
 
 /// Poll interval while a program ends.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A program that runs in the background.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Running {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             match self.process.try_wait() {
-                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => std::thread::sleep(POLL_INTERVAL),
                 Ok(Some(_)) | Err(_) => return true,
             }
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_said() {
+    fn a_failed_command_names_its_cause() {
         let none = Surroundings::default();
         let patience = Duration::from_secs(20);
         assert_eq!(

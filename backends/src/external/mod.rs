@@ -38,7 +38,7 @@ static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/external");
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Poll interval while a mount starts.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A backend that a TOML file defines.
 #[derive(Clone, Debug)]
@@ -347,7 +347,7 @@ impl ExternalWorkspace {
                 self.take_down_by_force();
                 return Err(self.failure("took too long to mount"));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.time_to_ready = started.elapsed();
         self.connection = mount_at(&self.mount_point)?

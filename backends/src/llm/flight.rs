@@ -12,7 +12,7 @@ use crate::fuse::interrupt::{Requester, requester};
 use crate::store::{Errno, Result, StoreError};
 
 /// How often a waiting call checks whether its caller was interrupted.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long work and its outcome stay available after a signal interrupted the caller. Python and Go repeat
 /// such a call, and the repeat must not start the work again.
@@ -173,7 +173,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                 }
                 return Err(Errno::INTR.into());
             }
-            flight.landed.wait_for(&mut state, LOOK_EVERY);
+            flight.landed.wait_for(&mut state, POLL_INTERVAL);
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_and_a_panic_reach_who_waits() {
+    fn every_waiting_caller_gets_a_failure_or_a_panic() {
         let flights: Arc<Flights<u64, u64>> = Arc::default();
         let failed = flights.join(1, |_| {
             Err(Failed {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_interrupted_finds_the_same_work_when_they_come_back() {
+    fn an_interrupted_caller_rejoins_its_request() {
         let flights: Arc<Flights<u64, u64>> = Arc::default();
         let works = AtomicUsize::new(0);
         let works: &'static AtomicUsize = Box::leak(Box::new(works));

@@ -29,21 +29,21 @@ pub struct Estimate {
 impl Estimate {
     /// An estimate for runs that begin now.
     pub fn of(
-        turns: &[ScenarioRun],
+        runs: &[ScenarioRun],
         scenarios: &[Scenario],
         backends: &[(Arc<dyn Backend>, Option<String>)],
         is_long: bool,
     ) -> Self {
-        let of = |turn: &ScenarioRun| {
-            let (backend, unavailable) = &backends[turn.backend];
-            let scenario = &scenarios[turn.scenario];
+        let of = |run: &ScenarioRun| {
+            let (backend, unavailable) = &backends[run.backend];
+            let scenario = &scenarios[run.scenario];
             if unavailable.is_some() || misfit(scenario, &**backend).is_some() {
                 return Duration::ZERO;
             }
             lasts(&scenario.injection, is_long)
         };
         Self {
-            expected: turns.iter().map(of).collect(),
+            expected: runs.iter().map(of).collect(),
             began: Instant::now(),
         }
     }
@@ -108,7 +108,7 @@ pub fn roughly(time: Duration) -> String {
 mod tests {
     use workloads::fault::scenario;
 
-    use super::super::schedule::turns;
+    use super::super::schedule::scenario_runs;
     use super::*;
 
     #[test]
@@ -136,8 +136,8 @@ mod tests {
             let found = backends::registry::Registry::default().find(name).unwrap();
             (Arc::from(found), None)
         });
-        let turns = turns(&scenarios, 2, None);
-        let expected = |is_long| Estimate::of(&turns, &scenarios, &backends, is_long).expected;
+        let runs = scenario_runs(&scenarios, 2, None);
+        let expected = |is_long| Estimate::of(&runs, &scenarios, &backends, is_long).expected;
         let waits = |seconds| A_TURN + Duration::from_secs(seconds);
         assert_eq!(expected(false), [waits(5), Duration::ZERO]);
         assert_eq!(expected(true), [waits(30), Duration::ZERO]);

@@ -37,19 +37,23 @@ pub struct ScenarioRun {
 
 /// All runs in order, one scenario after the other, so that a matrix fills row by row. `seed` replaces the
 /// scenarios' own seeds.
-pub fn turns(scenarios: &[Scenario], backends: usize, seed: Option<u64>) -> Vec<ScenarioRun> {
-    let mut turns = Vec::new();
+pub fn scenario_runs(
+    scenarios: &[Scenario],
+    backends: usize,
+    seed: Option<u64>,
+) -> Vec<ScenarioRun> {
+    let mut runs = Vec::new();
     for (scenario, described) in scenarios.iter().enumerate() {
         let seeds = seed.map_or(described.seeds.clone(), |seed| vec![seed]);
         for backend in 0..backends {
-            turns.extend(seeds.iter().map(|seed| ScenarioRun {
+            runs.extend(seeds.iter().map(|seed| ScenarioRun {
                 scenario,
                 backend,
                 seed: *seed,
             }));
         }
     }
-    turns
+    runs
 }
 
 /// Why a scenario does not apply to a backend. `None` if it applies.
@@ -93,13 +97,13 @@ fn site(dir: PathBuf, program: PathBuf) -> Site {
 /// Executes scenario runs.
 pub trait Executor {
     /// Executes one run. `None` if it was interrupted and leaves no complete outcome.
-    fn play(&mut self, turn: &ScenarioRun) -> Option<FaultOutcome>;
+    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome>;
 }
 
 /// Observes the progress.
 pub trait Watcher {
     /// A run begins; `left` runs remain, including it.
-    fn begins(&mut self, turn: &ScenarioRun, left: usize);
+    fn begins(&mut self, run: &ScenarioRun, left: usize);
     /// An outcome was recorded.
     fn recorded(&mut self, outcome: &FaultOutcome);
 }
@@ -117,19 +121,19 @@ pub enum Ended {
 ///
 /// # Errors
 /// If an outcome cannot be recorded.
-pub fn play_all(
-    turns: &[ScenarioRun],
-    player: &mut dyn Executor,
+pub fn run_all(
+    runs: &[ScenarioRun],
+    executor: &mut dyn Executor,
     writer: &Writer,
     watcher: &mut dyn Watcher,
     interrupt: &AtomicBool,
 ) -> Result<Ended, RunError> {
-    for (at, turn) in turns.iter().enumerate() {
+    for (at, run) in runs.iter().enumerate() {
         if interrupt.load(Ordering::Relaxed) {
             return Ok(Ended::Interrupted);
         }
-        watcher.begins(turn, turns.len() - at);
-        let Some(outcome) = player.play(turn) else {
+        watcher.begins(run, runs.len() - at);
+        let Some(outcome) = executor.run(run) else {
             return Ok(Ended::Interrupted);
         };
         writer.outcome(&outcome)?;
@@ -248,10 +252,10 @@ impl Live {
 /// The result lines of the crash points, or a line with the reason of the failure. `None` if the user
 /// interrupted the run.
 fn whole(
-    played: Injected<Vec<CrashPoints>>,
+    result: Injected<Vec<CrashPoints>>,
     failed: impl FnOnce(String) -> Vec<CrashPoints>,
 ) -> Option<Vec<CrashPoints>> {
-    match played {
+    match result {
         Ok(lines) => Some(lines),
         Err(ScenarioError::Interrupted) => None,
         Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => Some(failed(reason)),
@@ -259,9 +263,9 @@ fn whole(
 }
 
 /// Turns a panic into a harness failure, so that one scenario does not end the others.
-fn guarded<T>(play: impl FnOnce() -> Injected<T>) -> Injected<T> {
-    let played = std::panic::catch_unwind(AssertUnwindSafe(play));
-    played.unwrap_or_else(|panic| {
+fn guarded<T>(scenario: impl FnOnce() -> Injected<T>) -> Injected<T> {
+    let result = std::panic::catch_unwind(AssertUnwindSafe(scenario));
+    result.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
         let words = words.unwrap_or("see standard error");
@@ -277,21 +281,21 @@ fn crash_points_scenario() -> Scenario {
 }
 
 impl Executor for Live {
-    fn play(&mut self, turn: &ScenarioRun) -> Option<FaultOutcome> {
+    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
         let began = Instant::now();
-        let scenario = &self.scenarios[turn.scenario];
-        let (backend, unavailable) = &self.backends[turn.backend];
+        let scenario = &self.scenarios[run.scenario];
+        let (backend, unavailable) = &self.backends[run.backend];
         self.sites += 1;
         let dir = self.scratch.join(format!("f{}", self.sites));
         let mut bed = TestBed::new(
             scenario,
             Arc::clone(backend),
             site(dir.clone(), self.program.clone()),
-            turn.seed,
+            run.seed,
             self.interrupt.clone(),
             self.is_long,
         );
-        let played = match (misfit(scenario, &**backend), unavailable) {
+        let result = match (misfit(scenario, &**backend), unavailable) {
             (Some(reason), _) => {
                 bed.outcome.status = Status::Unfit;
                 bed.outcome.reason = Some(reason);
@@ -299,7 +303,7 @@ impl Executor for Live {
             }
             (None, Some(reason)) => Err(ScenarioError::Skipped(reason.clone())),
             (None, None) => match std::fs::create_dir(&dir) {
-                Ok(()) => guarded(|| injections::play(&mut bed)),
+                Ok(()) => guarded(|| injections::run(&mut bed)),
                 Err(error) => infra(format!("creating {}: {error}", dir.display())),
             },
         };
@@ -314,7 +318,7 @@ impl Executor for Live {
         {
             tracing::warn!("removing {}: {error}", dir.display());
         }
-        match played {
+        match result {
             Ok(()) => {}
             Err(ScenarioError::Interrupted) => return None,
             Err(ScenarioError::Skipped(reason)) => {

@@ -18,18 +18,18 @@ fn scenario(name: &str, rest: &str) -> Scenario {
 
 /// An executor that succeeds, and can be interrupted at a given run.
 struct Scripted {
-    played: Vec<ScenarioRun>,
+    executed: Vec<ScenarioRun>,
     interrupted_at: Option<usize>,
 }
 
 impl Executor for Scripted {
-    fn play(&mut self, turn: &ScenarioRun) -> Option<FaultOutcome> {
-        if self.interrupted_at == Some(self.played.len()) {
+    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
+        if self.interrupted_at == Some(self.executed.len()) {
             return None;
         }
-        self.played.push(*turn);
-        let (scenario, backend) = (turn.scenario.to_string(), turn.backend.to_string());
-        Some(FaultOutcome::ran(&scenario, "daemon", &backend, turn.seed))
+        self.executed.push(*run);
+        let (scenario, backend) = (run.scenario.to_string(), run.backend.to_string());
+        Some(FaultOutcome::ran(&scenario, "daemon", &backend, run.seed))
     }
 }
 
@@ -63,35 +63,37 @@ fn writer(dir: &Path) -> Writer {
     Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
 }
 
-fn play(interrupted_at: Option<usize>) -> (Ended, Vec<ScenarioRun>, Vec<FaultOutcome>, Counting) {
+fn run_scripted(
+    interrupted_at: Option<usize>,
+) -> (Ended, Vec<ScenarioRun>, Vec<FaultOutcome>, Counting) {
     let dir = tempfile::tempdir().unwrap();
     let scenarios = [scenario("a", "seeds = [1, 2]"), scenario("b", "")];
-    let turns = turns(&scenarios, 2, None);
+    let runs = scenario_runs(&scenarios, 2, None);
     let writer = writer(dir.path());
-    let mut player = Scripted {
-        played: Vec::new(),
+    let mut executor = Scripted {
+        executed: Vec::new(),
         interrupted_at,
     };
     let mut watcher = Counting::default();
-    let ended = play_all(
-        &turns,
-        &mut player,
+    let ended = run_all(
+        &runs,
+        &mut executor,
         &writer,
         &mut watcher,
         &AtomicBool::new(false),
     )
     .unwrap();
     let run = Run::read(&dir.path().join("run")).unwrap();
-    (ended, player.played, run.fault_outcomes, watcher)
+    (ended, executor.executed, run.fault_outcomes, watcher)
 }
 
 #[test]
 fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
-    let (ended, played, outcomes, watcher) = play(None);
+    let (ended, executed, outcomes, watcher) = run_scripted(None);
     assert_eq!(ended, Ended::Complete);
-    let order: Vec<(usize, usize, u64)> = played
+    let order: Vec<(usize, usize, u64)> = executed
         .iter()
-        .map(|turn| (turn.scenario, turn.backend, turn.seed))
+        .map(|run| (run.scenario, run.backend, run.seed))
         .collect();
     assert_eq!(
         order,
@@ -105,32 +107,32 @@ fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
         ]
     );
     assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (6, 6, 6));
-    let given = turns(&[scenario("a", "seeds = [1, 2]")], 1, Some(9));
+    let given = scenario_runs(&[scenario("a", "seeds = [1, 2]")], 1, Some(9));
     assert_eq!(given.len(), 1);
     assert_eq!(given[0].seed, 9);
 }
 
 #[test]
 fn an_interrupted_run_keeps_its_finished_outcomes() {
-    let (ended, _, outcomes, watcher) = play(Some(3));
+    let (ended, _, outcomes, watcher) = run_scripted(Some(3));
     assert_eq!(ended, Ended::Interrupted);
     assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (3, 4, 3));
     let set = AtomicBool::new(true);
     let dir = tempfile::tempdir().unwrap();
-    let mut player = Scripted {
-        played: Vec::new(),
+    let mut executor = Scripted {
+        executed: Vec::new(),
         interrupted_at: None,
     };
-    let turns = turns(&[scenario("a", "")], 1, None);
-    let ended = play_all(
-        &turns,
-        &mut player,
+    let runs = scenario_runs(&[scenario("a", "")], 1, None);
+    let ended = run_all(
+        &runs,
+        &mut executor,
         &writer(dir.path()),
         &mut Counting::default(),
         &set,
     );
     assert_eq!(ended.unwrap(), Ended::Interrupted);
-    assert!(player.played.is_empty());
+    assert!(executor.executed.is_empty());
 }
 
 #[test]

@@ -352,14 +352,14 @@ pub fn culprit(
         // The control socket does not go through the mount, so it cannot hang with it. It times out after
         // ten seconds.
         _ => match fuse::ask(control, fuse::Command::Counters) {
-            Ok(_) => who_waits(waiting),
+            Ok(_) => waiting_process(waiting),
             Err(_) => Culprit::DaemonStuck,
         },
     }
 }
 
 /// The culprit while the daemon answers on its control socket but not in the mount.
-fn who_waits(waiting: Option<u64>) -> Culprit {
+fn waiting_process(waiting: Option<u64>) -> Culprit {
     match waiting {
         Some(0) => Culprit::KernelWaits,
         Some(_) => Culprit::DaemonWaits,
@@ -429,9 +429,9 @@ mod tests {
 
     #[test]
     fn a_daemon_with_queued_requests_is_the_one_that_waits() {
-        assert_eq!(who_waits(Some(0)), Culprit::KernelWaits);
-        assert_eq!(who_waits(Some(2)), Culprit::DaemonWaits);
-        assert_eq!(who_waits(None), Culprit::Unclear);
+        assert_eq!(waiting_process(Some(0)), Culprit::KernelWaits);
+        assert_eq!(waiting_process(Some(2)), Culprit::DaemonWaits);
+        assert_eq!(waiting_process(None), Culprit::Unclear);
     }
 
     #[test]

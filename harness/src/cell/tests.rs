@@ -8,15 +8,7 @@ use workloads::script::{Bytes, Host, Script};
 use super::*;
 use crate::clock::Monotonic;
 use crate::supervise::supervise;
-use crate::testing::{Broken, direct, no_limits, path, two_files, workload};
-
-/// A script that reads both files and changes nothing.
-fn two_reads() -> Script {
-    let mut script = two_files();
-    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
-    script
-}
+use crate::testing::{Broken, direct, no_limits, path, two_files, two_reads, workload};
 
 /// A script that reads one file and replaces the other.
 fn a_write() -> Script {

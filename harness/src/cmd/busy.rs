@@ -11,7 +11,7 @@ use crate::load::Load;
 /// Make this machine busy until standard input ends: a loop for each processor, and a writing disk.
 #[derive(Debug, Args)]
 pub struct Busy {
-    /// Leave that to a process that is nobody's child, and end.
+    /// Leave that to a daemonized process, and end.
     #[arg(long)]
     detach: bool,
 }

@@ -1,4 +1,4 @@
-//! `ctxbench claims`: says how published claims stand by one or several runs.
+//! `ctxbench claims`: checks published claims against runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::format::Format;
 use crate::evidence::{PriceList, RunEvidence, run_dir};
 use crate::known::BuiltIn;
 
-/// Say how published claims stand by runs.
+/// Check published claims against runs.
 ///
 /// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, not measured (which command
 /// would), not reproduced here, or untestable (why). The last lines say which share is settled, and what would settle

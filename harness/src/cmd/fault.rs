@@ -21,10 +21,10 @@ use crate::interrupt::Interrupt;
 use crate::plan::{LiveArm, arm, single_arms};
 use crate::scratch::{ScratchDisk, Want};
 use fault::{
-    Ended, Estimate, Live, ScenarioRun, Watcher, misfit, of_points, play_all, roughly, turns,
+    Ended, Estimate, Live, ScenarioRun, Watcher, misfit, of_points, roughly, run_all, scenario_runs,
 };
 
-/// Break what backends stand on, and say what is lost.
+/// Inject faults under backends; report losses.
 ///
 /// What the agent sees, how long it hangs, what is gone, and how the backend comes back.
 /// Each scenario is a file of workloads/faults. The agent is a process of its own under a watchdog; a mount that hangs is
@@ -130,16 +130,16 @@ impl Fault {
         let dir = environment::new_run_dir(&self.results, &plan.created, "fault");
         let environment = environment(disk.receipt()).context("looking at the machine")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
-        let turns = turns(&scenarios, backends.len(), self.seed);
-        let estimate = Estimate::of(&turns, &scenarios, &backends, self.long);
+        let runs = scenario_runs(&scenarios, backends.len(), self.seed);
+        let estimate = Estimate::of(&runs, &scenarios, &backends, self.long);
         eprintln!(
             "{} scenarios on {} backends; results in {}",
             scenarios.len(),
             backends.len(),
             dir.display()
         );
-        if !turns.is_empty() {
-            let whole = estimate.left(turns.len());
+        if !runs.is_empty() {
+            let whole = estimate.left(runs.len());
             eprintln!("the scenarios will take about {}", roughly(whole));
         }
         let mut live = Live {
@@ -154,9 +154,9 @@ impl Fault {
         let mut progress = Lines {
             names: plan.scenarios.iter().map(|s| s.name.clone()).collect(),
             estimate,
-            turn: String::new(),
+            label: String::new(),
         };
-        let mut ended = play_all(&turns, &mut live, &writer, &mut progress, &interrupt.flag())
+        let mut ended = run_all(&runs, &mut live, &writer, &mut progress, &interrupt.flag())
             .map_err(anyhow::Error::from);
         if matches!(ended, Ok(Ended::Complete)) && self.crash_points > 0 {
             if self.backend.is_empty() {
@@ -284,15 +284,15 @@ fn plan(scenarios: &[Scenario], arms: &[LiveArm], crash_points: u64) -> Plan {
 struct Lines {
     names: Vec<String>,
     estimate: Estimate,
-    turn: String,
+    label: String,
 }
 
 impl Watcher for Lines {
-    fn begins(&mut self, turn: &ScenarioRun, left: usize) {
-        self.turn = format!(
+    fn begins(&mut self, run: &ScenarioRun, left: usize) {
+        self.label = format!(
             "{left:4} left, about {:>6}  {}",
             roughly(self.estimate.left(left)),
-            self.names[turn.scenario]
+            self.names[run.scenario]
         );
     }
 
@@ -314,7 +314,7 @@ impl Watcher for Lines {
             .unwrap_or_default();
         eprintln!(
             "{} on {}: {} ({:.1} s) {more}",
-            self.turn,
+            self.label,
             outcome.backend,
             kind.words(),
             outcome.took_ms as f64 / 1e3

@@ -10,7 +10,6 @@ mod fault;
 mod fault_agent;
 mod format;
 mod list;
-pub mod llm;
 mod mcp;
 mod memory_note;
 mod mount;

@@ -20,9 +20,9 @@ use backends::store::{Caller, Store, Timestamp};
 use backends::view::{ViewStore, definition};
 use clap::{Args, ValueEnum};
 
-use super::llm::{GenerateArgs, HistoryArgs, ModelArgs};
 use super::mount_daemon;
 use super::s3::{Behaviour, Bucket};
+use crate::model_options::{GenerateArgs, HistoryArgs, ModelArgs};
 use models::LlamaServer;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use s3::config::check_name;

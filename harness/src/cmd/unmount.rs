@@ -9,7 +9,7 @@ use clap::Args;
 
 use backends::attribute;
 
-/// End a mount: its daemon brings up what is left and exits.
+/// End a mount: its daemon uploads pending changes and exits.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench unmount ~/notes

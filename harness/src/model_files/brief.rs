@@ -10,8 +10,8 @@ use models::{check_gguf, find_llama_server, find_model};
 use rundir::{ModelFiles, ModelFilesPlan};
 
 use super::measure;
-use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
+use crate::model_options::ModelArgs;
 
 /// The longest answer of a brief measurement, in tokens: text that a small model adds after the file costs time.
 const BRIEF_ANSWER_TOKENS: u32 = 128;

@@ -17,15 +17,15 @@ use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, T
 use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan, Repeats};
 
-use crate::cmd::llm::ModelArgs;
 use crate::interrupt::Interrupt;
+use crate::model_options::ModelArgs;
 
 pub use brief::measure_for;
 
 /// A model that several askers share. It records the origins of its replies.
-pub(crate) struct Shared(Arc<Noting>);
+pub(crate) struct Shared(Arc<OriginRecorder>);
 
-struct Noting {
+struct OriginRecorder {
     model: Box<dyn Model>,
     origins: Mutex<Vec<Origin>>,
     has_own_sampling: AtomicBool,
@@ -50,12 +50,12 @@ impl Model for Shared {
 }
 
 /// The rest of a budget that several mounts share, one after the other.
-pub(super) struct Purse<'a> {
+pub(super) struct RemainingBudget<'a> {
     args: &'a ModelArgs,
     left: Budget,
 }
 
-impl<'a> Purse<'a> {
+impl<'a> RemainingBudget<'a> {
     fn new(args: &'a ModelArgs, left: Budget) -> Self {
         Self { args, left }
     }
@@ -82,7 +82,7 @@ impl<'a> Purse<'a> {
     }
 
     /// Subtracts the usage of a mount that ends.
-    fn pay(&mut self, counters: &Counters) {
+    fn subtract(&mut self, counters: &Counters) {
         self.left = self.left_after(counters);
     }
 
@@ -109,13 +109,13 @@ fn measure(
     let ready = args.ready()?;
     let (engine, model) = (ready.engine.clone(), ready.model.name().to_owned());
     eprintln!("model: {model} by {engine}");
-    let noting = Arc::new(Noting {
+    let recorder = Arc::new(OriginRecorder {
         model: ready.model,
         origins: Mutex::default(),
         has_own_sampling: AtomicBool::new(false),
     });
     // All parts share one meter, because the budget is for all of them.
-    let shared = Shared(Arc::clone(&noting));
+    let shared = Shared(Arc::clone(&recorder));
     let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider)?);
     let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
     let mut totals = Totals::default();
@@ -134,7 +134,7 @@ fn measure(
         )?;
         fidelity.push(part);
     }
-    repeats.has_own_sampling = noting.has_own_sampling.load(Ordering::Relaxed);
+    repeats.has_own_sampling = recorder.has_own_sampling.load(Ordering::Relaxed);
     if totals.calls == 0 {
         let mut reasons = fidelity.iter();
         let because = reasons.find_map(|found| found.unanswered_because.as_deref());
@@ -145,16 +145,16 @@ fn measure(
     }
     // Stop our server: each mount starts its own.
     drop(ready.server);
-    let mut purse = Purse::new(args, meter.left());
-    let history = mounts::history(&mut purse, &scratch.join("history"), interrupt)?;
+    let mut budget = RemainingBudget::new(args, meter.left());
+    let history = mounts::history(&mut budget, &scratch.join("history"), interrupt)?;
     let at = scratch.join("generate");
-    let generate = mounts::generate(&mut purse, &at, plan.is_brief, interrupt)?;
+    let generate = mounts::generate(&mut budget, &at, plan.is_brief, interrupt)?;
     let memory_ratio = if plan.is_brief {
         None
     } else {
-        mounts::rereads(&mut purse, &scratch.join("reread"), interrupt)?
+        mounts::rereads(&mut budget, &scratch.join("reread"), interrupt)?
     };
-    let origins = noting.origins.lock();
+    let origins = recorder.origins.lock();
     let origin = origins
         .iter()
         .map(|origin| origin.name())

@@ -10,7 +10,7 @@ use backends::fuse::{Counters, ask};
 use rundir::{AskedStep, MountedModel};
 use stats::mean_with_interval;
 
-use super::Purse;
+use super::RemainingBudget;
 use crate::interrupt::Interrupt;
 
 /// How long a tool may take, in seconds.
@@ -42,7 +42,7 @@ struct Mount {
 
 impl Mount {
     fn new(
-        purse: Option<&Purse<'_>>,
+        budget: Option<&RemainingBudget<'_>>,
         backend: &str,
         at: &Path,
         more: &[&str],
@@ -59,8 +59,8 @@ impl Mount {
             .arg("--control")
             .arg(&control)
             .arg("--until-stdin-ends");
-        if let Some(purse) = purse {
-            command.args(purse.args().again());
+        if let Some(budget) = budget {
+            command.args(budget.args().again());
         }
         command
             .args(more)
@@ -123,11 +123,11 @@ impl Mount {
         })
     }
 
-    /// Unmounts it and subtracts its usage from `purse`.
-    fn end(mut self, purse: &mut Purse<'_>) -> anyhow::Result<()> {
+    /// Unmounts it and subtracts its usage from `budget`.
+    fn end(mut self, budget: &mut RemainingBudget<'_>) -> anyhow::Result<()> {
         let used = self.counters()?;
-        purse.check(&used)?;
-        purse.pay(&used);
+        budget.check(&used)?;
+        budget.subtract(&used);
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
         if !status.success() {
@@ -157,7 +157,7 @@ impl Drop for Mount {
 const EDITOR: &str = "printf 'edited\\n' > .FILE.swp && sync .FILE.swp && mv .FILE.swp FILE";
 
 fn steps(
-    purse: &Purse<'_>,
+    budget: &RemainingBudget<'_>,
     mount: &Mount,
     steps: &[(&str, String)],
     interrupt: &Interrupt,
@@ -168,18 +168,18 @@ fn steps(
             bail!("interrupted");
         }
         done.push(mount.step(what, command)?);
-        purse.check(&mount.counters()?)?;
+        budget.check(&mount.counters()?)?;
     }
     Ok(done)
 }
 
 pub(super) fn history(
-    purse: &mut Purse<'_>,
+    budget: &mut RemainingBudget<'_>,
     at: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<MountedModel> {
     eprintln!("llm-history, mounted:");
-    let mount = Mount::new(Some(purse), "llm-history", at, &[])?;
+    let mount = Mount::new(Some(budget), "llm-history", at, &[])?;
     std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
     std::fs::write(mount.dir.join("b.txt"), "three four\n")?;
     std::fs::write(mount.dir.join("c.txt"), "five\n")?;
@@ -196,7 +196,7 @@ pub(super) fn history(
         ("grep -r over 3 files", "grep -r three . || true".to_owned()),
         ("editor save", EDITOR.replace("FILE", "c.txt")),
     ];
-    let done = steps(purse, &mount, &all, interrupt)?;
+    let done = steps(budget, &mount, &all, interrupt)?;
     let before = mount.counters()?;
     let (session, reads) = session(&mount.dir, at)?;
     let after = mount.counters()?;
@@ -209,7 +209,7 @@ pub(super) fn history(
         counted("prompt-tokens"),
         counted("output-tokens"),
     );
-    mount.end(purse)?;
+    mount.end(budget)?;
     Ok(MountedModel {
         steps: done,
         session: Some(session),
@@ -253,7 +253,7 @@ fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
 }
 
 pub(super) fn generate(
-    purse: &mut Purse<'_>,
+    budget: &mut RemainingBudget<'_>,
     at: &Path,
     is_brief: bool,
     interrupt: &Interrupt,
@@ -272,7 +272,7 @@ pub(super) fn generate(
         "--cache-folder",
         &cache,
     ];
-    let mount = Mount::new(Some(purse), "llm-generate", at, &prompt)?;
+    let mount = Mount::new(Some(budget), "llm-generate", at, &prompt)?;
     let all = [
         ("stat FILE", "stat main.py".to_owned()),
         ("ls -l", "ls -l".to_owned()),
@@ -294,7 +294,7 @@ pub(super) fn generate(
             "git add --all . ':!.llmfs'; git status --short".to_owned(),
         ),
     ];
-    let done = steps(purse, &mount, &all, interrupt)?;
+    let done = steps(budget, &mount, &all, interrupt)?;
     let mut consistency = Vec::new();
     let names = ["README.md", "main.py", "util.py", "test_main.py"];
     let read_all = |dir: &Path| -> Vec<Option<Vec<u8>>> {
@@ -321,17 +321,17 @@ pub(super) fn generate(
         std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
     consistency.push(("read by two readers".to_owned(), same(&first, &other)));
     consistency.extend(imports(&names, &first));
-    mount.end(purse)?;
+    mount.end(budget)?;
 
     eprintln!("  after a remount, from the cache, and asked anew");
     // The save file holds the names, so the mount needs no tree.
     let saved = ["--prompt", PROMPT, "--cache-folder", &cache];
-    let mount = Mount::new(Some(purse), "llm-generate", at, &saved)?;
+    let mount = Mount::new(Some(budget), "llm-generate", at, &saved)?;
     consistency.push((
         "after a remount, from the save file".to_owned(),
         same(&first, &read_all(&mount.dir)),
     ));
-    mount.end(purse)?;
+    mount.end(budget)?;
     let ways = [
         ("another mount, with the cache", None),
         ("another mount, asked anew", Some("--no-cache")),
@@ -339,7 +339,7 @@ pub(super) fn generate(
     for (what, more) in ways.into_iter().take(if is_brief { 1 } else { 2 }) {
         let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));
         let more: Vec<&str> = prompt.into_iter().chain(more).collect();
-        let mount = Mount::new(Some(purse), "llm-generate", at, &more)?;
+        let mount = Mount::new(Some(budget), "llm-generate", at, &more)?;
         let started = Instant::now();
         let read = read_all(&mount.dir);
         let took = started.elapsed().as_secs_f64();
@@ -353,7 +353,7 @@ pub(super) fn generate(
             count("cache-saved-tokens")
         );
         consistency.push((what.to_owned(), told));
-        mount.end(purse)?;
+        mount.end(budget)?;
     }
     Ok(MountedModel {
         steps: done,
@@ -388,7 +388,7 @@ fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)
 /// The ratio of the times to reread a generated file and a file of the `memory` backend: open, read, close.
 /// Geometric mean over pairs of blocks, with its 99 % interval.
 pub(super) fn rereads(
-    purse: &mut Purse<'_>,
+    budget: &mut RemainingBudget<'_>,
     at: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<(f64, f64, f64)>> {
@@ -399,7 +399,7 @@ pub(super) fn rereads(
     std::fs::write(&tree, TREE)?;
     let tree = tree.display().to_string();
     let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];
-    let generate = Mount::new(Some(purse), "llm-generate", &ours, &prompt)?;
+    let generate = Mount::new(Some(budget), "llm-generate", &ours, &prompt)?;
     let memory = Mount::new(None, "memory", &theirs, &[])?;
     let Ok(content) = std::fs::read(generate.dir.join("main.py")) else {
         eprintln!("  the model gave no file to read again");
@@ -411,7 +411,7 @@ pub(super) fn rereads(
         let started = Instant::now();
         for _ in 0..REREADS {
             if std::fs::read(&path)? != content {
-                bail!("{} does not hold what it held", path.display());
+                bail!("{}: content changed between reads", path.display());
             }
         }
         Ok(started.elapsed().as_secs_f64())
@@ -431,8 +431,8 @@ pub(super) fn rereads(
         };
         ratios.push((ours / theirs).ln());
     }
-    generate.end(purse)?;
-    memory.end(purse)?;
+    generate.end(budget)?;
+    memory.end(budget)?;
     let found = mean_with_interval(&ratios);
     Ok(found.and_then(|(mean, interval)| {
         let interval = interval?.map(f64::exp);

@@ -6,6 +6,7 @@ use std::path::Path;
 use rundir::{Calls, CellEpoch, Counted, Looks, Memory};
 
 use super::*;
+use crate::lab::unfinished;
 use crate::testing::{environment, plan};
 
 /// The arguments of one measurement.
@@ -65,28 +66,14 @@ impl Scripted {
             p90_ns: took,
             max_ns: took,
         };
+        let outcome = self.setup.as_ref().map_or(Outcome::Ok, |_| Outcome::Setup);
         Sample {
-            v: SCHEMA_VERSION,
-            epoch,
             round,
-            order: 0,
-            arm: arm.clone(),
-            workload: workload.name.clone(),
-            state: workload.states[cell.state].clone(),
-            warm_up: false,
-            outcome: self.setup.as_ref().map_or(Outcome::Ok, |_| Outcome::Setup),
             reason: self.setup.clone(),
-            outcomes: BTreeMap::new(),
             calls: BTreeMap::from([("stat".to_owned(), calls)]),
             makespan_ns: took,
             waited_ns: took,
-            bytes_read: 0,
-            cpu: Default::default(),
-            load: Default::default(),
-            settled: None,
-            scores: BTreeMap::new(),
-            started_ms: 0,
-            took_us: 0,
+            ..unfinished(plan, epoch, cell, arm, outcome, "")
         }
     }
 

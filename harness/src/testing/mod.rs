@@ -11,7 +11,7 @@ use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, Script};
+use workloads::script::{Bytes, CallKind, FileOp, Script};
 
 pub fn path(path: &str) -> WorkspacePath {
     WorkspacePath::new(path).unwrap()
@@ -42,6 +42,14 @@ pub fn two_files() -> Script {
         (path("a"), content("first")),
         (path("b"), content("second")),
     ])
+}
+
+/// A script that reads both files and changes nothing.
+pub fn two_reads() -> Script {
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
+    script
 }
 
 pub fn plan() -> Plan {

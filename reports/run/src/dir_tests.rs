@@ -5,35 +5,10 @@ use crate::faults::{
     Audit, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
     Status, Verdict,
 };
-use crate::{Journal, Outcome, PlannedScenario, ScratchKind, ScratchReceipt, WriteCache};
+use crate::{Outcome, PlannedScenario};
 
 fn environment() -> Environment {
-    Environment {
-        schema: SCHEMA_VERSION,
-        kernel: "6.18".to_owned(),
-        cpu: "a processor".to_owned(),
-        cpus: 2,
-        memory_bytes: 1 << 30,
-        clock: "tsc".to_owned(),
-        hypervisor: None,
-        scratch: ScratchReceipt {
-            kind: ScratchKind::Image,
-            file_system: "ext4".to_owned(),
-            features: Vec::new(),
-            journal: Journal::Journaled,
-            mount_options: "rw".to_owned(),
-            device: "/dev/vda".to_owned(),
-            write_cache: WriteCache::Volatile,
-            bytes: 1 << 30,
-            fallback: None,
-        },
-        user: "root".to_owned(),
-        build: "debug".to_owned(),
-        binary_sha256: String::new(),
-        load: String::new(),
-        cpu_pressure_avg10: None,
-        fusectl: true,
-    }
+    serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
 }
 
 fn plan() -> Plan {

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
+use super::finding::Finding;
 use super::range::Unit;
-use super::subject::Finding;
 
 /// A computation over published figures.
 #[derive(Clone, Debug, Deserialize)]

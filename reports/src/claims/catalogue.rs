@@ -6,8 +6,8 @@ use inputs::InputError;
 use rundir::Run;
 
 use super::file::ClaimFile;
+use super::finding::Name;
 use super::latencies::READY;
-use super::subject::Name;
 use crate::summary::MAKESPAN;
 
 /// A workload that claims may name.

@@ -4,8 +4,10 @@ use rundir::{Outcome, Probe};
 use serde::Deserialize;
 
 use super::evidence::Evidence;
+use super::finding::{Finding, Name};
 use super::range::Unit;
-use super::subject::{Finding, Name};
+use crate::conformance::tried_features;
+use crate::decide::CRON_KILL;
 
 /// A count of an arm, or its ratio to the same count of another arm.
 #[derive(Clone, Debug, Deserialize)]
@@ -49,7 +51,7 @@ enum Figure {
     ToolsFailing,
     /// Facts about the files that common tools do not show.
     HiddenFacts,
-    /// Features of a conformance run that do not work.
+    /// Features of a conformance run that do not work, without those that the machine itself fails.
     FeaturesFailing,
     /// Failed calls of a cron job whose daemon is killed.
     CronFailedCalls,
@@ -172,16 +174,18 @@ impl Count {
             Figure::LinesOfCode => {
                 (backend.lines_of_code > 0).then(|| f64::from(backend.lines_of_code))
             }
-            Figure::ToolsFailing => failing(&run.run.probes, ("tool", ""), arm),
-            Figure::HiddenFacts => failing(&run.run.probes, ("visible", ""), arm),
+            Figure::ToolsFailing => failing(&run.run.probes, "tool", arm),
+            Figure::HiddenFacts => failing(&run.run.probes, "visible", arm),
             Figure::FeaturesFailing => {
                 let features = self.features.as_deref().unwrap_or_default();
-                failing(&run.run.probes, ("conformance", features), arm)
+                let is_wanted = |name: &str| name.starts_with(features);
+                let tried = tried_features(run.run.probes.iter(), arm, is_wanted)?;
+                Some(whole(tried.failing.len()))
             }
             Figure::CronFailedCalls | Figure::CronLost => {
                 let kills = run.run.faults.iter();
                 let mut kills = kills
-                    .filter(|own| own.arm == arm && own.scenario == "cron-kill")
+                    .filter(|own| own.arm == arm && own.scenario == CRON_KILL)
                     .filter(|own| !matches!(own.outcome, Outcome::Infra | Outcome::Skipped))
                     .peekable();
                 kills.peek()?;
@@ -252,11 +256,11 @@ impl Count {
     }
 }
 
-/// Failing probes of an aspect and a start of names; `None` without probes, or if one could not be made.
-fn failing(probes: &[Probe], (aspect, start): (&str, &str), arm: &str) -> Option<f64> {
+/// Failing probes of an aspect; `None` without probes, or if one could not be made.
+fn failing(probes: &[Probe], aspect: &str, arm: &str) -> Option<f64> {
     let own = probes.iter();
     let own: Vec<&Probe> = own
-        .filter(|own| own.aspect == aspect && own.arm == arm && own.name.starts_with(start))
+        .filter(|own| own.aspect == aspect && own.arm == arm)
         .filter(|own| own.outcome != Outcome::Skipped)
         .collect();
     let is_broken = own.iter().any(|own| own.outcome == Outcome::Infra);

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::evidence::Evidence;
+use super::finding::{Finding, Name};
 use super::range::Unit;
-use super::subject::{Finding, Name};
 use crate::decide::{self, Policy, Role, State, Verdict, decide, find};
 
 /// A figure of a decision by a built-in policy.

@@ -6,6 +6,7 @@ use rundir::Run;
 use serde::Deserialize;
 use stats::{CellKey, Interval, LEVEL, Table, share_interval};
 
+use super::finding::Name;
 use crate::context::Contexts;
 use crate::summary::{Cell, Summary, void};
 
@@ -49,6 +50,16 @@ impl Place {
             state: self.state.clone(),
             metric: self.metric.clone(),
         }
+    }
+
+    /// The names that must exist, with their fields.
+    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        vec![
+            ("arm", Name::Arm(&self.arm)),
+            ("workload", Name::Workload(&self.workload)),
+            ("state", Name::State(&self.workload, &self.state)),
+            ("metric", Name::Metric(&self.workload, &self.metric)),
+        ]
     }
 
     /// The command that measures it.

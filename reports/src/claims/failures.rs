@@ -4,8 +4,8 @@ use rundir::faults::{Audit, FaultOutcome, Status};
 use serde::Deserialize;
 
 use super::evidence::Evidence;
+use super::finding::{Finding, Name};
 use super::range::Unit;
-use super::subject::{Finding, Name};
 
 /// A figure of a fault scenario on a backend, over all of its seeds.
 #[derive(Clone, Debug, Deserialize)]

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, Series, combine, compare_arms, pool};
 
 use super::evidence::{Evidence, Place};
-use super::subject::{Finding, Name, of_place};
-use crate::render::time;
+use super::finding::{Finding, Name};
 use crate::summary::is_simulated;
+use crate::text::time;
 
 /// The metric of claims about readiness: the time from the start of the daemon to a usable mount.
 pub(super) const READY: &str = "ready";
@@ -218,8 +218,8 @@ impl Ratio {
     }
 
     pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        let mut names = of_place(&self.of);
-        names.extend(of_place(&self.to));
+        let mut names = self.of.names();
+        names.extend(self.to.names());
         names
     }
 }

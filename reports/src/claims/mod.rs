@@ -1,5 +1,5 @@
 //! Published claims, and what run directories say of each.
-//! `file` reads claims, `subject` finds what tests one, `range` compares; `standing` joins cases and runs.
+//! `file` reads claims, `subject` finds what tests one, `range` compares; `status` joins cases and runs.
 //! Nothing here measures, and no claim is judged by its prose.
 
 mod arithmetic;
@@ -9,11 +9,12 @@ mod decisions;
 mod evidence;
 mod failures;
 mod file;
+mod finding;
 mod latencies;
 mod model;
 mod range;
 mod scores;
-mod standing;
+mod status;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -28,8 +29,8 @@ use inputs::InputError;
 pub use catalogue::{Catalogue, KnownWorkload, check};
 pub use evidence::Evidence;
 pub use file::ClaimFile;
-pub(crate) use standing::by_factor;
-pub use standing::{ClaimStatus, Judged, JudgedCase, Tally, tally};
+pub(crate) use status::by_factor;
+pub use status::{CaseResult, ClaimResult, ClaimStatus, Tally, tally};
 
 static CLAIMS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/claims");
 
@@ -48,7 +49,7 @@ pub fn built_in() -> Vec<(PathBuf, &'static str)> {
 ///
 /// # Errors
 /// If a claims file is malformed.
-pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<Judged>, InputError> {
+pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<ClaimResult>, InputError> {
     let mut judged = Vec::new();
     for (name, text) in built_in() {
         judged.extend(judge_file(&ClaimFile::parse(&name, text)?, runs));
@@ -57,9 +58,9 @@ pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<Judged>, InputError> {
 }
 
 /// Judges the claims of a file by runs.
-pub fn judge_file(file: &ClaimFile, runs: &[Evidence<'_>]) -> Vec<Judged> {
+pub fn judge_file(file: &ClaimFile, runs: &[Evidence<'_>]) -> Vec<ClaimResult> {
     let claims = file.claims.iter();
     claims
-        .map(|claim| standing::judge(file, claim, runs))
+        .map(|claim| status::judge(file, claim, runs))
         .collect()
 }

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use stats::Interval;
 
 use super::evidence::{Evidence, percent_interval};
+use super::finding::Finding;
 use super::range::Unit;
-use super::subject::Finding;
 use crate::decide::plausible_imports;
 
 /// A figure of model-generated files.

@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::arithmetic::exponent;
 use super::evidence::{Evidence, percent_interval};
+use super::finding::{Finding, Name};
 use super::latencies::{Sizes, check_sizes};
 use super::range::Unit;
-use super::subject::{Finding, Name};
 
 /// A score of one method on one arm.
 #[derive(Clone, Debug, Deserialize)]

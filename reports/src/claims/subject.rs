@@ -1,13 +1,13 @@
 //! What tests a claim: one measure of a run. Each kind of measure has a module of its own.
 
 use serde::Deserialize;
-use stats::Interval;
 
 use super::arithmetic::Arithmetic;
 use super::counts::Count;
 use super::decisions::DecisionTest;
 use super::evidence::{Evidence, Place};
 use super::failures::{FaultTest, Hosts};
+use super::finding::{Finding, Name};
 use super::latencies::{Growth, Ratio, latency};
 use super::model::ModelTest;
 use super::range::Unit;
@@ -42,54 +42,6 @@ pub(super) enum Subject {
     Decision(DecisionTest),
     /// The claim's own figures.
     Arithmetic(Arithmetic),
-}
-
-/// A name in a claim that must exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name<'a> {
-    Arm(&'a str),
-    Workload(&'a str),
-    /// A state of a workload.
-    State(&'a str, &'a str),
-    /// A metric of a workload.
-    Metric(&'a str, &'a str),
-    /// A context policy or published account of a workload.
-    Policy(&'a str, &'a str),
-    Scenario(&'a str),
-}
-
-/// What a run says of a subject.
-#[derive(Clone, Debug)]
-pub(super) enum Finding {
-    /// A value, with an interval unless it is exact.
-    Value {
-        value: f64,
-        interval: Option<Interval>,
-        words: String,
-        /// The value follows from published figures alone.
-        is_published: bool,
-    },
-    /// There are figures, which settle nothing here.
-    Open {
-        words: String,
-        /// The same run again would end in the same way.
-        is_final: bool,
-    },
-    /// The figures are of a simulated distance or server.
-    Simulated { words: String },
-    /// The run has nothing of it.
-    Missing { words: String },
-}
-
-impl Finding {
-    pub(super) fn exact(value: f64, words: String) -> Self {
-        Finding::Value {
-            value,
-            interval: None,
-            words,
-            is_published: false,
-        }
-    }
 }
 
 impl Subject {
@@ -173,7 +125,7 @@ impl Subject {
     /// The names that must exist, with their fields.
     pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         match self {
-            Subject::Latency(place) => of_place(place),
+            Subject::Latency(place) => place.names(),
             Subject::Ratio(ratio) => ratio.names(),
             Subject::Growth(growth) => growth.names(),
             Subject::Count(count) => count.names(),
@@ -186,14 +138,4 @@ impl Subject {
             Subject::Model(_) | Subject::Arithmetic(_) => Vec::new(),
         }
     }
-}
-
-/// The names of a cell.
-pub(super) fn of_place(place: &Place) -> Vec<(&'static str, Name<'_>)> {
-    vec![
-        ("arm", Name::Arm(&place.arm)),
-        ("workload", Name::Workload(&place.workload)),
-        ("state", Name::State(&place.workload, &place.state)),
-        ("metric", Name::Metric(&place.workload, &place.metric)),
-    ]
 }

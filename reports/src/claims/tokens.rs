@@ -4,8 +4,8 @@ use rundir::Basis;
 use serde::Deserialize;
 
 use super::evidence::Evidence;
+use super::finding::{Finding, Name};
 use super::range::Unit;
-use super::subject::{Finding, Name};
 use crate::context::{ContextCost, MODELS};
 
 /// The figure in dollars.

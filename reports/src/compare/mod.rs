@@ -22,7 +22,7 @@ pub use counts::CountChange;
 use counts::counts;
 pub use gate::Gate;
 
-use crate::claims::{ClaimStatus, Evidence, Judged};
+use crate::claims::{ClaimResult, ClaimStatus, Evidence};
 
 /// The chance of any wrong verdict among all cells of a comparison.
 pub const ALPHA: f64 = 1.0 - LEVEL;
@@ -196,7 +196,7 @@ struct Pair {
 pub fn compare(
     old: &Evidence<'_>,
     new: &[Evidence<'_>],
-    judged: (&[Judged], &[Judged]),
+    judged: (&[ClaimResult], &[ClaimResult]),
     allow_mixed: bool,
 ) -> Result<Compared, String> {
     let Some(first) = new.first() else {
@@ -442,13 +442,13 @@ fn failures(old: &Evidence<'_>, new: &[Evidence<'_>]) -> Vec<FailureChange> {
     changes.collect()
 }
 
-fn claims(old: &[Judged], new: &[Judged]) -> Vec<ClaimChange> {
+fn claims(old: &[ClaimResult], new: &[ClaimResult]) -> Vec<ClaimChange> {
     let changes = new.iter().filter_map(|now| {
         let before = old.iter().find(|own| own.id == now.id)?;
-        (before.standing != now.standing).then(|| ClaimChange {
+        (before.status != now.status).then(|| ClaimChange {
             id: now.id.clone(),
-            old: before.standing,
-            new: now.standing,
+            old: before.status,
+            new: now.status,
             evidence: now.evidence.clone(),
         })
     });

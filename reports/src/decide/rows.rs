@@ -400,7 +400,7 @@ fn whole(number: f64) -> String {
         return format!("{number:.2}");
     }
     let size = 10f64.powf((number.log10().floor() - 1.0).max(0.0));
-    crate::render::count(((number / size).floor() * size) as u64)
+    crate::text::count(((number / size).floor() * size) as u64)
 }
 
 /// An amount with its unit.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Report;
-use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::{columns, count};
+use super::part::Part::{self, Heading, List, Table, Text};
+use super::report::Report;
 use crate::prices::Prices;
 use crate::summary::Cost;
+use crate::text::{columns, count};
 
 /// The calls that a price in the table is for.
 const CALLS: f64 = 1e6;

@@ -1,105 +1,23 @@
-//! Charts as SVG, for files with a white background and for pages with a light or dark one.
+//! Draws all charts of a report; those with several panels, and heat tables, have modules of their own.
 
 use std::collections::BTreeMap;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::Report;
 use super::curves;
+use super::drawing::{
+    COLOURS, Chart, DrawError, INK, PAPER, colour, label_width, legend, text_style,
+};
 use super::failures::failures;
-use super::text::time;
+use super::report::Report;
+use super::stems::{COSTS, FAILURES, GROWTH, LATENCY, SESSIONS, STATES, TOKENS, TRADE_OFFS};
 use super::trade_offs::trade_offs;
 use crate::summary::{Cell, Cost, MAKESPAN};
-
-/// The chart of operations by backend.
-pub(super) const LATENCY: &str = "latency";
-/// The chart of cache states.
-pub(super) const STATES: &str = "states";
-/// The chart of sessions.
-pub(super) const SESSIONS: &str = "sessions";
-/// The chart of costs by layer.
-pub(super) const COSTS: &str = "costs";
-
-// Placeholder colours of text and background, replaced for a file or for a page.
-pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
-const INK_TEXT: &str = "#010203";
-pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
-const PAPER_TEXT: &str = "#FDFEFD";
-
-/// The chart of cost against benefit.
-pub(super) const TRADE_OFFS: &str = "trade-offs";
-/// The chart of tokens over a session.
-pub(super) const TOKENS: &str = "tokens";
-/// The chart of growth with a size.
-pub(super) const GROWTH: &str = "growth";
-/// The heat map of failures.
-pub(super) const FAILURES: &str = "failures";
-
-/// Okabe and Ito's palette, distinguishable with any colour vision, and a grey.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(128, 128, 128),
-];
-
-/// The colour of a line, bar or point by its number; more than seven repeat.
-pub(super) fn colour(number: usize) -> RGBColor {
-    COLOURS[number % COLOURS.len()]
-}
+use crate::text::time;
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 18;
-
-/// A drawn chart with placeholder colours.
-pub(super) struct Chart {
-    svg: String,
-    /// Texts of the chart, each with the anchor on the page that it links to.
-    links: Vec<(String, String)>,
-}
-
-impl Chart {
-    /// Wraps an SVG drawn with placeholder colours.
-    pub(super) fn of(svg: String) -> Self {
-        Self {
-            svg,
-            links: Vec::new(),
-        }
-    }
-
-    /// Makes texts of the chart links on a page.
-    pub(super) fn with_links(self, links: Vec<(String, String)>) -> Self {
-        Self { links, ..self }
-    }
-
-    /// The SVG for a file, on white.
-    pub(super) fn for_file(&self) -> String {
-        self.svg
-            .replace(INK_TEXT, "#1d2125")
-            .replace(PAPER_TEXT, "#ffffff")
-    }
-
-    /// The SVG for a page, in the page's text and background colours.
-    pub(super) fn for_page(&self) -> String {
-        let mut svg = self
-            .svg
-            .replace(INK_TEXT, "currentColor")
-            .replace(PAPER_TEXT, "none");
-        for (text, anchor) in &self.links {
-            let own = format!(">\n{text}\n</text>");
-            let linked = format!("><a href=\"#{anchor}\">{text}</a></text>");
-            svg = svg.replace(&own, &linked);
-        }
-        svg
-    }
-}
-
-/// Why a chart could not be drawn.
-pub(super) type DrawError = Box<dyn std::error::Error + Send + Sync>;
 
 /// All charts that the run has data for, by stem.
 pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
@@ -189,12 +107,6 @@ struct Dot<'a> {
     cell: &'a Cell,
 }
 
-/// The width of labels in pixels, at about 7 pixels per character.
-pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
-    let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
-    20 + 7 * longest as i32
-}
-
 /// A tick's label without trailing zeros.
 fn tick_label(ns: f64) -> String {
     let text = time(ns);
@@ -205,10 +117,6 @@ fn tick_label(ns: f64) -> String {
         }
         _ => text,
     }
-}
-
-pub(super) fn text_style(size: u32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
 }
 
 /// Draws passes, intervals and their middles in rows over a logarithmic time axis, with one colour per arm.
@@ -327,20 +235,6 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
         .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
         .filter(|tick| (low..=high).contains(tick))
         .collect()
-}
-
-pub(super) fn legend(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-    left: i32,
-    entries: &[(&str, RGBColor)],
-) -> Result<(), DrawError> {
-    let mut at = left;
-    for (name, colour) in entries {
-        area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
-        area.draw(&Text::new((*name).to_owned(), (at + 10, 9), text_style(14)))?;
-        at += 34 + 8 * name.len() as i32;
-    }
-    Ok(())
 }
 
 /// Draws the line of a tick at `at`, from top to bottom of a plot, and its time below.

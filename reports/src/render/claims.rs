@@ -1,10 +1,10 @@
 //! Claims and how they stand, for a page, a terminal and a pull request.
 
-use super::Report;
 use super::markdown::markdown;
-use super::page::Part::{self, Folded, Heading, List, Table, Text};
-use super::text::{columns, table};
-use crate::claims::{ClaimStatus, Judged, by_factor, tally};
+use super::part::Part::{self, Folded, Heading, List, Table, Text};
+use super::report::Report;
+use crate::claims::{ClaimResult, ClaimStatus, by_factor, tally};
+use crate::text::{columns, table};
 
 /// How claims are judged, in words.
 const RULES: &str = "A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, and under another not, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
@@ -14,12 +14,12 @@ pub(super) fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.extend(page("Published claims, tested", report.claims, false));
 }
 
-fn page(title: &str, claims: &[Judged], with_links: bool) -> Vec<Part> {
+fn page(title: &str, claims: &[ClaimResult], with_links: bool) -> Vec<Part> {
     let counted = tally(claims);
     let mut parts = vec![
         Heading(2, title.to_owned()),
         Text(format!("{} {RULES}", counted.words())),
-        claims_table(claims, with_links, |claim| claim.standing.is_settled()),
+        claims_table(claims, with_links, |claim| claim.status.is_settled()),
     ];
     if !counted.commands.is_empty() {
         parts.push(Folded(
@@ -27,7 +27,7 @@ fn page(title: &str, claims: &[Judged], with_links: bool) -> Vec<Part> {
             vec![List(commands(claims))],
         ));
     }
-    let open = |claim: &Judged| !claim.standing.is_settled();
+    let open = |claim: &ClaimResult| !claim.status.is_settled();
     if claims.iter().any(open) {
         parts.push(Folded(
             "Claims that are not settled here".to_owned(),
@@ -37,7 +37,7 @@ fn page(title: &str, claims: &[Judged], with_links: bool) -> Vec<Part> {
     parts
 }
 
-fn commands(claims: &[Judged]) -> Vec<String> {
+fn commands(claims: &[ClaimResult]) -> Vec<String> {
     let commands = tally(claims).commands.into_iter();
     commands
         .map(|(command, count)| match count {
@@ -47,19 +47,19 @@ fn commands(claims: &[Judged]) -> Vec<String> {
         .collect()
 }
 
-fn standing(claim: &Judged) -> String {
+fn status(claim: &ClaimResult) -> String {
     let factor = claim.factor.map_or(String::new(), by_factor);
-    format!("{}{factor}", claim.standing.name())
+    format!("{}{factor}", claim.status.name())
 }
 
-fn evidence(claim: &Judged) -> String {
-    match (&claim.settle, claim.standing) {
+fn evidence(claim: &ClaimResult) -> String {
+    match (&claim.settle, claim.status) {
         (Some(command), ClaimStatus::NotMeasured) => format!("{} → `{command}`", claim.evidence),
         _ => claim.evidence.clone(),
     }
 }
 
-fn quote(claim: &Judged) -> String {
+fn quote(claim: &ClaimResult) -> String {
     let taken = claim
         .taken
         .iter()
@@ -67,7 +67,11 @@ fn quote(claim: &Judged) -> String {
     format!("{}{}", claim.quote, taken.collect::<String>())
 }
 
-fn claims_table(claims: &[Judged], with_links: bool, wanted: impl Fn(&Judged) -> bool) -> Part {
+fn claims_table(
+    claims: &[ClaimResult],
+    with_links: bool,
+    wanted: impl Fn(&ClaimResult) -> bool,
+) -> Part {
     let rows = claims.iter().filter(|claim| wanted(claim)).map(|claim| {
         let url = claim.url.iter().filter(|_| with_links);
         let url = url.map(|url| format!(", {url}"));
@@ -75,7 +79,7 @@ fn claims_table(claims: &[Judged], with_links: bool, wanted: impl Fn(&Judged) ->
             format!("{}{}", claim.source, url.collect::<String>()),
             quote(claim),
             claim.says.clone(),
-            standing(claim),
+            status(claim),
             evidence(claim),
         ]
     });
@@ -84,12 +88,12 @@ fn claims_table(claims: &[Judged], with_links: bool, wanted: impl Fn(&Judged) ->
 }
 
 /// Claims as a table for a terminal, the share settled, and the commands that would settle more.
-pub fn claims_text(claims: &[Judged]) -> String {
+pub fn claims_text(claims: &[ClaimResult]) -> String {
     let rows: Vec<Vec<String>> = claims
         .iter()
         .map(|claim| {
             vec![
-                standing(claim),
+                status(claim),
                 claim.id.clone(),
                 quote(claim),
                 claim.evidence.clone(),
@@ -109,6 +113,6 @@ pub fn claims_text(claims: &[Judged]) -> String {
 }
 
 /// Claims as a Markdown page.
-pub fn claims_markdown(claims: &[Judged]) -> String {
+pub fn claims_markdown(claims: &[ClaimResult]) -> String {
     markdown(&page("Published claims", claims, true))
 }

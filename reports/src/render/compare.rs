@@ -4,10 +4,10 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use stats::Verdict;
 
 use super::markdown::markdown;
-use super::page::Part::{self, Folded, Heading, List, Table, Text};
-use super::text::{columns, table, time};
+use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use crate::compare::{CellChange, Compared, CountChange, Gate};
 use crate::rank::Ranking;
+use crate::text::{columns, table, time};
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 

@@ -1,10 +1,10 @@
 //! The report's section on contexts and their cost.
 
-use super::Report;
-use super::charts;
-use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
-use super::text::{columns, count};
+use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::report::Report;
+use super::stems;
 use crate::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
+use crate::text::{columns, count};
 use rundir::Basis;
 
 pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -15,7 +15,7 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "What the context costs".to_owned()));
     parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": the published session has numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
     parts.push(Chart(
-        charts::TOKENS,
+        stems::TOKENS,
         "The prompt of each call of a session, in tokens, by context policy: what falls was cleared, stored as a file, or compacted.",
     ));
     parts.push(accounts(&found.costs));

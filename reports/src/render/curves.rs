@@ -7,11 +7,11 @@ use plotters::prelude::*;
 use rundir::Basis;
 use tokens::Account;
 
-use super::Report;
-use super::charts::{Chart, DrawError, INK, PAPER, colour, legend, text_style};
-use super::text::{count, time};
+use super::drawing::{Chart, DrawError, INK, PAPER, colour, legend, text_style};
+use super::report::Report;
 use crate::context::o200k;
 use crate::summary::{Cell, MAKESPAN};
+use crate::text::{count, time};
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (450, 230);

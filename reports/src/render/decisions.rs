@@ -1,10 +1,10 @@
 //! Decisions as pages: the matrix of policies and candidates, the figures that carry it, and the rows of each policy.
 
-use super::charts;
 use super::markdown::markdown;
-use super::page::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
-use super::text::{columns, table};
+use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
+use super::stems;
 use crate::decide::{Decision, Role, Row, State, Verdict, remedies};
+use crate::text::{columns, table};
 
 /// Figures below the matrix.
 const FIGURES: usize = 3;
@@ -99,7 +99,7 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     parts.push(matrix(decisions));
     parts.push(List(carrying(decisions)));
     parts.push(Chart(
-        charts::TRADE_OFFS,
+        stems::TRADE_OFFS,
         "Benefit against cost, by policy: a candidate in the shaded corner shows the benefits that are needed, with every cost inside its margin. A cross fails a gate, an open circle lacks some evidence. Figures beyond ×0.01 or ×100 are drawn at the end.",
     ));
     let gaps = gaps(decisions);

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Report;
-use super::charts;
-use super::page::Part::{self, Chart, Folded, Heading, List, Table, Text};
-use super::text::{columns, count, time};
+use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::report::Report;
+use super::stems;
+use crate::conformance::CONFORMANCE;
+use crate::text::{columns, count, time};
 use rundir::Outcome;
-
-/// The aspect of probes for file system features that Linux programs expect.
-pub const CONFORMANCE: &str = "conformance";
 
 /// The conformance table: a row per feature, a column per arm. In a run with passes it is folded.
 pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -65,7 +63,7 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Heading(2, "Tools, visibility, cron".to_owned()));
     parts.push(Chart(
-        charts::FAILURES,
+        stems::FAILURES,
         "What was tried on each backend, and how much of it worked.",
     ));
     let rows = probes.iter().map(|probe| {

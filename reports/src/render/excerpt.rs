@@ -1,8 +1,10 @@
 //! The excerpt of a report in a README, between two marks.
 
 use super::markdown::markdown;
-use super::page::{Part, excerpt};
-use super::{Report, WriteError};
+use super::output::WriteError;
+use super::page::excerpt;
+use super::part::Part;
+use super::report::Report;
 
 /// The mark before the excerpt.
 const BEGIN: &str = "<!-- ctxbench report: begin -->";

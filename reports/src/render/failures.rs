@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use plotters::prelude::RGBColor;
 use rundir::Outcome;
 
-use super::Report;
-use super::charts::{Chart, DrawError};
-use super::endings::CONFORMANCE;
+use super::drawing::{Chart, DrawError};
 use super::heat::{HeatCell, HeatRow, heat_table};
-use super::text::count;
+use super::report::Report;
+use crate::conformance::CONFORMANCE;
+use crate::text::count;
 
 const ALL: RGBColor = RGBColor(0, 158, 115);
 const SOME: RGBColor = RGBColor(230, 159, 0);

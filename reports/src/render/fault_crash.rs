@@ -1,7 +1,7 @@
 //! The crash points of a fault run, as a table.
 
-use super::page::Part;
-use super::text::{columns, count};
+use super::part::Part;
+use crate::text::{columns, count};
 use rundir::Run;
 use rundir::faults::{CrashPoints, Status};
 
@@ -44,7 +44,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
     if points.points + points.unjudged == 0 {
         let mut row = vec![points.backend.clone(), points.loss.clone()];
         row.extend((0..14).map(|_| none()));
-        row.push(standing(points).to_owned());
+        row.push(verdict(points).to_owned());
         row.extend([none(), points.reason.clone().unwrap_or_default()]);
         return row;
     }
@@ -84,7 +84,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
         maybe(points.mixtures),
         count(audit.unreadable),
         count(points.unjudged),
-        standing(points).to_owned(),
+        verdict(points).to_owned(),
         match points.recovery_ms {
             (median, longest) if longest > 0.0 => format!("{median:.0} ms, {longest:.0} ms"),
             _ => none(),
@@ -93,7 +93,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
     ]
 }
 
-fn standing(points: &CrashPoints) -> &'static str {
+fn verdict(points: &CrashPoints) -> &'static str {
     match points.status {
         Status::Ran => points.audit.verdict.name(),
         Status::Unfit => "does not fit",

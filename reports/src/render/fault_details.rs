@@ -1,12 +1,11 @@
 //! The details of a fault run: each backend's behaviour in each scenario, and the scenarios that did not run.
 
-use super::faults::errno_name;
-use super::page::Part;
-use super::text::columns;
+use super::fault_words::{data, errno_name, recovery};
+use super::part::Part;
+use crate::text::columns;
 use rundir::Run;
 use rundir::faults::{
-    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, SeenKind,
-    Status,
+    CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Status,
 };
 
 pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
@@ -110,59 +109,6 @@ fn hang(outcome: &FaultOutcome) -> String {
             hang.uninterruptible_ms as f64 / 1e3
         )
     })
-}
-
-/// The recovery, in words.
-pub(super) fn recovery(outcome: &FaultOutcome) -> String {
-    let Some(recovery) = &outcome.recovery else {
-        return "nothing had to come back".to_owned();
-    };
-    let how = match recovery.how {
-        Return::ByItself => "by itself",
-        Return::NextMount => "at the next mount",
-        Return::AfterStep => "after a step by hand",
-        Return::Never => "NOT",
-    };
-    let step = recovery.step.as_ref().map(|step| format!(": {step}"));
-    format!(
-        "{how}, {:.3} s{}",
-        recovery.ms as f64 / 1e3,
-        step.unwrap_or_default()
-    )
-}
-
-/// The audit, in words.
-pub(super) fn data(audit: &Audit) -> String {
-    let counts = [
-        (audit.present, "as they should be"),
-        (audit.absent, "absent, never acknowledged"),
-        (audit.unpromised, "gone or old, not promised"),
-        (audit.lost, "LOST"),
-        (audit.torn, "TORN"),
-        (audit.half, "half of an unpromised change"),
-        (audit.stale, "STALE"),
-        (audit.phantom, "PHANTOM"),
-        (audit.unreadable, "unreadable"),
-    ];
-    let told = counts.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> = told
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    let promised = match &audit.promised {
-        Some(class) => format!(" (promised after {class})"),
-        None => String::new(),
-    };
-    let note = audit.note.as_ref().map(|note| format!("; {note}"));
-    format!(
-        "{}: {}{promised}{}",
-        audit.verdict.name(),
-        if told.is_empty() {
-            "no record".to_owned()
-        } else {
-            told.join(", ")
-        },
-        note.unwrap_or_default()
-    )
 }
 
 /// Scenarios that did not run, with the reason; a skipped scenario is not a passed one.

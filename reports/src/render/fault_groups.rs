@@ -2,30 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use super::fault_details::data;
-use super::faults::{errno_name, short, worst};
-use super::page::Part;
-use super::text::columns;
+use super::fault_words::{data, errno_name, short, worst};
+use super::part::Part;
+use crate::text::columns;
 use rundir::Run;
 use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
 
 /// The scenarios of a group that ran on at least one backend, in the plan's order.
-fn played<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
+fn scenarios_that_ran<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
     let scenarios = run.plan.scenarios.iter();
     let own = scenarios.filter(|scenario| scenario.group == group);
-    let is_played = |name: &str| {
+    let has_run = |name: &str| {
         let mut outcomes = run.fault_outcomes.iter();
         outcomes.any(|own| own.scenario == name && own.status != Status::Unfit)
     };
     own.map(|scenario| scenario.name.as_str())
-        .filter(|name| is_played(name))
+        .filter(|name| has_run(name))
         .collect()
 }
 
 /// The table of group `s3`; empty if no scenario ran.
 pub(super) fn bucket(run: &Run) -> Vec<Part> {
     let mut rows = Vec::new();
-    for scenario in played(run, "s3") {
+    for scenario in scenarios_that_ran(run, "s3") {
         for backend in &run.plan.arms {
             let outcome = worst(run, scenario, &backend.name);
             let Some(outcome) = outcome.filter(|own| own.status != Status::Unfit) else {
@@ -60,7 +59,7 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
 
 /// The table of group `llm`; empty if no scenario ran.
 pub(super) fn model(run: &Run) -> Vec<Part> {
-    let scenarios = played(run, "llm");
+    let scenarios = scenarios_that_ran(run, "llm");
     let backends: Vec<&str> = run
         .plan
         .arms

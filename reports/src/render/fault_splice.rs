@@ -1,11 +1,11 @@
 //! The tables of a fault run in a document, each between two marks.
 
-use super::WriteError;
 use super::fault_crash::crash_points;
 use super::fault_groups::{bucket, model};
 use super::faults::{findings, matrix_table};
 use super::markdown::markdown;
-use super::page::Part;
+use super::output::WriteError;
+use super::part::Part;
 use rundir::Run;
 
 /// Replaces the text between `<!-- NAME -->` and `<!-- end of NAME -->` by the run's table of that name.

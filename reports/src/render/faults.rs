@@ -5,21 +5,20 @@ use std::path::{Path, PathBuf};
 
 use plotters::style::RGBColor;
 
-use super::charts::Chart;
+use super::drawing::Chart;
 use super::fault_crash::crash_points;
-use super::fault_details::{data, details, not_run, recovery};
+use super::fault_details::{details, not_run};
 use super::fault_groups::{bucket, model};
-use super::files::{WriteError, put};
+use super::fault_words::{data, recovery, short, worst};
 use super::heat::{HeatCell, HeatRow, heat_table};
 use super::html::html;
 use super::markdown::markdown;
-use super::page::Part;
+use super::output::{WriteError, put};
+use super::part::Part;
 use super::tables::csv;
-use super::text::columns;
+use crate::text::columns;
 use rundir::Run;
-use rundir::faults::{
-    CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Verdict,
-};
+use rundir::faults::{CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Verdict};
 
 /// The stem of the chart's file.
 const MATRIX: &str = "faults";
@@ -78,13 +77,6 @@ const KINDS: [CellKind; 11] = [
     CellKind::Unfit,
 ];
 
-/// The worst outcome of a scenario on a backend, over all seeds.
-pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&'a FaultOutcome> {
-    let outcomes = run.fault_outcomes.iter();
-    let own = outcomes.filter(|own| own.scenario == scenario && own.backend == backend);
-    own.max_by_key(|outcome| outcome.cell())
-}
-
 fn matrix(run: &Run) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> {
     let columns: Vec<&str> = run.plan.arms.iter().map(|b| b.name.as_str()).collect();
     let mut rows = Vec::new();
@@ -108,99 +100,6 @@ fn matrix(run: &Run) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> 
     }
     let legend = KINDS.map(|kind| (kind.words(), colour(kind).0));
     heat_table(&columns, &rows, &legend)
-}
-
-/// An outcome in a few letters.
-pub(super) fn short(outcome: &FaultOutcome) -> String {
-    let kind = outcome.cell();
-    let waited = outcome.longest_call_ms;
-    let slow = if waited >= 1000 {
-        format!(" {:.0} s", waited as f64 / 1e3)
-    } else {
-        String::new()
-    };
-    match kind {
-        CellKind::Unfit => "–".to_owned(),
-        CellKind::Skipped => "skipped".to_owned(),
-        CellKind::Clean => format!("ok{slow}"),
-        CellKind::Raced => match (outcome.updates_lost(), outcome.torn_reads()) {
-            (0, torn) => format!("{torn} torn reads"),
-            (lost, _) => format!("{lost} upd. lost"),
-        },
-        CellKind::Unknown => "unknown".to_owned(),
-        CellKind::Infra => "failed".to_owned(),
-        CellKind::Breach => format!("breach{slow}"),
-        CellKind::Manual => "by hand".to_owned(),
-        CellKind::Hang => {
-            let waited = outcome.hang.as_ref().map_or(0, |hang| hang.waited_ms);
-            format!("hang {} s", waited / 1000)
-        }
-        CellKind::Lost => {
-            let sum = |count: fn(&rundir::faults::Audit) -> u64| -> u64 {
-                outcome.audits.values().map(count).max().unwrap_or(0)
-            };
-            let counts = [
-                (sum(|audit| audit.lost), "lost"),
-                (sum(|audit| audit.torn), "torn"),
-                (sum(|audit| audit.phantom), "phantom"),
-                (sum(|audit| audit.stale), "stale"),
-            ];
-            let first = counts.into_iter().find(|(count, _)| *count > 0);
-            first.map_or("wrong bytes".to_owned(), |(number, what)| {
-                format!("{number} {what}")
-            })
-        }
-        CellKind::Error => {
-            // An error number is more specific than the scenario's own effect on the agent.
-            let all = || {
-                let seen = outcome.seen.iter();
-                seen.filter(|seen| seen.what != SeenKind::Nothing)
-            };
-            let seen = all()
-                .find(|seen| seen.errno.is_some())
-                .or_else(|| all().next());
-            let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
-                (Some(errno), _) => errno_name(errno),
-                (None, SeenKind::Refusal) => "refused".to_owned(),
-                (None, SeenKind::Killed) => "agent killed".to_owned(),
-                (None, SeenKind::Late) => "seen late".to_owned(),
-                (None, _) => "error".to_owned(),
-            });
-            format!("{what}{slow}")
-        }
-    }
-}
-
-/// The name of an error number of Linux.
-pub(super) fn errno_name(errno: i32) -> String {
-    let name = match errno {
-        1 => "EPERM",
-        2 => "ENOENT",
-        4 => "EINTR",
-        5 => "EIO",
-        11 => "EAGAIN",
-        12 => "ENOMEM",
-        13 => "EACCES",
-        16 => "EBUSY",
-        17 => "EEXIST",
-        20 => "ENOTDIR",
-        21 => "EISDIR",
-        22 => "EINVAL",
-        24 => "EMFILE",
-        27 => "EFBIG",
-        28 => "ENOSPC",
-        30 => "EROFS",
-        36 => "ENAMETOOLONG",
-        39 => "ENOTEMPTY",
-        95 => "EOPNOTSUPP",
-        103 => "ECONNABORTED",
-        107 => "ENOTCONN",
-        110 => "ETIMEDOUT",
-        116 => "ESTALE",
-        122 => "EDQUOT",
-        _ => return format!("errno {errno}"),
-    };
-    name.to_owned()
 }
 
 fn page(run: &Run) -> Vec<Part> {

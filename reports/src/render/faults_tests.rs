@@ -1,3 +1,5 @@
+use rundir::faults::SeenKind;
+
 use super::*;
 use rundir::faults::{Audit, CrashPoints, Culprit, Fact, Hang, Recovery, Return, Seen, Status};
 use rundir::{Arm, Plan, PlannedScenario};

@@ -1,8 +1,6 @@
 //! Writes the files of a report: pages, charts, data.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::charts::charts;
@@ -11,46 +9,10 @@ use super::html::html;
 use super::json::json;
 use super::markdown::markdown;
 use super::model_files_page::model_files_page;
-use super::page::page;
-use super::page::results;
+use super::output::{WriteError, put};
+use super::page::{page, results};
+use super::report::Report;
 use super::tables::tables;
-use crate::claims::Judged;
-use crate::context::Contexts;
-use crate::decide::Decision;
-use crate::summary::Summary;
-use rundir::Run;
-
-/// The input of a report.
-pub struct Report<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// The summary of its samples.
-    pub summary: &'a Summary,
-    /// The costs of its session contexts.
-    pub contexts: &'a Contexts,
-    /// Its verdicts on published claims.
-    pub claims: &'a [Judged],
-    /// The decisions by policy and candidate.
-    pub decisions: Vec<Decision>,
-    /// The directories of the other runs that claims and decisions rest on.
-    pub others: &'a [PathBuf],
-}
-
-/// Why a report could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// A file cannot be written.
-    #[error("{}: {error}", .file.display())]
-    Io {
-        /// The file.
-        file: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A document, chart or table cannot be formatted.
-    #[error("{0}")]
-    Format(String),
-}
 
 /// Writes `report.md`, `report.html`, `report.json`, `*.csv`, `charts/*.svg` and `hist/*.hlog` into `dir`.
 /// Files of an earlier report are replaced. Returns the path of the HTML page.
@@ -102,22 +64,10 @@ pub fn results_page(report: &Report<'_>) -> String {
     made + &markdown(&results(report))
 }
 
-/// Writes a file atomically, by a temporary file and a rename.
-pub(super) fn put(file: &Path, text: &str) -> Result<(), WriteError> {
-    let io = |error| WriteError::Io {
-        file: file.to_owned(),
-        error,
-    };
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir).map_err(io)?;
-    }
-    let half = file.with_extension("part");
-    fs::write(&half, text).map_err(io)?;
-    fs::rename(&half, file).map_err(io)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::decide::{Evidence, Policy, decide, find};
     use crate::{claims, testing};

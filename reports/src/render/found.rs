@@ -2,10 +2,10 @@
 
 use rundir::Score;
 
-use super::Report;
-use super::page::Part::{self, Heading, Table, Text};
-use super::text::{columns, time};
+use super::part::Part::{self, Heading, Table, Text};
+use super::report::Report;
 use crate::summary::Found;
+use crate::text::{columns, time};
 
 /// Scores that are shares of questions: their name, and their column's title.
 const SHARES: [(&str, &str); 8] = [

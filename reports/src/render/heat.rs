@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::charts::{Chart, DrawError, INK, PAPER, label_width, text_style};
+use super::drawing::{Chart, DrawError, INK, PAPER, label_width, text_style};
 
 /// Height of a row, in pixels.
 const ROW: u32 = 22;

@@ -8,7 +8,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use rundir::{CellEpoch, Run};
 
-use super::files::{WriteError, put};
+use super::output::{WriteError, put};
 
 /// Writes a log per workload, cache state and arm, with a tagged line per call kind and epoch. Times are in nanoseconds.
 ///

@@ -1,8 +1,8 @@
 //! The report's sections on two hosts with the same files, and on what a sync waits for.
 
-use super::Report;
-use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::{columns, count, time};
+use super::part::Part::{self, Heading, List, Table, Text};
+use super::report::Report;
+use crate::text::{columns, count, time};
 
 pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::page::{LinkedRow, Part};
+use super::part::{LinkedRow, Part};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2125; --paper: #fcfcfa; --line: #d5d8dc; --faint: #f1f2f0; --accent: #0a5f9e; }

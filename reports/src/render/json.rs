@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 
-use super::Report;
-use crate::claims::Judged;
+use super::report::Report;
+use crate::claims::ClaimResult;
 use crate::context::Contexts;
 use crate::decide::Decision;
 use crate::summary::Summary;
@@ -25,7 +25,7 @@ struct ReportJson<'a> {
     /// The costs of the sessions' contexts.
     contexts: &'a Contexts,
     /// How published claims stand.
-    claims: &'a [Judged],
+    claims: &'a [ClaimResult],
     /// What each policy decides about each candidate. Their fields follow the policies.
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     decisions: &'a [Decision],

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::Report;
-use super::page::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
-use super::page::{LinkedRow, command_anchor};
+use super::part::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
+use super::part::{LinkedRow, command_anchor};
+use super::report::Report;
 use super::tasks::TOOL_CALL;
-use super::text::{columns, count, percent, ratio, time};
-use super::{charts, curves};
+use super::{curves, stems};
 use crate::summary::{Cell, MAKESPAN, is_simulated};
+use crate::text::{columns, count, percent, ratio, time};
 use rundir::Plan;
 use stats::Comparison;
 
@@ -101,10 +101,10 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
         report.summary.baseline,
         margins(report)
     )));
-    parts.push(Chart(charts::LATENCY, LATENCY_SHOWS));
+    parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     if !curves::growth(report).is_empty() {
         parts.push(Chart(
-            charts::GROWTH,
+            stems::GROWTH,
             "How the time of a call grows with the number of files or notes, by backend; both axes are logarithmic.",
         ));
     }
@@ -215,7 +215,7 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Hot, lukewarm, cold".to_owned()));
     parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, the daemon keeps its own. Cold: the daemon has just been started too. Each state is proved by what the daemon was asked, or by what came from disk. All arms share each emptying of the caches.".to_owned()));
     parts.push(Chart(
-        charts::STATES,
+        stems::STATES,
         "The same operation with caches hot, lukewarm and cold, by backend; logarithmic.",
     ));
 }
@@ -235,7 +235,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
             .to_owned(),
     ));
     parts.push(Chart(
-        charts::SESSIONS,
+        stems::SESSIONS,
         "How long a session waited for files, by backend and cache state: each tick is a pass, the bar the 99 % interval.",
     ));
     let is_task = |cell: &Cell| {

@@ -1,6 +1,6 @@
 //! A page as Markdown.
 
-use super::page::Part;
+use super::part::Part;
 
 pub(super) fn markdown(parts: &[Part]) -> String {
     let mut text = String::new();

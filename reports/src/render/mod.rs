@@ -1,5 +1,5 @@
 //! Renders a summary as pages, tables, charts and data files.
-//! The text of a page is in `page`; each format has its own module for any page.
+//! `page` orders the parts of a report, `part` says what parts there are, and each format has its own module.
 
 mod adr;
 mod bill;
@@ -11,6 +11,7 @@ mod compare;
 mod contexts;
 mod curves;
 mod decisions;
+mod drawing;
 mod endings;
 mod excerpt;
 mod failures;
@@ -18,6 +19,7 @@ mod fault_crash;
 mod fault_details;
 mod fault_groups;
 mod fault_splice;
+mod fault_words;
 mod faults;
 mod files;
 mod found;
@@ -30,14 +32,17 @@ mod latencies;
 mod markdown;
 mod model_files;
 mod model_files_page;
+mod output;
 mod page;
+mod part;
 mod programs;
+mod report;
 mod shell;
+mod stems;
 mod tables;
 mod tasks;
 #[cfg(test)]
 mod testing;
-mod text;
 mod trade_offs;
 
 pub use adr::decision_record;
@@ -46,12 +51,15 @@ pub use compare::{
     comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
 };
 pub use decisions::{decisions_markdown, decisions_text, short_matrix};
-pub use endings::CONFORMANCE;
 pub use excerpt::splice;
 pub use fault_splice::splice_faults;
 pub use faults::write_faults;
-pub use files::{Report, WriteError, results_page, write};
+pub use files::{results_page, write};
 pub use json::report_schema;
 pub use latencies::arm_and_its_baseline;
 pub use markdown::markdown_table;
-pub use text::{columns, count, percent, ratio, table, time};
+pub use output::WriteError;
+pub use report::Report;
+
+pub use crate::conformance::CONFORMANCE;
+pub use crate::text::{columns, count, percent, ratio, table, time};

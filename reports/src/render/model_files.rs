@@ -1,8 +1,8 @@
 //! The report's section on model-generated files, in short; the full page is in `model_files_page`.
 
-use super::Report;
-use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::columns;
+use super::part::Part::{self, Heading, List, Table, Text};
+use super::report::Report;
+use crate::text::columns;
 use rundir::{AskedStep, ModelFiles};
 
 pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {

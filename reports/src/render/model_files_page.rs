@@ -5,8 +5,8 @@ use std::fmt::Write;
 use rundir::{AskedStep, AtLength, ModelFiles, MountedModel};
 
 use super::markdown::markdown_table as table;
-use super::text::columns;
 use crate::prices::Prices;
+use crate::text::columns;
 
 /// The origin of answers from a recording.
 const RECORDED: &str = "recorded";

@@ -11,49 +11,16 @@ use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
 use super::model_files::model_files;
+use super::part::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
+use super::part::{LinkedRow, command_anchor};
 use super::programs::programs;
+use super::report::Report;
 use super::shell::shell;
+use super::stems;
 use super::tasks::tasks;
-use super::text::{columns, count, time};
-use super::{Report, charts};
-use crate::decide::Verdict;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
+use crate::text::{columns, count, time};
 use rundir::Outcome;
-
-/// A part of a page.
-pub(super) enum Part {
-    /// A heading; levels start at 1.
-    Heading(u8, String),
-    /// A paragraph.
-    Text(String),
-    /// A list.
-    List(Vec<String>),
-    /// A table.
-    Table(Vec<String>, Vec<Vec<String>>),
-    /// A table whose rows have anchors, and whose first cells are links.
-    Linked(Vec<String>, Vec<LinkedRow>),
-    /// A matrix of verdicts: the head, and rows of a name and cells.
-    Matrix(Vec<String>, Vec<(String, Vec<MatrixCell>)>),
-    /// A chart: the stem of its file, and its caption.
-    Chart(&'static str, &'static str),
-    /// A collapsed section: its title and parts.
-    Folded(String, Vec<Part>),
-}
-
-/// A row of a table with an anchor.
-pub(super) struct LinkedRow {
-    /// The anchor, without `#`; empty for none.
-    pub(super) anchor: String,
-    /// The anchor that the first cell links to; empty for none.
-    pub(super) to: String,
-    /// The cells.
-    pub(super) cells: Vec<String>,
-}
-
-/// A verdict with the reason; `None` where there is none.
-pub(super) type MatrixCell = Option<(Verdict, String)>;
-
-use Part::{Chart, Folded, Heading, Linked, List, Table, Text};
 
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
@@ -149,7 +116,7 @@ pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
             health.identical_arms()
         )),
         List(health.notes.clone()),
-        Chart(charts::LATENCY, LATENCY_SHOWS),
+        Chart(stems::LATENCY, LATENCY_SHOWS),
         Text("How long recorded agent sessions waited for files, as a ratio to the plain directory (99 % interval):".to_owned()),
         ratio_rows(report, |cell| cell.metric == MAKESPAN),
     ];
@@ -308,7 +275,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Heading(2, "Where the time goes".to_owned()));
     parts.push(Text("What a caller waits for one call, in three parts. Store: the time inside it. Front end: our code around the store. Kernel and queue: all the rest, which is the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse. Counts are exact. Counts and parts of hot cells come from the warm-up pass of each epoch, which is in no latency: they show where time goes, not how long a hot call takes. Those of lukewarm and cold cells come from every pass. Processor times are around the timed calls; checking is outside.".to_owned()));
-    parts.push(Chart(charts::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
+    parts.push(Chart(stems::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
     let spent = |ns: f64| match ns > 0.0 {
         true => time(ns),
         false => "–".to_owned(),
@@ -442,11 +409,6 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
         plan.command,
         std::iter::once(&report.run.dir).chain(report.others).map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" --with ")
     )));
-}
-
-/// The anchor of the command that measures a cell again.
-pub(super) fn command_anchor(workload: &str, state: &str) -> String {
-    format!("run-{workload}-{state}").replace('/', "-")
 }
 
 /// The command of each cell, with the run's suite and seed.

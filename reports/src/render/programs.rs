@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use rundir::Outcome;
 
-use super::Report;
 use super::latencies::compared;
-use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::{columns, time};
+use super::part::Part::{self, Heading, List, Table, Text};
+use super::report::Report;
+use crate::text::{columns, time};
 
 /// The names of workloads that run programs begin with it.
 const FAMILY: &str = "program/";

@@ -5,10 +5,10 @@
 
 use rundir::PlannedWorkload;
 
-use super::Report;
-use super::page::Part::{self, Heading, List, Table, Text};
-use super::text::{columns, time};
+use super::part::Part::{self, Heading, List, Table, Text};
+use super::report::Report;
 use crate::summary::{Cell, MAKESPAN};
+use crate::text::{columns, time};
 
 /// Commands, and the workload and step whose time stands for each.
 const MEASURED: &[(&[&str], &str, &str)] = &[

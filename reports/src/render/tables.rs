@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::Report;
 use super::decisions;
-use super::files::WriteError;
+use super::output::WriteError;
+use super::report::Report;
 use crate::context::MODELS;
 use rundir::Settled;
 
@@ -179,7 +179,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
             claim.id.clone(),
             claim.source.clone(),
             claim.quote.clone(),
-            claim.standing.name().to_owned(),
+            claim.status.name().to_owned(),
             claim.evidence.clone(),
         ]
     });

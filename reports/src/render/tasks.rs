@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use rundir::{Plan, Run, Sample, Score};
 
-use super::Report;
-use super::page::Part::{self, Heading, Table, Text};
-use super::text::{columns, count, time};
+use super::part::Part::{self, Heading, Table, Text};
+use super::report::Report;
 use crate::summary::TASK;
+use crate::text::{columns, count, time};
 
 /// The kind of a scripted task's calls.
 pub(super) const TOOL_CALL: &str = "tool-call";

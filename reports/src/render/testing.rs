@@ -2,8 +2,8 @@
 
 use rundir::Run;
 
-use super::Report;
-use super::page::Part;
+use super::part::Part;
+use super::report::Report;
 use crate::context::contexts;
 use crate::prices::Prices;
 use crate::summary::summarise;

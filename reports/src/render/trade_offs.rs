@@ -3,7 +3,7 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::charts::{Chart, DrawError, INK, PAPER, colour, text_style};
+use super::drawing::{Chart, DrawError, INK, PAPER, colour, text_style};
 use crate::decide::{Decision, Role, Row, State};
 
 /// Pixels of a panel.

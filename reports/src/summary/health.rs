@@ -9,7 +9,7 @@ use serde::Serialize;
 use stats::{CellKey, Comparison, Table, Verdict, compared_with, ratios_by_level};
 
 use super::{Cell, FLOOR, median, void as void_epochs};
-use crate::render::percent;
+use crate::text::percent;
 
 /// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
 const NEED_A_JOURNAL: [&str; 6] = [

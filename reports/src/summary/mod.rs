@@ -28,7 +28,7 @@ use rundir::{Arm, Plan, Run, Sample};
 pub use stats::MAKESPAN;
 use stats::{
     CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
-    compare_with_baseline, earned, modes, pool,
+    compare_with_baseline, has_enough_calls, modes, pool,
 };
 
 /// The arm that every other arm with a daemon is also compared with: the same front end over memory.
@@ -256,7 +256,7 @@ fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>)
     let pooled = pool(&epochs);
     let values: Vec<f64> = series.values().copied().collect();
     let percentile = |q: f64| {
-        let all = all.filter(|all| earned(q, all.len()))?;
+        let all = all.filter(|all| has_enough_calls(q, all.len()))?;
         Some(all.value_at_quantile(q))
     };
     let longest = values.iter().copied().fold(0.0, f64::max) as u64;

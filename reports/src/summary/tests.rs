@@ -374,11 +374,14 @@ fn at_ratio(ratio: f64) -> Run {
     run
 }
 
-/// Doubles the times of the passes that `wanted` picks.
-fn double(run: &mut Run, wanted: impl Fn(&Sample) -> bool) {
-    for sample in run.samples.iter_mut().filter(|own| wanted(own)) {
+/// The summary of a run whose `sqlite` takes `ratio` times as long as `direct`, and whose passes that `is_slow` picks take
+/// twice as long.
+fn with_slow_passes(ratio: f64, is_slow: impl Fn(&Sample) -> bool) -> Summary {
+    let mut run = at_ratio(ratio);
+    for sample in run.samples.iter_mut().filter(|own| is_slow(own)) {
         testing::scale_pass(sample, 2.0);
     }
+    summarise(&run).unwrap()
 }
 
 fn is_baseline(sample: &Sample) -> bool {
@@ -388,9 +391,7 @@ fn is_baseline(sample: &Sample) -> bool {
 #[test]
 fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
     // In one round of six the baseline takes twice as long, which turns 1.5 times slower into 1.3 times faster.
-    let mut run = at_ratio(1.5);
-    double(&mut run, |own| is_baseline(own) && own.round == 3);
-    let summary = summarise(&run).unwrap();
+    let summary = with_slow_passes(1.5, |own| is_baseline(own) && own.round == 3);
     let modes = cell(&summary, "read", "direct").modes.unwrap();
     assert!(
         (modes.high / modes.low / 2.0 - 1.0).abs() < 0.1,
@@ -407,9 +408,7 @@ fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
 
 #[test]
 fn a_verdict_that_depends_on_the_candidates_level_is_withheld() {
-    let mut run = at_ratio(1.0);
-    double(&mut run, |own| own.arm == "sqlite" && own.round == 3);
-    let summary = summarise(&run).unwrap();
+    let summary = with_slow_passes(1.0, |own| own.arm == "sqlite" && own.round == 3);
     assert!(cell(&summary, "read", "direct").modes.is_none());
     let found = compared(&summary, "read", "sqlite");
     assert!(found.interval.unwrap().high < 1.05, "{found:?}");
@@ -418,9 +417,7 @@ fn a_verdict_that_depends_on_the_candidates_level_is_withheld() {
 
 #[test]
 fn a_verdict_that_holds_at_both_levels_stays() {
-    let mut run = at_ratio(3.0);
-    double(&mut run, |own| is_baseline(own) && own.round == 3);
-    let summary = summarise(&run).unwrap();
+    let summary = with_slow_passes(3.0, |own| is_baseline(own) && own.round == 3);
     assert!(cell(&summary, "read", "direct").modes.is_some());
     let found = compared(&summary, "read", "sqlite");
     assert_eq!((found.verdict, &found.withheld), (Verdict::Worse, &None));
@@ -431,9 +428,7 @@ fn levels_that_all_arms_share_withhold_nothing() {
     // One epoch with a slower processor, and one slower round in each: every ratio is equal at both levels.
     for (ratio, verdict) in [(1.0, Verdict::Same), (1.3, Verdict::Worse)] {
         for slow in [|own: &Sample| own.epoch == 2, |own: &Sample| own.round == 3] {
-            let mut run = at_ratio(ratio);
-            double(&mut run, slow);
-            let summary = summarise(&run).unwrap();
+            let summary = with_slow_passes(ratio, slow);
             assert!(cell(&summary, "read", "direct").modes.is_some());
             let found = compared(&summary, "read", "sqlite");
             assert_eq!((found.verdict, &found.withheld), (verdict, &None));

@@ -20,5 +20,5 @@ pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,
 };
 pub use modes::{Modes, modes};
-pub use percentile_support::{calls_needed, earned};
+pub use percentile_support::{calls_needed, has_enough_calls};
 pub use share::share_interval;

@@ -11,7 +11,7 @@ pub fn calls_needed(q: f64) -> u64 {
 }
 
 /// Whether `calls` calls are enough for percentile `q`.
-pub fn earned(q: f64, calls: u64) -> bool {
+pub fn has_enough_calls(q: f64, calls: u64) -> bool {
     calls >= calls_needed(q)
 }
 
@@ -24,7 +24,7 @@ mod tests {
         assert_eq!(calls_needed(0.99), 299);
         assert_eq!(calls_needed(0.999), 2995);
         assert_eq!(calls_needed(0.5), 5);
-        assert!(!earned(0.99, 298));
-        assert!(earned(0.99, 299));
+        assert!(!has_enough_calls(0.99, 298));
+        assert!(has_enough_calls(0.99, 299));
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Caller;
 
 /// Interval between two listings of a directory while waiting for files.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A series of files: `NAME-0`, `NAME-1`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,7 +182,7 @@ fn wait_for(series: &Series, caller: &mut Caller) {
         if there == series.files {
             break;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     caller.fact("awaited", Fact::Count(there));
 }

@@ -6,7 +6,7 @@ use super::super::bed::{Injected, ScenarioError, TestBed};
 use super::super::crash_points::{Hits, Settings};
 
 /// Runs the scenario with `kills` starts.
-pub fn play(bed: &mut TestBed, kills: u32) -> Injected {
+pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
     let settings = Settings::of_work(&bed.scenario.work);
     bed.open()?;
     bed.injected(format!(

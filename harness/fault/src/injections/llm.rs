@@ -158,7 +158,7 @@ impl World {
 const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about": "the ledger"}, {"path": "second.txt", "kind": "file", "about": "another"}]}"#;
 
 /// Runs the scenario of one provider fault.
-pub fn play(bed: &mut TestBed, fault: LlmFault) -> Injected {
+pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let budget = (fault == LlmFault::BudgetExhausted).then_some(1);
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
     let world = World::start(bed, Vec::new(), budget)?;

@@ -18,7 +18,7 @@ use super::agent::ClientTask;
 use super::bed::{Injected, TestBed};
 
 /// Runs the test bed's scenario.
-pub fn play(bed: &mut TestBed) -> Injected {
+pub fn run(bed: &mut TestBed) -> Injected {
     let inside = |bed: &TestBed, name: &str| bed.dir().join(name);
     match bed.scenario.injection.clone() {
         Injection::Nothing => daemon::nothing(bed),
@@ -33,10 +33,10 @@ pub fn play(bed: &mut TestBed) -> Injected {
         Injection::PanicDaemon => stopped::panic(bed),
         Injection::MountTwice => mounting::twice(bed),
         Injection::UnmountInUse => mounting::unmount_in_use(bed),
-        Injection::CrashLoop { kills } => crash_loop::play(bed, kills),
+        Injection::CrashLoop { kills } => crash_loop::run(bed, kills),
         Injection::FillDisk { mib } => storage::full(bed, mib),
         Injection::FillQuota { mib } => storage::quota(bed, mib),
-        Injection::CutPower { mib, cuts } => power_cut::play(bed, mib, cuts),
+        Injection::CutPower { mib, cuts } => power_cut::run(bed, mib, cuts),
         Injection::RemountReadOnly => storage::read_only(bed),
         Injection::LockDatabase { seconds } => database::lock(bed, seconds),
         Injection::TruncateDatabase => database::truncate(bed),
@@ -97,8 +97,8 @@ pub fn play(bed: &mut TestBed) -> Injected {
             let what = format!("{depth} directories within one another");
             client::ask(bed, what, ClientTask::DeepPath { dir, depth }).map(drop)
         }
-        Injection::S3(fault) => s3::play(bed, fault),
-        Injection::Llm(fault) => llm::play(bed, fault),
+        Injection::S3(fault) => s3::run(bed, fault),
+        Injection::Llm(fault) => llm::run(bed, fault),
         Injection::RemoveTree => client::removed(bed),
     }
 }

@@ -28,7 +28,7 @@ const MOMENTS_US: std::ops::Range<u64> = 2_000..200_000;
 const LABEL: &str = "simulated: the image of the disk under the store, without what was not written back; a flush that the disk itself ignores is not seen";
 
 /// Runs the scenario with `cuts` power cuts.
-pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
+pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     on_small_disk(bed, mib)?;
     bed.injected(format!(
         "the power of a disk of {mib} MiB under the store was cut {cuts} times, {} to {} ms into a stream of changes",
@@ -80,7 +80,7 @@ pub fn play(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         return Err(ScenarioError::Infra(message.into()));
     }
     total.note = Some(format!(
-        "records, looked at after each of {cuts} cuts; after {discarded} of them a file that nobody had synced was gone"
+        "records, looked at after each of {cuts} cuts; after {discarded} of them an unsynced file was gone"
     ));
     bed.outcome.audits.insert(POWER_LOSS.to_owned(), total);
     if bed.workspace.is_some() {

@@ -20,13 +20,13 @@ use workloads::definition::CacheState;
 
 use self::headline::summary_table;
 use self::planned::Prepared;
-use super::llm::ModelArgs;
 use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
 use crate::model_files;
+use crate::model_options::ModelArgs;
 use crate::plan::{LiveArm, SAME};
 use crate::probe::Prober;
 use crate::progress::Progress;

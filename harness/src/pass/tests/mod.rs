@@ -11,7 +11,7 @@ use workloads::path::WorkspacePath;
 use super::*;
 use crate::clock::Scripted;
 use crate::supervise::supervise;
-use crate::testing::{Broken, direct, path, site, two_files};
+use crate::testing::{Broken, direct, path, site, two_files, two_reads};
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
 struct Made {
@@ -95,14 +95,6 @@ impl Made {
 /// Runs a script over a plain directory; its calls take `times`, in nanoseconds.
 fn passed(script: Script, times: &[u64]) -> Passed {
     Made::of(script, times).passed()
-}
-
-/// Reads of `a` and `b`, which take 100 and 200 ns.
-fn two_reads() -> Script {
-    let mut script = two_files();
-    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-    script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
-    script
 }
 
 fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {

@@ -94,8 +94,8 @@ fn the_built_in_claims_can_be_judged() {
     ids.dedup();
     assert_eq!(ids.len(), judged.len(), "two claims have one name");
     for claim in &judged {
-        let needs_command = claim.standing == ClaimStatus::NotMeasured;
+        let needs_command = claim.status == ClaimStatus::NotMeasured;
         assert!(!needs_command || claim.settle.is_some(), "{}", claim.id);
-        assert_ne!(claim.standing, ClaimStatus::Confirmed, "{}", claim.id);
+        assert_ne!(claim.status, ClaimStatus::Confirmed, "{}", claim.id);
     }
 }

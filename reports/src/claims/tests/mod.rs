@@ -1,4 +1,4 @@
-//! Constructed runs reach every standing, by every kind of test.
+//! Constructed runs reach every status, by every kind of test.
 
 mod files;
 
@@ -8,7 +8,8 @@ use std::path::Path;
 use rundir::faults::{Audit, FaultOutcome, IN_USE};
 use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score};
 
-use super::{ClaimFile, ClaimStatus, Evidence, Judged, judge_file};
+use super::{ClaimFile, ClaimResult, ClaimStatus, Evidence, judge_file};
+use crate::conformance::CONFORMANCE;
 use crate::context::contexts;
 use crate::prices::Prices;
 use crate::summary::summarise;
@@ -22,7 +23,7 @@ fn parse(claim: &str) -> Result<ClaimFile, String> {
     ClaimFile::parse(Path::new("c.toml"), &text).map_err(|error| error.to_string())
 }
 
-fn judged(claim: &str, runs: &[&Run]) -> Judged {
+fn judged(claim: &str, runs: &[&Run]) -> ClaimResult {
     let prices = Prices::built_in().unwrap();
     let derived: Vec<_> = runs
         .iter()
@@ -46,23 +47,23 @@ fn a_time_is_judged_by_its_whole_interval() {
     let run = testing::run();
     let of = |says: &str| judged(&latency(READ, says), &[&run]);
     let confirmed = of("below = 1.0");
-    assert_eq!(confirmed.standing, ClaimStatus::Confirmed);
+    assert_eq!(confirmed.status, ClaimStatus::Confirmed);
     assert_eq!((confirmed.settle, confirmed.factor), (None, None));
     let refuted = of("between = [10.0, 50.0]");
-    assert_eq!(refuted.standing, ClaimStatus::Refuted);
+    assert_eq!(refuted.status, ClaimStatus::Refuted);
     assert!(
         (45.0..60.0).contains(&refuted.factor.unwrap()),
         "{refuted:?}"
     );
-    assert_eq!(of("about = 0.15").standing, ClaimStatus::Confirmed);
-    assert_eq!(of("above = 0.1").standing, ClaimStatus::Confirmed);
+    assert_eq!(of("about = 0.15").status, ClaimStatus::Confirmed);
+    assert_eq!(of("above = 0.1").status, ClaimStatus::Confirmed);
     let summary = testing::summary();
     let cell = summary
         .cells
         .iter()
         .find(|cell| cell.arm == "sqlite" && cell.metric == "read");
     let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
-    assert_eq!(edge.standing, ClaimStatus::NotMeasured);
+    assert_eq!(edge.status, ClaimStatus::NotMeasured);
     assert!(edge.evidence.contains("reaches over an end"), "{edge:?}");
     assert!(edge.settle.unwrap().contains("--epochs"));
 }
@@ -72,7 +73,7 @@ fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     let run = testing::run();
     let place = READ.replace("micro/read", "micro/other");
     let missing = judged(&latency(&place, "below = 1.0"), &[&run]);
-    assert_eq!(missing.standing, ClaimStatus::NotMeasured);
+    assert_eq!(missing.status, ClaimStatus::NotMeasured);
     let command = "ctxbench run --workload micro/other --state hot --backend sqlite";
     assert_eq!(missing.settle.as_deref(), Some(command));
     let own = judged(
@@ -81,7 +82,7 @@ fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     );
     assert_eq!(own.settle.as_deref(), Some("make it"));
     let without = judged(&latency(READ, "below = 1.0"), &[]);
-    assert_eq!(without.standing, ClaimStatus::NotMeasured);
+    assert_eq!(without.status, ClaimStatus::NotMeasured);
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn readiness_is_judged_by_the_daemons_start() {
     let run = testing::run();
     let ready = READ.replace("metric = 'read'", "metric = 'ready'");
     // The scripted daemons take 12 ms to start.
-    let of = |place: &str, says: &str| judged(&latency(place, says), &[&run]).standing;
+    let of = |place: &str, says: &str| judged(&latency(place, says), &[&run]).status;
     assert_eq!(of(&ready, "about = 10.0"), ClaimStatus::Confirmed);
     assert_eq!(of(&ready, "below = 5.0"), ClaimStatus::Refuted);
     assert_eq!(
@@ -107,7 +108,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
         sample.outcomes = [(Outcome::WrongData, 4)].into();
     }
     let found = judged(&claim, &[&wrong]);
-    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, ClaimStatus::NotMeasured);
     assert!(
         found.evidence.contains("a wrong answer has no latency"),
         "{found:?}"
@@ -118,7 +119,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
         sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
     }
     let found = judged(&claim, &[&busy]);
-    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, ClaimStatus::NotMeasured);
     assert!(
         found.evidence.contains("busy") && found.settle.is_some(),
         "{found:?}"
@@ -126,7 +127,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
     let mut short = testing::run();
     short.samples.retain(|own| own.epoch < 2);
     let found = judged(&claim, &[&short]);
-    assert_eq!(found.standing, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, ClaimStatus::NotMeasured);
     assert!(found.evidence.contains("fewer than 3 epochs"), "{found:?}");
 }
 
@@ -136,15 +137,15 @@ fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
     testing::rename_arm(&mut far, "sqlite", "s3-minio@30ms");
     let place = READ.replace("'sqlite'", "'s3@30ms'");
     let found = judged(&latency(&place, "below = 1.0"), &[&far]);
-    assert_eq!(found.standing, ClaimStatus::NotReproduced);
+    assert_eq!(found.status, ClaimStatus::NotReproduced);
     assert!(found.evidence.contains("simulated"), "{found:?}");
     let found = judged("elsewhere = 'macOS'", &[&far]);
     assert_eq!(
-        (found.standing, found.evidence.as_str()),
+        (found.status, found.evidence.as_str()),
         (ClaimStatus::NotReproduced, "macOS")
     );
     let found = judged("untestable = 'a judgement'", &[&far]);
-    assert_eq!(found.standing, ClaimStatus::Untestable);
+    assert_eq!(found.status, ClaimStatus::Untestable);
 }
 
 #[test]
@@ -154,13 +155,13 @@ fn a_ratio_is_paired_in_one_cell_and_compared_between_cells() {
     let paired = of(format!(
         "says = {{ between = [1.9, 2.1], unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {PLAIN} }}"
     ));
-    assert_eq!(paired.standing, ClaimStatus::Confirmed, "{paired:?}");
+    assert_eq!(paired.status, ClaimStatus::Confirmed, "{paired:?}");
     assert!(paired.evidence.contains("paired by round"));
     let edit = "{ arm = 'direct', workload = 'agent/session', state = 'hot', metric = 'edit' }";
     let apart = of(format!(
         "says = {{ above = 10.0, unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {edit} }}"
     ));
-    assert_eq!(apart.standing, ClaimStatus::Refuted, "{apart:?}");
+    assert_eq!(apart.status, ClaimStatus::Refuted, "{apart:?}");
     assert!(apart.evidence.contains("not paired"));
 }
 
@@ -187,14 +188,14 @@ fn growth_is_the_exponent_over_sizes() {
     };
     let flat = sizes(1.0);
     let found = judged(&claim("between = [-0.1, 0.1]"), &[&flat]);
-    assert_eq!(found.standing, ClaimStatus::Confirmed, "{found:?}");
+    assert_eq!(found.status, ClaimStatus::Confirmed, "{found:?}");
     let linear = sizes(100.0);
     assert_eq!(
-        judged(&claim("between = [-0.1, 0.1]"), &[&linear]).standing,
+        judged(&claim("between = [-0.1, 0.1]"), &[&linear]).status,
         ClaimStatus::Refuted
     );
     assert_eq!(
-        judged(&claim("between = [0.9, 1.1]"), &[&linear]).standing,
+        judged(&claim("between = [0.9, 1.1]"), &[&linear]).status,
         ClaimStatus::Confirmed
     );
 }
@@ -211,19 +212,19 @@ fn counts_are_exact() {
     let of_cell = "arm = 'sqlite', workload = 'micro/read', state = 'hot'";
     let requests = format!("figure = 'requests', {of_cell}");
     assert_eq!(
-        of(&run, "equals = 2", &requests).standing,
+        of(&run, "equals = 2", &requests).status,
         ClaimStatus::Confirmed
     );
     let store = format!("figure = 'store', counter = 'sql_statements', {of_cell}");
     let found = of(&run, "equals = 1", &store);
     assert_eq!(
-        (found.standing, found.factor),
+        (found.status, found.factor),
         (ClaimStatus::Refuted, Some(3.0))
     );
     let tools = "figure = 'tools-failing', arm = 'sqlite'";
     run.probes.clear();
     assert_eq!(
-        of(&run, "equals = 0", tools).standing,
+        of(&run, "equals = 0", tools).status,
         ClaimStatus::NotMeasured
     );
     for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
@@ -236,13 +237,41 @@ fn counts_are_exact() {
             detail: String::new(),
         });
     }
-    assert_eq!(
-        of(&run, "equals = 1", tools).standing,
-        ClaimStatus::Confirmed
-    );
-    assert_eq!(of(&run, "equals = 0", tools).standing, ClaimStatus::Refuted);
+    assert_eq!(of(&run, "equals = 1", tools).status, ClaimStatus::Confirmed);
+    assert_eq!(of(&run, "equals = 0", tools).status, ClaimStatus::Refuted);
     let lines = "says = { above = 10.0, unit = 'times' }\ntest.count = { figure = 'lines-of-code', arm = 'sqlite', over = 'direct' }";
-    assert_eq!(judged(lines, &[&run]).standing, ClaimStatus::Confirmed);
+    assert_eq!(judged(lines, &[&run]).status, ClaimStatus::Confirmed);
+}
+
+#[test]
+fn claims_do_not_count_features_that_the_machine_itself_fails() {
+    let count = |run: &Run, equals: u32| {
+        let claim = format!(
+            "says = {{ equals = {equals}, unit = 'count' }}\ntest.count = {{ figure = 'features-failing', features = 'links:', arm = 'sqlite' }}"
+        );
+        judged(&claim, &[run]).status
+    };
+    let probe = |arm: &str, name: &str, outcome| Probe {
+        v: SCHEMA_VERSION,
+        aspect: CONFORMANCE.to_owned(),
+        name: name.to_owned(),
+        arm: arm.to_owned(),
+        outcome,
+        detail: String::new(),
+    };
+    let mut run = testing::run();
+    run.probes = vec![
+        probe("sqlite", "links: hard", Outcome::Errno),
+        probe("sqlite", "links: symbolic", Outcome::Errno),
+        probe("sqlite", "xattr: set", Outcome::Errno),
+    ];
+    assert_eq!(count(&run, 2), ClaimStatus::Confirmed);
+    run.probes
+        .push(probe("direct", "links: hard", Outcome::Errno));
+    assert_eq!(count(&run, 1), ClaimStatus::Confirmed);
+    assert_eq!(count(&run, 2), ClaimStatus::Refuted);
+    run.probes[1].outcome = Outcome::Infra;
+    assert_eq!(count(&run, 1), ClaimStatus::NotMeasured);
 }
 
 fn outcome(lost: u64) -> FaultOutcome {
@@ -263,13 +292,13 @@ fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
     let claim = "says = { equals = 0, unit = 'count' }\ntest.fault = { scenario = 'kill-idle', arm = 'sqlite', figure = 'broken-promises' }";
     let mut run = testing::run();
     let none = judged(claim, &[&run]);
-    assert_eq!(none.standing, ClaimStatus::NotMeasured);
+    assert_eq!(none.status, ClaimStatus::NotMeasured);
     let command = "ctxbench fault --backend sqlite --scenario kill-idle";
     assert_eq!(none.settle.as_deref(), Some(command));
     run.fault_outcomes = vec![outcome(0), outcome(0)];
-    assert_eq!(judged(claim, &[&run]).standing, ClaimStatus::Confirmed);
+    assert_eq!(judged(claim, &[&run]).status, ClaimStatus::Confirmed);
     run.fault_outcomes.push(outcome(2));
-    assert_eq!(judged(claim, &[&run]).standing, ClaimStatus::Refuted);
+    assert_eq!(judged(claim, &[&run]).status, ClaimStatus::Refuted);
 }
 
 #[test]
@@ -279,7 +308,7 @@ fn tokens_and_dollars_are_judged_by_the_count() {
         let claim = format!(
             "says = {{ {says}, unit = '{unit}' }}\ntest.tokens = {{ workload = 'agent/session', {test} }}"
         );
-        judged(&claim, &[&run]).standing
+        judged(&claim, &[&run]).status
     };
     let entering = "figure = 'entering', policy";
     let before = format!("{entering} = 'before'");
@@ -326,7 +355,7 @@ fn a_score_is_a_share_with_its_interval() {
         );
         judged(&claim, &[run])
     };
-    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::NotMeasured);
+    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::NotMeasured);
     let put = |run: &mut Run, sum, of| {
         let mut own = run.samples.iter_mut();
         let first = own.find(|own| own.arm == "direct" && own.workload == "micro/read");
@@ -336,12 +365,12 @@ fn a_score_is_a_share_with_its_interval() {
             .insert("own".to_owned(), score(sum, of));
     };
     put(&mut run, 249, 250);
-    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::Confirmed);
+    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::Confirmed);
     put(&mut run, 100, 250);
-    assert_eq!(of(&run, "above = 90.0").standing, ClaimStatus::Refuted);
+    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::Refuted);
     put(&mut run, 1, 1);
     assert_eq!(
-        of(&run, "above = 90.0").standing,
+        of(&run, "above = 90.0").status,
         ClaimStatus::NotMeasured,
         "one question"
     );
@@ -371,10 +400,10 @@ fn counts_of_a_recorded_model_are_evidence_and_its_times_are_not() {
             ),
         )
     };
-    assert_eq!(count(&run).standing, ClaimStatus::Confirmed);
-    assert_eq!(time(&run).standing, ClaimStatus::NotMeasured);
+    assert_eq!(count(&run).status, ClaimStatus::Confirmed);
+    assert_eq!(time(&run).status, ClaimStatus::NotMeasured);
     run.model_files.as_mut().unwrap().origin = "live".to_owned();
-    assert_eq!(time(&run).standing, ClaimStatus::Confirmed);
+    assert_eq!(time(&run).status, ClaimStatus::Confirmed);
     run.model_files = None;
     let missing = count(&run);
     assert_eq!(missing.settle.as_deref(), Some("make model-files"));
@@ -387,25 +416,25 @@ fn arithmetic_is_computed_without_a_run() {
         judged(&claim, &[])
     };
     let sum = of("tokens", "equals = 6.0", "sum = [1.0, 2.0, 3.0]");
-    assert_eq!(sum.standing, ClaimStatus::ArithmeticOnly);
+    assert_eq!(sum.status, ClaimStatus::ArithmeticOnly);
     let growth = "yearly-growth = { from = 50.0, to = 2500.0, years = 3.0 }";
     let wrong = of("percent", "between = [119.5, 120.5]", growth);
-    assert_eq!(wrong.standing, ClaimStatus::Refuted);
+    assert_eq!(wrong.status, ClaimStatus::Refuted);
     assert!(wrong.evidence.contains("268.4 %"), "{wrong:?}");
     let saved = of(
         "percent",
         "between = [85.0, 86.0]",
         "saved = { from = 109150.0, to = 15550.0 }",
     );
-    assert_eq!(saved.standing, ClaimStatus::ArithmeticOnly);
+    assert_eq!(saved.status, ClaimStatus::ArithmeticOnly);
     let power = of(
         "exponent",
         "between = [0.99, 1.01]",
         "exponent = [[1, 2.0], [10, 20.0]]",
     );
-    assert_eq!(power.standing, ClaimStatus::ArithmeticOnly);
+    assert_eq!(power.status, ClaimStatus::ArithmeticOnly);
     assert_eq!(
-        of("tokens", "equals = 2", "tokens-of = 'hello world'").standing,
+        of("tokens", "equals = 2", "tokens-of = 'hello world'").status,
         ClaimStatus::Confirmed
     );
 }
@@ -430,21 +459,21 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
     let (yes, no) = ("below = 1.0", "below = 0.01");
     let of = |run: &Run, first, second| judged(&cases(first, second), &[run]);
     let differ = of(&run, yes, no);
-    assert_eq!(differ.standing, ClaimStatus::Conditional);
+    assert_eq!(differ.status, ClaimStatus::Conditional);
     assert!(
         differ.evidence.contains("when one: confirmed")
             && differ.evidence.contains("when two: refuted")
     );
-    assert_eq!(of(&run, yes, yes).standing, ClaimStatus::Confirmed);
+    assert_eq!(of(&run, yes, yes).status, ClaimStatus::Confirmed);
     let refuted = of(&run, no, "below = 0.1");
-    assert_eq!(refuted.standing, ClaimStatus::Refuted);
+    assert_eq!(refuted.status, ClaimStatus::Refuted);
     assert!(
         (1.5..3.0).contains(&refuted.factor.unwrap()),
         "the smallest factor holds"
     );
     let half = of(&run, yes, "missing");
     assert_eq!(
-        half.standing,
+        half.status,
         ClaimStatus::NotMeasured,
         "half of the cases settle nothing"
     );
@@ -473,8 +502,8 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
     let mut arm = testing::arm("sqlite", None);
     arm.name = "s3-minio@30ms".to_owned();
     run.plan.arms.push(arm);
-    assert_eq!(of(&run, yes, "far").standing, ClaimStatus::Conditional);
-    assert_eq!(of(&run, "far", "far").standing, ClaimStatus::NotReproduced);
+    assert_eq!(of(&run, yes, "far").status, ClaimStatus::Conditional);
+    assert_eq!(of(&run, "far", "far").status, ClaimStatus::NotReproduced);
 }
 
 #[test]
@@ -485,11 +514,11 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
     let fast = testing::run();
     let claim = latency(READ, "below = 1.0");
     assert_eq!(
-        judged(&claim, &[&fast, &fast]).standing,
+        judged(&claim, &[&fast, &fast]).status,
         ClaimStatus::Confirmed
     );
     let differ = judged(&claim, &[&fast, &slow]);
-    assert_eq!(differ.standing, ClaimStatus::Conditional);
+    assert_eq!(differ.status, ClaimStatus::Conditional);
     assert!(
         differ
             .evidence
@@ -501,7 +530,7 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
     let mut other = testing::run();
     other.samples.clear();
     assert_eq!(
-        judged(&claim, &[&other, &fast]).standing,
+        judged(&claim, &[&other, &fast]).status,
         ClaimStatus::Confirmed
     );
 }

@@ -7,6 +7,7 @@ use rundir::{Outcome, PROBES, Probe, SAMPLES};
 
 use super::safety::{broken, is_destroyed};
 use super::{Evidence, Found, Gap, Reading, planned, run_gap};
+use crate::conformance::{CONFORMANCE, tried_features};
 use crate::decide::measure::{
     Aspect, Burden, BurdenPart, Conformance, FaultFigure, Faults, Gives, Kept, Passes, Probes,
     Results,
@@ -103,32 +104,20 @@ impl Evidence<'_> {
     }
 
     pub(super) fn conformance(&self, conformance: &Conformance, arm: &str) -> Found {
-        let aspect = crate::render::CONFORMANCE;
         let is_wanted = |name: &str| {
             let group = name.split(':').next().unwrap_or_default();
             conformance.groups.is_empty() || conformance.groups.iter().any(|own| own == group)
         };
-        let tried = self.tried(aspect, arm);
-        let tried: Vec<_> = tried.iter().filter(|own| is_wanted(&own.name)).collect();
-        // What the plain directory fails, too, is the machine's.
-        let machine: BTreeSet<&str> = self
-            .tried(aspect, "direct")
-            .iter()
-            .filter(|probe| probe.outcome != Outcome::Ok)
-            .map(|probe| probe.name.as_str())
-            .collect();
-        if tried.is_empty() || tried.iter().any(|probe| probe.outcome == Outcome::Infra) {
+        let probes = self.runs.iter().flat_map(|own| &own.run.probes);
+        let Some(tried) = tried_features(probes, arm, is_wanted) else {
             return Found::Missing(Gap {
                 what: format!("conformance of {arm}"),
                 command: format!("ctxbench conform direct {arm}"),
             });
-        }
-        let failing = tried.iter().filter(|probe| probe.outcome != Outcome::Ok);
-        let failing = failing.map(|probe| probe.name.as_str());
-        let failing: Vec<&str> = failing.filter(|name| !machine.contains(name)).collect();
-        let words = failing_of(&failing, tried.len(), "work");
-        let source = format!("{PROBES}: aspect {aspect}");
-        Found::Value(Reading::exact(failing.len() as f64, words, &source))
+        };
+        let words = failing_of(&tried.failing, tried.count, "work");
+        let source = format!("{PROBES}: aspect {CONFORMANCE}");
+        Found::Value(Reading::exact(tried.failing.len() as f64, words, &source))
     }
 
     fn outcomes(&self, arm: &str, scenarios: &[String]) -> Vec<&FaultOutcome> {

@@ -8,7 +8,7 @@ use crate::decide::measure::{
     ContextFigure, DOLLARS, FileFigure, HostFigure, Hosts, ModelFigure, Passes, Per, Score,
 };
 use crate::decide::policy::matches;
-use crate::render::{count, time};
+use crate::text::{count, time};
 
 /// The candidate that makes up files from their paths.
 pub(super) const GENERATE: &str = "llm-generate";

@@ -7,8 +7,8 @@ use stats::{CellKey, Comparison, Interval, Table, compare_arms};
 
 use super::{Evidence, Found, Reading, RunEvidence, run_gap};
 use crate::decide::measure::{Latency, Scale};
-use crate::render::time;
 use crate::summary::{Cell, MAKESPAN, void};
+use crate::text::time;
 
 /// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
 /// (docs/METHODOLOGY.md).

@@ -16,7 +16,7 @@ use world::World;
 const BLOB: usize = 70_000;
 
 /// Runs the scenario of one S3 fault, and checks which keys the mounts wrote.
-pub fn play(bed: &mut TestBed, fault: S3Fault) -> Injected {
+pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
     if matches!(fault, S3Fault::Outage { .. }) {
         outage::lengthen_limits(bed);
     }

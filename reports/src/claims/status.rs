@@ -1,4 +1,4 @@
-//! How a claim stands: the findings of its cases and of several runs, joined.
+//! The status of a claim: joins the findings of its cases and of several runs.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,9 @@ use stats::Interval;
 
 use super::evidence::Evidence;
 use super::file::{Claim, ClaimFile};
+use super::finding::Finding;
 use super::range::{Fit, Range};
-use super::subject::{Finding, Subject};
+use super::subject::Subject;
 
 /// What runs say of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -32,7 +33,7 @@ pub enum ClaimStatus {
 }
 
 impl ClaimStatus {
-    /// All standings, in the order of pages.
+    /// Every status, in the order of pages.
     pub const ALL: [ClaimStatus; 7] = [
         ClaimStatus::Confirmed,
         ClaimStatus::Refuted,
@@ -75,7 +76,8 @@ impl ClaimStatus {
 
 /// A claim and how it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Judged {
+#[schemars(rename = "Judged")]
+pub struct ClaimResult {
     /// The claim's name.
     pub id: String,
     /// The publisher.
@@ -91,7 +93,8 @@ pub struct Judged {
     /// The claimed range; empty for a claim that is not tested.
     pub says: String,
     /// How it stands.
-    pub standing: ClaimStatus,
+    #[serde(rename = "standing")]
+    pub status: ClaimStatus,
     /// The measurement and its place, or why there is none.
     pub evidence: String,
     /// By what factor a refuted figure is off, at least 1, from the nearest end of its range.
@@ -102,19 +105,22 @@ pub struct Judged {
     pub settle: Option<String>,
     /// Its conditions, and how each stands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cases: Vec<JudgedCase>,
+    pub cases: Vec<CaseResult>,
 }
 
 /// A condition of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct JudgedCase {
+#[schemars(rename = "JudgedCase")]
+pub struct CaseResult {
     /// The condition, to be read after "when".
     pub when: String,
     /// How the claim stands under it.
-    pub standing: ClaimStatus,
+    #[serde(rename = "standing")]
+    pub status: ClaimStatus,
     /// The measurement and its place, or why there is none.
     pub evidence: String,
-    /// See [`Judged::factor`].
+    /// See [`ClaimResult::factor`].
+    #[schemars(description = "See [`Judged::factor`].")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// Whether a run has figures of it, settled or not.
@@ -122,8 +128,8 @@ pub struct JudgedCase {
 }
 
 /// One test's result.
-struct Result {
-    standing: ClaimStatus,
+struct TestResult {
+    status: ClaimStatus,
     evidence: String,
     factor: Option<f64>,
     settle: Option<String>,
@@ -134,9 +140,9 @@ struct Result {
 /// Options that narrow an interval.
 const MORE: &str = "--epochs 20 --budget 1200";
 
-pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> Judged {
-    let plain = |standing, evidence: &str| Result {
-        standing,
+pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> ClaimResult {
+    let plain = |status, evidence: &str| TestResult {
+        status,
         evidence: evidence.to_owned(),
         factor: None,
         settle: None,
@@ -154,9 +160,9 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> J
                 let command = case.settle.as_ref().or(claim.settle.as_ref());
                 let found = of_runs(&case.test, says, runs, command);
                 settle = settle.or(found.settle);
-                cases.push(JudgedCase {
+                cases.push(CaseResult {
                     when: case.when.clone(),
-                    standing: found.standing,
+                    status: found.status,
                     evidence: found.evidence,
                     factor: found.factor,
                     has_figures: found.has_figures,
@@ -170,19 +176,19 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> J
         .filter_map(|(_, says, _)| says.map(Range::words))
         .collect();
     ranges.dedup();
-    Judged {
+    ClaimResult {
         id: claim.id.clone(),
         source: claim.source.as_ref().unwrap_or(&file.source).clone(),
         url: claim.url.clone(),
         quote: claim.quote.clone(),
         taken: claim.taken.clone(),
         says: ranges.join("; "),
-        standing: result.standing,
+        status: result.status,
         evidence: result.evidence,
         factor: result.factor,
         settle: result.settle.filter(|_| {
             matches!(
-                result.standing,
+                result.status,
                 ClaimStatus::NotMeasured | ClaimStatus::Conditional
             )
         }),
@@ -191,8 +197,8 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> J
 }
 
 /// Joins a claim's cases. A claim is confirmed or refuted only if it is so in all of them.
-fn of_cases(cases: &[JudgedCase], settle: Option<String>) -> Result {
-    let mut kinds: Vec<ClaimStatus> = cases.iter().map(|case| case.standing).collect();
+fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
+    let mut kinds: Vec<ClaimStatus> = cases.iter().map(|case| case.status).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let is_open = kinds.contains(&ClaimStatus::NotMeasured);
@@ -200,11 +206,11 @@ fn of_cases(cases: &[JudgedCase], settle: Option<String>) -> Result {
     // Cases without any figure are named together: their evidence is the same.
     let (without, with): (Vec<_>, Vec<_>) = cases
         .iter()
-        .partition(|case| case.standing == ClaimStatus::NotMeasured && !case.has_figures);
+        .partition(|case| case.status == ClaimStatus::NotMeasured && !case.has_figures);
     let with = with.into_iter().map(|case| {
         let factor = case.factor.map_or(String::new(), by_factor);
-        let standing = case.standing.name();
-        format!("when {}: {standing}{factor} ({})", case.when, case.evidence)
+        let status = case.status.name();
+        format!("when {}: {status}{factor} ({})", case.when, case.evidence)
     });
     let mut words: Vec<String> = with.collect();
     if let Some(first) = without.first() {
@@ -215,7 +221,7 @@ fn of_cases(cases: &[JudgedCase], settle: Option<String>) -> Result {
             first.evidence
         ));
     }
-    let standing = match kinds.as_slice() {
+    let status = match kinds.as_slice() {
         [one] => *one,
         // Cases that agree settle a claim only together with those that are not measured yet.
         _ if settled >= 2 || (settled == 1 && !is_open) => ClaimStatus::Conditional,
@@ -227,10 +233,10 @@ fn of_cases(cases: &[JudgedCase], settle: Option<String>) -> Result {
     let factors = cases.iter().map(|case| case.factor);
     let factors: Option<Vec<f64>> = factors.collect();
     let smallest = factors.and_then(|own| own.into_iter().reduce(f64::min));
-    Result {
-        standing,
+    TestResult {
+        status,
         evidence: words.join("; "),
-        factor: smallest.filter(|_| standing == ClaimStatus::Refuted),
+        factor: smallest.filter(|_| status == ClaimStatus::Refuted),
         settle,
         has_figures: true,
     }
@@ -242,10 +248,10 @@ fn of_runs(
     says: Option<&Range>,
     runs: &[Evidence<'_>],
     command: Option<&String>,
-) -> Result {
+) -> TestResult {
     let command = command.cloned().unwrap_or_else(|| test.command());
-    let nothing = || Result {
-        standing: ClaimStatus::NotMeasured,
+    let nothing = || TestResult {
+        status: ClaimStatus::NotMeasured,
         evidence: "no run was given".to_owned(),
         factor: None,
         settle: Some(command.clone()),
@@ -263,16 +269,16 @@ fn of_runs(
         let name = name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
         (name, of_finding(test.measure(run), says, &command))
     });
-    let results: Vec<(String, Result)> = results.collect();
-    let settled = results.iter().filter(|(_, own)| own.standing.is_tested());
-    let settled: Vec<&(String, Result)> = settled.collect();
-    let is_other = |own: &&(String, Result)| own.1.standing != settled[0].1.standing;
+    let results: Vec<(String, TestResult)> = results.collect();
+    let settled = results.iter().filter(|(_, own)| own.status.is_tested());
+    let settled: Vec<&(String, TestResult)> = settled.collect();
+    let is_other = |own: &&(String, TestResult)| own.1.status != settled[0].1.status;
     if settled.iter().any(is_other) {
         let words = settled
             .iter()
-            .map(|(run, own)| format!("{} by {run} ({})", own.standing.name(), own.evidence));
-        return Result {
-            standing: ClaimStatus::Conditional,
+            .map(|(run, own)| format!("{} by {run} ({})", own.status.name(), own.evidence));
+        return TestResult {
+            status: ClaimStatus::Conditional,
             evidence: format!("on the run: {}", words.collect::<Vec<_>>().join("; ")),
             factor: None,
             settle: None,
@@ -281,8 +287,8 @@ fn of_runs(
     }
     let others = settled.len().saturating_sub(1);
     // A settled run says most, then one of a simulated place, then one with figures.
-    let rank = |(_, own): &(String, Result)| match own.standing {
-        standing if standing.is_tested() => 0,
+    let rank = |(_, own): &(String, TestResult)| match own.status {
+        status if status.is_tested() => 0,
         ClaimStatus::NotReproduced => 1,
         _ if own.has_figures => 2,
         _ => 3,
@@ -301,9 +307,9 @@ fn of_runs(
 }
 
 /// Judges a finding; `command` is what makes better evidence.
-fn of_finding(finding: Finding, says: &Range, command: &str) -> Result {
-    let result = |standing, evidence, settle, has_figures| Result {
-        standing,
+fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
+    let result = |status, evidence, settle, has_figures| TestResult {
+        status,
         evidence,
         factor: None,
         settle,
@@ -331,13 +337,13 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> Result {
             };
             match says.fit(value, interval.unwrap_or(point)) {
                 Fit::Inside => {
-                    let standing = match is_published {
+                    let status = match is_published {
                         true => ClaimStatus::ArithmeticOnly,
                         false => ClaimStatus::Confirmed,
                     };
-                    result(standing, words, None, true)
+                    result(status, words, None, true)
                 }
-                Fit::Outside(factor) => Result {
+                Fit::Outside(factor) => TestResult {
                     factor,
                     ..result(ClaimStatus::Refuted, words, None, true)
                 },
@@ -362,7 +368,7 @@ pub(crate) fn by_factor(factor: f64) -> String {
     }
 }
 
-/// The standings of claims, counted.
+/// The number of claims of each status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Tally {
     /// Claims.
@@ -371,8 +377,9 @@ pub struct Tally {
     pub settled: usize,
     /// All but the untestable ones.
     pub testable: usize,
-    /// Claims by standing.
-    pub by_standing: BTreeMap<ClaimStatus, usize>,
+    /// Claims by status.
+    #[serde(rename = "by_standing")]
+    pub by_status: BTreeMap<ClaimStatus, usize>,
     /// Commands that would settle more claims, with their number, the most first.
     pub commands: Vec<(String, usize)>,
 }
@@ -381,9 +388,9 @@ impl Tally {
     /// The tally in a sentence.
     pub fn words(&self) -> String {
         let share = |of: usize| 100.0 * self.settled as f64 / of.max(1) as f64;
-        let counts = ClaimStatus::ALL.iter().filter_map(|standing| {
-            let count = self.by_standing.get(standing)?;
-            Some(format!("{count} {}", standing.name()))
+        let counts = ClaimStatus::ALL.iter().filter_map(|status| {
+            let count = self.by_status.get(status)?;
+            Some(format!("{count} {}", status.name()))
         });
         format!(
             "{} of {} testable claims are settled ({:.0} %), {:.0} % of {} in all: {}.",
@@ -398,17 +405,17 @@ impl Tally {
 }
 
 /// Counts how claims stand.
-pub fn tally(claims: &[Judged]) -> Tally {
+pub fn tally(claims: &[ClaimResult]) -> Tally {
     let mut tally = Tally {
         claims: claims.len(),
         ..Tally::default()
     };
     let mut commands: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims {
-        *tally.by_standing.entry(claim.standing).or_default() += 1;
-        let is_settled = claim.standing.is_settled();
+        *tally.by_status.entry(claim.status).or_default() += 1;
+        let is_settled = claim.status.is_settled();
         tally.settled += usize::from(is_settled);
-        tally.testable += usize::from(is_settled || claim.standing == ClaimStatus::NotMeasured);
+        tally.testable += usize::from(is_settled || claim.status == ClaimStatus::NotMeasured);
         if let Some(command) = &claim.settle {
             *commands.entry(command).or_default() += 1;
         }

@@ -1,0 +1,51 @@
+//! What a run says of a claim, and the names that a claim uses.
+
+use stats::Interval;
+
+/// A name in a claim that must exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    Arm(&'a str),
+    Workload(&'a str),
+    /// A state of a workload.
+    State(&'a str, &'a str),
+    /// A metric of a workload.
+    Metric(&'a str, &'a str),
+    /// A context policy or published account of a workload.
+    Policy(&'a str, &'a str),
+    Scenario(&'a str),
+}
+
+/// What a run says of a subject.
+#[derive(Clone, Debug)]
+pub(super) enum Finding {
+    /// A value, with an interval unless it is exact.
+    Value {
+        value: f64,
+        interval: Option<Interval>,
+        words: String,
+        /// The value follows from published figures alone.
+        is_published: bool,
+    },
+    /// There are figures, which settle nothing here.
+    Open {
+        words: String,
+        /// The same run again would end in the same way.
+        is_final: bool,
+    },
+    /// The figures are of a simulated distance or server.
+    Simulated { words: String },
+    /// The run has nothing of it.
+    Missing { words: String },
+}
+
+impl Finding {
+    pub(super) fn exact(value: f64, words: String) -> Self {
+        Finding::Value {
+            value,
+            interval: None,
+            words,
+            is_published: false,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Conformance probes: their aspect, and the features that an arm itself fails.
+
+use std::collections::BTreeSet;
+
+use rundir::{Outcome, Probe};
+
+/// The aspect of probes for file system features that Linux programs expect.
+pub const CONFORMANCE: &str = "conformance";
+
+/// The arm that is a plain directory. The machine itself fails the features that fail there.
+const PLAIN_DIRECTORY: &str = "direct";
+
+/// The features that were tried on an arm.
+pub(crate) struct TriedFeatures<'a> {
+    /// The number of features, with failing ones.
+    pub(crate) count: usize,
+    /// The failing features, without those that the machine itself fails.
+    pub(crate) failing: Vec<&'a str>,
+}
+
+/// The features of `arm` whose names `is_wanted` accepts; skipped ones count as not tried.
+/// `None` if none was tried, or if a probe failed for a reason of the harness.
+pub(crate) fn tried_features<'a>(
+    probes: impl Iterator<Item = &'a Probe> + Clone,
+    arm: &str,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<TriedFeatures<'a>> {
+    let tried = |arm: &str| -> Vec<&'a Probe> {
+        let own = probes.clone();
+        own.filter(|own| own.aspect == CONFORMANCE && own.arm == arm)
+            .filter(|own| own.outcome != Outcome::Skipped)
+            .collect()
+    };
+    let own: Vec<&Probe> = tried(arm)
+        .into_iter()
+        .filter(|own| is_wanted(&own.name))
+        .collect();
+    if own.is_empty() || own.iter().any(|own| own.outcome == Outcome::Infra) {
+        return None;
+    }
+    let is_failing = |own: &&Probe| own.outcome != Outcome::Ok;
+    let of_machine: BTreeSet<&str> = tried(PLAIN_DIRECTORY)
+        .into_iter()
+        .filter(is_failing)
+        .map(|own| own.name.as_str())
+        .collect();
+    let failing = own.iter().copied().filter(is_failing);
+    let failing = failing.map(|own| own.name.as_str());
+    Some(TriedFeatures {
+        count: own.len(),
+        failing: failing.filter(|name| !of_machine.contains(name)).collect(),
+    })
+}

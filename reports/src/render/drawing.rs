@@ -1,0 +1,96 @@
+//! What all charts share: the drawn SVG, colours, text, and the legend.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+// Placeholder colours of text and background, replaced for a file or for a page.
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
+const INK_TEXT: &str = "#010203";
+pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
+const PAPER_TEXT: &str = "#FDFEFD";
+
+/// Okabe and Ito's palette, distinguishable with any colour vision, and a grey.
+pub(super) const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(128, 128, 128),
+];
+
+/// The colour of a line, bar or point by its number; more than seven repeat.
+pub(super) fn colour(number: usize) -> RGBColor {
+    COLOURS[number % COLOURS.len()]
+}
+
+/// A drawn chart with placeholder colours.
+pub(super) struct Chart {
+    svg: String,
+    /// Texts of the chart, each with the anchor on the page that it links to.
+    links: Vec<(String, String)>,
+}
+
+impl Chart {
+    /// Wraps an SVG drawn with placeholder colours.
+    pub(super) fn of(svg: String) -> Self {
+        Self {
+            svg,
+            links: Vec::new(),
+        }
+    }
+
+    /// Makes texts of the chart links on a page.
+    pub(super) fn with_links(self, links: Vec<(String, String)>) -> Self {
+        Self { links, ..self }
+    }
+
+    /// The SVG for a file, on white.
+    pub(super) fn for_file(&self) -> String {
+        self.svg
+            .replace(INK_TEXT, "#1d2125")
+            .replace(PAPER_TEXT, "#ffffff")
+    }
+
+    /// The SVG for a page, in the page's text and background colours.
+    pub(super) fn for_page(&self) -> String {
+        let mut svg = self
+            .svg
+            .replace(INK_TEXT, "currentColor")
+            .replace(PAPER_TEXT, "none");
+        for (text, anchor) in &self.links {
+            let own = format!(">\n{text}\n</text>");
+            let linked = format!("><a href=\"#{anchor}\">{text}</a></text>");
+            svg = svg.replace(&own, &linked);
+        }
+        svg
+    }
+}
+
+/// Why a chart could not be drawn.
+pub(super) type DrawError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The width of labels in pixels, at about 7 pixels per character.
+pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
+    let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
+    20 + 7 * longest as i32
+}
+
+pub(super) fn text_style(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+pub(super) fn legend(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    left: i32,
+    entries: &[(&str, RGBColor)],
+) -> Result<(), DrawError> {
+    let mut at = left;
+    for (name, colour) in entries {
+        area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
+        area.draw(&Text::new((*name).to_owned(), (at + 10, 9), text_style(14)))?;
+        at += 34 + 8 * name.len() as i32;
+    }
+    Ok(())
+}
