@@ -245,13 +245,13 @@ impl Files {
         (dir, Name(name.as_bytes().to_vec()))
     }
 
-    /// Notes that an operation replaces `before` by `after`.
+    /// Notes that an operation replaces `before` by `after`. A token that is there twice, as after a snapshot, is destroyed
+    /// by two writers that each replace one.
     fn destroy(&mut self, before: &Content, after: &[u8]) {
-        let kept = tokens_in(after);
-        let gone = tokens_in(&whole(before))
-            .into_iter()
-            .filter(|token| !kept.contains(token));
-        self.destroyed.extend(gone);
+        let (was, kept) = (tokens_in(&whole(before)), tokens_in(after));
+        let times = |all: &[String], token: &String| all.iter().filter(|it| *it == token).count();
+        let gone = was.iter().filter(|it| times(&kept, it) < times(&was, it));
+        self.destroyed.extend(gone.cloned());
     }
 
     fn apply(&mut self, changes: &Changes) {
