@@ -173,6 +173,17 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
             }
         }
     }
+    // Others may commit meanwhile: only what is past the next number is past a gap.
+    let next = walk.head.number + 1;
+    let commits = log.commits().await?;
+    if let Some(past) = commits.iter().filter(|it| **it > next).min()
+        && !commits.contains(&next)
+    {
+        let problem = format!(
+            "commit {next} is gone, and commit {past} exists: the server lost commits, and a mount that did not notice committed over the gap"
+        );
+        found.problems.push(problem);
+    }
     found.nodes = walk.tree.count() as u64;
     let fetched = stream::iter(&wanted);
     let fetched = fetched.map(async |chunk| (chunk, fetch(log, chunk).await));

@@ -47,6 +47,18 @@ impl Client {
     pub fn key(&self, key: Key) -> String {
         format!("{}{}", self.prefix, self.path(key))
     }
+
+    /// The numbers of the objects of a kind, from a listing, which may be stale.
+    async fn numbers(&self, kind: &str) -> Result<Vec<u64>, Fault> {
+        let listed = self.bucket.list(&format!("{}{kind}", self.prefix)).await?;
+        let numbers = listed.iter().filter_map(|object| object.key.parse().ok());
+        Ok(numbers.collect())
+    }
+
+    /// The numbers of commits.
+    pub(crate) async fn commits(&self) -> Result<Vec<u64>, Fault> {
+        self.numbers("log/").await
+    }
 }
 
 impl Objects for Client {
@@ -103,10 +115,7 @@ impl Objects for Client {
     }
 
     async fn checkpoints(&self) -> Result<Vec<u64>, Fault> {
-        let prefix = format!("{}checkpoint/", self.prefix);
-        let listed = self.bucket.list(&prefix).await?;
-        let numbers = listed.iter().filter_map(|object| object.key.parse().ok());
-        Ok(numbers.collect())
+        self.numbers("checkpoint/").await
     }
 }
 

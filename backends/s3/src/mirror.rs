@@ -33,9 +33,15 @@ pub const LATE: Duration = Duration::from_secs(3600);
 /// Requests that are in flight at once.
 const AT_ONCE: usize = 8;
 
+/// How often an object that changes meanwhile is written.
+const WRITES: u32 = 3;
+
 /// The metadata that holds the commit which was mirrored, and the digest of the file.
 const COMMIT: &str = "ctx-commit";
 const DIGEST: &str = "ctx-sha256";
+
+/// Bytes that front matter takes at most.
+const FRONT_MAX: u64 = 1024;
 
 const OPENING: &str = "---\nctxbench:\n";
 const CLOSING: &str = "\n---\n";
@@ -126,10 +132,15 @@ pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
     writes.chain(deletions).collect()
 }
 
-/// What has to be looked through so that a mirror whose state is not known becomes that of `new`: every file, and every
-/// other object that is listed.
-pub fn plan_anew(listed: &[Listed], new: &Files) -> MirrorPlan {
-    let others = listed.iter().map(|object| (object.key.clone(), None));
+/// What has to be compared so that a mirror whose state is not known becomes that of `new`: every file, and every other
+/// listed object that a mount with this mode may have written.
+pub fn plan_anew(listed: &[Listed], new: &Files, mode: MirrorMode) -> MirrorPlan {
+    let is_possible = |object: &&Listed| {
+        let is_in_scope = mode == MirrorMode::All || is_markdown(object.key.as_bytes());
+        is_in_scope && object.size <= MIRROR_MAX + FRONT_MAX && path_of(&object.key).is_some()
+    };
+    let others = listed.iter().filter(is_possible);
+    let others = others.map(|object| (object.key.clone(), None));
     let files = new.values().cloned();
     let files = files.map(|file| (file.key.clone(), Some(file)));
     others.chain(files).collect()
@@ -170,6 +181,12 @@ impl MirrorFile {
         [(COMMIT, commit.to_string()), (DIGEST, digest)]
     }
 
+    /// Whether an object mirrors the file with that content already, as of any commit.
+    fn is_shown_by(&self, there: &MirrorObject, content: &Bytes) -> bool {
+        let shown = commit_of(there).map(|commit| self.object(content.clone(), commit));
+        shown.is_some_and(|shown| shown == there.body)
+    }
+
     /// The object that mirrors the file as of a commit.
     pub fn object(&self, content: Bytes, commit: u64) -> Bytes {
         if !is_markdown(self.key.as_bytes()) {
@@ -194,7 +211,9 @@ pub fn front_matter(object: &[u8]) -> Option<(FrontMatter, usize)> {
     struct Block {
         ctxbench: FrontMatter,
     }
-    let head = object[..object.len().min(1024)].utf8_chunks().next()?;
+    let head = object[..object.len().min(FRONT_MAX as usize)]
+        .utf8_chunks()
+        .next()?;
     let head = head.valid();
     let end = head.strip_prefix(OPENING)?.find(CLOSING)? + OPENING.len();
     let block: Block = serde_saphyr::from_str(&head["---\n".len()..end]).ok()?;
@@ -231,8 +250,9 @@ pub fn origin(key: &str, body: &Bytes, metadata: &BTreeMap<String, String>) -> O
     }
 }
 
-/// Writes what `plan` says, as of a commit, and leaves alone what other tools wrote. `local` may give the bytes of a file;
-/// others are read from the log. Files whose keys are too long for S3 are left out. Done twice, it does the same.
+/// Writes what `plan` says, as of a commit, and leaves alone what other tools wrote and what shows a later commit. `local`
+/// may give the bytes of a file; others are read from the log. Files whose keys are too long for S3 are left out. Done
+/// twice, it does the same.
 /// Fails if a request does, or content is gone because the tree is no longer current; the mirror is then partly updated.
 pub async fn publish<O: Objects>(
     mirror: &MirrorClient,
@@ -245,43 +265,62 @@ pub async fn publish<O: Objects>(
         if mirror.key(key).len() > KEY_MAX {
             return Ok(());
         }
-        let of = |there: &MirrorObject| origin(key, &there.body, &there.metadata);
-        match (file, mirror.get(key).await?) {
-            // No import has taken it in yet.
-            (_, Some(there)) if matches!(of(&there), Origin::Foreign { .. }) => {}
-            (Some(file), there) => {
-                let given = local(file).filter(|bytes| Hash::of(bytes) == file.digest());
-                let content = match given {
-                    Some(bytes) => bytes,
-                    None => read(objects, &file.content).await?,
-                };
-                let is_published = |there: &MirrorObject| {
-                    let of_front = || Some(front_matter(&there.body)?.0.version);
-                    let of_metadata = || there.metadata.get(COMMIT)?.parse().ok();
-                    let commit = of_metadata().or_else(of_front)?;
-                    Some(file.object(content.clone(), commit) == there.body)
-                };
-                if there.as_ref().and_then(is_published) == Some(true) {
-                    return Ok(());
-                }
-                let (object, metadata) = (file.object(content, commit), file.metadata(commit));
-                // Another tool that wrote meanwhile is found by the next import.
-                let precondition = match &there {
-                    None => Precondition::Absent,
-                    Some(there) => there
-                        .etag
-                        .as_deref()
-                        .map_or(Precondition::None, Precondition::Etag),
-                };
-                mirror.put(key, object, &metadata, precondition).await?;
+        let Some(file) = file else {
+            return Ok(remove(mirror, key, commit).await?);
+        };
+        let given = local(file).filter(|bytes| Hash::of(bytes) == file.digest());
+        let mut content = given;
+        for _ in 0..WRITES {
+            let there = mirror.get(key).await?;
+            if there
+                .as_ref()
+                .is_some_and(|it| !may_replace(key, it, commit))
+            {
+                return Ok(());
             }
-            (None, Some(_)) => mirror.delete(key).await?,
-            (None, None) => {}
+            let content = match &content {
+                Some(bytes) => bytes.clone(),
+                None => content.insert(read(objects, &file.content).await?).clone(),
+            };
+            let precondition = match &there {
+                None => Precondition::Absent,
+                Some(there) if file.is_shown_by(there, &content) => return Ok(()),
+                Some(there) => {
+                    (there.etag.as_deref()).map_or(Precondition::None, Precondition::Etag)
+                }
+            };
+            let (object, metadata) = (file.object(content, commit), file.metadata(commit));
+            if mirror.put(key, object, &metadata, precondition).await? {
+                return Ok(());
+            }
         }
-        Ok(())
+        // Another writer was faster each time; what it wrote is compared the next time.
+        Err(Fault::Unknown(format!("{key} changes all the time")).into())
     });
     let changes = stream::iter(changes).buffer_unordered(AT_ONCE);
     changes.try_collect().await
+}
+
+/// Whether an object is of a mount, and of no later commit.
+fn may_replace(key: &str, there: &MirrorObject, commit: u64) -> bool {
+    let is_ours = matches!(origin(key, &there.body, &there.metadata), Origin::Ours(_));
+    is_ours && commit_of(there).is_none_or(|shown| shown <= commit)
+}
+
+/// The commit as of which an object was written.
+fn commit_of(there: &MirrorObject) -> Option<u64> {
+    let of_front = || Some(front_matter(&there.body)?.0.version);
+    let of_metadata = || there.metadata.get(COMMIT)?.parse().ok();
+    of_metadata().or_else(of_front)
+}
+
+/// Removes an object that may be replaced. What cannot be read stays.
+async fn remove(mirror: &MirrorClient, key: &str, commit: u64) -> std::result::Result<(), Fault> {
+    match mirror.get(key).await {
+        Ok(Some(there)) if may_replace(key, &there, commit) => mirror.delete(key).await,
+        Ok(_) | Err(Fault::Refused(_) | Fault::Unreadable(_)) => Ok(()),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// What an import did.

@@ -29,7 +29,7 @@ pub fn journal_base<'a>(ours: &'a [u8], theirs: &[u8]) -> &'a [u8] {
 /// Merges `ours` and `theirs`, which both come from `base`. `None` if both must be kept.
 ///
 /// Where both only append text, the appended parts follow each other, theirs first. Otherwise edits of text are merged
-/// where they do not overlap. Text is what has no zero byte, as for git. With `is_own`, `theirs` is an earlier state of the same working copy, which has forgotten that
+/// where they do not overlap. Text is what has no zero byte, as for git, and is UTF-8 if the base is empty. With `is_own`, `theirs` is an earlier state of the same working copy, which has forgotten that
 /// it was committed: lines that both begin with are there once.
 pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> Option<Vec<u8>> {
     if ours == theirs || base == Some(theirs) {
@@ -42,7 +42,12 @@ pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> O
         return Some(ours.to_vec());
     }
     let base = base?;
-    if [base, ours, theirs].iter().any(|bytes| bytes.contains(&0)) {
+    let is_text = |bytes: &[u8]| match base.is_empty() {
+        // Short binary files often have no zero byte, and nothing tells that they were text before.
+        true => std::str::from_utf8(bytes).is_ok(),
+        false => true,
+    };
+    if ([base, ours, theirs].iter()).any(|bytes| bytes.contains(&0) || !is_text(bytes)) {
         return None;
     }
     if ours.starts_with(base) && theirs.starts_with(base) {

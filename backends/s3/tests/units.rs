@@ -83,7 +83,7 @@ fn edits_of_different_lines_are_merged_and_others_are_not() {
         None
     );
     assert_eq!(merge(Some(&[0, 1]), &[0, 2], &[0, 3], false), None);
-    assert_eq!(merge(Some(&[]), &[0, 2], &[0, 3], false), None);
+    assert_eq!(merge(Some(&[]), &[0xff, 2], &[0xff, 3], false), None);
     assert_eq!(merge(None, b"a", b"b", false), None);
 }
 

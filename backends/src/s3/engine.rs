@@ -73,15 +73,14 @@ impl Engine {
         let (orders, inbox) = channel();
         let hurry = Arc::new(Notify::new());
         let now = Instant::now();
+        let mirror_due = mirror.as_ref().filter(|it| !it.is_current(cache.head()));
+        let mirror_due = mirror_due.map(|_| now + MIRROR_AFTER);
         let mut running = Running {
             inner: Arc::clone(&inner),
             contact,
             checkpoint: cache.head().number,
             cache,
-            mirror_due: mirror
-                .as_ref()
-                .filter(|mirror| !mirror.is_known)
-                .map(|_| now + MIRROR_AFTER),
+            mirror_due,
             mirror,
             link,
             hurry: Arc::clone(&hurry),
@@ -256,11 +255,11 @@ impl Running {
     /// Leaves the mirror as the log is, and a checkpoint for the next mount without a cache, if the bucket answers.
     fn end(&mut self) {
         self.save();
-        if self.mirror_due.is_some() {
-            self.show_in_mirror();
-        }
-        if let Some(mirror) = self.mirror.take() {
-            mirror.end(self.cache.head().number);
+        if let Some(mut mirror) = self.mirror.take() {
+            if !mirror.is_current(self.cache.head()) {
+                mirror.show(&self.cache);
+            }
+            mirror.end(&self.cache);
         }
         let (last, is_writer) = (
             self.checkpoint,
@@ -350,9 +349,9 @@ impl Running {
         let hurry = &self.hurry;
         self.link.runtime.block_on(async {
             let ended = async {
-                loop {
+                while !inner.is_ending.load(Ordering::Acquire) {
                     hurry.notified().await;
-                    if may_hurry || inner.is_ending.load(Ordering::Acquire) {
+                    if may_hurry {
                         // The order that came is taken up next.
                         return;
                     }
@@ -366,13 +365,18 @@ impl Running {
         })
     }
 
+    /// Whether the log may have lost its last commits: a server that was away may be back without them.
+    fn is_doubtful(&self) -> bool {
+        self.is_broken || self.failures > 0
+    }
+
     fn commit(&mut self) -> Result<(), SessionError> {
         let changes = self.inner.changes.load(Ordering::Acquire);
-        let (is_broken, before) = (self.is_broken, self.cache.head());
+        let (is_doubtful, before) = (self.is_doubtful(), self.cache.head());
         let done = self.session(false, async |session| {
-            if is_broken {
+            if is_doubtful {
                 // A commit to a bucket that was emptied would succeed.
-                session.glance().await?;
+                session.verify().await?;
             }
             session.commit().await
         });
@@ -401,12 +405,15 @@ impl Running {
 
     /// Adopts what others have committed. Where a look at the head is due and no caller waits, it looks instead.
     fn poll(&mut self, is_waited_for: bool) -> Result<(), SessionError> {
-        let is_due = Instant::now() >= self.next_glance;
+        let is_doubtful = self.is_doubtful();
+        let is_due = is_doubtful || Instant::now() >= self.next_glance;
         let follows = is_waited_for || !is_due;
         // A look is never cut short: a mount with one commit after another would never have one.
         let done = self.session(!is_waited_for && !is_due, async |session| {
-            if is_due {
-                session.glance().await?;
+            match is_due {
+                true if is_doubtful => session.verify().await?,
+                true => session.glance().await?,
+                false => {}
             }
             match follows {
                 true => session.follow().await,
@@ -477,8 +484,8 @@ impl Running {
 
     fn show_in_mirror(&mut self) {
         self.mirror_due = None;
-        if let Some(mirror) = &self.mirror {
-            mirror.show(self.cache.base(), self.cache.head().number);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.show(&self.cache);
         }
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! Its requests have connections and a runtime of their own, so that no commit waits for them.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3::client::{Client, MirrorClient};
+use parking_lot::{Condvar, Mutex};
+use s3::client::{Bucket, Client, MirrorClient};
 use s3::config::{MirrorMode, S3Config};
 use s3::mirror::{Files, MirrorFile, files, plan, plan_anew, publish};
+use s3::objects::Head;
+use s3::replica::Replica;
 use s3::session::SessionError;
-use s3::tree::Tree;
 use tokio::runtime::Runtime;
 
 use super::cache::Cache;
@@ -28,9 +30,6 @@ const LAST: Duration = Duration::from_secs(5);
 /// The setting that says which commit the mirror showed when the mount ended.
 const SETTING: &str = "mirrored";
 
-/// The files of a commit, and its number.
-type State = (Files, u64);
-
 /// Which files are mirrored.
 pub(super) fn mode(config: &S3Config) -> MirrorMode {
     match &config.seal {
@@ -39,29 +38,58 @@ pub(super) fn mode(config: &S3Config) -> MirrorMode {
     }
 }
 
-fn shown(mode: MirrorMode, commit: u64) -> String {
-    format!("{mode:?} {commit}")
+fn setting(mode: MirrorMode, head: Head) -> String {
+    format!("{mode:?} {} {}", head.number, head.hash)
 }
 
-/// What the mirror shows before a cache meets its log again; `None` if that is not known, as after a killed daemon.
-///
-/// # Errors
-/// If the cache cannot be read.
-pub(super) fn published(cache: &Cache, config: &S3Config) -> Result<Option<Files>> {
-    let (mode, head) = (mode(config), s3::replica::Replica::head(cache).number);
-    let setting = tables::setting(&cache.store.db(), SETTING)?;
-    let is_known = setting == Some(shown(mode, head));
-    Ok(is_known.then(|| files(cache.base(), mode)))
+/// The files of a commit.
+#[derive(Debug)]
+pub(super) struct Shown {
+    head: Head,
+    files: Files,
+}
+
+impl Shown {
+    fn of(cache: &Cache, mode: MirrorMode) -> Self {
+        Self {
+            head: cache.head(),
+            files: files(cache.base(), mode),
+        }
+    }
+
+    /// What the mirror shows before a cache meets its log again; `None` if that is not known, as after a killed daemon.
+    ///
+    /// # Errors
+    /// If the cache cannot be read.
+    pub(super) fn before(cache: &Cache, config: &S3Config) -> Result<Option<Self>> {
+        let mode = mode(config);
+        let noted = tables::setting(&cache.store.db(), SETTING)?;
+        let is_known = noted == Some(setting(mode, cache.head()));
+        Ok(is_known.then(|| Self::of(cache, mode)))
+    }
+
+    /// What the writers of a log that is new here have published.
+    pub(super) fn by_others(cache: &Cache, config: &S3Config) -> Self {
+        Self::of(cache, mode(config))
+    }
+}
+
+/// What the thread is to do.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The newest state that is not published yet.
+    wanted: Option<Shown>,
+    /// The mount ends: what is wanted is tried once more.
+    ends: bool,
 }
 
 /// The mirror of one mount.
 #[derive(Debug)]
 pub(super) struct Mirror {
-    inner: Arc<Inner>,
     mode: MirrorMode,
-    /// Whether it was known what the mirror shows.
-    pub(super) is_known: bool,
-    states: Sender<State>,
+    /// The commit that the mirror shows, or will.
+    shown: Option<Head>,
+    slot: Arc<(Mutex<Slot>, Condvar)>,
     /// Whether the mirror showed the last state when the thread ended.
     ended: Receiver<bool>,
 }
@@ -73,55 +101,69 @@ impl Mirror {
     /// If no thread can be started.
     pub(super) fn start(
         inner: &Arc<Inner>,
-        published: Option<Files>,
+        bucket: Option<&Bucket>,
+        published: Option<Shown>,
     ) -> std::io::Result<Option<Self>> {
-        let mode = mode(&inner.config);
-        if mode == MirrorMode::Off {
+        let Some(bucket) = bucket else {
             return Ok(None);
-        }
-        let ((states, inbox), (end, ended)) = (channel(), channel());
-        let is_known = published.is_some();
+        };
+        let (end, ended) = sync_channel(1);
+        let slot = Arc::default();
+        let shown = published.as_ref().map(|it| it.head);
         let mut publisher = Publisher {
-            mirror: MirrorClient::new(&inner.buckets[2], &inner.config),
-            log: Client::new(&inner.buckets[2], &inner.config),
+            mode: mode(&inner.config),
+            mirror: MirrorClient::new(bucket, &inner.config),
+            log: Client::new(bucket, &inner.config),
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?,
-            inner: Arc::clone(inner),
-            published,
+            inner: Arc::downgrade(inner),
+            slot: Arc::clone(&slot),
+            published: published.map(|it| it.files),
         };
         let work = move || {
-            let is_current = publisher.run(&inbox);
+            let is_current = publisher.run();
+            // Nothing of the mount is held any more when its end goes on.
+            drop(publisher);
             // The mount may have ended without waiting.
             let _ = end.send(is_current);
         };
         let thread = std::thread::Builder::new().name("mirror".to_owned());
         thread.spawn(work)?;
         Ok(Some(Self {
-            inner: Arc::clone(inner),
-            mode,
-            is_known,
-            states,
+            mode: mode(&inner.config),
+            shown,
+            slot,
             ended,
         }))
     }
 
-    /// Publishes what has changed up to commit `head`. Changes of others since the last time are among it: the writer that
-    /// committed last leaves a mirror of everything before.
-    pub(super) fn show(&self, base: &Tree, head: u64) {
-        // Nothing depends on it if the thread has ended.
-        let _ = self.states.send((files(base, self.mode), head));
+    /// Whether the mirror shows the cache's head, or will.
+    pub(super) fn is_current(&self, head: Head) -> bool {
+        self.shown == Some(head)
     }
 
-    /// Ends the thread, and notes in the cache that the mirror shows commit `head`, if it does.
-    pub(super) fn end(self, head: u64) {
-        drop(self.states);
-        if self.ended.recv_timeout(LAST) != Ok(true) {
+    /// Publishes what has changed up to the head. Changes of others since the last time are among it: the writer that
+    /// committed last leaves a mirror of everything before.
+    pub(super) fn show(&mut self, cache: &Cache) {
+        let wanted = Shown::of(cache, self.mode);
+        self.shown = Some(wanted.head);
+        let (slot, changed) = &*self.slot;
+        slot.lock().wanted = Some(wanted);
+        changed.notify_one();
+    }
+
+    /// Ends the thread, and notes in the cache that the mirror shows its head, if it does.
+    pub(super) fn end(self, cache: &Cache) {
+        let (slot, changed) = &*self.slot;
+        slot.lock().ends = true;
+        changed.notify_one();
+        if self.ended.recv_timeout(LAST) != Ok(true) || !self.is_current(cache.head()) {
             tracing::warn!("the mirror is not up to date: the next mount publishes it");
             return;
         }
-        let setting = shown(self.mode, head);
-        let noted = (self.inner.store).transaction(|db| tables::set_setting(db, SETTING, &setting));
+        let value = setting(self.mode, cache.head());
+        let noted = (cache.store).transaction(|db| tables::set_setting(db, SETTING, &value));
         if let Err(error) = noted {
             tracing::warn!(%error, "noting the state of the mirror in the cache");
         }
@@ -129,50 +171,56 @@ impl Mirror {
 }
 
 struct Publisher {
-    inner: Arc<Inner>,
+    mode: MirrorMode,
+    /// The mount ends without waiting for this thread.
+    inner: Weak<Inner>,
     mirror: MirrorClient,
     log: Client,
     runtime: Runtime,
+    slot: Arc<(Mutex<Slot>, Condvar)>,
     published: Option<Files>,
 }
 
 impl Publisher {
-    /// Whether the mirror shows the last state that came.
-    fn run(&mut self, states: &Receiver<State>) -> bool {
-        let mut wanted: Option<State> = None;
+    /// Whether the mirror shows the last state that was wanted.
+    fn run(&mut self) -> bool {
+        let (slot, changed) = &*Arc::clone(&self.slot);
         loop {
-            let next = match &wanted {
-                None => states.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(_) => states.recv_timeout(RETRY_AFTER),
-            };
-            match next {
-                Ok(state) => wanted = Some(states.try_iter().last().unwrap_or(state)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return wanted.is_none() && self.published.is_some();
+            let (wanted, ends) = {
+                let mut slot = slot.lock();
+                while slot.wanted.is_none() && !slot.ends {
+                    changed.wait(&mut slot);
                 }
-            }
-            let Some((files, head)) = wanted.take() else {
-                continue;
+                (slot.wanted.take(), slot.ends)
             };
-            match self.publish(&files, head) {
-                Ok(()) => self.published = Some(files),
+            let Some(wanted) = wanted else {
+                return self.published.is_some();
+            };
+            match self.publish(&wanted) {
+                Ok(()) => self.published = Some(wanted.files),
                 Err(error) => {
                     tracing::debug!(%error, "publishing the mirror");
-                    wanted = Some((files, head));
+                    if ends {
+                        return false;
+                    }
+                    let mut slot = slot.lock();
+                    slot.wanted.get_or_insert(wanted);
+                    if !slot.ends {
+                        changed.wait_for(&mut slot, RETRY_AFTER);
+                    }
                 }
             }
         }
     }
 
-    fn publish(&self, files: &Files, head: u64) -> std::result::Result<(), SessionError> {
-        let local = |file: &MirrorFile| read(&self.inner, file).ok().flatten();
+    fn publish(&self, wanted: &Shown) -> std::result::Result<(), SessionError> {
+        let local = |file: &MirrorFile| read(&*self.inner.upgrade()?, file).ok().flatten();
         self.runtime.block_on(async {
             let plan = match &self.published {
-                Some(published) => plan(published, files),
-                None => plan_anew(&self.mirror.list("").await?, files),
+                Some(published) => plan(published, &wanted.files),
+                None => plan_anew(&self.mirror.list("").await?, &wanted.files, self.mode),
             };
-            publish(&self.mirror, &self.log, &plan, head, &local).await
+            publish(&self.mirror, &self.log, &plan, wanted.head.number, &local).await
         })
     }
 }

@@ -62,8 +62,8 @@ struct Tally {
 #[derive(Debug)]
 struct Inner {
     config: S3Config,
-    /// Of reads, of the engine, and of the mirror.
-    buckets: [Bucket; 3],
+    /// Of reads, of the engine, and of the mirror if there is one.
+    buckets: Vec<Bucket>,
     /// For reads.
     objects: Client,
     store: Arc<SqliteStore>,

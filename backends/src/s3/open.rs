@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use s3::bucket::S3OpenError;
 use s3::checkout::{now, random};
 use s3::client::{Bucket, Client};
-use s3::config::S3Config;
-use s3::mirror::Files;
+use s3::config::{MirrorMode, S3Config};
 use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
@@ -17,7 +16,7 @@ use super::cache::Cache;
 use super::engine::Engine;
 use super::invalidation::Invalidation;
 use super::link::Link;
-use super::mirroring::{self, Mirror};
+use super::mirroring::{self, Mirror, Shown};
 use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::{Inner, S3Store, Tally, notes, rescue};
 use crate::sqlite::{self, SqliteStore, names};
@@ -157,7 +156,7 @@ struct Joined {
     cache: Cache,
     contact: Contact,
     /// What the mirror shows, if that is known.
-    published: Option<Files>,
+    published: Option<Shown>,
     notes: Vec<String>,
     read_only: Option<String>,
 }
@@ -230,9 +229,13 @@ impl S3Store {
             notes.extend(rescue::take_over(aside, &store, &cache, owner).map_err(in_cache(file))?);
         }
         let is_clean = tables::is_clean(&store.db()).map_err(in_cache(file))?;
+        let mut buckets = vec![bucket.clone(), link.bucket.clone()];
+        if read_only.is_none() && mirroring::mode(&config) != MirrorMode::Off {
+            buckets.push(Bucket::new(&config)?);
+        }
         let inner = Arc::new(Inner {
             objects: Client::new(&bucket, &config),
-            buckets: [bucket, link.bucket.clone(), Bucket::new(&config)?],
+            buckets,
             placeholders,
             owner: *owner,
             kernel: Invalidation::default(),
@@ -243,10 +246,7 @@ impl S3Store {
             store,
             config,
         });
-        let mirror = match read_only {
-            None => Mirror::start(&inner, published).map_err(no_threads)?,
-            Some(_) => None,
-        };
+        let mirror = Mirror::start(&inner, inner.buckets.get(2), published).map_err(no_threads)?;
         let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror)
             .map_err(no_threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -285,7 +285,7 @@ fn join(
     let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer)
         .map_err(in_cache(file))?;
     let is_new = cache.head().number == 0;
-    let mut published = mirroring::published(&cache, config).map_err(in_cache(file))?;
+    let mut published = Shown::before(&cache, config).map_err(in_cache(file))?;
     let (mut notes, mut read_only) = (Vec::new(), None);
     let attempt = |cache: &mut Cache, contact: &mut Contact| {
         let mut session = Session {
@@ -340,7 +340,7 @@ fn join(
     cache.reclaim_orphans().map_err(in_cache(file))?;
     if is_new {
         // The writers of what is there have published it.
-        published = Some(s3::mirror::files(cache.base(), mirroring::mode(config)));
+        published = Some(Shown::by_others(&cache, config));
     }
     Ok(Joined {
         cache,

@@ -80,6 +80,22 @@ async fn history_shows_and_restores_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_finds_a_gap_that_a_mount_committed_over() {
+    let world = World::new().await;
+    let number = world.commit(&[("a.md", "1")]).await;
+    let client = world.client();
+    let newest = client.get(Key::Log(number), None).await.unwrap().unwrap();
+    let past = Key::Log(number + 2);
+    assert_eq!(client.put_new(past, newest).await, Ok(Put::Created));
+    let problems = world.check().await.problems;
+    let expected = "commit 3 is gone, and commit 4 exists";
+    assert!(
+        problems.len() == 1 && problems[0].starts_with(expected),
+        "{problems:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_finds_damage_to_every_kind_of_object() {
     let world = World::new().await;
     let big = "big ".repeat(40_000);

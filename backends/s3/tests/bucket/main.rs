@@ -16,7 +16,7 @@ use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::gc::{Collected, GcOptions, collect};
 use s3::history::{At, Event, HistoryError, log, restore, show};
-use s3::mirror::{Imported, MirrorPlan, files, import, plan, publish};
+use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_anew, publish};
 use s3::objects::{Fault, Key, Objects, Put};
 use s3::tree::{CHUNK, Hash, Tree};
 use servers::{Access, Embedded, Fault as Broken, FaultProxy, Operation, Quirk, Rule, When};

@@ -60,6 +60,37 @@ async fn another_tool_reads_the_mirror_and_cannot_be_given_a_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_late_writer_leaves_what_shows_a_later_commit() {
+    let world = World::new().await;
+    let first = world.commit(&[("a.md", "1"), ("b.txt", "1")]).await;
+    let old = mirrored(&Tree::default(), &world.tree().await);
+    let second = world
+        .commit(&[("a.md", "2"), ("new.md", "2"), ("n.txt", "2")])
+        .await;
+    world.publish(second).await;
+    let (client, mirror) = (world.client(), world.mirror());
+    let read = async |key: &str| mirror.get(key).await.unwrap().unwrap().body;
+    // With all that an unknown mirror would have to lose.
+    let gone = ["new.md", "n.txt"].map(|key| (key.to_owned(), None));
+    let late = old.into_iter().chain(gone).collect();
+    publish(&mirror, &client, &late, first, &|_| None)
+        .await
+        .unwrap();
+    assert!(read("a.md").await.ends_with(b"---\n2"));
+    assert!(read("new.md").await.ends_with(b"---\n2"));
+    assert_eq!(read("n.txt").await, "2");
+    // A mount that mirrors Markdown leaves the rest to those that mirror all.
+    let listed = mirror.list("").await.unwrap();
+    let anew = |mode| {
+        plan_anew(&listed, &Files::new(), mode)
+            .into_keys()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(anew(MirrorMode::Markdown), ["a.md", "new.md"]);
+    assert_eq!(anew(MirrorMode::All), ["a.md", "b.txt", "n.txt", "new.md"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_import_takes_in_what_other_tools_wrote_and_nothing_else() {
     let world = World::new().await;
     let poem = "1\n2\n3\n4\n5\n6\n7\n8\n";
