@@ -225,8 +225,12 @@ impl Store for ViewStore {
         self.read_content(0, ino, offset, size, out)
     }
 
-    fn open(&self, _ino: Ino, writes: bool) -> Result<u64> {
-        Ok(self.state().contents.open(writes))
+    fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
+        let mut state = self.state();
+        if writes {
+            state.writing.drop_hidden(ino);
+        }
+        Ok(state.contents.open(writes))
     }
 
     fn read_handle(
@@ -277,9 +281,9 @@ impl Store for ViewStore {
 
     fn sync(&self) -> Result<()> {
         let pending = self.state().writing.pending();
-        pending
-            .into_iter()
-            .try_for_each(|ino| self.commit(ino, false))
+        let commits = pending.into_iter().map(|ino| self.commit(ino, false));
+        // All of them, also after an error.
+        commits.fold(Ok(()), Result::and)
     }
 
     fn wants_close(&self) -> bool {

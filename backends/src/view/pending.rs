@@ -32,7 +32,7 @@ pub(super) enum Phase {
 }
 
 /// A file's content on its way to its row.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) phase: Phase,
     /// The row when this began; empty for a new file.
@@ -128,6 +128,27 @@ impl Writing {
         self.pending.get(&ino).is_some_and(Pending::is_busy)
     }
 
+    /// Marks a file as busy; readers go on to see its content. Returns what was pending.
+    pub(super) fn hold(&mut self, ino: Ino) -> Option<Pending> {
+        let held = match self.shown(ino) {
+            Some(shown) => Pending {
+                phase: Phase::Committing,
+                ..shown.clone()
+            },
+            None => Pending::new(Phase::Beginning, Vec::new(), Vec::new()),
+        };
+        self.pending.insert(ino, held)
+    }
+
+    /// Drops content that readers do not see, before another program writes: refused, or cut too long ago. A new file keeps
+    /// it: without a row, its writer has nothing else to go on with.
+    pub(super) fn drop_hidden(&mut self, ino: Ino) {
+        let is_hidden = |it: &Pending| !it.is_shown() && !it.is_busy() && !it.row.is_empty();
+        if self.pending.get(&ino).is_some_and(is_hidden) {
+            self.pending.remove(&ino);
+        }
+    }
+
     pub(super) fn alias(&self, parent: Ino, name: &[u8]) -> Option<Alias> {
         // Not worth a key of its own for each look-up where there are none.
         match self.aliases.is_empty() {
@@ -136,16 +157,28 @@ impl Writing {
         }
     }
 
-    /// Drops a given name whose row is another one now.
-    pub(super) fn forget_alias(&mut self, parent: Ino, name: &[u8]) {
+    /// Drops a given name whose row, of the file `ino`, is not `compared`. False if this mount has changed the row since,
+    /// or does so now: the name must then be compared again.
+    pub(super) fn forget_alias(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        ino: Ino,
+        compared: Alias,
+    ) -> bool {
+        let is_current = self.alias(parent, name).is_none_or(|it| it == compared);
+        if !is_current || self.is_busy(ino) {
+            return false;
+        }
         self.aliases.remove(&(parent, name.to_vec()));
+        true
     }
 
-    /// Drops all that is remembered of a row that has gone.
+    /// Drops all that is remembered of a row that has gone. The caller holds its file, and decides what becomes of its content.
     pub(super) fn forget_row(&mut self, ino: Ino, (files, key): (usize, i64)) {
         self.aliases
             .retain(|_, it| (it.files, it.key) != (files, key));
         self.read.remove(&ino);
+        self.reasons.remove(&ino);
     }
 
     /// Remembers the hash of a content that may be changed.

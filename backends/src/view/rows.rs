@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use super::ViewStore;
 use super::definition::KeyPlace;
 use super::nodes::{Above, Node, What};
+use super::pending::Alias;
 use super::source::{Lent, Parameter, Text};
 use super::template::{MARK, escape, escape_short, unescape};
 use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
@@ -240,7 +241,35 @@ impl ViewStore {
                 self.known(&mut self.sources.take()?, node)
             }
             None if level.is_fixed() => Err(Errno::NOENT.into()),
-            None => self.find_row(&mut self.sources.take()?, (parent, &dir), level, name),
+            None => match self.find_alias((parent, &dir), name)? {
+                Some(attr) => Ok(attr),
+                None => self.find_row(&mut self.sources.take()?, (parent, &dir), level, name),
+            },
+        }
+    }
+
+    /// The file that was given a name, while it has the row that it was given for.
+    fn find_alias(&self, (parent, dir): (Ino, &Node), name: &[u8]) -> Result<Option<Attr>> {
+        loop {
+            let alias = self.state().writing.alias(parent, name);
+            let Some(alias) = alias else { return Ok(None) };
+            let Alias { files, key, .. } = alias;
+            let node = dir.child(parent, What::File { files, key });
+            let ino = node.ino();
+            // This mount may have changed the row of a busy file, and not remembered it yet.
+            let is_busy = self.state().writing.is_busy(ino);
+            // After the alias: the row that it answers is not an older one.
+            let mut source = self.sources.take()?;
+            if (is_busy || self.is_same_row(&mut source, alias, &dir.above)?)
+                && let Some(shown) = self.show(&mut source, files, key, &dir.above)?
+            {
+                self.know(node);
+                return Ok(Some(self.file_attr(ino, files, &shown)));
+            }
+            let name = (parent, name);
+            if is_busy || self.state().writing.forget_alias(name, ino, alias) {
+                return Ok(None);
+            }
         }
     }
 
@@ -263,15 +292,6 @@ impl ViewStore {
             let ino = self.know(dir.child(parent, What::File { files, key }));
             self.file_attr(ino, files, shown)
         };
-        let alias = self.state().writing.alias(parent, name);
-        if let Some(alias) = alias {
-            if self.is_same_row(source, alias, &dir.above)?
-                && let Some(shown) = self.show(source, alias.files, alias.key, &dir.above)?
-            {
-                return Ok(file(alias.files, &shown));
-            }
-            self.state().writing.forget_alias(parent, name);
-        }
         for question in &level.questions {
             let start = self.tree.questions[*question].start.as_bytes();
             if let Some(text) = name.strip_prefix(start) {

@@ -20,7 +20,7 @@ use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Times
 /// A statement, a row, and the columns of directories above.
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a Above);
 
-/// A call that begins or commits a change of a file. Others of the file wait until it is dropped.
+/// A call that begins or commits a change of a file, or removes it. Others of the file wait until it is dropped.
 struct Busy<'a> {
     view: &'a ViewStore,
     ino: Ino,
@@ -173,6 +173,30 @@ impl ViewStore {
         (state, has_waited)
     }
 
+    /// Makes other changes of files wait, once no call makes one. `None` if a file must be looked up again: a new one may
+    /// have its row now.
+    fn hold<const N: usize>(&self, files: [(Ino, &Node); N]) -> Option<[Busy<'_>; N]> {
+        let mut state = self.state();
+        let writing = &mut state.writing;
+        if let Some((busy, _)) = files.iter().find(|(ino, _)| writing.is_busy(*ino)) {
+            drop(state);
+            drop(self.settle(*busy));
+            return None;
+        }
+        let has_row = |(ino, node): &(Ino, &Node)| {
+            matches!(node.what, What::New { .. }) && !writing.pending.contains_key(ino)
+        };
+        if files.iter().any(has_row) {
+            return None;
+        }
+        // All at once: two calls never wait for each other.
+        Some(files.map(|(ino, _)| Busy {
+            view: self,
+            ino,
+            ends: writing.hold(ino),
+        }))
+    }
+
     /// Begins to change a file, unless that has begun; then changes its bytes. `anew`: a change that was refused begins again,
     /// with the row as it is now.
     fn change(
@@ -225,6 +249,10 @@ impl ViewStore {
             .ok_or(Errno::FBIG)?;
         self.change(ino, size == 0, |pending| {
             Arc::make_mut(&mut pending.bytes).resize(size, 0);
+            // Nothing need follow: `truncate` only closes the file.
+            if size > 0 {
+                pending.phase = Phase::Written;
+            }
             Ok(())
         })
     }
@@ -308,12 +336,16 @@ impl ViewStore {
         Ok(None)
     }
 
-    /// Makes a row of what was written. `is_asked` also takes a file that was only cut.
+    /// Makes a row of what was written. `is_asked` also takes a file that was only cut. What was refused is tried again if
+    /// the source was locked or away, and is refused again otherwise.
     pub(super) fn commit(&self, ino: Ino, is_asked: bool) -> Result<()> {
         let node = match self.node(ino) {
             Ok(node) => node,
             Err(_) => return Ok(()),
         };
+        // An insert whose outcome is not known would make a second row.
+        let is_new = matches!(node.what, What::New { .. });
+        let may_repeat = |errno: Errno| errno == Errno::BUSY || (errno == Errno::IO && !is_new);
         let (row, bytes) = {
             let (mut state, has_waited) = self.settle(ino);
             let Some(pending) = state.writing.pending.get_mut(&ino) else {
@@ -324,6 +356,8 @@ impl ViewStore {
                 Phase::Cut if is_asked => {}
                 // The commit that this call waited for had the bytes of both.
                 Phase::Refused(errno) if has_waited => return Err(errno.into()),
+                Phase::Refused(errno) if may_repeat(errno) => {}
+                Phase::Refused(errno) => return Err(errno.into()),
                 _ => return Ok(()),
             }
             pending.phase = Phase::Committing;
@@ -421,22 +455,18 @@ impl ViewStore {
         Ok(())
     }
 
-    /// A file by its name, which no other call is changing. A new file that was being committed has a row then.
-    fn settled_name(&self, parent: Ino, name: &[u8]) -> Result<(Ino, Arc<Node>)> {
-        loop {
-            let ino = self.lookup_any(parent, name)?.ino;
-            if !self.settle(ino).1 {
-                return Ok((ino, self.node(ino)?));
-            }
-        }
-    }
-
-    /// Deletes the row of a file.
+    /// Deletes the row of a file, and what was written to it: its writers change nothing any more.
     pub(super) fn delete(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let (ino, node) = self.settled_name(parent, name)?;
+        let (ino, node, mut busy) = loop {
+            let ino = self.lookup_any(parent, name)?.ino;
+            let node = self.node(ino)?;
+            if let Some([busy]) = self.hold([(ino, &node)]) {
+                break (ino, node, busy);
+            }
+        };
         match node.what {
             What::New { .. } => {
-                self.state().writing.pending.remove(&ino);
+                busy.ends = None;
                 Ok(Some(ino))
             }
             What::File { files, key } => {
@@ -446,6 +476,7 @@ impl ViewStore {
                 let deleted = self.run(&[(sql, &row, &node.above)]).and_then(one_row);
                 self.explained(parent, deleted)?;
                 self.state().writing.forget_row(ino, (files, key));
+                busy.ends = None;
                 Ok(Some(ino))
             }
             What::Level(_) => Err(Errno::ISDIR.into()),
@@ -464,14 +495,26 @@ impl ViewStore {
         if mode == RenameMode::Exchange {
             return Err(Errno::INVAL.into());
         }
-        let (ino, node) = self.settled_name(from, from_name)?;
-        match self.lookup_any(to, to_name) {
-            Ok(_) if mode != RenameMode::Replace => return Err(Errno::EXIST.into()),
-            Ok(target) if target.ino == ino => return Ok(None),
-            Ok(target) => return self.save_over((ino, &node), target.ino),
-            Err(error) if error.errno == Errno::NOENT => {}
-            Err(error) => return Err(error),
-        }
+        let (ino, node, _busy) = loop {
+            let ino = self.lookup_any(from, from_name)?.ino;
+            let node = self.node(ino)?;
+            match self.lookup_any(to, to_name) {
+                Ok(_) if mode != RenameMode::Replace => return Err(Errno::EXIST.into()),
+                Ok(target) if target.ino == ino => return Ok(None),
+                Ok(target) => {
+                    let over = self.node(target.ino)?;
+                    if let Some(busy) = self.hold([(ino, &node), (target.ino, &over)]) {
+                        return self.save_over(busy, &node, &over);
+                    }
+                }
+                Err(error) if error.errno == Errno::NOENT => {
+                    if let Some([busy]) = self.hold([(ino, &node)]) {
+                        break (ino, node, busy);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let What::File { files, key } = node.what else {
             return Err(Errno::ROFS.into());
         };
@@ -491,9 +534,15 @@ impl ViewStore {
         Ok(None)
     }
 
-    /// Makes the content of one file that of another, and deletes the first, in one transaction.
-    fn save_over(&self, (ino, node): (Ino, &Node), over: Ino) -> Result<Option<Ino>> {
-        let target = self.node(over)?;
+    /// Makes the content of one file that of another, and deletes the first, in one transaction. What was written to the
+    /// other one, and has no row yet, is replaced, too.
+    fn save_over(
+        &self,
+        [mut busy, mut busy_over]: [Busy<'_>; 2],
+        node: &Node,
+        target: &Node,
+    ) -> Result<Option<Ino>> {
+        let (ino, over) = (busy.ino, busy_over.ino);
         let What::File { files, key } = target.what else {
             return Err(Errno::ROFS.into());
         };
@@ -531,13 +580,13 @@ impl ViewStore {
         self.explained(target.parent, saved)?;
         {
             let mut state = self.state();
-            state.writing.pending.remove(&ino);
             if let Some((files, key, ..)) = source {
                 state.writing.forget_row(ino, (files, key));
             }
             state.contents.renew(over);
         }
-        self.relearn(over, &target);
+        (busy.ends, busy_over.ends) = (None, None);
+        self.relearn(over, target);
         Ok(None)
     }
 
