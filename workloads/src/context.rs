@@ -1,8 +1,9 @@
-//! Context policies: which tool results an agent keeps in its context, and which ones in files.
+//! Context policies: which tool results and notes an agent keeps in its context, and which ones in files.
 //! A policy turns the `inline` conversation, which keeps every result, into the same session under the policy.
 //! The policy's file states the assumed share of a stored result that is read back.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
@@ -16,6 +17,9 @@ static CONTEXTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/contexts");
 
 /// The policy that keeps everything.
 pub const INLINE: &str = "inline";
+
+/// The definition of the `recall` tool of `ctxbench mcp`, as the client sends it with every prompt.
+pub const RECALL_TOOL: &str = r#"{"name":"recall","description":"The most useful notes for a question","inputSchema":{"additionalProperties":false,"properties":{"max_tokens":{"maximum":1000000,"minimum":64,"type":"integer"},"question":{"type":"string"},"strategy":{"enum":["balanced","recency","importance"],"type":"string"}},"required":["question"],"type":"object"}}"#;
 
 /// A context policy, by name.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +40,8 @@ struct PolicyFile {
     offload: Option<Offload>,
     evict: Option<Evict>,
     recall: Option<Recall>,
+    memory_file: Option<MemoryFile>,
+    memory_recall: Option<MemoryRecall>,
 }
 
 /// Every result stays in the context.
@@ -80,12 +86,32 @@ struct Recall {
     read_back: f64,
 }
 
+/// The file of notes is loaded at the start of the session, up to a limit.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryFile {
+    /// Bytes of the file that are loaded; the rest is not in the context.
+    limit_bytes: NonZeroU64,
+}
+
+/// No note is loaded. For each message of the user, the model calls `recall` once.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryRecall {
+    /// The `max_tokens` of a call.
+    budget_tokens: NonZeroU64,
+    /// The mean tokens of an answer, at most the budget. All notes together are never exceeded.
+    answer_tokens: NonZeroU64,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Keep {
     Inline,
     Offload(Offload),
     Evict(Evict),
     Recall(Recall),
+    MemoryFile(MemoryFile),
+    MemoryRecall(MemoryRecall),
 }
 
 /// The names of all built-in context policies; `inline` first.
@@ -95,6 +121,13 @@ pub fn context_names() -> Vec<String> {
         .filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()))
         .collect();
     names.sort_by_key(|name| (name != INLINE, name.clone()));
+    names
+}
+
+/// The names of the built-in context policies that fit a session, which may have notes of earlier ones.
+pub(crate) fn context_names_of(has_notes: bool) -> Vec<String> {
+    let mut names = context_names();
+    names.retain(|name| has_notes || context(name).is_ok_and(|own| !own.needs_notes()));
     names
 }
 
@@ -131,33 +164,46 @@ impl ContextPolicy {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let read: PolicyFile = parse_toml(file, text)?;
-        let keep = match (read.inline, read.offload, read.evict, read.recall) {
-            (Some(Inline {}), None, None, None) => Keep::Inline,
-            (None, Some(offload), None, None) => Keep::Offload(offload),
-            (None, None, Some(evict), None) => Keep::Evict(evict),
-            (None, None, None, Some(recall)) => Keep::Recall(recall),
-            _ => {
-                let message = "needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`";
-                return Err(InputError::whole(file, message));
-            }
-        };
-        let share = match &keep {
-            Keep::Offload(Offload { read_back, .. }) => Some(("offload", *read_back)),
-            Keep::Evict(Evict { read_back, .. }) => Some(("evict", *read_back)),
-            Keep::Recall(Recall { read_back, .. }) => Some(("recall", *read_back)),
-            Keep::Inline => None,
-        };
-        if let Some((table, share)) = share
-            && !(0.0..=1.0).contains(&share)
-        {
-            let message = format!("field `{table}.read_back`: {share} is not a share from 0 to 1");
+        let tables = [
+            read.inline.map(|Inline {}| Keep::Inline),
+            read.offload.map(Keep::Offload),
+            read.evict.map(Keep::Evict),
+            read.recall.map(Keep::Recall),
+            read.memory_file.map(Keep::MemoryFile),
+            read.memory_recall.map(Keep::MemoryRecall),
+        ];
+        let mut tables = tables.into_iter().flatten();
+        let (Some(keep), None) = (tables.next(), tables.next()) else {
+            let message = "needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`, `[memory_file]`, `[memory_recall]`";
             return Err(InputError::whole(file, message));
+        };
+        let wrong = match &keep {
+            Keep::Offload(Offload { read_back, .. }) => not_a_share("offload", *read_back),
+            Keep::Evict(Evict { read_back, .. }) => not_a_share("evict", *read_back),
+            Keep::Recall(Recall { read_back, .. }) => not_a_share("recall", *read_back),
+            Keep::MemoryRecall(recall) => recall.too_large(),
+            Keep::Inline | Keep::MemoryFile(_) => None,
+        };
+        if let Some((field, message)) = wrong {
+            let mut lines = (1..).zip(text.lines());
+            return Err(InputError {
+                file: file.to_owned(),
+                line: lines
+                    .find(|(_, line)| line.trim_start().starts_with(field))
+                    .map(|(number, _)| number),
+                message,
+            });
         }
         Ok(Self {
             name: read.name,
             essay: read.essay.trim().to_owned(),
             keep,
         })
+    }
+
+    /// Whether it says how notes of earlier sessions get into the context. It fits no session without notes.
+    pub fn needs_notes(&self) -> bool {
+        matches!(self.keep, Keep::MemoryFile(_) | Keep::MemoryRecall(_))
     }
 
     /// The conversation of the same session under this policy.
@@ -168,6 +214,7 @@ impl ContextPolicy {
             moved: Vec::new(),
             stored: 0,
             live: VecDeque::new(),
+            notes: 0,
         };
         for step in &inline.steps {
             match &self.keep {
@@ -175,15 +222,38 @@ impl ContextPolicy {
                 Keep::Offload(offload) => rewriter.offload(step, offload),
                 Keep::Evict(evict) => rewriter.evict(step, evict),
                 Keep::Recall(recall) => rewriter.recall(step, recall),
+                Keep::MemoryFile(file) => rewriter.memory_file(step, file),
+                Keep::MemoryRecall(recall) => rewriter.memory_recall(step, recall),
             }
         }
+        let tool = match self.keep {
+            Keep::MemoryRecall(_) => tokens::count(RECALL_TOOL),
+            _ => 0,
+        };
         Conversation {
             steps: rewriter.steps,
-            fixed: inline.fixed,
+            fixed: inline.fixed + tool,
             fixed_is: inline.fixed_is,
             subagents: inline.subagents,
             subagent_calls: inline.subagent_calls,
         }
+    }
+}
+
+/// The field and the message for a share that is none.
+fn not_a_share(table: &str, read_back: f64) -> Option<(&'static str, String)> {
+    let message = format!("field `{table}.read_back`: {read_back} is not a share from 0 to 1");
+    (!(0.0..=1.0).contains(&read_back)).then_some(("read_back", message))
+}
+
+impl MemoryRecall {
+    /// The field and the message if an answer exceeds the budget.
+    fn too_large(&self) -> Option<(&'static str, String)> {
+        let message = format!(
+            "field `memory_recall.answer_tokens`: {} is more than the budget of {}",
+            self.answer_tokens, self.budget_tokens
+        );
+        (self.answer_tokens > self.budget_tokens).then_some(("answer_tokens", message))
     }
 }
 
@@ -197,6 +267,8 @@ struct Rewriter {
     stored: u64,
     /// Results in the context, oldest first.
     live: VecDeque<Live>,
+    /// Tokens of all notes.
+    notes: u64,
 }
 
 /// A result in the context.
@@ -408,6 +480,56 @@ impl Rewriter {
         }
     }
 
+    fn memory_file(&mut self, step: &Step, file: &MemoryFile) {
+        let limit = file.limit_bytes.get();
+        let mut cut = step.clone();
+        let enters = cut.enters.iter_mut();
+        for memory in enters.filter(|part| part.kind == PartKind::Memory && part.bytes > limit) {
+            let share = limit as f64 / memory.bytes as f64;
+            memory.tokens = (memory.tokens as f64 * share).ceil() as u64;
+            memory.bytes = limit;
+        }
+        self.keep(&cut);
+    }
+
+    fn memory_recall(&mut self, step: &Step, recall: &MemoryRecall) {
+        let mut empty = step.clone();
+        for memory in &mut empty.enters {
+            if memory.kind == PartKind::Memory {
+                self.notes += memory.tokens;
+                // It keeps its number, which rewrites of later parts count.
+                *memory = Part::new(PartKind::Memory, 0);
+                empty.files.remove("read");
+            }
+        }
+        let asked = empty.enters.iter();
+        let asked: Vec<Part> = asked
+            .filter(|part| part.kind == PartKind::User)
+            .copied()
+            .collect();
+        if asked.is_empty() {
+            return self.keep(&empty);
+        }
+        let mut asking = self.begin(&empty);
+        asking.enters.clone_from(&empty.enters);
+        let budget = recall.budget_tokens.get();
+        asking.emits = asked.iter().map(|part| recall_call(part, budget)).collect();
+        asking.files.insert("recall".to_owned(), asked.len() as u64);
+        let first = self.push(asking);
+        self.moved.extend(first..first + empty.enters.len());
+        let answer = recall.answer_tokens.get().min(self.notes);
+        let answered = Step {
+            gap_ms: TURN_MS,
+            enters: vec![Part::new(PartKind::Result, answer); asked.len()],
+            emits: empty.emits,
+            files: empty.files,
+            ..Step::default()
+        };
+        let emitted = answered.emits.len();
+        let first = self.push(answered) + asked.len();
+        self.moved.extend(first..first + emitted);
+    }
+
     /// Replaces the oldest results by receipts until the budget holds. The first `old` results were in the
     /// context before `own`; the others enter with it. Returns the number of newly stored results.
     fn trim(&mut self, own: &mut Step, mut old: usize, budget: u64) -> u64 {
@@ -477,6 +599,13 @@ fn read_call(number: u64) -> Part {
         r#"{{"name":"read_file","input":{{"file_path":"results/{number:04}.txt","offset":1,"limit":100}}}}"#
     );
     part(PartKind::Arguments, &call)
+}
+
+/// The model's call that asks for notes, in the words of the user's question.
+fn recall_call(question: &Part, budget: u64) -> Part {
+    let call = format!(r#"{{"name":"recall","input":{{"question":,"max_tokens":{budget}}}}}"#);
+    let frame = part(PartKind::Arguments, &call).tokens;
+    Part::new(PartKind::Arguments, question.tokens + frame)
 }
 
 #[cfg(test)]
@@ -576,6 +705,97 @@ mod tests {
         );
     }
 
+    /// A session with notes of four bytes a token, and messages of the user of so many tokens.
+    fn asking(notes: u64, questions: &[u64]) -> Conversation {
+        let mut asking = conversation(&[]);
+        asking.steps = questions
+            .iter()
+            .map(|tokens| Step {
+                gap_ms: 1000,
+                enters: vec![Part::new(PartKind::User, *tokens)],
+                emits: vec![Part::new(PartKind::Text, 5)],
+                ..Step::default()
+            })
+            .collect();
+        let memory = Part {
+            bytes: 4 * notes,
+            ..Part::new(PartKind::Memory, notes)
+        };
+        asking.steps[0].enters.insert(0, memory);
+        asking.steps[0].files.insert("read".to_owned(), 1);
+        asking
+    }
+
+    fn prompts(account: &Account) -> Vec<u64> {
+        account.calls.iter().map(|call| call.prompt).collect()
+    }
+
+    #[test]
+    fn a_memory_file_is_in_every_prompt_up_to_its_limit() {
+        let two = asking(4000, &[10, 20]);
+        let cut = policy("[memory_file]\nlimit_bytes = 4000");
+        assert_eq!(prompts(&account(&cut, &two)), [2010, 2035]);
+        assert_eq!(account(&cut, &two).entering, 2040);
+        // A file within the limit is loaded whole.
+        let whole = policy("[memory_file]\nlimit_bytes = 16000");
+        assert_eq!(whole.apply(&two), two);
+        assert_eq!(prompts(&account(&whole, &two)), [5010, 5035]);
+    }
+
+    #[test]
+    fn a_recall_costs_its_definition_a_call_and_an_answer_for_each_question() {
+        let recall = policy("[memory_recall]\nbudget_tokens = 500\nanswer_tokens = 300");
+        let tool = tokens::count(RECALL_TOOL);
+        let frame = tokens::count(r#"{"name":"recall","input":{"question":,"max_tokens":500}}"#);
+        assert!((60..120).contains(&tool) && (10..25).contains(&frame));
+        let (applied, found) = {
+            let two = asking(4000, &[10, 20]);
+            (recall.apply(&two), account(&recall, &two))
+        };
+        let asked = 1000 + tool + 10;
+        let answered = asked + (10 + frame) + 300;
+        let again = answered + 5 + 20;
+        let last = again + (20 + frame) + 300;
+        assert_eq!(prompts(&found), [asked, answered, again, last]);
+        assert_eq!(found.output(), (10 + frame) + 5 + (20 + frame) + 5);
+        let files = |kind: &str| {
+            let files = applied.steps.iter().filter_map(|step| step.files.get(kind));
+            files.sum::<u64>()
+        };
+        assert_eq!((files("read"), files("recall")), (0, 2));
+        // An answer holds no more than there is.
+        let few = account(&recall, &asking(100, &[10]));
+        assert_eq!(prompts(&few), [asked, asked + 10 + frame + 100]);
+    }
+
+    #[test]
+    fn few_questions_are_cheaper_by_recall_and_many_by_a_file() {
+        let entering = |name: &str, questions: usize| {
+            let asked = asking(41_000, &vec![12; questions]);
+            account(&context(name).unwrap(), &asked).entering
+        };
+        assert!(entering("memory-recall", 1) < entering("memory-file", 1) / 2);
+        assert!(entering("memory-recall", 10) > entering("memory-file", 10));
+        assert!(entering("memory-recall", 10) < entering(INLINE, 10) / 3);
+    }
+
+    #[test]
+    fn policies_of_notes_are_left_out_and_refused_where_there_are_none() {
+        let of_notes = ["memory-file", "memory-recall"].map(str::to_owned);
+        let without = context_names_of(false);
+        assert!(of_notes.iter().all(|name| !without.contains(name)));
+        assert_eq!(context_names_of(true), context_names());
+        let text = format!(
+            "name = 'agent/x'\nessay = '{}'\nstates = ['hot']\ncontexts = ['memory-file']\n\
+             [vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n",
+            "e".repeat(80)
+        );
+        let parsed = crate::definition::Workload::parse(Path::new("x.toml"), &text, |_| {
+            Err(std::io::ErrorKind::NotFound.into())
+        });
+        insta::assert_snapshot!(parsed.unwrap_err(), @"x.toml: field `contexts`: memory-file needs notes, which only a `[memory_session]` has");
+    }
+
     #[test]
     fn a_policy_that_is_wrong_is_refused_with_file_line_and_field() {
         let error = |text: &str| {
@@ -584,13 +804,16 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`");
+        insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`, `[memory_file]`, `[memory_recall]`");
         insta::assert_snapshot!(error("[inline]\nbudget = 1\n"), @"p.toml:4: field `inline.budget`: unknown field `budget`, there are no fields");
         insta::assert_snapshot!(error("[recall]\nbudget_tokens = -1\n"), @"p.toml:4: field `recall.budget_tokens`: invalid value: integer `-1`, expected u64");
-        insta::assert_snapshot!(error("[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 1.5\n"), @"p.toml: field `evict.read_back`: 1.5 is not a share from 0 to 1");
+        insta::assert_snapshot!(error("[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 1.5\n"), @"p.toml:6: field `evict.read_back`: 1.5 is not a share from 0 to 1");
         insta::assert_snapshot!(error("[offload]\nabove_tokens = 1\nread_back = 0.1\n"), @"p.toml:3: field `offload`: missing field `clears`");
+        insta::assert_snapshot!(error("[memory_file]\nlimit_bytes = 0\n"), @"p.toml:4: field `memory_file.limit_bytes`: invalid value: integer `0`, expected a nonzero u64");
+        insta::assert_snapshot!(error("[memory_recall]\nbudget_tokens = 500\n"), @"p.toml:3: field `memory_recall`: missing field `answer_tokens`");
+        insta::assert_snapshot!(error("[memory_recall]\nbudget_tokens = 500\nanswer_tokens = 501\n"), @"p.toml:5: field `memory_recall.answer_tokens`: 501 is more than the budget of 500");
         let error = context("nonsense").unwrap_err().to_string();
-        assert!(error.contains("inline, evict, offload"), "{error}");
+        assert!(error.contains("inline, evict, memory-file"), "{error}");
     }
 
     #[test]

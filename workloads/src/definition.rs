@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use tokens::Conversation;
 
 use crate::compile::{compile, sha256};
-use crate::context::{context, context_names};
+use crate::context::{context, context_names_of};
 use crate::conversation::{of_script, of_trace};
 use crate::generate::finding::Finding;
 use crate::generate::inbox::Inbox;
+use crate::generate::memory_session::MemorySession;
 use crate::generate::{asking, clients, hosts, micro, offload, program, syncing, vsm_cycle};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
@@ -51,6 +52,7 @@ struct Definition {
     asking: Option<asking::Asking>,
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
     offload_comparison: Option<offload::OffloadComparison>,
+    memory_session: Option<MemorySession>,
     handoff: Option<hosts::Handoff>,
     two_writers: Option<hosts::TwoWriters>,
     syncing: Option<syncing::Syncing>,
@@ -63,7 +65,7 @@ struct Definition {
 }
 
 /// The tables, of which a workload has exactly one.
-const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[inbox]`, `[trace]`";
+const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[memory_session]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[inbox]`, `[trace]`";
 
 impl Definition {
     /// The number of these tables in the definition.
@@ -73,6 +75,7 @@ impl Definition {
             self.asking.is_some(),
             self.vsm_cycle.is_some(),
             self.offload_comparison.is_some(),
+            self.memory_session.is_some(),
             self.handoff.is_some(),
             self.two_writers.is_some(),
             self.syncing.is_some(),
@@ -237,11 +240,17 @@ impl Workload {
         let contexts = match &definition.contexts {
             Some(names) => names.clone(),
             None if definition.is_no_session() => Vec::new(),
-            None => context_names(),
+            None => context_names_of(definition.memory_session.is_some()),
         };
         for name in &contexts {
-            context(name)
+            let policy = context(name)
                 .map_err(|error| InputError::whole(file, format!("field `contexts`: {error}")))?;
+            if policy.needs_notes() && definition.memory_session.is_none() {
+                let message = format!(
+                    "field `contexts`: {name} needs notes, which only a `[memory_session]` has"
+                );
+                return Err(InputError::whole(file, message));
+            }
         }
         let mut session = SessionSource::Script;
         let mut missing = None;
@@ -279,6 +288,15 @@ impl Workload {
                 published: comparison.published(),
             };
             comparison.script()
+        } else if let Some(memory) = &definition.memory_session {
+            let (script, conversation) = memory
+                .session()
+                .map_err(|message| InputError::whole(file, message))?;
+            session = SessionSource::Stated {
+                conversation,
+                published: Vec::new(),
+            };
+            script
         } else if let Some(trace) = &definition.trace {
             let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
                 InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))

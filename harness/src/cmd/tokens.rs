@@ -8,7 +8,9 @@ use clap::Args;
 use reports::prices::{Cache, Model, Prices};
 use reports::render::{columns, count, table};
 use serde::Serialize;
-use tokens::{Account, CacheResidual, Conversation, Terms, cached_prompts, median, residual};
+use tokens::{
+    Account, CacheResidual, Conversation, PartKind, Terms, cached_prompts, median, residual,
+};
 use workloads::catalogue;
 use workloads::compile::{compile, sha256};
 use workloads::context::{ContextPolicy, INLINE, context};
@@ -257,6 +259,16 @@ impl Tokens {
         policies: &[ContextPolicy],
         prices: &Prices,
     ) -> anyhow::Result<SessionJson> {
+        let mut parts = session.inline.parts();
+        if parts.all(|part| part.kind != PartKind::Memory)
+            && let Some(policy) = policies.iter().find(|policy| policy.needs_notes())
+        {
+            bail!(
+                "{}: the policy {} needs a session with notes of earlier ones\n  fix: --workload agent/memory-1000-notes, or another policy",
+                session.name,
+                policy.name
+            );
+        }
         let recorded = session.model.as_deref();
         let wanted = self.model.as_deref().filter(|model| *model != "none");
         let model = wanted.or(recorded).unwrap_or(DEFAULT_MODEL);

@@ -6,6 +6,7 @@ pub(crate) mod corpus;
 pub mod finding;
 pub mod hosts;
 pub mod inbox;
+pub mod memory_session;
 pub mod micro;
 pub mod notes;
 pub mod offload;

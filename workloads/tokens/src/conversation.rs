@@ -120,6 +120,8 @@ pub struct Part {
 pub enum PartKind {
     /// A message of the user, or of the harness on the user's behalf.
     User,
+    /// Notes of earlier sessions, which the harness loads.
+    Memory,
     /// A tool's result.
     Result,
     /// A line in place of a result that is stored in a file.
