@@ -2,6 +2,8 @@
 
 use std::io;
 
+use hex_simd::AsciiCase;
+
 /// The region of every server.
 pub const REGION: &str = "us-east-1";
 
@@ -54,8 +56,13 @@ impl Access {
 }
 
 /// Random bytes as hexadecimal digits, which every server accepts as a key.
-fn random_hex(bytes: usize) -> io::Result<String> {
+pub(crate) fn random_hex(bytes: usize) -> io::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&random))
+}
+
+/// Bytes as hexadecimal digits, as in entity tags.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    hex_simd::encode_to_string(bytes, AsciiCase::Lower)
 }

@@ -194,10 +194,7 @@ fn presigned(
     let host = url
         .host_str()
         .ok_or_else(|| wrong("it has no host".to_owned()))?;
-    let authority = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => format!("{host}:80"),
-    };
+    let authority = format!("{host}:{}", url.port().unwrap_or(80));
     let query = url.query().unwrap_or_default();
     Ok((authority, format!("{}?{query}", url.path())))
 }

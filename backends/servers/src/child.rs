@@ -169,6 +169,13 @@ fn through(launcher: &[OsString], command: std::process::Command) -> std::proces
     launched
 }
 
+/// The words before a command that make it end with this process: `program` is the `ctxbench` binary.
+#[must_use]
+pub fn bound_to_this_process(program: &Path) -> [OsString; 3] {
+    let parent = std::process::id().to_string();
+    [program.into(), "with-parent".into(), parent.into()]
+}
+
 /// Replaces this process by `program`, which the kernel kills when the process `parent` ends.
 ///
 /// Returns only if that fails.

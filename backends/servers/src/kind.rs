@@ -81,13 +81,12 @@ impl ServerKind {
     /// # Errors
     /// [`NotFound`], with the searched places and the fix.
     pub fn find(self) -> Result<Found, NotFound> {
+        let found = |program| Found {
+            kind: self,
+            program,
+        };
         let (program, fix) = match self {
-            Self::Embedded => {
-                return Ok(Found {
-                    kind: self,
-                    program: None,
-                });
-            }
+            Self::Embedded => return Ok(found(None)),
             Self::Minio => ("minio", "`make minio` builds it (three minutes, needs Go)"),
             Self::Seaweedfs => ("weed", "`make peers` installs it"),
             Self::Rclone => ("rclone", "`make peers` installs it"),
@@ -102,17 +101,13 @@ impl ServerKind {
             && let Some(named) = std::env::var_os(MINIO_VARIABLE)
         {
             let named = PathBuf::from(named);
-            return if is_program(&named) {
-                Ok(Found {
-                    kind: self,
-                    program: Some(named),
-                })
-            } else {
+            if !is_program(&named) {
                 let named = named.display();
-                Err(not_found(format!(
+                return Err(not_found(format!(
                     "{MINIO_VARIABLE} names {named}, which is no program"
-                )))
-            };
+                )));
+            }
+            return Ok(found(Some(named)));
         }
         let below_target = match self {
             Self::Minio => Path::new("minio"),
@@ -124,15 +119,9 @@ impl ServerKind {
             .collect();
         let path = std::env::var_os("PATH").unwrap_or_default();
         places.extend(std::env::split_paths(&path));
-        let found = places
-            .into_iter()
-            .map(|place| place.join(program))
-            .find(|program| is_program(program));
-        match found {
-            Some(found) => Ok(Found {
-                kind: self,
-                program: Some(found),
-            }),
+        let mut places = places.into_iter().map(|place| place.join(program));
+        match places.find(|program| is_program(program)) {
+            Some(program) => Ok(found(Some(program))),
             None => Err(not_found(format!(
                 "no `{program}` in target/{} or on the PATH",
                 below_target.display()

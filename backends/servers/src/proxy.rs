@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::AFTER_A_FAILED_ACCEPT;
+
 /// Longest chunk that is forwarded at once, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 /// Chunks in flight per direction: 64 MiB, more than any delay here needs.
 const ON_THEIR_WAY: usize = 1024;
-
-/// Delay before the next accept when no file descriptors are left.
-const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
 /// A running proxy. After it is dropped, it accepts no new connections.
 #[derive(Debug)]

@@ -140,33 +140,18 @@ impl Claims {
             after.map(str::to_owned).or_else(|| before.clone())
         };
         let (said, is) = (&self.checksum, &found.checksum);
-        for (name, said, is) in [
+        for (algorithm, said, is) in [
+            ("crc32", &said.checksum_crc32, &is.checksum_crc32),
+            ("crc32c", &said.checksum_crc32c, &is.checksum_crc32c),
+            ("sha1", &said.checksum_sha1, &is.checksum_sha1),
+            ("sha256", &said.checksum_sha256, &is.checksum_sha256),
             (
-                "x-amz-checksum-crc32",
-                &said.checksum_crc32,
-                &is.checksum_crc32,
-            ),
-            (
-                "x-amz-checksum-crc32c",
-                &said.checksum_crc32c,
-                &is.checksum_crc32c,
-            ),
-            (
-                "x-amz-checksum-sha1",
-                &said.checksum_sha1,
-                &is.checksum_sha1,
-            ),
-            (
-                "x-amz-checksum-sha256",
-                &said.checksum_sha256,
-                &is.checksum_sha256,
-            ),
-            (
-                "x-amz-checksum-crc64nvme",
+                "crc64nvme",
                 &said.checksum_crc64nvme,
                 &is.checksum_crc64nvme,
             ),
         ] {
+            let name = &format!("x-amz-checksum-{algorithm}");
             if let Some(said) = claimed(said, name)
                 && is.as_ref() != Some(&said)
             {
@@ -205,11 +190,6 @@ pub(crate) async fn receive(
     };
     claims.check(&found)?;
     Ok(found)
-}
-
-/// Bytes as hexadecimal digits, as in entity tags.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes in base64, as in `Content-MD5`.

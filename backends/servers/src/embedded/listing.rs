@@ -96,6 +96,7 @@ mod tests {
         let object = |_: &&str| {
             Arc::new(Object {
                 file: "".into(),
+                key: String::new(),
                 size: 0,
                 e_tag: String::new(),
                 modified: SystemTime::UNIX_EPOCH,

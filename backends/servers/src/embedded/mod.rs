@@ -14,7 +14,6 @@ mod store;
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -23,13 +22,10 @@ use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::Access;
+use crate::{AFTER_A_FAILED_ACCEPT, Access};
 use host::VirtualHosts;
 use service::Service;
 use store::Store;
-
-/// Delay before the next accept when no file descriptors are left.
-const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
 /// A known deviation of another server, or a bucket policy, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

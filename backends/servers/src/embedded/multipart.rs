@@ -9,8 +9,9 @@ use s3s::crypto::{Checksum, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::incoming::{Incoming, hex};
+use super::incoming::Incoming;
 use super::object::Attributes;
+use crate::access::hex;
 
 /// Smallest size of a part that is not the last, in bytes.
 const SMALLEST_PART: u64 = 5 * 1024 * 1024;

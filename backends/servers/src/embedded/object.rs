@@ -28,19 +28,11 @@ pub(crate) struct Attributes {
     pub(crate) user: Option<HashMap<String, String>>,
 }
 
-/// One version of one object.
-#[derive(Debug)]
-pub(crate) struct Object {
-    pub(crate) file: PathBuf,
-    pub(crate) size: u64,
-    pub(crate) e_tag: String,
-    pub(crate) modified: SystemTime,
-    pub(crate) attributes: Attributes,
-}
-
-/// The footer after the body.
+/// One version of one object; as JSON, the footer after its body.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Footer {
+pub(crate) struct Object {
+    #[serde(skip)]
+    pub(crate) file: PathBuf,
     pub(crate) key: String,
     pub(crate) size: u64,
     pub(crate) e_tag: String,
@@ -48,7 +40,7 @@ pub(crate) struct Footer {
     pub(crate) attributes: Attributes,
 }
 
-impl Footer {
+impl Object {
     /// Appends the footer to a file that holds the body.
     pub(crate) fn append(&self, file: &mut File) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(self)?;
@@ -58,7 +50,7 @@ impl Footer {
         file.write_all(&bytes)
     }
 
-    /// Reads the footer of a complete file.
+    /// Reads an object from the footer of its complete file.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let damaged = |what: &str| {
             let path = path.display();
@@ -74,35 +66,24 @@ impl Footer {
             .ok_or_else(|| damaged("it is too short"))?;
         let mut trailer = [0; TRAILER as usize];
         file.read_exact_at(&mut trailer, at)?;
-        let (footer_length, magic) = trailer.split_at(4);
-        if magic != MAGIC {
+        let [a, b, c, d, magic @ ..] = trailer;
+        if magic != *MAGIC {
             return Err(damaged("its last bytes are not ours"));
         }
-        let footer_length = footer_length
-            .iter()
-            .rev()
-            .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let footer_length = u32::from_le_bytes([a, b, c, d]);
         let at = at
-            .checked_sub(footer_length)
+            .checked_sub(footer_length.into())
             .ok_or_else(|| damaged("its footer is longer than the file"))?;
-        let mut bytes = vec![0; usize::try_from(footer_length).map_err(io::Error::other)?];
+        let mut bytes = vec![0; footer_length as usize];
         file.read_exact_at(&mut bytes, at)?;
-        let footer: Self =
+        let object: Self =
             serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
-        if footer.size != at {
+        if object.size != at {
             return Err(damaged("its body has not the length that its footer says"));
         }
-        Ok(footer)
-    }
-
-    /// The object that this footer describes.
-    pub(crate) fn into_object(self, file: PathBuf) -> Object {
-        Object {
-            file,
-            size: self.size,
-            e_tag: self.e_tag,
-            modified: self.modified,
-            attributes: self.attributes,
-        }
+        Ok(Self {
+            file: path.to_owned(),
+            ..object
+        })
     }
 }

@@ -14,11 +14,12 @@ use s3s::{Body, S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::Quirk;
 use super::condition::Condition;
-use super::incoming::{Claims, hex, receive};
+use super::incoming::{Claims, receive};
 use super::listing::{LONGEST_PAGE, Page, Query, url_encoded};
 use super::multipart::{Part, Uploads};
 use super::object::{Attributes, Object};
 use super::store::Store;
+use crate::access::{hex, random_hex};
 
 /// Bodies up to this length are read at once, longer ones in pieces of this length.
 const PIECE: u64 = 256 * 1024;
@@ -129,10 +130,7 @@ fn token(key: &str) -> String {
 }
 
 fn key_of(token: &str) -> S3Result<String> {
-    let pairs = token.as_bytes().chunks(2);
-    let bytes: Option<Vec<u8>> = pairs
-        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
+    let bytes = hex_simd::decode_to_vec(token).ok();
     bytes
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of ours"))
@@ -172,6 +170,41 @@ macro_rules! attributes {
             user: $input.metadata,
         }
     };
+}
+
+/// The answer to a received body, whose fields have the same names in every output type.
+macro_rules! uploaded {
+    ($output:ident, $found:expr) => {
+        S3Response::new($output {
+            e_tag: Some(ETag::Strong(hex(&$found.md5))),
+            checksum_crc32: $found.checksum.checksum_crc32,
+            checksum_crc32c: $found.checksum.checksum_crc32c,
+            checksum_crc64nvme: $found.checksum.checksum_crc64nvme,
+            checksum_sha1: $found.checksum.checksum_sha1,
+            checksum_sha256: $found.checksum.checksum_sha256,
+            ..Default::default()
+        })
+    };
+}
+
+/// The answer to a read, without its body: the fields that have the same names in every output type.
+macro_rules! described {
+    ($output:ident, $object:expr) => {{
+        let attributes = $object.attributes.clone();
+        $output {
+            content_length: Some(length($object.size)),
+            accept_ranges: Some("bytes".to_owned()),
+            e_tag: Some(ETag::Strong($object.e_tag.clone())),
+            last_modified: Some($object.modified.into()),
+            content_type: attributes.content_type,
+            content_encoding: attributes.content_encoding,
+            content_disposition: attributes.content_disposition,
+            content_language: attributes.content_language,
+            cache_control: attributes.cache_control,
+            metadata: attributes.user,
+            ..Default::default()
+        }
+    }};
 }
 
 /// The checksums that a request declares for its body.
@@ -341,7 +374,7 @@ impl S3 for Service {
         let mut incoming = self.store.incoming()?;
         let found = receive(&mut incoming, input.body, claims).await?;
         let attributes = attributes!(input);
-        let object = self.store.commit(
+        self.store.commit(
             &input.bucket,
             &input.key,
             incoming,
@@ -349,15 +382,7 @@ impl S3 for Service {
             attributes,
             &condition,
         )?;
-        Ok(S3Response::new(PutObjectOutput {
-            e_tag: Some(ETag::Strong(object.e_tag.clone())),
-            checksum_crc32: found.checksum.checksum_crc32,
-            checksum_crc32c: found.checksum.checksum_crc32c,
-            checksum_crc64nvme: found.checksum.checksum_crc64nvme,
-            checksum_sha1: found.checksum.checksum_sha1,
-            checksum_sha256: found.checksum.checksum_sha256,
-            ..Default::default()
-        }))
+        Ok(uploaded!(PutObjectOutput, found))
     }
 
     async fn get_object(
@@ -382,21 +407,11 @@ impl S3 for Service {
                 (range, Some(content_range))
             }
         };
-        let attributes = object.attributes.clone();
         Ok(S3Response::new(GetObjectOutput {
             content_length: Some(length(range.end - range.start)),
             body: Some(body(file, range)?),
             content_range,
-            accept_ranges: Some("bytes".to_owned()),
-            e_tag: Some(ETag::Strong(object.e_tag.clone())),
-            last_modified: Some(object.modified.into()),
-            content_type: attributes.content_type,
-            content_encoding: attributes.content_encoding,
-            content_disposition: attributes.content_disposition,
-            content_language: attributes.content_language,
-            cache_control: attributes.cache_control,
-            metadata: attributes.user,
-            ..Default::default()
+            ..described!(GetObjectOutput, object)
         }))
     }
 
@@ -413,20 +428,7 @@ impl S3 for Service {
             input.if_modified_since.as_ref(),
             input.if_unmodified_since.as_ref(),
         )?;
-        let attributes = object.attributes.clone();
-        Ok(S3Response::new(HeadObjectOutput {
-            content_length: Some(length(object.size)),
-            accept_ranges: Some("bytes".to_owned()),
-            e_tag: Some(ETag::Strong(object.e_tag.clone())),
-            last_modified: Some(object.modified.into()),
-            content_type: attributes.content_type,
-            content_encoding: attributes.content_encoding,
-            content_disposition: attributes.content_disposition,
-            content_language: attributes.content_language,
-            cache_control: attributes.cache_control,
-            metadata: attributes.user,
-            ..Default::default()
-        }))
+        Ok(S3Response::new(described!(HeadObjectOutput, object)))
     }
 
     async fn delete_object(
@@ -534,9 +536,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let input = request.input;
         self.store.has_bucket(&input.bucket)?;
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(S3Error::internal_error)?;
-        let id = hex(&random);
+        let id = random_hex(16).map_err(S3Error::internal_error)?;
         let attributes = attributes!(input);
         self.uploads
             .begin(id.clone(), &input.bucket, &input.key, attributes);
@@ -563,15 +563,7 @@ impl S3 for Service {
             md5: found.md5,
         };
         self.uploads.add(upload, input.part_number, part)?;
-        Ok(S3Response::new(UploadPartOutput {
-            e_tag: Some(ETag::Strong(hex(&found.md5))),
-            checksum_crc32: found.checksum.checksum_crc32,
-            checksum_crc32c: found.checksum.checksum_crc32c,
-            checksum_crc64nvme: found.checksum.checksum_crc64nvme,
-            checksum_sha1: found.checksum.checksum_sha1,
-            checksum_sha256: found.checksum.checksum_sha256,
-            ..Default::default()
-        }))
+        Ok(uploaded!(UploadPartOutput, found))
     }
 
     async fn complete_multipart_upload(

@@ -18,7 +18,7 @@ use s3s::{S3Error, S3Result, s3_error};
 use super::condition::Condition;
 use super::incoming::Incoming;
 use super::listing::{Page, Query};
-use super::object::{Attributes, Footer, Object};
+use super::object::{Attributes, Object};
 
 /// Directory of incomplete bodies.
 const INCOMING: &str = ".incoming";
@@ -196,22 +196,23 @@ impl Store {
         attributes: Attributes,
         condition: &Condition,
     ) -> S3Result<Arc<Object>> {
-        let footer = Footer {
+        let mut object = Object {
+            file: PathBuf::new(),
             key: key.to_owned(),
             size: body.size(),
             e_tag,
             modified: SystemTime::now(),
             attributes,
         };
-        footer.append(&mut body.file).map_err(internal)?;
+        object.append(&mut body.file).map_err(internal)?;
         let directory = self.root.join(bucket);
         let replaced = self.change(bucket, |bucket| {
             let existing = bucket.objects.get(key);
             condition.allows_write(existing.map(Arc::as_ref))?;
             // Under the lock, so that numbers follow the order of the versions.
-            let file = directory.join(format!("{:016x}{SUFFIX}", self.next_number()));
-            body.keep(&file).map_err(internal)?;
-            let object = Arc::new(footer.into_object(file));
+            object.file = directory.join(format!("{:016x}{SUFFIX}", self.next_number()));
+            body.keep(&object.file).map_err(internal)?;
+            let object = Arc::new(object);
             let replaced = bucket.objects.insert(key.to_owned(), Arc::clone(&object));
             Ok((object, replaced))
         });
@@ -252,9 +253,8 @@ fn read_bucket(directory: &Path) -> io::Result<(BTreeMap<String, Arc<Object>>, u
     let last_number = numbered.last().map_or(0, |(number, _)| *number);
     let mut objects = BTreeMap::new();
     for (_, path) in numbered {
-        let mut footer = Footer::read(&path)?;
-        let key = std::mem::take(&mut footer.key);
-        let older: Option<Arc<Object>> = objects.insert(key, Arc::new(footer.into_object(path)));
+        let object = Object::read(&path)?;
+        let older: Option<Arc<Object>> = objects.insert(object.key.clone(), Arc::new(object));
         // A kill came between the new version and the removal of the old one.
         if let Some(older) = older {
             std::fs::remove_file(&older.file)?;

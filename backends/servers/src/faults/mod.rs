@@ -24,15 +24,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::AFTER_A_FAILED_ACCEPT;
 use connection::{Connection, Socket, WeakSocket};
 use rule::Rules;
 pub use rule::{Fault, Fired, Operation, Rule, When};
 
 /// Time for a partial body to leave before the reset.
 const BEFORE_A_RESET: Duration = Duration::from_millis(20);
-
-/// Delay before the next accept when no file descriptors are left.
-const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 
 /// Length of the accept queue.
 const BACKLOG: u32 = 128;
