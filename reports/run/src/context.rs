@@ -41,32 +41,21 @@ pub struct ModelFactor {
     pub thinking: ThinkingStays,
 }
 
-/// The origin of a session's token counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Basis {
-    /// Counted by the importer, from the recording.
-    Recorded,
-    /// Counted from what an agent would write and see.
-    Generated,
-    /// Partly counted from texts, partly stated by the session's publisher without the text.
-    PartlyStated,
-    /// Computed for a context policy that the recording did not have.
-    /// It adds calls that no agent made, and assumes how much is read back.
-    Simulated,
-    /// Published figures in their own units, not counted by us.
-    Published,
-}
-
-impl Basis {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Basis::Recorded => "recorded",
-            Basis::Generated => "generated",
-            Basis::PartlyStated => "partly stated",
-            Basis::Simulated => "simulated",
-            Basis::Published => "published figures, not counted",
-        }
+crate::named! {
+    /// The origin of a session's token counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Basis, name {
+        /// Counted by the importer, from the recording.
+        Recorded = "recorded",
+        /// Counted from what an agent would write and see.
+        Generated = "generated",
+        /// Partly counted from texts, partly stated by the session's publisher without the text.
+        PartlyStated = "partly stated",
+        /// Computed for a context policy that the recording did not have.
+        /// It adds calls that no agent made, and assumes how much is read back.
+        Simulated = "simulated",
+        /// Published figures in their own units, not counted by us.
+        Published = "published figures, not counted",
     }
 }

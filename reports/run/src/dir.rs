@@ -114,16 +114,11 @@ impl Run {
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let plan = read_plan(dir)?;
         let environment = read_json(&dir.join(ENVIRONMENT))?;
-        let policy = match fs::read_to_string(dir.join(POLICY)) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io_error(&dir.join(POLICY), error)),
-        };
         Ok(Self {
             dir: dir.to_owned(),
             plan,
             environment,
-            policy,
+            policy: read_if_there(&dir.join(POLICY))?,
             contexts: read_lines(&dir.join(CONTEXTS))?,
             samples: read_lines(&dir.join(SAMPLES))?,
             cells: read_lines(&dir.join(CELLS))?,
@@ -139,10 +134,8 @@ impl Run {
 
 fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
     let file = dir.join(MODEL_FILES);
-    let text = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(&file, error)),
+    let Some(text) = read_if_there(&file)? else {
+        return Ok(None);
     };
     let found = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
     Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
@@ -160,9 +153,6 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
 }
 
 /// Reads a JSON document with a field `schema`.
-///
-/// # Errors
-/// See [`RunError`].
 fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
     let text = read_text(file)?;
     let value: serde_json::Value =
@@ -173,9 +163,6 @@ fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
 }
 
 /// Writes a JSON document to a new file.
-///
-/// # Errors
-/// See [`RunError`].
 fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(item).map_err(|error| broken(file, None, &error))?;
     write_new(file, &text)
@@ -196,17 +183,18 @@ fn read_text(file: &Path) -> Result<String, RunError> {
     fs::read_to_string(file).map_err(|error| io_error(file, error))
 }
 
+fn read_if_there(file: &Path) -> Result<Option<String>, RunError> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error(file, error)),
+    }
+}
+
 /// Reads JSON lines; a last line without its end is ignored.
-///
-/// # Errors
-/// See [`RunError`].
 fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        // An interrupted run may not have created every file.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(io_error(file, error)),
-    };
+    // An interrupted run may not have created every file.
+    let text = read_if_there(file)?.unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let mut items = Vec::new();
     for (number, line) in (1..).zip(whole.lines()) {
@@ -299,47 +287,7 @@ impl Writer {
         Ok((writer, run))
     }
 
-    /// Appends a sample.
-    ///
-    /// # Errors
-    /// If the line cannot be written. Earlier lines stay readable.
-    pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
-        append(&self.dir.join(SAMPLES), sample)
-    }
-
-    /// Appends the result of an arm in a cell of an epoch; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn cell(&self, cell: &CellEpoch) -> Result<(), RunError> {
-        append(&self.dir.join(CELLS), cell)
-    }
-
-    /// Appends an epoch; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn epoch(&self, epoch: &Epoch) -> Result<(), RunError> {
-        append(&self.dir.join(EPOCHS), epoch)
-    }
-
-    /// Appends a probe; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn probe(&self, probe: &Probe) -> Result<(), RunError> {
-        append(&self.dir.join(PROBES), probe)
-    }
-
-    /// Appends a fault; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn fault(&self, fault: &Fault) -> Result<(), RunError> {
-        append(&self.dir.join(FAULTS), fault)
-    }
-
-    /// Writes the results for model-generated files atomically; errors as [`Writer::sample`].
+    /// Writes the results for model-generated files atomically.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -350,28 +298,35 @@ impl Writer {
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
         written.map_err(|error| io_error(&file, error))
     }
+}
 
-    /// Appends the result of a scenario; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn outcome(&self, outcome: &FaultOutcome) -> Result<(), RunError> {
-        append(&self.dir.join(FAULT_OUTCOMES), outcome)
-    }
+macro_rules! lines {
+    ($($what:literal $append:ident($line:ty) in $file:ident;)*) => {
+        impl Writer {
+            $(
+                #[doc = concat!("Appends ", $what, " to its file. Earlier lines stay readable if it fails.")]
+                ///
+                /// # Errors
+                /// If the line cannot be written.
+                pub fn $append(&self, line: &$line) -> Result<(), RunError> {
+                    append(&self.dir.join($file), line)
+                }
+            )*
+        }
+    };
+}
 
-    /// Appends a series of crash points; errors as [`Writer::sample`].
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn crash_points(&self, points: &CrashPoints) -> Result<(), RunError> {
-        append(&self.dir.join(CRASH_POINTS), points)
-    }
+lines! {
+    "a sample" sample(Sample) in SAMPLES;
+    "the result of an arm in a cell of an epoch" cell(CellEpoch) in CELLS;
+    "an epoch" epoch(Epoch) in EPOCHS;
+    "a probe" probe(Probe) in PROBES;
+    "a fault" fault(Fault) in FAULTS;
+    "the result of a scenario" outcome(FaultOutcome) in FAULT_OUTCOMES;
+    "a series of crash points" crash_points(CrashPoints) in CRASH_POINTS;
 }
 
 /// Appends a JSON line.
-///
-/// # Errors
-/// See [`RunError`].
 fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let mut line = serde_json::to_vec(item).map_err(|error| broken(file, None, &error))?;
     line.push(b'\n');

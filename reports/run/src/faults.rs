@@ -17,7 +17,7 @@ pub const POWER_LOSS: &str = "power-loss";
 pub const MACHINE_LOSS: &str = "machine-loss";
 
 /// A line of `fault-outcomes.jsonl`: one scenario, one backend, one seed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultOutcome {
     /// [`super::SCHEMA_VERSION`].
@@ -73,19 +73,7 @@ impl FaultOutcome {
             group: group.to_owned(),
             backend: backend.to_owned(),
             seed,
-            status: Status::Ran,
-            reason: None,
-            injected: String::new(),
-            label: None,
-            seen: Vec::new(),
-            longest_call_ms: 0,
-            uninterruptible_ms: 0,
-            hang: None,
-            recovery: None,
-            audits: BTreeMap::new(),
-            facts: BTreeMap::new(),
-            breaches: Vec::new(),
-            took_ms: 0,
+            ..Self::default()
         }
     }
 
@@ -109,18 +97,31 @@ impl FaultOutcome {
         if self.hang.is_some() {
             return CellKind::Hang;
         }
-        let comes_back = self
-            .recovery
-            .as_ref()
-            .is_none_or(|recovery| recovery.is_unaided());
         match verdict {
-            _ if !comes_back => CellKind::Manual,
+            _ if self.needs_hand() => CellKind::Manual,
             _ if !self.breaches.is_empty() => CellKind::Breach,
             Some(Verdict::Unknown) => CellKind::Unknown,
             _ if self.updates_lost() + self.torn_reads() > 0 => CellKind::Raced,
             _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
             _ => CellKind::Clean,
         }
+    }
+
+    /// Records that break the backend's promise, after any loss.
+    pub fn broken(&self) -> u64 {
+        self.audits.values().map(Audit::broken).sum()
+    }
+
+    /// Whether only a manual step, or nothing, brought the backend back.
+    pub fn needs_hand(&self) -> bool {
+        let recovery = self.recovery.as_ref();
+        recovery.is_some_and(|own| !own.is_unaided())
+    }
+
+    /// Calls that failed with an error number.
+    pub fn errors(&self) -> u64 {
+        let errors = self.seen.iter().filter(|own| own.errno.is_some());
+        errors.map(|own| own.times).sum()
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -142,10 +143,11 @@ impl FaultOutcome {
 }
 
 /// Whether a scenario ran on a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It ran.
+    #[default]
     Ran,
     /// The scenario does not apply to the backend.
     Unfit,
@@ -215,36 +217,24 @@ pub struct Hang {
     pub uninterruptible_ms: u64,
 }
 
-/// The process that does not answer a hung call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Culprit {
-    /// The daemon has exited.
-    DaemonDied,
-    /// The daemon is stopped, or does not answer on its control socket either.
-    DaemonStuck,
-    /// The daemon answers on its control socket, but holds unanswered requests of the mount.
-    /// It waits for another process, or for a lock of its own.
-    DaemonWaits,
-    /// The daemon answers on its control socket and holds no request: the call waits in the kernel.
-    KernelWaits,
-    /// The daemon answers on its control socket; whether it holds a request could not be read.
-    Unclear,
-    /// The backend has no daemon.
-    NoDaemon,
-}
-
-impl Culprit {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Culprit::DaemonDied => "daemon died",
-            Culprit::DaemonStuck => "daemon stuck",
-            Culprit::DaemonWaits => "daemon waits",
-            Culprit::KernelWaits => "kernel waits",
-            Culprit::Unclear => "daemon or kernel waits",
-            Culprit::NoDaemon => "no daemon",
-        }
+crate::named! {
+    /// The process that does not answer a hung call.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Culprit, words {
+        /// The daemon has exited.
+        DaemonDied = "daemon died",
+        /// The daemon is stopped, or does not answer on its control socket either.
+        DaemonStuck = "daemon stuck",
+        /// The daemon answers on its control socket, but holds unanswered requests of the mount.
+        /// It waits for another process, or for a lock of its own.
+        DaemonWaits = "daemon waits",
+        /// The daemon answers on its control socket and holds no request: the call waits in the kernel.
+        KernelWaits = "kernel waits",
+        /// The daemon answers on its control socket; whether it holds a request could not be read.
+        Unclear = "daemon or kernel waits",
+        /// The backend has no daemon.
+        NoDaemon = "no daemon",
     }
 }
 
@@ -330,6 +320,11 @@ impl Audit {
         }
     }
 
+    /// Records that break the backend's promise.
+    pub fn broken(&self) -> u64 {
+        self.lost + self.torn + self.stale + self.phantom
+    }
+
     /// Adds another audit of the same loss; invalid beats unknown beats valid.
     pub fn add(&mut self, other: &Self) {
         self.verdict = self.verdict.max(other.verdict);
@@ -364,27 +359,18 @@ impl Audit {
     }
 }
 
-/// A checker's verdict, from best to worst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Everything promised was kept.
-    #[default]
-    Valid,
-    /// The data could not be checked.
-    Unknown,
-    /// A promise was broken.
-    Invalid,
-}
-
-impl Verdict {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Valid => "valid",
-            Verdict::Unknown => "unknown",
-            Verdict::Invalid => "invalid",
-        }
+crate::named! {
+    /// A checker's verdict, from best to worst.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict, name {
+        /// Everything promised was kept.
+        #[default]
+        Valid = "valid",
+        /// The data could not be checked.
+        Unknown = "unknown",
+        /// A promise was broken.
+        Invalid = "invalid",
     }
 }
 
@@ -410,55 +396,38 @@ impl fmt::Display for Fact {
     }
 }
 
-/// The outcome of a scenario on a backend in the matrix, from best to worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CellKind {
-    /// The scenario does not apply to the backend.
-    Unfit,
-    /// This machine or user cannot run it.
-    Skipped,
-    /// The agent saw nothing of the fault.
-    Clean,
-    /// The agent saw an error, and everything promised was kept.
-    Error,
-    /// Agents without mutual exclusion lost updates or read torn ones, which the backend does not promise to
-    /// prevent.
-    Raced,
-    /// The state of the data is unknown.
-    Unknown,
-    /// The harness failed.
-    Infra,
-    /// The backend did something forbidden, without losing data.
-    Breach,
-    /// The backend came back only after a manual step, or not at all.
-    Manual,
-    /// A call did not end within the limit.
-    Hang,
-    /// Promised data was lost, or wrong bytes were read.
-    Lost,
-}
-
-impl CellKind {
-    /// In words, for a legend.
-    pub fn words(self) -> &'static str {
-        match self {
-            CellKind::Unfit => "does not fit",
-            CellKind::Skipped => "skipped",
-            CellKind::Clean => "nothing seen",
-            CellKind::Raced => "agents' updates lost",
-            CellKind::Error => "error, data kept",
-            CellKind::Unknown => "data unknown",
-            CellKind::Infra => "not measured",
-            CellKind::Breach => "breach",
-            CellKind::Manual => "needs a hand",
-            CellKind::Hang => "hang",
-            CellKind::Lost => "lost or wrong",
-        }
+crate::named! {
+    /// The outcome of a scenario on a backend in the matrix, from best to worst.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum CellKind, words {
+        /// The scenario does not apply to the backend.
+        Unfit = "does not fit",
+        /// This machine or user cannot run it.
+        Skipped = "skipped",
+        /// The agent saw nothing of the fault.
+        Clean = "nothing seen",
+        /// The agent saw an error, and everything promised was kept.
+        Error = "error, data kept",
+        /// Agents without mutual exclusion lost updates or read torn ones, which the backend does not promise to
+        /// prevent.
+        Raced = "agents' updates lost",
+        /// The state of the data is unknown.
+        Unknown = "data unknown",
+        /// The harness failed.
+        Infra = "not measured",
+        /// The backend did something forbidden, without losing data.
+        Breach = "breach",
+        /// The backend came back only after a manual step, or not at all.
+        Manual = "needs a hand",
+        /// A call did not end within the limit.
+        Hang = "hang",
+        /// Promised data was lost, or wrong bytes were read.
+        Lost = "lost or wrong",
     }
 }
 
 /// A line of `crash-points.jsonl`: the crash points of one kind on one backend.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrashPoints {
     /// [`super::SCHEMA_VERSION`].
@@ -468,7 +437,7 @@ pub struct CrashPoints {
     /// The loss at each point: `killed-daemon`, `power-loss`, `machine-loss`.
     pub loss: String,
     /// Whether the points ran.
-    #[serde(default = "ran")]
+    #[serde(default)]
     pub status: Status,
     /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -509,10 +478,6 @@ pub struct CrashPoints {
     pub took_ms: u64,
 }
 
-fn ran() -> Status {
-    Status::Ran
-}
-
 impl CrashPoints {
     /// A line for points that were not run, with the reason.
     pub fn not_run(backend: &str, loss: &str, status: Status, reason: impl ToString) -> Self {
@@ -522,22 +487,11 @@ impl CrashPoints {
             loss: loss.to_owned(),
             status,
             reason: Some(reason.to_string()),
-            how: String::new(),
-            seed: 0,
-            points: 0,
-            in_flight: None,
-            unacknowledged: None,
-            newly_acknowledged: None,
-            broken: None,
-            died_by_itself: 0,
-            unjudged: 0,
-            mixtures: None,
             audit: Audit {
                 verdict: Verdict::Unknown,
                 ..Audit::default()
             },
-            recovery_ms: (0.0, 0.0),
-            took_ms: 0,
+            ..Self::default()
         }
     }
 

@@ -10,6 +10,7 @@ pub mod faults;
 mod histogram;
 mod looks;
 mod model_files;
+mod named;
 mod plan;
 mod sample;
 mod scratch;

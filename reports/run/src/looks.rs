@@ -15,7 +15,7 @@ pub struct Look {
 
 /// The looks of a plan, by epochs. By Bonferroni's inequality the error rate of the whole run is at most
 /// the sum of the shares, however the looks depend on each other. Stopping early saves no share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Looks(pub Vec<Look>);
 

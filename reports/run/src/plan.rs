@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchReceipt};
 
 /// `plan.toml`: written before the first pass.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// [`super::SCHEMA_VERSION`].
@@ -76,11 +76,20 @@ impl Plan {
             .then_some("a conformance run measures no passes")
     }
 
+    /// The arm called `name`.
+    pub fn arm(&self, name: &str) -> Option<&Arm> {
+        self.arms.iter().find(|own| own.name == name)
+    }
+
+    /// The workload called `name`.
+    pub fn workload(&self, name: &str) -> Option<&PlannedWorkload> {
+        self.workloads.iter().find(|own| own.name == name)
+    }
+
     /// The error rate of the interval of a workload's cell with `epochs` epochs. A workload with a number of epochs of
     /// its own is looked at once, after them.
     pub fn alpha(&self, workload: &str, epochs: usize) -> f64 {
-        let mut own = self.workloads.iter().filter(|own| own.name == workload);
-        match own.next().and_then(|own| own.epochs) {
+        match self.workload(workload).and_then(|own| own.epochs) {
             Some(most) => Looks::at_end(most).alpha(epochs),
             None => self.schedule.looks.alpha(epochs),
         }
@@ -102,29 +111,12 @@ impl Plan {
             created,
             ctxbench,
             command,
-            seed: 0,
-            schedule: Schedule {
-                budget_ms: 0,
-                epochs: 0,
-                rounds: 0,
-                looks: Looks(Vec::new()),
-            },
-            margins: Margins::default(),
-            limits: Limits::default(),
-            probes: false,
-            model_files: None,
             settings: Settings {
                 call_timeout_ms: 0,
                 placement: "free".to_owned(),
             },
-            policy: None,
-            policies: BTreeMap::new(),
             arms,
-            workloads: Vec::new(),
-            scenarios: Vec::new(),
-            crash_points: 0,
-            features: Vec::new(),
-            skipped: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -148,7 +140,7 @@ pub struct PlannedScenario {
 }
 
 /// The length of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// The time budget of measuring, in milliseconds. Three epochs and one timed round of each cell are run
@@ -226,7 +218,7 @@ impl Default for Limits {
 }
 
 /// How calls are measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The time after which a call counts as a timeout, and later as a hang, in milliseconds.
@@ -312,7 +304,7 @@ pub struct ArmBackend {
 }
 
 /// A workload of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedWorkload {
     /// Its name.

@@ -8,46 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{Calls, Latencies};
 
-/// How a call or a pass ended.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// The result matches the reference model.
-    Ok,
-    /// It cannot be measured on this machine.
-    Skipped,
-    /// It succeeded, but too late.
-    Timeout,
-    /// It failed with an error number that the reference model does not expect.
-    Errno,
-    /// It succeeded, but returned wrong bytes, names or sizes.
-    WrongData,
-    /// The watchdog had to abort it.
-    Hang,
-    /// The daemon died during it.
-    Crash,
-    /// The workspace could not be mounted or filled.
-    Setup,
-    /// The harness failed, or could not prove what it measured.
-    Infra,
-}
-
-impl Outcome {
-    /// The name in samples and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::Skipped => "skipped",
-            Outcome::Timeout => "timeout",
-            Outcome::Errno => "errno",
-            Outcome::WrongData => "wrong-data",
-            Outcome::Hang => "hang",
-            Outcome::Crash => "crash",
-            Outcome::Setup => "setup",
-            Outcome::Infra => "infra",
-        }
+crate::named! {
+    /// How a call or a pass ended.
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    )]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Outcome, name {
+        /// The result matches the reference model.
+        Ok = "ok",
+        /// It cannot be measured on this machine.
+        Skipped = "skipped",
+        /// It succeeded, but too late.
+        Timeout = "timeout",
+        /// It failed with an error number that the reference model does not expect.
+        Errno = "errno",
+        /// It succeeded, but returned wrong bytes, names or sizes.
+        WrongData = "wrong-data",
+        /// The watchdog had to abort it.
+        Hang = "hang",
+        /// The daemon died during it.
+        Crash = "crash",
+        /// The workspace could not be mounted or filled.
+        Setup = "setup",
+        /// The harness failed, or could not prove what it measured.
+        Infra = "infra",
     }
 }
 
@@ -150,7 +135,7 @@ pub struct Load {
 }
 
 /// A line of `cells.jsonl`: all passes of one arm in one cell of one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellEpoch {
     /// [`super::SCHEMA_VERSION`].

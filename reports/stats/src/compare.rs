@@ -8,31 +8,23 @@ use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
 /// The maximum of [`Comparison::epochs_needed`].
 const MOST_EPOCHS: usize = 500;
 
-/// The verdict on the candidate; lower values are better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The whole interval lies below the margin, and every epoch's estimate below 1.
-    Better,
-    /// The whole interval lies above the margin, and every epoch's estimate above 1.
-    Worse,
-    /// The whole interval lies inside the margin.
-    Same,
-    /// None of the above.
-    Undecided,
+rundir::named! {
+    /// The verdict on the candidate; lower values are better.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict, name {
+        /// The whole interval lies below the margin, and every epoch's estimate below 1.
+        Better = "better",
+        /// The whole interval lies above the margin, and every epoch's estimate above 1.
+        Worse = "worse",
+        /// The whole interval lies inside the margin.
+        Same = "same",
+        /// None of the above.
+        Undecided = "undecided",
+    }
 }
 
 impl Verdict {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Same => "same",
-            Verdict::Undecided => "undecided",
-        }
-    }
-
     /// Whether one verdict is better and the other worse.
     pub fn contradicts(self, other: Self) -> bool {
         matches!(

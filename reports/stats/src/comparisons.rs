@@ -26,6 +26,22 @@ pub struct CellKey {
     pub metric: String,
 }
 
+impl CellKey {
+    /// The key of a metric in a workload and cache state.
+    pub fn new(workload: &str, state: &str, metric: &str) -> Self {
+        Self {
+            workload: workload.to_owned(),
+            state: state.to_owned(),
+            metric: metric.to_owned(),
+        }
+    }
+
+    /// Whether its verdict counts: of a session only the sum of its calls.
+    pub fn is_main(&self) -> bool {
+        self.metric == MAKESPAN || !self.workload.starts_with("agent/")
+    }
+}
+
 /// One arm's values in a cell, in nanoseconds, by epoch and round: the mean of a pass's calls, or its makespan.
 pub type Series = BTreeMap<(u32, u32), f64>;
 
@@ -42,11 +58,7 @@ impl Table {
             measured.filter(|own| own.is_measured(also_busy) && !void.contains(&own.epoch));
         for sample in measured {
             let mut put = |metric: &str, value: f64| {
-                let key = CellKey {
-                    workload: sample.workload.clone(),
-                    state: sample.state.clone(),
-                    metric: metric.to_owned(),
-                };
+                let key = CellKey::new(&sample.workload, &sample.state, metric);
                 let arms = table.0.entry(key).or_default();
                 let series = arms.entry(sample.arm.clone()).or_default();
                 series.insert((sample.epoch, sample.round), value);
@@ -78,7 +90,7 @@ pub fn baselines(plan: &Plan) -> (String, Option<String>) {
 /// The margin of a cell whose baseline takes `typical_ns` nanoseconds: the widest margin of the plan.
 pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
     let margins = &plan.margins;
-    let workload = plan.workloads.iter().find(|own| own.name == key.workload);
+    let workload = plan.workload(&key.workload);
     let is_session = key.metric == MAKESPAN;
     let calls = |own: &PlannedWorkload| own.calls.values().sum::<u64>() as f64;
     let calls = workload.filter(|_| is_session).map_or(1.0, calls);
@@ -89,25 +101,25 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
         ratio: 1.0 + share,
         kind,
     };
-    let mut widest = of(MarginKind::Relative, margins.relative);
-    let absolute = of(
-        MarginKind::Absolute,
-        margins.absolute_ns * calls / typical_ns.max(1.0),
-    );
-    if absolute.ratio > widest.ratio {
-        widest = absolute;
+    let session_ns = session_ms.map(|ms| ms as f64 * 1e6);
+    let session = session_ns.map(|ns| margins.session_share * ns / typical_ns.max(1.0));
+    let absolute = margins.absolute_ns * calls / typical_ns.max(1.0);
+    let widest = of(MarginKind::Relative, margins.relative);
+    let others = std::iter::once(of(MarginKind::Absolute, absolute))
+        .chain(session.map(|share| of(MarginKind::Session, share)));
+    others.fold(widest, |widest, own| match own.ratio > widest.ratio {
+        true => own,
+        false => widest,
+    })
+}
+
+/// The logarithms of an arm's values, by epoch.
+pub fn logs(series: &Series) -> Vec<Vec<f64>> {
+    let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for ((epoch, _), value) in series {
+        epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
     }
-    if let Some(session_ms) = session_ms {
-        let session_ns = session_ms as f64 * 1e6;
-        let session = of(
-            MarginKind::Session,
-            margins.session_share * session_ns / typical_ns.max(1.0),
-        );
-        if session.ratio > widest.ratio {
-            widest = session;
-        }
-    }
-    widest
+    epochs.into_values().collect()
 }
 
 /// The log ratios of `candidate` to the geometric mean of `baselines`, by epoch.
@@ -152,11 +164,8 @@ pub fn compare_arms(
         .collect();
     let margin = margin(plan, key, median(&mut typical)?);
     // The A/A check decides nothing, so its looks spend no error rate.
-    let is_check = with.len() == 1
-        && plan
-            .arms
-            .iter()
-            .any(|own| own.name == arm && own.same_as.is_some());
+    let is_identical = plan.arm(arm).is_some_and(|own| own.same_as.is_some());
+    let is_check = with.len() == 1 && is_identical;
     let alpha = match is_check {
         true => 1.0 - LEVEL,
         false => plan.alpha(&key.workload, ratios.len()),
@@ -179,8 +188,7 @@ pub fn compare_with_baseline(
 /// The arms whose mean `arm` is compared with: the arm that the plan names for it, else both identical arms.
 /// An identical arm is not compared with itself.
 pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
-    let planned = plan.arms.iter().find(|own| own.name == arm);
-    if let Some(against) = planned.and_then(|own| own.against.clone()) {
+    if let Some(against) = plan.arm(arm).and_then(|own| own.against.clone()) {
         return vec![against];
     }
     let (baseline, same) = baselines(plan);
@@ -240,10 +248,8 @@ pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTr
     let precise = 1.0 + plan.margins.relative * PRECISE;
     let mut open = BTreeSet::new();
     let cells = table.0.keys();
-    for key in cells.filter(|key| key.workload == workload && key.state == state) {
-        if workload.starts_with("agent/") && key.metric != MAKESPAN {
-            continue;
-        }
+    let is_own = |key: &&CellKey| key.workload == workload && key.state == state && key.is_main();
+    for key in cells.filter(is_own) {
         for arm in &plan.arms {
             if arm.name == baseline {
                 continue;

@@ -14,7 +14,7 @@ pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
 pub use comparisons::{
     CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline,
-    compared_with, log_ratios, margin, ratios_by_level, undecided,
+    compared_with, log_ratios, logs, margin, ratios_by_level, undecided,
 };
 pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,
