@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reports::claims::Evidence;
 use reports::context::{Contexts, contexts};
-use reports::decide;
+use reports::evidence;
 use reports::prices::Prices;
 use reports::summary::{Summary, summarise};
 use rundir::{PLAN, Run};
@@ -35,7 +34,6 @@ impl PriceList {
 
 /// A run, its summary and the costs of its sessions.
 pub struct RunEvidence {
-    /// The run.
     pub run: Run,
     /// The summary of its samples.
     pub summary: Summary,
@@ -78,18 +76,9 @@ impl RunEvidence {
         read.collect()
     }
 
-    /// The run as evidence of decisions.
-    pub fn for_decisions(&self) -> decide::RunEvidence<'_> {
-        decide::RunEvidence {
-            run: &self.run,
-            summary: &self.summary,
-            contexts: &self.contexts,
-        }
-    }
-
-    /// The run as evidence of claims and comparisons.
-    pub fn evidence(&self) -> Evidence<'_> {
-        Evidence::new(&self.run, &self.summary, &self.contexts)
+    /// The run as evidence of claims, comparisons and decisions.
+    pub fn evidence(&self) -> evidence::RunEvidence<'_> {
+        evidence::RunEvidence::new(&self.run, &self.summary, &self.contexts)
     }
 }
 

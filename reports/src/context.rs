@@ -16,6 +16,9 @@ pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro
 /// The context window that a report assumes, in the session's `o200k` tokens.
 pub const WINDOW: u64 = 200_000;
 
+/// The figure of a context in dollars.
+pub const DOLLARS: &str = "dollars";
+
 /// The context policy that keeps everything.
 pub const INLINE: &str = "inline";
 

@@ -8,7 +8,7 @@ pub mod compare;
 pub mod conformance;
 pub mod context;
 pub mod decide;
-mod digest;
+pub mod evidence;
 pub mod prices;
 pub mod rank;
 pub mod render;

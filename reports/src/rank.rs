@@ -1,10 +1,10 @@
 //! Ranks the arms of one run in each cell: paired by round, corrected for all pairs of the run.
 
 use serde::Serialize;
-use stats::{CellKey, Combined, MAKESPAN, Series, combine, holm, log_ratios, margin, median, pool};
+use stats::{CellKey, Combined, Series, combine, holm, log_ratios, margin, median, pool};
 
-use crate::claims::Evidence;
 use crate::compare::ALPHA;
+use crate::evidence::RunEvidence;
 
 /// The ranks of a run's arms.
 #[derive(Clone, Debug, Serialize)]
@@ -72,7 +72,7 @@ struct Pair {
 ///
 /// # Errors
 /// If the run measured no passes.
-pub fn rank(run: &Evidence<'_>) -> Result<Ranking, String> {
+pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     let plan = &run.run.plan;
     if let Some(why) = plan.measures_nothing() {
         return Err(format!("{}: {why}", run.run.dir.display()));
@@ -81,7 +81,7 @@ pub fn rank(run: &Evidence<'_>) -> Result<Ranking, String> {
     let names = plan.arms.iter().filter(|arm| arm.same_as.is_none());
     let names: Vec<&str> = names.map(|arm| arm.name.as_str()).collect();
     let mut keys: Vec<&CellKey> = run.table().0.keys().collect();
-    keys.retain(|key| key.metric == MAKESPAN || !key.workload.starts_with("agent/"));
+    keys.retain(|key| key.is_main());
     keys.sort_by_key(|key| {
         plan.workloads
             .iter()
@@ -163,7 +163,7 @@ pub fn rank(run: &Evidence<'_>) -> Result<Ranking, String> {
     })
 }
 
-fn arms(run: &Evidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
+fn arms(run: &RunEvidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
     let arms = names.iter().map(|name| {
         let own = cells.iter().flat_map(|cell| &cell.arms);
         let own: Vec<&Ranked> = own.filter(|own| own.arm == *name).collect();
@@ -193,7 +193,7 @@ mod tests {
 
     fn ranking(run: &rundir::Run) -> Ranking {
         let summary = summarise(run).unwrap();
-        rank(&Evidence::new(run, &summary, &testing::contexts())).unwrap()
+        rank(&RunEvidence::new(run, &summary, &testing::contexts())).unwrap()
     }
 
     #[test]

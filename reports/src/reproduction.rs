@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use rundir::Run;
 use serde::Serialize;
-use stats::{Comparison, Verdict};
+use stats::{CellKey, Comparison, Verdict};
 
 use crate::compare::differences;
-use crate::summary::{Cell, summarise};
+use crate::summary::summarise;
 
 /// The comparison of several runs of one plan.
 #[derive(Clone, Debug, Serialize)]
@@ -85,7 +85,7 @@ pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
 pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
     check_same_plan(runs)?;
     let mut notes = Vec::new();
-    let mut all: BTreeMap<&str, BTreeMap<Place, Vec<Comparison>>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, BTreeMap<CellKey, Vec<Comparison>>> = BTreeMap::new();
     let plan = &runs[0].plan;
     for (number, run) in (1..).zip(runs) {
         let summary = summarise(run)?;
@@ -104,10 +104,12 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
             notes.push((number, note.clone()));
         }
         for cell in summary.cells.iter().filter(|cell| cell.is_main()) {
-            let planned = plan.arms.iter().find(|arm| arm.name == cell.arm);
-            if let (Some(arm), Some(comparison)) = (planned, &cell.against_baseline) {
+            if let (Some(arm), Some(comparison)) = (plan.arm(&cell.arm), &cell.against_baseline) {
                 let cells = all.entry(arm.name.as_str()).or_default();
-                cells.entry(key(cell)).or_default().push(comparison.clone());
+                cells
+                    .entry(cell.key())
+                    .or_default()
+                    .push(comparison.clone());
             }
         }
     }
@@ -119,17 +121,6 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         arms: arms.collect(),
         notes,
     })
-}
-
-/// Workload, cache state and metric.
-type Place = (String, String, String);
-
-fn key(cell: &Cell) -> Place {
-    (
-        cell.workload.clone(),
-        cell.state.clone(),
-        cell.metric.clone(),
-    )
 }
 
 fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -> Reproduced {

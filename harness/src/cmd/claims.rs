@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use backends::registry::Registry;
 use clap::Args;
-use reports::claims::{Catalogue, ClaimFile, Evidence, built_in, check, judge_file, tally};
+use reports::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
 use reports::compare::machine_differences;
 use reports::render::{claims_markdown, claims_text};
 
@@ -68,7 +68,7 @@ impl Claims {
                 }
             }
         }
-        let evidence: Vec<Evidence<'_>> = runs.iter().map(RunEvidence::evidence).collect();
+        let evidence: Vec<_> = runs.iter().map(RunEvidence::evidence).collect();
         let files = match self.file.as_slice() {
             [] => built_in()
                 .into_iter()

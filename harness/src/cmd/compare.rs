@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use reports::claims::{Evidence, judge};
+use reports::claims::judge;
 use reports::compare::{Gate, compare};
 use reports::rank::rank;
 use reports::render::{
@@ -98,7 +98,7 @@ impl Compare {
             .collect();
         let new = new?;
         let old = [old.evidence()];
-        let new: Vec<Evidence<'_>> = new.iter().map(RunEvidence::evidence).collect();
+        let new: Vec<_> = new.iter().map(RunEvidence::evidence).collect();
         let (before, after) = (judge(&old)?, judge(&new)?);
         let found = compare(&old[0], &new, (&before, &after), self.mixed);
         let found = found.map_err(|problem| anyhow::anyhow!(problem))?;

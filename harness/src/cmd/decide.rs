@@ -71,7 +71,7 @@ impl Decide {
             );
         }
         let evidence = Evidence {
-            runs: read.iter().map(RunEvidence::for_decisions).collect(),
+            runs: read.iter().map(RunEvidence::evidence).collect(),
         };
         let decisions = self.decisions(&runs, &evidence)?;
         match self.adr {

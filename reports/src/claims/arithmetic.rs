@@ -4,6 +4,8 @@ use serde::Deserialize;
 
 use super::finding::Finding;
 use super::range::Unit;
+use super::subject::Test;
+use crate::evidence::RunEvidence;
 
 /// A computation over published figures.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,7 +45,7 @@ pub(super) struct Yearly {
 }
 
 impl Arithmetic {
-    pub(super) fn measure(&self) -> Finding {
+    fn computed(&self) -> Finding {
         let joined = |figures: &[f64], sign: &str| {
             let figures: Vec<_> = figures.iter().map(f64::to_string).collect();
             figures.join(sign)
@@ -89,8 +91,22 @@ impl Arithmetic {
             is_published: true,
         }
     }
+}
 
-    pub(super) fn units(&self) -> Vec<Unit> {
+impl Test for Arithmetic {
+    fn measure(&self, _: &RunEvidence<'_>) -> Finding {
+        self.computed()
+    }
+
+    fn alone(&self) -> Option<Finding> {
+        Some(self.computed())
+    }
+
+    fn command(&self) -> String {
+        String::new()
+    }
+
+    fn units(&self) -> Vec<Unit> {
         match self {
             Arithmetic::Sum(_) | Arithmetic::Product(_) => {
                 vec![Unit::Tokens, Unit::Count, Unit::Dollars, Unit::Ms]
@@ -102,7 +118,7 @@ impl Arithmetic {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         let positive = |figures: &[f64]| figures.iter().all(|own| *own > 0.0);
         let is_sound = match self {
             Arithmetic::Sum(figures) | Arithmetic::Product(figures) => figures.len() >= 2,
@@ -111,10 +127,7 @@ impl Arithmetic {
             Arithmetic::YearlyGrowth(own) => positive(&[own.from, own.to, own.years]),
             Arithmetic::Exponent(points) => {
                 let is_spread = points.iter().any(|(size, _)| *size != points[0].0);
-                is_spread
-                    && points
-                        .iter()
-                        .all(|(size, value)| positive(&[*size, *value]))
+                is_spread && points.iter().all(|own| positive(&[own.0, own.1]))
             }
         };
         match is_sound {

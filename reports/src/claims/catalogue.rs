@@ -35,7 +35,7 @@ pub trait Catalogue {
 
 impl Catalogue for Run {
     fn workload(&self, name: &str) -> Option<KnownWorkload> {
-        let planned = self.plan.workloads.iter().find(|own| own.name == name)?;
+        let planned = self.plan.workload(name)?;
         let contexts = self.contexts.iter().filter(|own| own.workload == name);
         Some(KnownWorkload {
             states: planned.states.iter().cloned().collect(),
@@ -46,8 +46,7 @@ impl Catalogue for Run {
 
     fn has_arm(&self, name: &str) -> bool {
         let mut outcomes = self.fault_outcomes.iter();
-        self.plan.arms.iter().any(|arm| arm.name == name)
-            || outcomes.any(|outcome| outcome.backend == name)
+        self.plan.arm(name).is_some() || outcomes.any(|outcome| outcome.backend == name)
     }
 
     fn scenarios(&self) -> BTreeSet<String> {
@@ -85,7 +84,6 @@ fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
     let of_all = |of: fn(&dyn Catalogue) -> BTreeSet<String>| -> BTreeSet<String> {
         known.iter().flat_map(|own| of(*own)).collect()
     };
-    let listed = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     let workload = |name: &str| {
         let mut all = KnownWorkload::default();
         for own in known.iter().filter_map(|own| own.workload(name)) {
@@ -95,60 +93,42 @@ fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
         }
         all
     };
-    match name {
+    let (what, is_known, names) = match name {
         Name::Arm(arm) => {
+            let names = of_all(|own| own.names().1);
             let is_known = known.iter().any(|own| own.has_arm(arm));
-            let names = || listed(of_all(|own| own.names().1));
-            (!is_known).then(|| format!("unknown arm {arm:?}, expected one of {}", names()))
+            (format!("unknown arm {arm:?}"), is_known, names)
         }
         Name::Workload(name) => {
+            let names = of_all(|own| own.names().0);
             let is_known = known.iter().any(|own| own.workload(name).is_some());
-            let names = || listed(of_all(|own| own.names().0));
-            (!is_known).then(|| format!("unknown workload {name:?}, expected one of {}", names()))
+            (format!("unknown workload {name:?}"), is_known, names)
         }
         Name::State(name, state) => {
-            let states = workload(name).states;
-            let is_known = states.contains(state);
-            (!is_known).then(|| {
-                format!(
-                    "{name} has no cache state {state:?}, expected one of {}",
-                    listed(states)
-                )
-            })
+            let names = workload(name).states;
+            let what = format!("{name} has no cache state {state:?}");
+            (what, names.contains(state), names)
         }
         Name::Metric(name, metric) => {
-            let mut kinds = workload(name).kinds;
-            kinds.insert(READY.to_owned());
+            let mut names = workload(name).kinds;
+            names.insert(READY.to_owned());
             if name.starts_with("agent/") {
-                kinds.insert(MAKESPAN.to_owned());
+                names.insert(MAKESPAN.to_owned());
             }
-            let is_known = kinds.contains(metric);
-            (!is_known).then(|| {
-                format!(
-                    "{name} has no metric {metric:?}, expected one of {}",
-                    listed(kinds)
-                )
-            })
+            let what = format!("{name} has no metric {metric:?}");
+            (what, names.contains(metric), names)
         }
         Name::Policy(name, policy) => {
-            let policies = workload(name).policies;
-            let is_known = policies.is_empty() || policies.contains(policy);
-            (!is_known).then(|| {
-                format!(
-                    "{name} has no context policy {policy:?}, expected one of {}",
-                    listed(policies)
-                )
-            })
+            let names = workload(name).policies;
+            let what = format!("{name} has no context policy {policy:?}");
+            (what, names.is_empty() || names.contains(policy), names)
         }
         Name::Scenario(name) => {
-            let scenarios = of_all(|own| own.scenarios());
-            let is_known = scenarios.contains(name);
-            (!is_known).then(|| {
-                format!(
-                    "unknown scenario {name:?}, expected one of {}",
-                    listed(scenarios)
-                )
-            })
+            let names = of_all(|own| own.scenarios());
+            let what = format!("unknown scenario {name:?}");
+            (what, names.contains(name), names)
         }
-    }
+    };
+    let names: Vec<String> = names.into_iter().collect();
+    (!is_known).then(|| format!("{what}, expected one of {}", names.join(", ")))
 }

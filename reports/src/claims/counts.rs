@@ -3,11 +3,11 @@
 use rundir::{Outcome, Probe};
 use serde::Deserialize;
 
-use super::evidence::Evidence;
 use super::finding::{Finding, Name};
 use super::range::Unit;
+use super::subject::Test;
 use crate::conformance::tried_features;
-use crate::decide::CRON_KILL;
+use crate::evidence::RunEvidence;
 
 /// A count of an arm, or its ratio to the same count of another arm.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,36 +27,38 @@ pub(super) struct Count {
     over: Option<String>,
 }
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Figure {
-    /// Requests that reached the daemon, a call.
-    Requests,
-    /// The caller's system calls, a call.
-    SystemCalls,
-    /// Bytes written to disk, a call.
-    DiskWritten,
-    /// One of the store's own counters, a call.
-    Store,
-    /// `o200k` tokens of a workload's results, on an arm whose results were all right.
-    ResultTokens,
-    /// Processes in addition to the agent.
-    Daemons,
-    /// Requirements on the machine, daemons and mounts.
-    Needs,
-    /// Lines of this project's code that the files depend on.
-    LinesOfCode,
-    /// Common tools that do not work.
-    ToolsFailing,
-    /// Facts about the files that common tools do not show.
-    HiddenFacts,
-    /// Features of a conformance run that do not work, without those that the machine itself fails.
-    FeaturesFailing,
-    /// Failed calls of a cron job whose daemon is killed.
-    CronFailedCalls,
-    /// Acknowledged records that these kills lost.
-    CronLost,
+rundir::named! {
+    /// What is counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Figure, words {
+        /// Requests that reached the daemon, a call.
+        Requests = "requests a call",
+        /// The caller's system calls, a call.
+        SystemCalls = "system calls a call",
+        /// Bytes written to disk, a call.
+        DiskWritten = "bytes written to disk a call",
+        /// One of the store's own counters, a call.
+        Store = "a call",
+        /// `o200k` tokens of a workload's results, on an arm whose results were all right.
+        ResultTokens = "tokens of results",
+        /// Processes in addition to the agent.
+        Daemons = "processes beside the agent",
+        /// Requirements on the machine, daemons and mounts.
+        Needs = "daemons, mounts and other needs",
+        /// Lines of this project's code that the files depend on.
+        LinesOfCode = "lines of code",
+        /// Common tools that do not work.
+        ToolsFailing = "tools that fail",
+        /// Facts about the files that common tools do not show.
+        HiddenFacts = "hidden facts",
+        /// Features of a conformance run that do not work, without those that the machine itself fails.
+        FeaturesFailing = "features that fail",
+        /// Failed calls of a cron job whose daemon is killed.
+        CronFailedCalls = "failed calls after kills",
+        /// Acknowledged records that these kills lost.
+        CronLost = "acknowledged records lost by kills",
+    }
 }
 
 impl Figure {
@@ -66,28 +68,10 @@ impl Figure {
             Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store
         )
     }
-
-    fn words(self) -> &'static str {
-        match self {
-            Figure::Requests => "requests a call",
-            Figure::SystemCalls => "system calls a call",
-            Figure::DiskWritten => "bytes written to disk a call",
-            Figure::Store => "a call",
-            Figure::ResultTokens => "tokens of results",
-            Figure::Daemons => "processes beside the agent",
-            Figure::Needs => "daemons, mounts and other needs",
-            Figure::LinesOfCode => "lines of code",
-            Figure::ToolsFailing => "tools that fail",
-            Figure::HiddenFacts => "hidden facts",
-            Figure::FeaturesFailing => "features that fail",
-            Figure::CronFailedCalls => "failed calls after kills",
-            Figure::CronLost => "acknowledged records lost by kills",
-        }
-    }
 }
 
-impl Count {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for Count {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let Some(own) = self.of(&self.arm, run) else {
             return self.missing(&self.arm);
         };
@@ -122,91 +106,15 @@ impl Count {
         }
     }
 
-    fn missing(&self, arm: &str) -> Finding {
-        Finding::Missing {
-            words: format!("this run did not count {} on {arm}", self.figure.words()),
-        }
-    }
-
-    fn of(&self, arm: &str, run: &Evidence<'_>) -> Option<f64> {
-        let arm = run.arm(arm);
-        let planned = run.run.plan.arms.iter().find(|own| own.name == arm)?;
-        if planned.unavailable.is_some() {
-            return None;
-        }
-        let backend = &planned.backend;
-        let whole = |count: usize| count as f64;
-        match self.figure {
-            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store => {
-                let costs = run.summary.costs.iter();
-                let mut own = costs.filter(|own| {
-                    own.arm == arm
-                        && Some(&own.workload) == self.workload.as_ref()
-                        && Some(&own.state) == self.state.as_ref()
-                });
-                let cost = own.next()?;
-                match self.figure {
-                    Figure::Requests => backend.counts_requests.then_some(cost.requests),
-                    Figure::SystemCalls => Some(cost.system_calls),
-                    Figure::DiskWritten => Some(cost.disk_written_bytes),
-                    _ => cost.store_counts.get(self.counter.as_ref()?).copied(),
-                }
-            }
-            Figure::ResultTokens => {
-                let workload = self.workload.as_ref()?;
-                let workloads = run.run.plan.workloads.iter();
-                let tokens = workloads
-                    .filter(|own| own.name == *workload)
-                    .find_map(|own| own.result_tokens)?;
-                let samples = run.run.samples.iter();
-                let mut own = samples
-                    .filter(|own| own.arm == arm && own.workload == *workload)
-                    .peekable();
-                own.peek()?;
-                own.all(|own| own.outcome == Outcome::Ok)
-                    .then_some(tokens as f64)
-            }
-            Figure::Daemons => Some(f64::from(backend.daemons)),
-            Figure::Needs => {
-                let parts = f64::from(backend.daemons) + f64::from(backend.mounts);
-                Some(parts + whole(backend.needs.len()))
-            }
-            Figure::LinesOfCode => {
-                (backend.lines_of_code > 0).then(|| f64::from(backend.lines_of_code))
-            }
-            Figure::ToolsFailing => failing(&run.run.probes, "tool", arm),
-            Figure::HiddenFacts => failing(&run.run.probes, "visible", arm),
-            Figure::FeaturesFailing => {
-                let features = self.features.as_deref().unwrap_or_default();
-                let is_wanted = |name: &str| name.starts_with(features);
-                let tried = tried_features(run.run.probes.iter(), arm, is_wanted)?;
-                Some(whole(tried.failing.len()))
-            }
-            Figure::CronFailedCalls | Figure::CronLost => {
-                let kills = run.run.faults.iter();
-                let mut kills = kills
-                    .filter(|own| own.arm == arm && own.scenario == CRON_KILL)
-                    .filter(|own| !matches!(own.outcome, Outcome::Infra | Outcome::Skipped))
-                    .peekable();
-                kills.peek()?;
-                let counts = kills.map(|own| match self.figure {
-                    Figure::CronLost => own.lost,
-                    _ => own.failed_calls,
-                });
-                Some(counts.sum::<u64>() as f64)
-            }
-        }
-    }
-
-    pub(super) fn unit(&self) -> Unit {
-        match self.over {
+    fn units(&self) -> Vec<Unit> {
+        vec![match self.over {
             Some(_) => Unit::Times,
             None if self.figure == Figure::ResultTokens => Unit::Tokens,
             None => Unit::Count,
-        }
+        }]
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         if self.figure.is_of_cell() && (self.workload.is_none() || self.state.is_none()) {
             return Err("`count`: a figure of a cell needs `workload` and `state`".to_owned());
         }
@@ -226,7 +134,7 @@ impl Count {
         Ok(())
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         match (&self.workload, &self.state) {
             (Some(workload), Some(state)) => format!(
                 "ctxbench run --workload {workload} --state {state} --backend {}",
@@ -241,30 +149,87 @@ impl Count {
         }
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = vec![("arm", Name::Arm(&self.arm))];
         names.extend(self.over.iter().map(|over| ("over", Name::Arm(over))));
         if let Some(workload) = &self.workload {
             names.push(("workload", Name::Workload(workload)));
-            names.extend(
-                self.state
-                    .iter()
-                    .map(|state| ("state", Name::State(workload, state))),
-            );
+            let state = self.state.iter();
+            names.extend(state.map(|state| ("state", Name::State(workload, state))));
         }
         names
     }
 }
 
+impl Count {
+    fn missing(&self, arm: &str) -> Finding {
+        let what = self.figure.words();
+        Finding::Missing(format!("this run did not count {what} on {arm}"))
+    }
+
+    fn of(&self, arm: &str, run: &RunEvidence<'_>) -> Option<f64> {
+        let arm = run.arm(arm);
+        let planned = run.run.plan.arm(arm)?;
+        if planned.unavailable.is_some() {
+            return None;
+        }
+        let backend = &planned.backend;
+        match self.figure {
+            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store => {
+                let mut costs = run.summary.costs.iter();
+                let cost = costs.find(|own| {
+                    own.arm == arm
+                        && Some(&own.workload) == self.workload.as_ref()
+                        && Some(&own.state) == self.state.as_ref()
+                })?;
+                match self.figure {
+                    Figure::Requests => backend.counts_requests.then_some(cost.requests),
+                    Figure::SystemCalls => Some(cost.system_calls),
+                    Figure::DiskWritten => Some(cost.disk_written_bytes),
+                    _ => cost.store_counts.get(self.counter.as_ref()?).copied(),
+                }
+            }
+            Figure::ResultTokens => {
+                let workload = self.workload.as_ref()?;
+                let tokens = run.result_tokens(workload)?;
+                let mut own = run.passes(workload, arm).peekable();
+                own.peek()?;
+                own.all(|own| own.outcome == Outcome::Ok)
+                    .then_some(tokens as f64)
+            }
+            Figure::Daemons => Some(f64::from(backend.daemons)),
+            Figure::Needs => {
+                let parts = f64::from(backend.daemons) + f64::from(backend.mounts);
+                Some(parts + backend.needs.len() as f64)
+            }
+            Figure::LinesOfCode => {
+                (backend.lines_of_code > 0).then(|| f64::from(backend.lines_of_code))
+            }
+            Figure::ToolsFailing => failing(run, "tool", arm),
+            Figure::HiddenFacts => failing(run, "visible", arm),
+            Figure::FeaturesFailing => {
+                let features = self.features.as_deref().unwrap_or_default();
+                let is_wanted = |name: &str| name.starts_with(features);
+                let tried = tried_features(run.run.probes.iter(), arm, is_wanted)?;
+                Some(tried.failing.len() as f64)
+            }
+            Figure::CronFailedCalls | Figure::CronLost => {
+                let mut kills = run.kills(arm).peekable();
+                kills.peek()?;
+                let counts = kills.map(|own| match self.figure {
+                    Figure::CronLost => own.lost,
+                    _ => own.failed_calls,
+                });
+                Some(counts.sum::<u64>() as f64)
+            }
+        }
+    }
+}
+
 /// Failing probes of an aspect; `None` without probes, or if one could not be made.
-fn failing(probes: &[Probe], aspect: &str, arm: &str) -> Option<f64> {
-    let own = probes.iter();
-    let own: Vec<&Probe> = own
-        .filter(|own| own.aspect == aspect && own.arm == arm)
-        .filter(|own| own.outcome != Outcome::Skipped)
-        .collect();
-    let is_broken = own.iter().any(|own| own.outcome == Outcome::Infra);
-    if own.is_empty() || is_broken {
+fn failing(run: &RunEvidence<'_>, aspect: &str, arm: &str) -> Option<f64> {
+    let own: Vec<&Probe> = run.probes(aspect, arm).collect();
+    if own.is_empty() || own.iter().any(|own| own.outcome == Outcome::Infra) {
         return None;
     }
     let failing = own.iter().filter(|own| own.outcome != Outcome::Ok);

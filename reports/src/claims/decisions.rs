@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 
-use super::evidence::Evidence;
 use super::finding::{Finding, Name};
 use super::range::Unit;
+use super::subject::Test;
 use crate::decide::{self, Policy, Role, State, Verdict, decide, find};
+use crate::evidence::RunEvidence;
 
 /// A figure of a decision by a built-in policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,11 +27,12 @@ enum DecisionFigure {
     Benefits,
 }
 
-impl DecisionTest {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for DecisionTest {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
-        let missing = |why: String| Finding::Missing {
-            words: format!("policy {} does not decide on {arm}: {why}", self.policy),
+        let missing = |why: String| {
+            let policy = &self.policy;
+            Finding::Missing(format!("policy {policy} does not decide on {arm}: {why}"))
         };
         // `check` has read the policy before.
         let Ok((file, text)) = find(&self.policy) else {
@@ -39,7 +41,9 @@ impl DecisionTest {
         let Ok(policy) = Policy::parse(&file, &text) else {
             return missing("it cannot be read".to_owned());
         };
-        let evidence = decide::Evidence::of(run.run, run.summary, run.contexts);
+        let evidence = decide::Evidence {
+            runs: vec![run.clone()],
+        };
         let decisions = decide(&policy, &text, &evidence);
         let Some(own) = decisions.iter().find(|own| own.candidate == arm) else {
             return missing("it is no candidate of this run".to_owned());
@@ -73,11 +77,11 @@ impl DecisionTest {
         }
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        Unit::Count
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Count]
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         match find(&self.policy) {
             Ok(_) if !self.policy.ends_with(".toml") => Ok(()),
             _ => Err(format!(
@@ -88,11 +92,11 @@ impl DecisionTest {
         }
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         format!("ctxbench decide --policy {} RUN…", self.policy)
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         vec![("arm", Name::Arm(&self.arm))]
     }
 }

@@ -1,11 +1,13 @@
 //! What came of faults, and what two hosts saw of one memory.
 
-use rundir::faults::{Audit, FaultOutcome, Status};
+use rundir::faults::FaultOutcome;
 use serde::Deserialize;
 
-use super::evidence::Evidence;
 use super::finding::{Finding, Name};
 use super::range::Unit;
+use super::subject::Test;
+use crate::evidence::RunEvidence;
+use crate::summary::{Handoffs, is_simulated};
 
 /// A figure of a fault scenario on a backend, over all of its seeds.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,82 +21,60 @@ pub(super) struct FaultTest {
     loss: Option<String>,
 }
 
-/// What is counted of a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FaultFigure {
-    /// Records lost, torn, stale or phantom against the backend's promise.
-    BrokenPromises,
-    /// Lines that agents without locks appended with success, and that are gone.
-    UpdatesLost,
-    /// Calls that did not end within the limit.
-    Hangs,
-    /// Outcomes after which the backend came back only by a manual step, or never.
-    ManualSteps,
-    /// Errors that the agent saw.
-    Errors,
+rundir::named! {
+    /// What is counted of a fault.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum FaultFigure, words {
+        /// Records lost, torn, stale or phantom against the backend's promise.
+        BrokenPromises = "records lost, torn, stale or phantom",
+        /// Lines that agents without locks appended with success, and that are gone.
+        UpdatesLost = "updates lost",
+        /// Calls that did not end within the limit.
+        Hangs = "hung calls",
+        /// Outcomes after which the backend came back only by a manual step, or never.
+        ManualSteps = "recoveries by hand",
+        /// Errors that the agent saw.
+        Errors = "errors seen",
+    }
 }
 
 impl FaultFigure {
-    fn words(self) -> &'static str {
-        match self {
-            FaultFigure::BrokenPromises => "records lost, torn, stale or phantom",
-            FaultFigure::UpdatesLost => "updates lost",
-            FaultFigure::Hangs => "hung calls",
-            FaultFigure::ManualSteps => "recoveries by hand",
-            FaultFigure::Errors => "errors seen",
-        }
-    }
-
     fn of(self, outcome: &FaultOutcome) -> u64 {
         match self {
-            FaultFigure::BrokenPromises => outcome.audits.values().map(broken).sum(),
+            FaultFigure::BrokenPromises => outcome.broken(),
             FaultFigure::UpdatesLost => outcome.updates_lost(),
             FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
-            FaultFigure::ManualSteps => {
-                let recovery = outcome.recovery.as_ref();
-                u64::from(recovery.is_some_and(|own| !own.is_unaided()))
-            }
-            FaultFigure::Errors => {
-                let errors = outcome.seen.iter().filter(|own| own.errno.is_some());
-                errors.map(|own| own.times).sum()
-            }
+            FaultFigure::ManualSteps => u64::from(outcome.needs_hand()),
+            FaultFigure::Errors => outcome.errors(),
         }
     }
-}
-
-fn broken(audit: &Audit) -> u64 {
-    audit.lost + audit.torn + audit.stale + audit.phantom
 }
 
 impl FaultTest {
     fn is_crash_points(&self) -> bool {
         self.scenario == CRASH_POINTS
     }
+}
 
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for FaultTest {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
-        let counts: Vec<u64> = match self.is_crash_points() {
-            true => {
-                let series = run.run.crash_points.iter().filter(|own| {
-                    own.backend == arm
-                        && own.status == Status::Ran
-                        && Some(&own.loss) == self.loss.as_ref()
-                });
-                series.map(|own| broken(&own.audit)).collect()
+        let counts: Vec<u64> = match &self.loss {
+            Some(loss) => {
+                let series = run.crash_points(loss, arm);
+                series.map(|own| own.audit.broken()).collect()
             }
-            false => {
-                let outcomes = run.run.fault_outcomes.iter().filter(|own| {
-                    own.backend == arm && own.status == Status::Ran && own.scenario == self.scenario
-                });
-                outcomes.map(|own| self.figure.of(own)).collect()
+            None => {
+                let outcomes = run.outcomes(arm);
+                let own = outcomes.filter(|own| own.scenario == self.scenario);
+                own.map(|own| self.figure.of(own)).collect()
             }
         };
         let what = self.figure.words();
         if counts.is_empty() {
-            return Finding::Missing {
-                words: format!("this run did not try {} on {arm}", self.scenario),
-            };
+            let scenario = &self.scenario;
+            return Finding::Missing(format!("this run did not try {scenario} on {arm}"));
         }
         let sum: u64 = counts.iter().sum();
         let times = match counts.len() {
@@ -107,11 +87,11 @@ impl FaultTest {
         )
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        Unit::Count
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Count]
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         if self.is_crash_points() != self.loss.is_some() {
             return Err("`fault`: `loss` goes with `crash-points`, and only there".to_owned());
         }
@@ -121,7 +101,7 @@ impl FaultTest {
         Ok(())
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         match self.is_crash_points() {
             true => format!("ctxbench fault --backend {} --crash-points 1000", self.arm),
             false => format!(
@@ -131,7 +111,7 @@ impl FaultTest {
         }
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = vec![("arm", Name::Arm(&self.arm))];
         if !self.is_crash_points() {
             names.push(("scenario", Name::Scenario(&self.scenario)));
@@ -168,81 +148,74 @@ enum HostsFigure {
     NotInFile,
 }
 
-impl Hosts {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for Hosts {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
         let place = format!("{} on {arm}", self.workload);
-        let missing = || Finding::Missing {
-            words: format!("this run did not measure {place}"),
-        };
-        let handed = run.summary.handoffs.iter();
-        let mut handed = handed.filter(|own| own.arm == arm && own.workload == self.workload);
-        let shared = run.summary.shared_files.iter();
-        let mut shared = shared.filter(|own| own.arm == arm && own.workload == self.workload);
-        match self.figure {
-            HostsFigure::Median | HostsFigure::Longest | HostsFigure::Unseen => {
-                let Some(own) = handed.next() else {
-                    return missing();
-                };
-                let ns = match self.figure {
-                    HostsFigure::Median => own.median_ns,
-                    HostsFigure::Longest => own.max_ns,
-                    _ => {
-                        let unseen = own.written.saturating_sub(own.seen);
-                        let words = format!("{unseen} of {} writes unseen: {place}", own.written);
-                        return Finding::exact(unseen as f64, words);
-                    }
-                };
-                let Some(ns) = ns else {
-                    return missing();
-                };
-                let ms = ns as f64 / 1e6;
-                let words = format!(
-                    "{ms:.2} ms over {} of {} writes: {place}",
-                    own.seen, own.written
-                );
-                match crate::summary::is_simulated(arm) {
-                    true => Finding::Simulated {
-                        words: format!("{words}; the distance is simulated by our own proxy"),
-                    },
-                    false => Finding::exact(ms, words),
-                }
-            }
+        let found = match self.figure {
+            HostsFigure::Median => handed(run, &self.workload, arm, |own| own.median_ns),
+            HostsFigure::Longest => handed(run, &self.workload, arm, |own| own.max_ns),
+            HostsFigure::Unseen => run.handoffs(&self.workload, arm).map(|own| {
+                let unseen = own.written.saturating_sub(own.seen);
+                let words = format!("{unseen} of {} writes unseen: {place}", own.written);
+                Finding::exact(unseen as f64, words)
+            }),
             HostsFigure::Lost | HostsFigure::NotInFile => {
-                let Some(own) = shared.next() else {
-                    return missing();
-                };
-                let (count, what) = match self.figure {
-                    HostsFigure::Lost => (own.lost, "lines are in no file"),
-                    _ => (
-                        own.lines - own.on_both,
-                        "lines are not in the file on both hosts",
-                    ),
-                };
-                let words = format!("{count} of {} {what}: {place}", own.lines);
-                Finding::exact(count as f64, words)
+                run.shared_files(&self.workload, arm).map(|own| {
+                    let (count, what) = match self.figure {
+                        HostsFigure::Lost => (own.lost, "lines are in no file"),
+                        _ => (
+                            own.lines - own.on_both,
+                            "lines are not in the file on both hosts",
+                        ),
+                    };
+                    let words = format!("{count} of {} {what}: {place}", own.lines);
+                    Finding::exact(count as f64, words)
+                })
             }
-        }
+        };
+        found.unwrap_or_else(|| Finding::Missing(format!("this run did not measure {place}")))
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        match self.figure {
+    fn units(&self) -> Vec<Unit> {
+        vec![match self.figure {
             HostsFigure::Median | HostsFigure::Longest => Unit::Ms,
             _ => Unit::Count,
-        }
+        }]
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         format!(
             "ctxbench run --suite hosts --workload {} --backend {}",
             self.workload, self.arm
         )
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         vec![
             ("arm", Name::Arm(&self.arm)),
             ("workload", Name::Workload(&self.workload)),
         ]
     }
+}
+
+/// A time until the second host saw a write.
+fn handed(
+    run: &RunEvidence<'_>,
+    workload: &str,
+    arm: &str,
+    time_ns: fn(&Handoffs) -> Option<u64>,
+) -> Option<Finding> {
+    let own = run.handoffs(workload, arm)?;
+    let ms = time_ns(own)? as f64 / 1e6;
+    let words = format!(
+        "{ms:.2} ms over {} of {} writes: {workload} on {arm}",
+        own.seen, own.written
+    );
+    Some(match is_simulated(arm) {
+        true => Finding::Simulated(format!(
+            "{words}; the distance is simulated by our own proxy"
+        )),
+        false => Finding::exact(ms, words),
+    })
 }

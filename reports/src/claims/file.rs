@@ -6,7 +6,7 @@ use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
 use super::range::Range;
-use super::subject::Subject;
+use super::subject::{Subject, Test};
 
 /// A file of claims from one source.
 #[derive(Clone, Debug)]
@@ -162,13 +162,13 @@ impl ClaimFile {
 
 impl Claim {
     /// All tests of the claim: the field's place in it, the range and the subject.
-    pub(super) fn tests(&self) -> impl Iterator<Item = (String, Option<&Range>, &Subject)> {
+    pub(super) fn tests(&self) -> impl Iterator<Item = (String, Option<&Range>, &dyn Test)> {
         let one = self.test.iter();
-        let one = one.map(|test| (String::new(), self.says.as_ref(), test));
+        let one = one.map(|own| (String::new(), self.says.as_ref(), own.test()));
         let cases = self.cases.iter().enumerate();
         let cases = cases.map(|(at, case)| {
             let says = case.says.as_ref().or(self.says.as_ref());
-            (format!("case[{at}]."), says, &case.test)
+            (format!("case[{at}]."), says, case.test.test())
         });
         one.chain(cases)
     }

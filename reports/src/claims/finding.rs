@@ -34,9 +34,9 @@ pub(super) enum Finding {
         is_final: bool,
     },
     /// The figures are of a simulated distance or server.
-    Simulated { words: String },
+    Simulated(String),
     /// The run has nothing of it.
-    Missing { words: String },
+    Missing(String),
 }
 
 impl Finding {
@@ -44,6 +44,15 @@ impl Finding {
         Finding::Value {
             value,
             interval: None,
+            words,
+            is_published: false,
+        }
+    }
+
+    pub(super) fn measured(value: f64, interval: Interval, words: String) -> Self {
+        Finding::Value {
+            value,
+            interval: Some(interval),
             words,
             is_published: false,
         }

@@ -1,13 +1,14 @@
 //! Times: of a cell, of one cell over another, and how they grow with a size.
 
-use std::collections::BTreeMap;
-
 use rundir::Outcome;
 use serde::Deserialize;
-use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, Series, combine, compare_arms, pool};
+use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, combine, compare_arms, logs, pool};
 
-use super::evidence::{Evidence, Place};
 use super::finding::{Finding, Name};
+use super::place::Place;
+use super::range::Unit;
+use super::subject::Test;
+use crate::evidence::RunEvidence;
 use crate::summary::is_simulated;
 use crate::text::time;
 
@@ -60,7 +61,7 @@ fn judged(
     interval: Option<Interval>,
     words: String,
     arms: &[&str],
-    run: &Evidence<'_>,
+    run: &RunEvidence<'_>,
 ) -> Finding {
     let Some(interval) = interval else {
         return Finding::Open {
@@ -77,61 +78,80 @@ fn judged(
         };
     }
     if arms.iter().any(|arm| is_simulated(arm)) {
-        return Finding::Simulated {
-            words: format!(
-                "{words}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
-            ),
-        };
+        return Finding::Simulated(format!(
+            "{words}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
+        ));
     }
-    Finding::Value {
-        value,
-        interval: Some(interval),
-        words,
-        is_published: false,
-    }
+    Finding::measured(value, interval, words)
 }
 
 /// The typical time of a cell, in milliseconds.
-pub(super) fn latency(place: &Place, run: &Evidence<'_>) -> Finding {
-    let arm = run.arm(&place.arm);
-    let ready = run.summary.ready.iter().find(|ready| {
-        place.metric == READY
-            && ready.arm == arm
-            && ready.workload == place.workload
-            && ready.state == place.state
-    });
-    let found = match ready {
-        Some(ready) => Some((ready.typical_ns, ready.interval)),
-        None => run.cell(place).map(|cell| (cell.typical_ns, cell.interval)),
-    };
-    let Some((typical_ns, interval)) = found else {
-        return missing(place, run);
-    };
-    let typical = typical_ns / 1e6;
-    let interval = interval.map(|own| own.map(|ns| ns / 1e6));
-    let spread = interval.map_or(String::new(), |own| {
-        format!(" [{:.4}, {:.4}]", own.low, own.high)
-    });
-    let words = format!(
-        "{typical:.4} ms{spread}, {} {} {} on {arm}",
-        place.metric, place.workload, place.state
-    );
-    judged(typical, interval, words, &[arm], run)
+impl Test for Place {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
+        let arm = run.arm(&self.arm);
+        let ready = run.summary.ready.iter().find(|ready| {
+            self.metric == READY
+                && ready.arm == arm
+                && ready.workload == self.workload
+                && ready.state == self.state
+        });
+        let found = match ready {
+            Some(ready) => Some((ready.typical_ns, ready.interval)),
+            None => run.cell(self).map(|cell| (cell.typical_ns, cell.interval)),
+        };
+        let Some((typical_ns, interval)) = found else {
+            return missing(self, run);
+        };
+        let typical = typical_ns / 1e6;
+        let interval = interval.map(|own| own.map(|ns| ns / 1e6));
+        let words = format!(
+            "{typical:.4} ms{}, {} {} {} on {arm}",
+            spread(interval, 4),
+            self.metric,
+            self.workload,
+            self.state
+        );
+        judged(typical, interval, words, &[arm], run)
+    }
+
+    fn command(&self) -> String {
+        format!(
+            "ctxbench run --workload {} --state {} --backend {}",
+            self.workload, self.state, self.arm
+        )
+    }
+
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Ms]
+    }
+
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        vec![
+            ("arm", Name::Arm(&self.arm)),
+            ("workload", Name::Workload(&self.workload)),
+            ("state", Name::State(&self.workload, &self.state)),
+            ("metric", Name::Metric(&self.workload, &self.metric)),
+        ]
+    }
+}
+
+/// An interval in brackets; empty without one.
+fn spread(interval: Option<Interval>, places: usize) -> String {
+    interval.map_or(String::new(), |own| {
+        format!(" [{:.places$}, {:.places$}]", own.low, own.high)
+    })
 }
 
 /// Why a run has no time of a cell.
-fn missing(place: &Place, run: &Evidence<'_>) -> Finding {
+fn missing(place: &Place, run: &RunEvidence<'_>) -> Finding {
     let arm = run.arm(&place.arm);
-    let planned = run.run.plan.arms.iter().find(|own| own.name == arm);
+    let planned = run.run.plan.arm(arm);
     let unavailable = planned.and_then(|own| own.unavailable.as_ref());
     let failing = run.summary.failing.iter().find(|found| {
         found.arm == arm && found.workload == place.workload && found.state == place.state
     });
-    let ended_badly = run.run.samples.iter().find(|own| {
-        own.arm == arm
-            && own.workload == place.workload
-            && own.state == place.state
-            && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
+    let ended_badly = run.passes(&place.workload, arm).find(|own| {
+        own.state == place.state && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
     });
     let why = match (unavailable, failing, ended_badly) {
         (Some(why), ..) => format!(": {arm} could not be measured: {why}"),
@@ -151,33 +171,23 @@ fn missing(place: &Place, run: &Evidence<'_>) -> Finding {
             words,
             is_final: true,
         },
-        false => Finding::Missing { words },
+        false => Finding::Missing(words),
     }
 }
 
-/// The logarithms of an arm's values, by epoch.
-fn logs(series: &Series) -> Option<Pooled> {
-    let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for ((epoch, _), value) in series {
-        epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
-    }
-    pool(&epochs.into_values().collect::<Vec<_>>())
-}
-
-fn pooled(place: &Place, run: &Evidence<'_>) -> Option<Pooled> {
+fn pooled(place: &Place, run: &RunEvidence<'_>) -> Option<Pooled> {
     let arms = run.table().0.get(&place.key())?;
-    logs(arms.get(run.arm(&place.arm))?)
+    pool(&logs(arms.get(run.arm(&place.arm))?))
 }
 
-impl Ratio {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for Ratio {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let (of, to) = (run.arm(&self.of.arm), run.arm(&self.to.arm));
-        let (Some(upper), Some(lower)) = (pooled(&self.of, run), pooled(&self.to, run)) else {
-            let place = match pooled(&self.of, run) {
-                None => &self.of,
-                Some(_) => &self.to,
-            };
-            return missing(place, run);
+        let Some(upper) = pooled(&self.of, run) else {
+            return missing(&self.of, run);
+        };
+        let Some(lower) = pooled(&self.to, run) else {
+            return missing(&self.to, run);
         };
         let is_paired = self.of.key() == self.to.key();
         let plan = &run.run.plan;
@@ -192,18 +202,20 @@ impl Ratio {
                 ((upper.mean - lower.mean).exp(), interval, "not paired")
             }
         };
-        let spread = interval.map_or(String::new(), |own| {
-            format!(" [{:.3}, {:.3}]", own.low, own.high)
-        });
         let words = format!(
-            "×{ratio:.3}{spread}, {how}: {} over {}",
+            "×{ratio:.3}{}, {how}: {} over {}",
+            spread(interval, 3),
             self.of.words(),
             self.to.words()
         );
         judged(ratio, interval, words, &[of, to], run)
     }
 
-    pub(super) fn command(&self) -> String {
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Times]
+    }
+
+    fn command(&self) -> String {
         let mut options = vec![format!("--workload {}", self.of.workload)];
         if self.to.workload != self.of.workload {
             options.push(format!("--workload {}", self.to.workload));
@@ -217,7 +229,7 @@ impl Ratio {
         format!("ctxbench run {}", options.join(" "))
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = self.of.names();
         names.extend(self.to.names());
         names
@@ -233,8 +245,10 @@ impl Growth {
             metric: self.metric.clone(),
         }
     }
+}
 
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for Growth {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
         let mut parts = Vec::new();
         for (weight, (_, workload)) in exponent_weights(&self.sizes).iter().zip(&self.sizes) {
@@ -250,22 +264,24 @@ impl Growth {
         let times = self.sizes.iter().zip(&parts);
         let times =
             times.map(|((size, _), (_, own))| format!("{} at {size}", time(own.mean.exp())));
-        let spread = interval.map_or(String::new(), |own| {
-            format!(" [{:.3}, {:.3}]", own.low, own.high)
-        });
         let words = format!(
-            "n^{exponent:.3}{spread}: {} on {arm} takes {}",
+            "n^{exponent:.3}{}: {} on {arm} takes {}",
+            spread(interval, 3),
             self.metric,
             times.collect::<Vec<_>>().join(", ")
         );
         judged(exponent, interval, words, &[arm], run)
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Exponent]
+    }
+
+    fn check(&self) -> Result<(), String> {
         check_sizes(&self.sizes)
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         let workloads = self.sizes.iter();
         let workloads = workloads.map(|(_, workload)| format!("--workload {workload} "));
         format!(
@@ -275,7 +291,7 @@ impl Growth {
         )
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = vec![("arm", Name::Arm(&self.arm))];
         for (_, workload) in &self.sizes {
             names.push(("sizes", Name::Workload(workload)));

@@ -6,12 +6,12 @@ mod arithmetic;
 mod catalogue;
 mod counts;
 mod decisions;
-mod evidence;
 mod failures;
 mod file;
 mod finding;
 mod latencies;
 mod model;
+mod place;
 mod range;
 mod scores;
 mod status;
@@ -26,8 +26,9 @@ use include_dir::{Dir, include_dir};
 
 use inputs::InputError;
 
+use crate::evidence::RunEvidence;
+
 pub use catalogue::{Catalogue, KnownWorkload, check};
-pub use evidence::Evidence;
 pub use file::ClaimFile;
 pub(crate) use status::by_factor;
 pub use status::{CaseResult, ClaimResult, ClaimStatus, Tally, tally};
@@ -49,7 +50,7 @@ pub fn built_in() -> Vec<(PathBuf, &'static str)> {
 ///
 /// # Errors
 /// If a claims file is malformed.
-pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<ClaimResult>, InputError> {
+pub fn judge(runs: &[RunEvidence<'_>]) -> Result<Vec<ClaimResult>, InputError> {
     let mut judged = Vec::new();
     for (name, text) in built_in() {
         judged.extend(judge_file(&ClaimFile::parse(&name, text)?, runs));
@@ -58,7 +59,7 @@ pub fn judge(runs: &[Evidence<'_>]) -> Result<Vec<ClaimResult>, InputError> {
 }
 
 /// Judges the claims of a file by runs.
-pub fn judge_file(file: &ClaimFile, runs: &[Evidence<'_>]) -> Vec<ClaimResult> {
+pub fn judge_file(file: &ClaimFile, runs: &[RunEvidence<'_>]) -> Vec<ClaimResult> {
     let claims = file.claims.iter();
     claims
         .map(|claim| status::judge(file, claim, runs))

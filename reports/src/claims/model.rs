@@ -4,10 +4,12 @@ use rundir::{ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::Interval;
 
-use super::evidence::{Evidence, percent_interval};
 use super::finding::Finding;
+use super::place::percent_interval;
 use super::range::Unit;
+use super::subject::Test;
 use crate::decide::plausible_imports;
+use crate::evidence::RunEvidence;
 
 /// A figure of model-generated files.
 #[derive(Clone, Debug, Deserialize)]
@@ -50,16 +52,15 @@ enum ModelFigure {
     Session,
 }
 
-impl ModelTest {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
-        let found = run.run.model_files.as_ref();
-        let Some(found) = found.filter(|found| found.failed.is_none()) else {
-            return Self::missing(
+impl Test for ModelTest {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
+        let Some(found) = run.model_files() else {
+            return Finding::Missing(
                 "this run has nothing about files of a language model".to_owned(),
             );
         };
         let Some((value, interval, words)) = self.value(found) else {
-            return Self::missing(format!("this run did not measure {}", self.words()));
+            return Finding::Missing(format!("this run did not measure {}", self.words()));
         };
         let words = format!("{words}; {} by {}", found.origin, found.model);
         // Counts of a recording are exact. Its times are those of the model when it was recorded.
@@ -78,10 +79,38 @@ impl ModelTest {
         }
     }
 
-    fn missing(words: String) -> Finding {
-        Finding::Missing { words }
+    fn units(&self) -> Vec<Unit> {
+        vec![self.unit()]
     }
 
+    fn check(&self) -> Result<(), String> {
+        let of_step = matches!(self.figure, ModelFigure::Calls | ModelFigure::Time);
+        let of_mount =
+            of_step || matches!(self.figure, ModelFigure::Session | ModelFigure::Plausible);
+        let of_length = matches!(self.figure, ModelFigure::ExactReads | ModelFigure::Answer);
+        let fields = [
+            ("mount", of_mount, self.mount.is_some()),
+            ("step", of_step, self.step.is_some()),
+            ("operations", of_length, self.operations.is_some()),
+        ];
+        for (field, is_needed, is_there) in fields {
+            if is_needed != is_there {
+                let what = match is_needed {
+                    true => "needs",
+                    false => "does not take",
+                };
+                return Err(format!("`model`: this figure {what} `{field}`"));
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&self) -> String {
+        "make model-files".to_owned()
+    }
+}
+
+impl ModelTest {
     fn mounted<'a>(&self, found: &'a ModelFiles) -> Option<&'a MountedModel> {
         Some(match self.mount? {
             Mount::History => &found.history,
@@ -113,11 +142,7 @@ impl ModelTest {
             ModelFigure::ExactReads => {
                 let reads = &at_length()?.reads;
                 let exact = reads.iter().filter(|read| read.is_exact).count();
-                let share =
-                    (!reads.is_empty()).then(|| 100.0 * exact as f64 / reads.len() as f64)?;
-                let interval = percent_interval(exact as u64, reads.len() as u64);
-                let words = format!("{exact} of {} {words}", reads.len());
-                return Some((share, Some(interval), words));
+                return share(exact as u64, reads.len() as u64, &words);
             }
             ModelFigure::Answer => {
                 let at = at_length().filter(|own| own.calls > 0)?;
@@ -125,17 +150,11 @@ impl ModelTest {
             }
             ModelFigure::EqualAnswers => {
                 let repeats = &found.repeats;
-                let of = (repeats.asked_twice > 0).then_some(repeats.asked_twice)?;
-                let share = 100.0 * f64::from(repeats.equal) / f64::from(of);
-                let interval = percent_interval(repeats.equal.into(), of.into());
-                let words = format!("{} of {of} {words}", repeats.equal);
-                return Some((share, Some(interval), words));
+                return share(repeats.equal.into(), repeats.asked_twice.into(), &words);
             }
             ModelFigure::Plausible => {
                 let (own, of) = plausible_imports(self.mounted(found)?);
-                let share = (of > 0).then(|| 100.0 * own as f64 / of as f64)?;
-                let words = format!("{own} of {of} {words}");
-                return Some((share, Some(percent_interval(own, of)), words));
+                return share(own, of, &words);
             }
             ModelFigure::Reread => {
                 let (ratio, low, high) = found.memory_ratio?;
@@ -156,9 +175,8 @@ impl ModelTest {
 
     fn words(&self) -> String {
         let mount = match self.mount {
-            Some(Mount::History) => "llm-history",
             Some(Mount::Generate) => "llm-generate",
-            None => "llm-history",
+            Some(Mount::History) | None => "llm-history",
         };
         let step = self.step.as_deref().unwrap_or_default();
         let operations = self.operations.unwrap_or_default();
@@ -178,7 +196,7 @@ impl ModelTest {
         }
     }
 
-    pub(super) fn unit(&self) -> Unit {
+    fn unit(&self) -> Unit {
         match self.figure {
             ModelFigure::Calls => Unit::Count,
             ModelFigure::Time | ModelFigure::Answer => Unit::Ms,
@@ -188,30 +206,11 @@ impl ModelTest {
             ModelFigure::Reread | ModelFigure::Session => Unit::Times,
         }
     }
+}
 
-    pub(super) fn check(&self) -> Result<(), String> {
-        let of_step = matches!(self.figure, ModelFigure::Calls | ModelFigure::Time);
-        let of_mount =
-            of_step || matches!(self.figure, ModelFigure::Session | ModelFigure::Plausible);
-        let of_length = matches!(self.figure, ModelFigure::ExactReads | ModelFigure::Answer);
-        let fields = [
-            ("mount", of_mount, self.mount.is_some()),
-            ("step", of_step, self.step.is_some()),
-            ("operations", of_length, self.operations.is_some()),
-        ];
-        for (field, is_needed, is_there) in fields {
-            if is_needed != is_there {
-                let what = match is_needed {
-                    true => "needs",
-                    false => "does not take",
-                };
-                return Err(format!("`model`: this figure {what} `{field}`"));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn command() -> String {
-        "make model-files".to_owned()
-    }
+/// A share in percent with its interval, and both counts in words; `None` of nothing.
+fn share(own: u64, of: u64, words: &str) -> Option<(f64, Option<Interval>, String)> {
+    let share = (of > 0).then(|| 100.0 * own as f64 / of as f64)?;
+    let words = format!("{own} of {of} {words}");
+    Some((share, Some(percent_interval(own, of)), words))
 }

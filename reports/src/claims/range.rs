@@ -7,40 +7,29 @@ use stats::Interval;
 /// The factor by which a measurement may differ from a claim of "about" a figure.
 const ABOUT: f64 = 2.0;
 
-/// The unit of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Milliseconds.
-    Ms,
-    /// A ratio.
-    Times,
-    /// The exponent of a growth: 0 for constant, 1 for linear.
-    Exponent,
-    /// A share, or a saving, in percent.
-    Percent,
-    /// `o200k` tokens; a published account in its own.
-    Tokens,
-    /// Dollars.
-    Dollars,
-    /// A number of things.
-    Count,
+rundir::named! {
+    /// The unit of a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Unit, name {
+        /// Milliseconds.
+        Ms = "ms",
+        /// A ratio.
+        Times = "times",
+        /// The exponent of a growth: 0 for constant, 1 for linear.
+        Exponent = "exponent",
+        /// A share, or a saving, in percent.
+        Percent = "percent",
+        /// `o200k` tokens; a published account in its own.
+        Tokens = "tokens",
+        /// Dollars.
+        Dollars = "dollars",
+        /// A number of things.
+        Count = "count",
+    }
 }
 
 impl Unit {
-    /// The name in files and pages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Ms => "ms",
-            Unit::Times => "times",
-            Unit::Exponent => "exponent",
-            Unit::Percent => "percent",
-            Unit::Tokens => "tokens",
-            Unit::Dollars => "dollars",
-            Unit::Count => "count",
-        }
-    }
-
     /// A value in this unit, for pages.
     pub(super) fn show(self, value: f64) -> String {
         let number = match value {

@@ -4,10 +4,12 @@ use rundir::Score;
 use serde::Deserialize;
 
 use super::arithmetic::exponent;
-use super::evidence::{Evidence, percent_interval};
 use super::finding::{Finding, Name};
 use super::latencies::{Sizes, check_sizes};
+use super::place::percent_interval;
 use super::range::Unit;
+use super::subject::Test;
+use crate::evidence::RunEvidence;
 
 /// A score of one method on one arm.
 #[derive(Clone, Debug, Deserialize)]
@@ -53,7 +55,7 @@ pub(super) struct ScoreGrowth {
 }
 
 fn score(
-    run: &Evidence<'_>,
+    run: &RunEvidence<'_>,
     (arm, workload, method, figure): (&str, &str, &str, &str),
 ) -> Option<Score> {
     let arm = run.arm(arm);
@@ -69,9 +71,9 @@ fn mean(score: Score) -> f64 {
 }
 
 fn missing(arm: &str, workload: &str, method: &str, figure: &str) -> Finding {
-    Finding::Missing {
-        words: format!("this run has no score {figure} of {method} in {workload} on {arm}"),
-    }
+    Finding::Missing(format!(
+        "this run has no score {figure} of {method} in {workload} on {arm}"
+    ))
 }
 
 fn command(workloads: &[&str], arm: &str) -> String {
@@ -80,8 +82,8 @@ fn command(workloads: &[&str], arm: &str) -> String {
     format!("ctxbench run {workloads}--backend {arm}")
 }
 
-impl ScoreTest {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for ScoreTest {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let (arm, workload, method, figure) =
             (&*self.arm, &*self.workload, &*self.method, &*self.figure);
         let Some(own) = score(run, (arm, workload, method, figure)) else {
@@ -113,15 +115,11 @@ impl ScoreTest {
             ScoreUnit::Percent => {
                 let share = mean(own) * 100.0;
                 let interval = percent_interval(own.sum, own.of);
-                Finding::Value {
-                    value: share,
-                    interval: Some(interval),
-                    words: format!(
-                        "{share:.1} % [{:.1}, {:.1}], {} of {}: {figure} of {place}",
-                        interval.low, interval.high, own.sum, own.of
-                    ),
-                    is_published: false,
-                }
+                let words = format!(
+                    "{share:.1} % [{:.1}, {:.1}], {} of {}: {figure} of {place}",
+                    interval.low, interval.high, own.sum, own.of
+                );
+                Finding::measured(share, interval, words)
             }
             ScoreUnit::Tokens | ScoreUnit::Count => {
                 let mean = mean(own);
@@ -130,23 +128,23 @@ impl ScoreTest {
         }
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        match self.unit {
+    fn units(&self) -> Vec<Unit> {
+        vec![match self.unit {
             _ if self.saved_against.is_some() => Unit::Percent,
             ScoreUnit::Percent => Unit::Percent,
             ScoreUnit::Tokens => Unit::Tokens,
             ScoreUnit::Count => Unit::Count,
-        }
+        }]
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         let mut workloads = vec![self.workload.as_str()];
         workloads.extend(self.saved_against.iter().map(|own| own.workload.as_str()));
         workloads.dedup();
         command(&workloads, &self.arm)
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = vec![
             ("arm", Name::Arm(&self.arm)),
             ("workload", Name::Workload(&self.workload)),
@@ -159,8 +157,8 @@ impl ScoreTest {
     }
 }
 
-impl ScoreGrowth {
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for ScoreGrowth {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let mut points = Vec::new();
         for (size, workload) in &self.sizes {
             let place = (&*self.arm, &**workload, &*self.method, &*self.figure);
@@ -182,16 +180,20 @@ impl ScoreGrowth {
         Finding::exact(exponent, words)
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::Exponent]
+    }
+
+    fn check(&self) -> Result<(), String> {
         check_sizes(&self.sizes)
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
         command(&workloads.collect::<Vec<_>>(), &self.arm)
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let sizes = self.sizes.iter();
         let sizes = sizes.map(|(_, workload)| ("sizes", Name::Workload(workload)));
         std::iter::once(("arm", Name::Arm(&self.arm)))

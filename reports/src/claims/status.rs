@@ -6,57 +6,35 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::Interval;
 
-use super::evidence::Evidence;
 use super::file::{Claim, ClaimFile};
 use super::finding::Finding;
 use super::range::{Fit, Range};
-use super::subject::Subject;
+use super::subject::Test;
+use crate::evidence::RunEvidence;
 
-/// What runs say of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClaimStatus {
-    /// The whole interval lies in the claimed range.
-    Confirmed,
-    /// The whole interval lies outside the claimed range.
-    Refuted,
-    /// It depends on a condition, which the evidence names.
-    Conditional,
-    /// The claim's own figures agree; nothing was counted or measured.
-    ArithmeticOnly,
-    /// No run given settles it. The evidence says why, and `settle` which command would.
-    NotMeasured,
-    /// It is about a machine, network or service that the runs did not have.
-    NotReproduced,
-    /// No run can test it.
-    Untestable,
+rundir::named! {
+    /// What runs say of a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ClaimStatus, name {
+        /// The whole interval lies in the claimed range.
+        Confirmed = "confirmed",
+        /// The whole interval lies outside the claimed range.
+        Refuted = "refuted",
+        /// It depends on a condition, which the evidence names.
+        Conditional = "conditional",
+        /// The claim's own figures agree; nothing was counted or measured.
+        ArithmeticOnly = "arithmetic only",
+        /// No run given settles it. The evidence says why, and `settle` which command would.
+        NotMeasured = "not measured",
+        /// It is about a machine, network or service that the runs did not have.
+        NotReproduced = "not reproduced here",
+        /// No run can test it.
+        Untestable = "untestable",
+    }
 }
 
 impl ClaimStatus {
-    /// Every status, in the order of pages.
-    pub const ALL: [ClaimStatus; 7] = [
-        ClaimStatus::Confirmed,
-        ClaimStatus::Refuted,
-        ClaimStatus::Conditional,
-        ClaimStatus::ArithmeticOnly,
-        ClaimStatus::NotMeasured,
-        ClaimStatus::NotReproduced,
-        ClaimStatus::Untestable,
-    ];
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            ClaimStatus::Confirmed => "confirmed",
-            ClaimStatus::Refuted => "refuted",
-            ClaimStatus::Conditional => "conditional",
-            ClaimStatus::ArithmeticOnly => "arithmetic only",
-            ClaimStatus::NotMeasured => "not measured",
-            ClaimStatus::NotReproduced => "not reproduced here",
-            ClaimStatus::Untestable => "untestable",
-        }
-    }
-
     /// Whether the evidence settles the claim.
     fn is_tested(self) -> bool {
         matches!(
@@ -140,7 +118,7 @@ struct TestResult {
 /// Options that narrow an interval.
 const MORE: &str = "--epochs 20 --budget 1200";
 
-pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> ClaimResult {
+pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -> ClaimResult {
     let plain = |status, evidence: &str| TestResult {
         status,
         evidence: evidence.to_owned(),
@@ -152,13 +130,18 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[Evidence<'_>]) -> C
     let result = match (&claim.elsewhere, &claim.untestable, &claim.test) {
         (Some(why), ..) => plain(ClaimStatus::NotReproduced, why),
         (_, Some(why), _) => plain(ClaimStatus::Untestable, why),
-        (.., Some(test)) => of_runs(test, claim.says.as_ref(), runs, claim.settle.as_ref()),
+        (.., Some(test)) => of_runs(
+            test.test(),
+            claim.says.as_ref(),
+            runs,
+            claim.settle.as_ref(),
+        ),
         _ => {
             let mut settle = None;
             for case in &claim.cases {
                 let says = case.says.as_ref().or(claim.says.as_ref());
                 let command = case.settle.as_ref().or(claim.settle.as_ref());
-                let found = of_runs(&case.test, says, runs, command);
+                let found = of_runs(case.test.test(), says, runs, command);
                 settle = settle.or(found.settle);
                 cases.push(CaseResult {
                     when: case.when.clone(),
@@ -244,9 +227,9 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
 
 /// Judges one test by all runs. Runs that disagree make it conditional on the run.
 fn of_runs(
-    test: &Subject,
+    test: &dyn Test,
     says: Option<&Range>,
-    runs: &[Evidence<'_>],
+    runs: &[RunEvidence<'_>],
     command: Option<&String>,
 ) -> TestResult {
     let command = command.cloned().unwrap_or_else(|| test.command());
@@ -320,11 +303,11 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
             let settle = (!is_final).then(|| command.to_owned());
             result(ClaimStatus::NotMeasured, words, settle, true)
         }
-        Finding::Missing { words } => {
+        Finding::Missing(words) => {
             let settle = Some(command.to_owned());
             result(ClaimStatus::NotMeasured, words, settle, false)
         }
-        Finding::Simulated { words } => result(ClaimStatus::NotReproduced, words, None, true),
+        Finding::Simulated(words) => result(ClaimStatus::NotReproduced, words, None, true),
         Finding::Value {
             value,
             interval,
@@ -388,10 +371,8 @@ impl Tally {
     /// The tally in a sentence.
     pub fn words(&self) -> String {
         let share = |of: usize| 100.0 * self.settled as f64 / of.max(1) as f64;
-        let counts = ClaimStatus::ALL.iter().filter_map(|status| {
-            let count = self.by_status.get(status)?;
-            Some(format!("{count} {}", status.name()))
-        });
+        let counts = self.by_status.iter();
+        let counts = counts.map(|(status, count)| format!("{count} {}", status.name()));
         format!(
             "{} of {} testable claims are settled ({:.0} %), {:.0} % of {} in all: {}.",
             self.settled,

@@ -3,13 +3,11 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::evidence::Evidence;
 use super::finding::{Finding, Name};
 use super::range::Unit;
-use crate::context::{ContextCost, MODELS};
-
-/// The figure in dollars.
-const DOLLARS: &str = "dollars";
+use super::subject::Test;
+use crate::context::{ContextCost, DOLLARS, MODELS};
+use crate::evidence::RunEvidence;
 
 /// A figure of a session's context. Tokens are counted exactly, so it has no interval.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,23 +25,26 @@ pub(super) struct TokenTest {
 }
 
 impl TokenTest {
-    fn figure(&self, run: &Evidence<'_>, policy: &str) -> Option<(f64, Basis)> {
-        let mut costs = run.contexts.costs.iter();
-        let own = costs.find(|own| own.workload == self.workload && own.policy == policy)?;
+    fn figure(&self, run: &RunEvidence<'_>, policy: &str) -> Option<(f64, Basis)> {
+        let own = run.context(&self.workload, policy)?;
         let value = match &self.model {
             Some(model) => *own.dollars.get(model)?,
             None => own.figure(&self.figure)? as f64,
         };
         Some((value, own.basis))
     }
+}
 
-    pub(super) fn measure(&self, run: &Evidence<'_>) -> Finding {
+impl Test for TokenTest {
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let place = match &self.model {
             Some(model) => format!("the bill of {} for {}", model, self.workload),
             None => format!("{} of {}", self.figure, self.workload),
         };
-        let missing = |policy: &str| Finding::Missing {
-            words: format!("this run did not account for {place} under {policy}"),
+        let missing = |policy: &str| {
+            Finding::Missing(format!(
+                "this run did not account for {place} under {policy}"
+            ))
         };
         let Some((own, basis)) = self.figure(run, &self.policy) else {
             return missing(&self.policy);
@@ -86,15 +87,15 @@ impl TokenTest {
         }
     }
 
-    pub(super) fn unit(&self) -> Unit {
-        match (&self.saved_against, &self.model) {
+    fn units(&self) -> Vec<Unit> {
+        vec![match (&self.saved_against, &self.model) {
             (Some(_), _) => Unit::Percent,
             (None, Some(_)) => Unit::Dollars,
             (None, None) => Unit::Tokens,
-        }
+        }]
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         let is_known = ContextCost::FIGURES.contains(&self.figure.as_str());
         if !is_known && self.figure != DOLLARS {
             return Err(format!(
@@ -115,20 +116,17 @@ impl TokenTest {
         }
     }
 
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         format!("ctxbench run --workload {} --backend direct", self.workload)
     }
 
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
         let mut names = vec![
             ("workload", Name::Workload(&self.workload)),
             ("policy", Name::Policy(&self.workload, &self.policy)),
         ];
-        names.extend(
-            self.saved_against
-                .iter()
-                .map(|own| ("saved_against", Name::Policy(&self.workload, own))),
-        );
+        let against = self.saved_against.iter();
+        names.extend(against.map(|own| ("saved_against", Name::Policy(&self.workload, own))));
         names
     }
 }

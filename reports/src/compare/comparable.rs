@@ -1,6 +1,6 @@
 //! Whether two runs may be compared: the same machine, and the same plan but for the build.
 
-use rundir::{Environment, Plan, Run};
+use rundir::{Environment, Plan, PlannedWorkload, Run};
 
 /// What differs between the machines of two runs, each with its name and both values.
 pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
@@ -8,22 +8,20 @@ pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
     let (before, after) = (&old.environment, &new.environment);
     differ(&mut found, "kernel", &before.kernel, &after.kernel);
     differ(&mut found, "processor", &before.cpu, &after.cpu);
-    let processors = |own: &Environment| own.cpus.to_string();
-    differ(
-        &mut found,
-        "processors",
-        &processors(before),
-        &processors(after),
-    );
+    let mut of_machine = |name: &str, of: &dyn Fn(&Environment) -> String| {
+        differ(&mut found, name, &of(before), &of(after));
+    };
+    of_machine("processors", &|own| own.cpus.to_string());
     // The kernel's own share differs from boot to boot.
-    let memory = |own: &Environment| format!("{} GiB", own.memory_bytes.div_ceil(1 << 30));
-    differ(&mut found, "memory", &memory(before), &memory(after));
+    of_machine("memory", &|own| {
+        format!("{} GiB", own.memory_bytes.div_ceil(1 << 30))
+    });
     // No figure of a fault or conformance run depends on the file system below.
     let has_passes = |run: &Run| run.plan.measures_nothing().is_none();
     if has_passes(old) && has_passes(new) {
-        let scratch =
-            |own: &Environment| format!("{:?} {}", own.scratch.kind, own.scratch.file_system);
-        differ(&mut found, "scratch", &scratch(before), &scratch(after));
+        of_machine("scratch", &|own| {
+            format!("{:?} {}", own.scratch.kind, own.scratch.file_system)
+        });
     }
     found
 }
@@ -33,40 +31,28 @@ pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
 pub fn differences(old: &Run, new: &Run) -> Vec<String> {
     let mut found = machine_differences(old, new);
     let (before, after) = (&old.plan, &new.plan);
-    differ(&mut found, "suite", &before.suite, &after.suite);
-    let words = |plan: &Plan| format!("{:?}", plan.margins);
-    differ(&mut found, "margins", &words(before), &words(after));
-    let words = |plan: &Plan| format!("{:?}", plan.settings);
-    differ(&mut found, "settings", &words(before), &words(after));
-    let names = |plan: &Plan| {
-        let names = plan.arms.iter().map(|arm| arm.name.as_str());
-        names.collect::<Vec<_>>().join(", ")
+    let mut of_plan = |name: &str, of: &dyn Fn(&Plan) -> String| {
+        differ(&mut found, name, &of(before), &of(after));
     };
-    differ(&mut found, "arms", &names(before), &names(after));
-    let names = |plan: &Plan| {
-        let names = plan.workloads.iter().map(|own| own.name.as_str());
+    of_plan("suite", &|own| own.suite.clone());
+    of_plan("margins", &|own| format!("{:?}", own.margins));
+    of_plan("settings", &|own| format!("{:?}", own.settings));
+    of_plan("arms", &|own| {
+        let names = own.arms.iter().map(|arm| arm.name.as_str());
         names.collect::<Vec<_>>().join(", ")
-    };
-    differ(&mut found, "workloads", &names(before), &names(after));
-    for own in &before.workloads {
-        let other = after.workloads.iter().find(|other| other.name == own.name);
-        if let Some(other) = other {
-            let short = |sha256: &str| sha256.chars().take(12).collect::<String>();
-            let name = format!("definition of {}", own.name);
-            differ(
-                &mut found,
-                &name,
-                &short(&own.sha256),
-                &short(&other.sha256),
-            );
-            let name = format!("cache states of {}", own.name);
-            differ(
-                &mut found,
-                &name,
-                &own.states.join(", "),
-                &other.states.join(", "),
-            );
-        }
+    });
+    of_plan("workloads", &|own| {
+        let names = own.workloads.iter().map(|own| own.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    });
+    let both = before.workloads.iter();
+    for (own, other) in both.filter_map(|own| Some((own, after.workload(&own.name)?))) {
+        let mut of_workload = |name: &str, of: &dyn Fn(&PlannedWorkload) -> String| {
+            let name = format!("{name} of {}", own.name);
+            differ(&mut found, &name, &of(own), &of(other));
+        };
+        of_workload("definition", &|own| own.sha256.chars().take(12).collect());
+        of_workload("cache states", &|own| own.states.join(", "));
     }
     found
 }

@@ -4,15 +4,17 @@ use stats::Verdict;
 
 use super::Compared;
 
-/// A kind of change that fails a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// A cell is slower beyond the margin, or a larger share of its passes fails.
-    Worse,
-    /// An exact count has risen.
-    Counts,
-    /// A confirmed claim is refuted, or conditional.
-    Claims,
+rundir::named! {
+    /// A kind of change that fails a comparison.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Gate, name {
+        /// A cell is slower beyond the margin, or a larger share of its passes fails.
+        Worse = "worse",
+        /// An exact count has risen.
+        Counts = "count",
+        /// A confirmed claim is refuted, or conditional.
+        Claims = "claim",
+    }
 }
 
 impl Compared {

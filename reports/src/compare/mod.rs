@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use rundir::Run;
 use serde::Serialize;
 use stats::{
-    CellKey, Combined, Interval, LEVEL, MAKESPAN, Pooled, Series, Verdict, baselines, combine,
-    compared_with, holm, log_ratios, margin, median, pool,
+    CellKey, Combined, Interval, LEVEL, Pooled, Series, Verdict, baselines, combine, compared_with,
+    holm, log_ratios, margin, median, pool,
 };
 
 pub use comparable::{differences, machine_differences};
@@ -22,7 +22,8 @@ pub use counts::CountChange;
 use counts::counts;
 pub use gate::Gate;
 
-use crate::claims::{ClaimResult, ClaimStatus, Evidence};
+use crate::claims::{ClaimResult, ClaimStatus};
+use crate::evidence::RunEvidence;
 
 /// The chance of any wrong verdict among all cells of a comparison.
 pub const ALPHA: f64 = 1.0 - LEVEL;
@@ -194,8 +195,8 @@ struct Pair {
 /// A message that names what differs between the machines or plans, unless `allow_mixed`, or the run that
 /// measured nothing.
 pub fn compare(
-    old: &Evidence<'_>,
-    new: &[Evidence<'_>],
+    old: &RunEvidence<'_>,
+    new: &[RunEvidence<'_>],
     judged: (&[ClaimResult], &[ClaimResult]),
     allow_mixed: bool,
 ) -> Result<Compared, String> {
@@ -226,25 +227,19 @@ pub fn compare(
     let places = old.run.plan.workloads.iter().map(|own| own.name.as_str());
     let places: Vec<&str> = places.collect();
     keys.sort_by_key(|key| places.iter().position(|own| *own == key.workload));
-    for key in keys.into_iter().filter(|key| is_main(key)) {
+    for key in keys.into_iter().filter(|key| key.is_main()) {
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
                 Some(pair) => pairs.push(pair),
-                None if has(old, key, &arm.name) => missing.push(format!(
-                    "{} {} {}, {}: only the old run has it",
-                    arm.name, key.metric, key.workload, key.state
-                )),
+                None if has(old, key, &arm.name) => missing.push(only(key, &arm.name, "old")),
                 None => {}
             }
         }
     }
-    for key in first.table().0.keys().filter(|key| is_main(key)) {
+    for key in first.table().0.keys().filter(|key| key.is_main()) {
         for arm in &first.run.plan.arms {
             if has(first, key, &arm.name) && !has(old, key, &arm.name) {
-                missing.push(format!(
-                    "{} {} {}, {}: only the new run has it",
-                    arm.name, key.metric, key.workload, key.state
-                ));
+                missing.push(only(key, &arm.name, "new"));
             }
         }
     }
@@ -288,50 +283,47 @@ pub fn compare(
     })
 }
 
+/// What is said of a cell that one side has only.
+fn only(key: &CellKey, arm: &str, side: &str) -> String {
+    let CellKey {
+        workload,
+        state,
+        metric,
+    } = key;
+    format!("{arm} {metric} {workload}, {state}: only the {side} run has it")
+}
+
 fn is_decided(cell: &CellChange) -> bool {
     matches!(cell.verdict, Verdict::Better | Verdict::Worse)
 }
 
-/// Whether the cell's verdict counts: of a session only the sum of its calls.
-fn is_main(key: &CellKey) -> bool {
-    key.metric == MAKESPAN || !key.workload.starts_with("agent/")
-}
-
-fn has(run: &Evidence<'_>, key: &CellKey, arm: &str) -> bool {
+fn has(run: &RunEvidence<'_>, key: &CellKey, arm: &str) -> bool {
     let arms = run.table().0.get(key);
     arms.is_some_and(|arms| arms.contains_key(arm))
 }
 
 /// The logarithms of an arm's ratios to what it is compared with, by epoch; of a baseline those of its times.
-fn logs(run: &Evidence<'_>, key: &CellKey, arm: &str) -> Option<Vec<Vec<f64>>> {
+fn logs(run: &RunEvidence<'_>, key: &CellKey, arm: &str) -> Option<Vec<Vec<f64>>> {
     let arms = run.table().0.get(key)?;
     let own = arms.get(arm)?;
     if arm == baselines(&run.run.plan).0 {
-        let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for ((epoch, _), value) in own {
-            epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
-        }
-        return Some(epochs.into_values().collect());
+        return Some(stats::logs(own));
     }
     let with = compared_with(&run.run.plan, arm);
     let with: Option<Vec<&Series>> = with.iter().map(|name| arms.get(name)).collect();
     Some(log_ratios(own, &with?))
 }
 
-fn pair(old: &Evidence<'_>, new: &[Evidence<'_>], key: &CellKey, arm: &str) -> Option<Pair> {
+fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &CellKey, arm: &str) -> Option<Pair> {
     let before: Pooled = pool(&logs(old, key, arm)?)?;
     let after: Option<Vec<_>> = new.iter().map(|run| logs(run, key, arm)).collect();
     let after = pool(&after?.concat())?;
     let combined = combine(&[(1.0, &after), (-1.0, &before)]);
     let has_levels = std::iter::once(old).chain(new).any(|run| {
-        let mut cells = run.summary.cells.iter();
-        cells.any(|cell| {
-            cell.arm == arm
-                && cell.workload == key.workload
-                && cell.state == key.state
-                && cell.metric == key.metric
-                && cell.modes.is_some()
-        })
+        let cell = run
+            .summary
+            .cell(&key.workload, &key.state, &key.metric, arm);
+        cell.is_some_and(|cell| cell.modes.is_some())
     });
     let withheld = match combined {
         None => Some("too few epochs"),
@@ -359,7 +351,7 @@ fn pair(old: &Evidence<'_>, new: &[Evidence<'_>], key: &CellKey, arm: &str) -> O
 }
 
 /// The typical time of the baseline in a cell, in nanoseconds.
-fn typical(run: &Evidence<'_>, key: &CellKey) -> Option<f64> {
+fn typical(run: &RunEvidence<'_>, key: &CellKey) -> Option<f64> {
     let arms = run.table().0.get(key)?;
     let baseline = arms
         .get(&baselines(&run.run.plan).0)
@@ -407,7 +399,7 @@ fn judge(pairs: Vec<Pair>, is_busy: bool) -> Vec<CellChange> {
 }
 
 /// Passes that failed, and all passes, by arm, workload and state.
-fn failed<'a>(run: &'a Evidence<'_>) -> BTreeMap<(&'a str, &'a str, &'a str), (u64, u64)> {
+fn failed<'a>(run: &'a RunEvidence<'_>) -> BTreeMap<(&'a str, &'a str, &'a str), (u64, u64)> {
     let mut all = BTreeMap::new();
     for sample in &run.run.samples {
         if sample.outcome == rundir::Outcome::Skipped {
@@ -421,7 +413,7 @@ fn failed<'a>(run: &'a Evidence<'_>) -> BTreeMap<(&'a str, &'a str, &'a str), (u
     all
 }
 
-fn failures(old: &Evidence<'_>, new: &[Evidence<'_>]) -> Vec<FailureChange> {
+fn failures(old: &RunEvidence<'_>, new: &[RunEvidence<'_>]) -> Vec<FailureChange> {
     let before = failed(old);
     let mut after: BTreeMap<(&str, &str, &str), (u64, u64)> = BTreeMap::new();
     for (place, counts) in new.iter().flat_map(failed) {

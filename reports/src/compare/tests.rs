@@ -4,7 +4,8 @@ use rundir::{Outcome, Run};
 use stats::Verdict;
 
 use super::{Compared, Gate, compare, differences};
-use crate::claims::{ClaimFile, ClaimStatus, Evidence, judge_file};
+use crate::claims::{ClaimFile, ClaimStatus, judge_file};
+use crate::evidence::RunEvidence;
 use crate::render::{comparison_junit, comparison_markdown, comparison_text};
 use crate::summary::summarise;
 use crate::testing;
@@ -16,10 +17,10 @@ fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String>
     let summarised = |run: &Run| summarise(run).unwrap();
     let before = summarised(old);
     let after: Vec<_> = new.iter().map(|run| summarised(run)).collect();
-    let old = Evidence::new(old, &before, &contexts);
+    let old = RunEvidence::new(old, &before, &contexts);
     let new = new.iter().zip(&after);
     let new: Vec<_> = new
-        .map(|(run, summary)| Evidence::new(run, summary, &contexts))
+        .map(|(run, summary)| RunEvidence::new(run, summary, &contexts))
         .collect();
     let file = ClaimFile::parse("c.toml".as_ref(), CLAIM).unwrap();
     let before = judge_file(&file, std::slice::from_ref(&old));

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::context::ContextCost;
+use crate::context::{ContextCost, DOLLARS};
 
 /// The names of scores that a policy can count.
 pub const SCORES: [&str; 14] = [
@@ -25,34 +25,72 @@ pub const SCORES: [&str; 14] = [
 
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Measure {
     /// The time of a cell.
     Latency(Latency),
     /// Passes of a workload that did not end well.
-    Passes(Passes),
+    Passes {
+        /// The workload.
+        workload: String,
+    },
     /// Probes that fail.
-    Probes(Probes),
+    Probes {
+        /// The aspect.
+        aspect: Aspect,
+        /// Only these probes; all of the aspect if empty.
+        #[serde(default)]
+        names: Vec<String>,
+    },
     /// Features that fail on the candidate and work on the baseline.
-    Conformance(Conformance),
+    Conformance {
+        /// Groups of features, such as `rename`; all if empty.
+        #[serde(default)]
+        groups: Vec<String>,
+    },
     /// The outcomes of injected faults.
-    Faults(Faults),
+    Faults {
+        /// The scenarios, summed.
+        scenarios: Vec<String>,
+        /// What is counted.
+        figure: FaultFigure,
+    },
     /// The share of acknowledged records that a loss leaves in their expected state.
-    Kept(Kept),
+    Kept {
+        /// The loss.
+        loss: Loss,
+    },
     /// Exact counts of a search method or a task.
     Score(Score),
     /// Tokens of a workload's verified results.
-    Results(Results),
+    Results {
+        /// The workload.
+        workload: String,
+    },
     /// Tokens or dollars of a session's context under a context policy.
     Context(ContextFigure),
     /// Files that a language model makes up.
-    ModelFiles(ModelFigure),
+    ModelFiles {
+        /// What is counted.
+        figure: FileFigure,
+    },
     /// Two hosts on one memory.
-    Hosts(Hosts),
+    Hosts {
+        /// The workload.
+        workload: String,
+        /// What is counted.
+        figure: HostFigure,
+    },
     /// What an operator must run and know.
-    Burden(Burden),
+    Burden {
+        /// The parts, added up.
+        of: Vec<BurdenPart>,
+    },
     /// What a backend gives besides files.
-    Gives(Gives),
+    Gives {
+        /// The properties, counted.
+        what: Vec<Property>,
+    },
 }
 
 /// A cell without its arm.
@@ -67,62 +105,16 @@ pub struct Latency {
     pub metric: String,
 }
 
-/// See [`Measure::Passes`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Passes {
-    /// The workload.
-    pub workload: String,
-}
-
-/// See [`Measure::Probes`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Probes {
-    /// The aspect.
-    pub aspect: Aspect,
-    /// Only these probes; all of the aspect if empty.
-    #[serde(default)]
-    pub names: Vec<String>,
-}
-
-/// The aspect of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Aspect {
-    /// Common tools.
-    Tool,
-    /// Facts that an operator can see.
-    Visible,
-}
-
-impl Aspect {
-    /// The name in `probes.jsonl`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Aspect::Tool => "tool",
-            Aspect::Visible => "visible",
-        }
+rundir::named! {
+    /// The aspect of a probe.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Aspect, name {
+        /// Common tools.
+        Tool = "tool",
+        /// Facts that an operator can see.
+        Visible = "visible",
     }
-}
-
-/// See [`Measure::Conformance`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Conformance {
-    /// Groups of features, such as `rename`; all if empty.
-    #[serde(default)]
-    pub groups: Vec<String>,
-}
-
-/// See [`Measure::Faults`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Faults {
-    /// The scenarios, summed.
-    pub scenarios: Vec<String>,
-    /// What is counted.
-    pub figure: FaultFigure,
 }
 
 /// A figure of fault outcomes.
@@ -139,36 +131,19 @@ pub enum FaultFigure {
     Hangs,
 }
 
-/// See [`Measure::Kept`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Kept {
-    /// The loss.
-    pub loss: Loss,
-}
-
-/// What is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Loss {
-    /// The daemon, or without one the agent.
-    #[serde(rename = "killed-daemon")]
-    Daemon,
-    /// Everything that has not reached the disk.
-    #[serde(rename = "power-loss")]
-    Power,
-    /// The machine and its disks.
-    #[serde(rename = "machine-loss")]
-    Machine,
-}
-
-impl Loss {
-    /// The name of its audits.
-    pub fn name(self) -> &'static str {
-        match self {
-            Loss::Daemon => rundir::faults::KILLED_DAEMON,
-            Loss::Power => rundir::faults::POWER_LOSS,
-            Loss::Machine => rundir::faults::MACHINE_LOSS,
-        }
+rundir::named! {
+    /// What is lost.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    pub enum Loss, name {
+        /// The daemon, or without one the agent.
+        #[serde(rename = "killed-daemon")]
+        Daemon = rundir::faults::KILLED_DAEMON,
+        /// Everything that has not reached the disk.
+        #[serde(rename = "power-loss")]
+        Power = rundir::faults::POWER_LOSS,
+        /// The machine and its disks.
+        #[serde(rename = "machine-loss")]
+        Machine = rundir::faults::MACHINE_LOSS,
     }
 }
 
@@ -203,14 +178,6 @@ pub enum Per {
     ThousandTokens,
 }
 
-/// See [`Measure::Results`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Results {
-    /// The workload.
-    pub workload: String,
-}
-
 /// See [`Measure::Context`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -223,14 +190,6 @@ pub struct ContextFigure {
     pub against: String,
     /// One of [`ContextCost::FIGURES`], or `dollars` on the first model of the report.
     pub figure: String,
-}
-
-/// See [`Measure::ModelFiles`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelFigure {
-    /// What is counted.
-    pub figure: FileFigure,
 }
 
 /// A figure of made-up files.
@@ -251,16 +210,6 @@ pub enum FileFigure {
     SecondsAFile,
 }
 
-/// See [`Measure::Hosts`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hosts {
-    /// The workload.
-    pub workload: String,
-    /// What is counted.
-    pub figure: HostFigure,
-}
-
 /// A figure of two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -273,14 +222,6 @@ pub enum HostFigure {
     HandoffMs,
     /// Notes that the second host did not see within the call timeout.
     UnseenNotes,
-}
-
-/// See [`Measure::Burden`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Burden {
-    /// The parts, added up.
-    pub of: Vec<BurdenPart>,
 }
 
 /// A part of an operator's burden.
@@ -299,34 +240,17 @@ pub enum BurdenPart {
     RecoverySteps,
 }
 
-/// See [`Measure::Gives`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gives {
-    /// The properties, counted.
-    pub what: Vec<Property>,
-}
-
-/// What a backend gives besides files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Property {
-    /// The whole state is one file, which can be copied.
-    OneFile,
-    /// The state of a moment can be kept and gone back to.
-    Snapshots,
-    /// Earlier states are kept without being asked for.
-    Versions,
-}
-
-impl Property {
-    /// The name in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Property::OneFile => "one-file",
-            Property::Snapshots => "snapshots",
-            Property::Versions => "versions",
-        }
+rundir::named! {
+    /// What a backend gives besides files.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Property, name {
+        /// The whole state is one file, which can be copied.
+        OneFile = "one-file",
+        /// The state of a moment can be kept and gone back to.
+        Snapshots = "snapshots",
+        /// Earlier states are kept without being asked for.
+        Versions = "versions",
     }
 }
 
@@ -352,45 +276,43 @@ impl Measure {
     pub fn kind(&self) -> &'static str {
         match self {
             Measure::Latency(_) => "ms",
-            Measure::Passes(_) => "passes",
-            Measure::Probes(_) => "probes",
-            Measure::Conformance(_) => "features",
-            Measure::Faults(own) => match own.figure {
+            Measure::Passes { .. } => "passes",
+            Measure::Probes { .. } => "probes",
+            Measure::Conformance { .. } => "features",
+            Measure::Faults { figure, .. } => match figure {
                 FaultFigure::LostRecords => "records",
                 FaultFigure::FailedCalls => "calls",
                 FaultFigure::ManualRecoveries => "recoveries",
                 FaultFigure::Hangs => "hangs",
             },
-            Measure::Kept(_) => "share",
+            Measure::Kept { .. } => "share",
             Measure::Score(own) => match own.per {
                 Per::Question => "per question",
                 Per::ThousandTokens => "per 1,000 tokens",
             },
-            Measure::Results(_) => "tokens",
+            Measure::Results { .. } => "tokens",
             Measure::Context(own) if own.figure == DOLLARS => "USD",
             Measure::Context(_) => "tokens",
-            Measure::ModelFiles(own) => match own.figure {
+            Measure::ModelFiles { figure } => match figure {
                 FileFigure::Plausible | FileFigure::Consistent | FileFigure::Exact => "share",
                 FileFigure::FailedSteps => "steps",
                 FileFigure::TokensOverWriting => "times",
                 FileFigure::SecondsAFile => "seconds",
             },
-            Measure::Hosts(own) => match own.figure {
+            Measure::Hosts { figure, .. } => match figure {
                 HostFigure::LinesOutside | HostFigure::LostLines => "lines",
                 HostFigure::HandoffMs => "ms",
                 HostFigure::UnseenNotes => "notes",
             },
-            Measure::Burden(_) => "items",
-            Measure::Gives(_) => "properties",
+            Measure::Burden { .. } => "items",
+            Measure::Gives { .. } => "properties",
         }
     }
 
     /// The scale of a unit; `None` if it is not a unit of this measure.
     pub fn scale(&self, unit: &str) -> Option<Scale> {
-        let scales = self.scales().into_iter();
-        scales
-            .map(|scale| (scale, self.unit(scale)))
-            .find_map(|(scale, own)| (own == unit).then_some(scale))
+        let mut scales = self.scales().into_iter();
+        scales.find(|scale| self.unit(*scale) == unit)
     }
 
     /// All units of this measure.
@@ -403,7 +325,9 @@ impl Measure {
         let mut all = vec![Scale::Own];
         match self {
             // Their baseline is no arm, or is part of the figure.
-            Measure::ModelFiles(_) | Measure::Conformance(_) | Measure::Passes(_) => return all,
+            Measure::ModelFiles { .. } | Measure::Conformance { .. } | Measure::Passes { .. } => {
+                return all;
+            }
             _ => all.extend([Scale::Ratio, Scale::More, Scale::Fewer]),
         }
         if matches!(self, Measure::Latency(_)) {
@@ -428,16 +352,16 @@ impl Measure {
     pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
         match self {
             Measure::Latency(own) => vec![(&own.workload, Some((&own.state, &own.metric)))],
-            Measure::Passes(own) => vec![(&own.workload, None)],
+            Measure::Passes { workload }
+            | Measure::Results { workload }
+            | Measure::Hosts { workload, .. } => vec![(workload, None)],
             Measure::Score(own) => {
                 let other = own.baseline_workload.iter();
                 let mut all = vec![(own.workload.as_str(), None)];
                 all.extend(other.map(|name| (name.as_str(), None)));
                 all
             }
-            Measure::Results(own) => vec![(&own.workload, None)],
             Measure::Context(own) => vec![(&own.workload, None)],
-            Measure::Hosts(own) => vec![(&own.workload, None)],
             _ => Vec::new(),
         }
     }
@@ -449,17 +373,15 @@ impl Measure {
                 let message = format!("{:?}: there are hot, lukewarm and cold", own.state);
                 Some(("state", message))
             }
-            Measure::Faults(own) if own.scenarios.is_empty() => {
+            Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
             }
             Measure::Score(own) if own.counts.is_empty() => {
                 Some(("counts", "needs at least one count".to_owned()))
             }
             Measure::Score(own) => {
-                let unknown = own.counts.iter();
-                let unknown = unknown
-                    .into_iter()
-                    .find(|name| !SCORES.contains(&name.as_str()))?;
+                let mut counts = own.counts.iter();
+                let unknown = counts.find(|name| !SCORES.contains(&name.as_str()))?;
                 let message = format!("no count {unknown:?}; there are {}", SCORES.join(", "));
                 Some(("counts", message))
             }
@@ -471,16 +393,13 @@ impl Measure {
                 let message = format!("no figure {:?}; there are {known}, {DOLLARS}", own.figure);
                 Some(("figure", message))
             }
-            Measure::Burden(own) if own.of.is_empty() => {
+            Measure::Burden { of } if of.is_empty() => {
                 Some(("of", "needs at least one part".to_owned()))
             }
-            Measure::Gives(own) if own.what.is_empty() => {
+            Measure::Gives { what } if what.is_empty() => {
                 Some(("what", "needs at least one property".to_owned()))
             }
             _ => None,
         }
     }
 }
-
-/// The figure of a context in dollars.
-pub const DOLLARS: &str = "dollars";

@@ -15,7 +15,7 @@ mod verdict;
 use serde::Serialize;
 
 pub(crate) use evidence::plausible_imports;
-pub use evidence::{CRON_KILL, Evidence, Gap, RunEvidence, check_compatible};
+pub use evidence::{Evidence, Gap, check_compatible};
 pub use measure::Measure;
 pub use missing::{Remedy, remedies};
 pub use policy::{Criterion, Names, Policy, built_in, find, identities, identity};

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
-use inputs::{InputError, parse_toml};
+use inputs::{InputError, parse_toml, sha256};
 use rundir::{ArmBackend, Plan};
 
 use super::location::{Step, error};
 use super::measure::{Measure, Scale};
-use crate::digest::sha256;
 use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
@@ -285,10 +284,9 @@ impl Policy {
                 // Of many names those of the same kind, such as `agent/`.
                 let kind = name.split_inclusive('/').next().unwrap_or(name);
                 let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
-                let shown = if alike.is_empty() {
-                    known.collect()
-                } else {
-                    alike
+                let shown = match alike.is_empty() {
+                    true => known.collect(),
+                    false => alike,
                 };
                 let message = format!("unknown {name:?}; there are {}", shown.join(", "));
                 let path = [
@@ -311,13 +309,11 @@ impl Policy {
                     return wrong("metric", metric, &names.metrics);
                 }
             }
-            if let Measure::Faults(own) = measure
-                && let Some(name) = own
-                    .scenarios
-                    .iter()
-                    .find(|name| !names.scenarios.contains(*name))
-            {
-                return wrong("scenarios", name, &names.scenarios);
+            if let Measure::Faults { scenarios, .. } = measure {
+                let mut own = scenarios.iter();
+                if let Some(name) = own.find(|name| !names.scenarios.contains(*name)) {
+                    return wrong("scenarios", name, &names.scenarios);
+                }
             }
         }
         Ok(())
@@ -328,8 +324,7 @@ impl Policy {
         let mut missing = BTreeSet::new();
         for (_, _, measure) in self.measures() {
             for (name, cell) in measure.cells() {
-                let planned = plan.workloads.iter().find(|own| own.name == name);
-                let is_there = planned.is_some_and(|own| {
+                let is_there = plan.workload(name).is_some_and(|own| {
                     cell.is_none_or(|(state, metric)| {
                         own.states.iter().any(|planned| planned == state)
                             && match metric {

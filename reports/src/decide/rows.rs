@@ -6,16 +6,18 @@ use super::evidence::{Evidence, Found, Gap, Reading, TURN_NS, Timed};
 use super::measure::{Measure, Scale, Score};
 use super::policy::{Condition, Criterion, Policy};
 
-/// The part that a row plays in a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// A requirement before any comparison.
-    Gate,
-    /// A reason to change.
-    Benefit,
-    /// A reason not to change.
-    Cost,
+rundir::named! {
+    /// The part that a row plays in a verdict.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Role, name {
+        /// A requirement before any comparison.
+        Gate = "gate",
+        /// A reason to change.
+        Benefit = "benefit",
+        /// A reason not to change.
+        Cost = "cost",
+    }
 }
 
 /// Whether a row keeps its bound.

@@ -20,29 +20,19 @@ pub struct SourceResult {
     pub stands: Stands,
 }
 
-/// Whether a row of a source stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stands {
-    /// Conclusion and figure.
-    Yes,
-    /// The conclusion is right, its figure is wrong.
-    WrongFigure,
-    /// The conclusion is wrong.
-    No,
-    /// The evidence does not decide.
-    Open,
-}
-
-impl Stands {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Stands::Yes => "stands",
-            Stands::WrongFigure => "right conclusion, wrong figure",
-            Stands::No => "does not stand",
-            Stands::Open => "open",
-        }
+rundir::named! {
+    /// Whether a row of a source stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Stands, words {
+        /// Conclusion and figure.
+        Yes = "stands",
+        /// The conclusion is right, its figure is wrong.
+        WrongFigure = "right conclusion, wrong figure",
+        /// The conclusion is wrong.
+        No = "does not stand",
+        /// The evidence does not decide.
+        Open = "open",
     }
 }
 

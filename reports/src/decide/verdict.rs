@@ -4,32 +4,24 @@ use serde::Serialize;
 
 use super::rows::{Effect, Role, Row, State, amount};
 
-/// The verdict of a decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Replace the baseline by the candidate.
-    Adopt,
-    /// Replace it where a named condition holds.
-    AdoptIf,
-    /// Keep the baseline.
-    Archive,
-    /// The evidence does not decide.
-    #[default]
-    NotDecided,
+rundir::named! {
+    /// The verdict of a decision.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict, name {
+        /// Replace the baseline by the candidate.
+        Adopt = "adopt",
+        /// Replace it where a named condition holds.
+        AdoptIf = "adopt if",
+        /// Keep the baseline.
+        Archive = "archive",
+        /// The evidence does not decide.
+        #[default]
+        NotDecided = "not decided",
+    }
 }
 
 impl Verdict {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Adopt => "adopt",
-            Verdict::AdoptIf => "adopt if",
-            Verdict::Archive => "archive",
-            Verdict::NotDecided => "not decided",
-        }
-    }
-
     /// The exit code of `ctxbench decide`.
     pub fn exit_code(self) -> u8 {
         match self {

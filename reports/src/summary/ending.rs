@@ -11,7 +11,7 @@ use super::groups::{Group, Groups};
 use super::median;
 
 /// The outcomes of an arm's passes and calls.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Ending {
     /// The arm.
     pub arm: String,
@@ -71,10 +71,7 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
     let ending = |arm: &Arm| {
         let mut ending = Ending {
             arm: arm.name.clone(),
-            passes: BTreeMap::new(),
-            skipped: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            reasons: BTreeMap::new(),
+            ..Ending::default()
         };
         let own = groups.all().filter(|group| group.arm.name == arm.name);
         for sample in own.flat_map(|group| &group.passes) {
@@ -87,11 +84,8 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
                 *ending.reasons.entry(place).or_default() += 1;
             }
         }
-        for skipped in plan
-            .skipped
-            .iter()
-            .filter(|skipped| skipped.arm == arm.name)
-        {
+        let skipped = plan.skipped.iter();
+        for skipped in skipped.filter(|own| own.arm == arm.name) {
             let cell = format!("{} {}", skipped.workload, skipped.state);
             ending.skipped.insert(cell, skipped.reason.clone());
         }

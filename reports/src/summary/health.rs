@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rundir::{Epoch, Journal, Outcome, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{CellKey, Comparison, Table, Verdict, compared_with, ratios_by_level};
+use stats::{Comparison, Table, Verdict, compared_with, ratios_by_level};
 
 use super::{Cell, FLOOR, median, void as void_epochs};
 use crate::text::percent;
@@ -159,11 +159,7 @@ pub(super) fn health(run: &Run) -> Health {
 pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mut [Cell]) {
     let has_no_journal = run.environment.scratch.journal == Journal::None;
     for cell in cells.iter_mut() {
-        let key = CellKey {
-            workload: cell.workload.clone(),
-            state: cell.state.clone(),
-            metric: cell.metric.clone(),
-        };
+        let key = cell.key();
         let depends_on_level = |comparison: &Comparison, with: &[&str]| {
             let ratios = ratios_by_level(table, &key, &cell.arm, with);
             !ratios.iter().all(|ratio| holds_at(comparison, *ratio))
@@ -176,7 +172,9 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             }
         }
         let is_main = cell.is_main();
-        let is_to_baseline = with_baseline(run, &cell.arm);
+        // Not with another arm that the plan names.
+        let planned = run.plan.arm(&cell.arm);
+        let is_to_baseline = planned.is_none_or(|own| own.against.is_none());
         let needs_journal = is_to_baseline && NEED_A_JOURNAL.contains(&cell.metric.as_str());
         let with = compared_with(&run.plan, &cell.arm);
         let with: Vec<&str> = with.iter().map(String::as_str).collect();
@@ -190,12 +188,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         } else if depends_on_level(comparison, &with) {
             comparison.withhold(TWO_LEVELS);
         }
-        if run
-            .plan
-            .arms
-            .iter()
-            .any(|arm| arm.name == cell.arm && arm.same_as.is_some())
-        {
+        if planned.is_some_and(|arm| arm.same_as.is_some()) {
             if is_main {
                 health.aa.push(AaCell {
                     workload: cell.workload.clone(),
@@ -251,12 +244,6 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         ));
     }
     health.notes = notes;
-}
-
-/// Whether an arm is compared with the baseline, not with another arm that the plan names.
-fn with_baseline(run: &Run, arm: &str) -> bool {
-    let mut arms = run.plan.arms.iter();
-    arms.all(|own| own.name != arm || own.against.is_none())
 }
 
 /// Whether a verdict would also hold at this ratio.

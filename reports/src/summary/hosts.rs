@@ -1,10 +1,11 @@
 //! Results of two hosts on the same files, by workload and arm: handoffs and shared files.
 
+use hdrhistogram::Histogram;
+use rundir::{Outcome, Plan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use rundir::{Outcome, Plan, histogram};
-
+use super::all_calls;
 use super::groups::Groups;
 
 /// The kind of call that hands a note over to the second host.
@@ -28,7 +29,7 @@ pub struct Handoffs {
 }
 
 /// The lines that two hosts appended to one file, for one workload and arm: sums over passes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharedFiles {
     /// The workload.
     pub workload: String,
@@ -60,21 +61,12 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
             continue;
         }
         // A pass with a late handoff keeps its other times, because lateness is a result here.
-        let mut times = histogram();
-        for latencies in states
-            .iter()
-            .flat_map(|own| &own.cells)
-            .filter_map(|cell| cell.latencies.get(HANDOFF))
-        {
-            times
-                .add(&latencies.histogram()?)
-                .map_err(|error| format!("merging histograms: {error:?}"))?;
-        }
+        let times = all_calls(states.iter().flat_map(|own| &own.cells), HANDOFF)?;
+        let times = times.filter(|times| !times.is_empty());
         // Busy passes are in no histogram, but their handoffs are counted.
         let timed = || passes().filter(|own| !own.warm_up);
         let outcomes = timed().flat_map(|own| &own.outcomes);
         let in_time = timed().filter_map(|own| own.calls.get(HANDOFF));
-        let has_times = !times.is_empty();
         found.push(Handoffs {
             workload: workload.name.clone(),
             arm: arm.name.clone(),
@@ -83,8 +75,8 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
                 .map(|(_, count)| count)
                 .sum(),
             seen: in_time.map(|calls| calls.count).sum(),
-            median_ns: has_times.then(|| times.value_at_quantile(0.5)),
-            max_ns: has_times.then(|| times.max()),
+            median_ns: times.as_ref().map(|times| times.value_at_quantile(0.5)),
+            max_ns: times.as_ref().map(Histogram::max),
         });
     }
     Ok(found)
@@ -102,13 +94,7 @@ pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles>
             workload: workload.name.clone(),
             arm: arm.name.clone(),
             passes: settled.len() as u64,
-            agreed: 0,
-            lines: 0,
-            on_both: 0,
-            on_one: 0,
-            only_in_copies: 0,
-            lost: 0,
-            conflict_copies: 0,
+            ..SharedFiles::default()
         };
         for one in settled {
             sum.agreed += u64::from(one.agree);
@@ -129,7 +115,7 @@ mod tests {
     use super::*;
     use crate::summary::summarise;
     use crate::testing::{self, EPOCHS, ROUNDS};
-    use rundir::{Calls, Latencies, Settled};
+    use rundir::{Calls, Latencies, Settled, histogram};
     use std::collections::BTreeMap;
 
     #[test]

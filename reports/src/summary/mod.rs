@@ -7,7 +7,7 @@ mod groups;
 mod health;
 mod hosts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
@@ -19,16 +19,16 @@ pub use ending::{Ending, Failing};
 use ending::{endings, failing};
 pub use found::Found;
 pub(crate) use found::TASK;
-use groups::{Group, Groups};
+use groups::Groups;
 pub use health::{AaCell, Health};
 use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
-use rundir::{Arm, Plan, Run, Sample};
+use rundir::{Arm, CellEpoch, Plan, Run, Sample};
 pub use stats::MAKESPAN;
 use stats::{
     CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
-    compare_with_baseline, has_enough_calls, modes, pool,
+    compare_with_baseline, has_enough_calls, logs, modes, pool,
 };
 
 /// The arm that every other arm with a daemon is also compared with: the same front end over memory.
@@ -109,7 +109,22 @@ pub struct Cell {
     pub requests_per_call: Option<f64>,
 }
 
+impl Summary {
+    /// The cell of an arm.
+    pub fn cell(&self, workload: &str, state: &str, metric: &str, arm: &str) -> Option<&Cell> {
+        let is_own = |own: &&Cell| {
+            own.arm == arm && own.metric == metric && own.workload == workload && own.state == state
+        };
+        self.cells.iter().find(is_own)
+    }
+}
+
 impl Cell {
+    /// Workload, cache state and metric.
+    pub fn key(&self) -> CellKey {
+        CellKey::new(&self.workload, &self.state, &self.metric)
+    }
+
     /// The anchor of the cell's row on a page; all arms share it.
     pub fn anchor(&self) -> String {
         format!("cell-{}-{}-{}", self.workload, self.state, self.metric).replace('/', "-")
@@ -150,10 +165,13 @@ pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
     void
 }
 
-/// All calls of one kind of one arm in one cell; `None` if none were kept.
-fn all_calls(group: &Group<'_>, kind: &str) -> Result<Option<Histogram<u64>>, String> {
+/// All calls of one kind of one arm in some cells; `None` if none were kept.
+fn all_calls<'a>(
+    cells: impl Iterator<Item = &'a &'a CellEpoch>,
+    kind: &str,
+) -> Result<Option<Histogram<u64>>, String> {
     let mut all: Option<Histogram<u64>> = None;
-    for latencies in group.cells.iter().filter_map(|own| own.latencies.get(kind)) {
+    for latencies in cells.filter_map(|own| own.latencies.get(kind)) {
         let more = latencies.histogram()?;
         match &mut all {
             Some(all) => all
@@ -198,7 +216,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             });
             let of_one_kind = key.metric == MAKESPAN || group.workload.calls.len() == 1;
             let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
-            let all = all_calls(group, &key.metric)?;
+            let all = all_calls(group.cells.iter(), &key.metric)?;
             let mut cell = cell(&key, arm, series, all.as_ref());
             let passes = group.passes.iter();
             let passes = passes.filter(|own| own.is_measured(health.is_busy));
@@ -233,11 +251,7 @@ fn keys(plan: &Plan, table: &Table) -> Vec<CellKey> {
             let metrics =
                 std::iter::once(MAKESPAN).chain(workload.calls.keys().map(String::as_str));
             for metric in metrics {
-                let key = CellKey {
-                    workload: workload.name.clone(),
-                    state: state.clone(),
-                    metric: metric.to_owned(),
-                };
+                let key = CellKey::new(&workload.name, state, metric);
                 if table.0.contains_key(&key) {
                     keys.push(key);
                 }
@@ -248,11 +262,7 @@ fn keys(plan: &Plan, table: &Table) -> Vec<CellKey> {
 }
 
 fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>) -> Cell {
-    let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for ((epoch, _), value) in series {
-        epochs.entry(*epoch).or_default().push(value.max(1.0).ln());
-    }
-    let epochs: Vec<Vec<f64>> = epochs.into_values().collect();
+    let epochs = logs(series);
     let pooled = pool(&epochs);
     let values: Vec<f64> = series.values().copied().collect();
     let percentile = |q: f64| {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::testing::{self, CALLS, EPOCHS, ROUNDS};
 use rundir::{Journal, Outcome, Sample};

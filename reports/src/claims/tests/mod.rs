@@ -8,9 +8,13 @@ use std::path::Path;
 use rundir::faults::{Audit, FaultOutcome, IN_USE};
 use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score};
 
-use super::{ClaimFile, ClaimResult, ClaimStatus, Evidence, judge_file};
+use super::ClaimStatus::{
+    ArithmeticOnly, Conditional, Confirmed, NotMeasured, NotReproduced, Refuted, Untestable,
+};
+use super::{ClaimFile, ClaimResult, judge_file};
 use crate::conformance::CONFORMANCE;
 use crate::context::contexts;
+use crate::evidence::RunEvidence;
 use crate::prices::Prices;
 use crate::summary::summarise;
 use crate::testing;
@@ -32,7 +36,7 @@ fn judged(claim: &str, runs: &[&Run]) -> ClaimResult {
     let evidence: Vec<_> = runs
         .iter()
         .zip(&derived)
-        .map(|(run, (summary, contexts))| Evidence::new(run, summary, contexts))
+        .map(|(run, (summary, contexts))| RunEvidence::new(run, summary, contexts))
         .collect();
     judge_file(&parse(claim).unwrap(), &evidence).remove(0)
 }
@@ -47,23 +51,23 @@ fn a_time_is_judged_by_its_whole_interval() {
     let run = testing::run();
     let of = |says: &str| judged(&latency(READ, says), &[&run]);
     let confirmed = of("below = 1.0");
-    assert_eq!(confirmed.status, ClaimStatus::Confirmed);
+    assert_eq!(confirmed.status, Confirmed);
     assert_eq!((confirmed.settle, confirmed.factor), (None, None));
     let refuted = of("between = [10.0, 50.0]");
-    assert_eq!(refuted.status, ClaimStatus::Refuted);
+    assert_eq!(refuted.status, Refuted);
     assert!(
         (45.0..60.0).contains(&refuted.factor.unwrap()),
         "{refuted:?}"
     );
-    assert_eq!(of("about = 0.15").status, ClaimStatus::Confirmed);
-    assert_eq!(of("above = 0.1").status, ClaimStatus::Confirmed);
+    assert_eq!(of("about = 0.15").status, Confirmed);
+    assert_eq!(of("above = 0.1").status, Confirmed);
     let summary = testing::summary();
     let cell = summary
         .cells
         .iter()
         .find(|cell| cell.arm == "sqlite" && cell.metric == "read");
     let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
-    assert_eq!(edge.status, ClaimStatus::NotMeasured);
+    assert_eq!(edge.status, NotMeasured);
     assert!(edge.evidence.contains("reaches over an end"), "{edge:?}");
     assert!(edge.settle.unwrap().contains("--epochs"));
 }
@@ -73,7 +77,7 @@ fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     let run = testing::run();
     let place = READ.replace("micro/read", "micro/other");
     let missing = judged(&latency(&place, "below = 1.0"), &[&run]);
-    assert_eq!(missing.status, ClaimStatus::NotMeasured);
+    assert_eq!(missing.status, NotMeasured);
     let command = "ctxbench run --workload micro/other --state hot --backend sqlite";
     assert_eq!(missing.settle.as_deref(), Some(command));
     let own = judged(
@@ -82,7 +86,7 @@ fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     );
     assert_eq!(own.settle.as_deref(), Some("make it"));
     let without = judged(&latency(READ, "below = 1.0"), &[]);
-    assert_eq!(without.status, ClaimStatus::NotMeasured);
+    assert_eq!(without.status, NotMeasured);
 }
 
 #[test]
@@ -91,11 +95,11 @@ fn readiness_is_judged_by_the_daemons_start() {
     let ready = READ.replace("metric = 'read'", "metric = 'ready'");
     // The scripted daemons take 12 ms to start.
     let of = |place: &str, says: &str| judged(&latency(place, says), &[&run]).status;
-    assert_eq!(of(&ready, "about = 10.0"), ClaimStatus::Confirmed);
-    assert_eq!(of(&ready, "below = 5.0"), ClaimStatus::Refuted);
+    assert_eq!(of(&ready, "about = 10.0"), Confirmed);
+    assert_eq!(of(&ready, "below = 5.0"), Refuted);
     assert_eq!(
         of(&ready.replace("sqlite", "direct"), "below = 1.0"),
-        ClaimStatus::NotMeasured
+        NotMeasured
     );
 }
 
@@ -108,7 +112,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
         sample.outcomes = [(Outcome::WrongData, 4)].into();
     }
     let found = judged(&claim, &[&wrong]);
-    assert_eq!(found.status, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, NotMeasured);
     assert!(
         found.evidence.contains("a wrong answer has no latency"),
         "{found:?}"
@@ -119,7 +123,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
         sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
     }
     let found = judged(&claim, &[&busy]);
-    assert_eq!(found.status, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, NotMeasured);
     assert!(
         found.evidence.contains("busy") && found.settle.is_some(),
         "{found:?}"
@@ -127,7 +131,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
     let mut short = testing::run();
     short.samples.retain(|own| own.epoch < 2);
     let found = judged(&claim, &[&short]);
-    assert_eq!(found.status, ClaimStatus::NotMeasured);
+    assert_eq!(found.status, NotMeasured);
     assert!(found.evidence.contains("fewer than 3 epochs"), "{found:?}");
 }
 
@@ -137,15 +141,15 @@ fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
     testing::rename_arm(&mut far, "sqlite", "s3-minio@30ms");
     let place = READ.replace("'sqlite'", "'s3@30ms'");
     let found = judged(&latency(&place, "below = 1.0"), &[&far]);
-    assert_eq!(found.status, ClaimStatus::NotReproduced);
+    assert_eq!(found.status, NotReproduced);
     assert!(found.evidence.contains("simulated"), "{found:?}");
     let found = judged("elsewhere = 'macOS'", &[&far]);
     assert_eq!(
         (found.status, found.evidence.as_str()),
-        (ClaimStatus::NotReproduced, "macOS")
+        (NotReproduced, "macOS")
     );
     let found = judged("untestable = 'a judgement'", &[&far]);
-    assert_eq!(found.status, ClaimStatus::Untestable);
+    assert_eq!(found.status, Untestable);
 }
 
 #[test]
@@ -155,13 +159,13 @@ fn a_ratio_is_paired_in_one_cell_and_compared_between_cells() {
     let paired = of(format!(
         "says = {{ between = [1.9, 2.1], unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {PLAIN} }}"
     ));
-    assert_eq!(paired.status, ClaimStatus::Confirmed, "{paired:?}");
+    assert_eq!(paired.status, Confirmed, "{paired:?}");
     assert!(paired.evidence.contains("paired by round"));
     let edit = "{ arm = 'direct', workload = 'agent/session', state = 'hot', metric = 'edit' }";
     let apart = of(format!(
         "says = {{ above = 10.0, unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {edit} }}"
     ));
-    assert_eq!(apart.status, ClaimStatus::Refuted, "{apart:?}");
+    assert_eq!(apart.status, Refuted, "{apart:?}");
     assert!(apart.evidence.contains("not paired"));
 }
 
@@ -186,61 +190,50 @@ fn growth_is_the_exponent_over_sizes() {
             "says = {{ {says}, unit = 'exponent' }}\ntest.growth = {{ arm = 'sqlite', state = 'hot', metric = 'read', sizes = [[100, 'micro/read'], [10000, 'agent/session']] }}"
         )
     };
-    let flat = sizes(1.0);
-    let found = judged(&claim("between = [-0.1, 0.1]"), &[&flat]);
-    assert_eq!(found.status, ClaimStatus::Confirmed, "{found:?}");
-    let linear = sizes(100.0);
-    assert_eq!(
-        judged(&claim("between = [-0.1, 0.1]"), &[&linear]).status,
-        ClaimStatus::Refuted
-    );
-    assert_eq!(
-        judged(&claim("between = [0.9, 1.1]"), &[&linear]).status,
-        ClaimStatus::Confirmed
-    );
+    for (factor, says, status) in [
+        (1.0, "between = [-0.1, 0.1]", Confirmed),
+        (100.0, "between = [-0.1, 0.1]", Refuted),
+        (100.0, "between = [0.9, 1.1]", Confirmed),
+    ] {
+        let found = judged(&claim(says), &[&sizes(factor)]);
+        assert_eq!(found.status, status, "{found:?}");
+    }
+}
+
+fn probe(aspect: &str, arm: &str, name: &str, outcome: Outcome) -> Probe {
+    Probe {
+        v: SCHEMA_VERSION,
+        aspect: aspect.to_owned(),
+        name: name.to_owned(),
+        arm: arm.to_owned(),
+        outcome,
+        detail: String::new(),
+    }
 }
 
 #[test]
 fn counts_are_exact() {
     let mut run = testing::run();
     let of = |run: &Run, says: &str, test: &str| {
-        judged(
-            &format!("says = {{ {says}, unit = 'count' }}\ntest.count = {{ {test} }}"),
-            &[run],
-        )
+        let claim = format!("says = {{ {says}, unit = 'count' }}\ntest.count = {{ {test} }}");
+        judged(&claim, &[run])
     };
     let of_cell = "arm = 'sqlite', workload = 'micro/read', state = 'hot'";
     let requests = format!("figure = 'requests', {of_cell}");
-    assert_eq!(
-        of(&run, "equals = 2", &requests).status,
-        ClaimStatus::Confirmed
-    );
+    assert_eq!(of(&run, "equals = 2", &requests).status, Confirmed);
     let store = format!("figure = 'store', counter = 'sql_statements', {of_cell}");
     let found = of(&run, "equals = 1", &store);
-    assert_eq!(
-        (found.status, found.factor),
-        (ClaimStatus::Refuted, Some(3.0))
-    );
+    assert_eq!((found.status, found.factor), (Refuted, Some(3.0)));
     let tools = "figure = 'tools-failing', arm = 'sqlite'";
     run.probes.clear();
-    assert_eq!(
-        of(&run, "equals = 0", tools).status,
-        ClaimStatus::NotMeasured
-    );
+    assert_eq!(of(&run, "equals = 0", tools).status, NotMeasured);
     for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
-        run.probes.push(Probe {
-            v: SCHEMA_VERSION,
-            aspect: "tool".to_owned(),
-            name: name.to_owned(),
-            arm: "sqlite".to_owned(),
-            outcome,
-            detail: String::new(),
-        });
+        run.probes.push(probe("tool", "sqlite", name, outcome));
     }
-    assert_eq!(of(&run, "equals = 1", tools).status, ClaimStatus::Confirmed);
-    assert_eq!(of(&run, "equals = 0", tools).status, ClaimStatus::Refuted);
+    assert_eq!(of(&run, "equals = 1", tools).status, Confirmed);
+    assert_eq!(of(&run, "equals = 0", tools).status, Refuted);
     let lines = "says = { above = 10.0, unit = 'times' }\ntest.count = { figure = 'lines-of-code', arm = 'sqlite', over = 'direct' }";
-    assert_eq!(judged(lines, &[&run]).status, ClaimStatus::Confirmed);
+    assert_eq!(judged(lines, &[&run]).status, Confirmed);
 }
 
 #[test]
@@ -251,27 +244,20 @@ fn claims_do_not_count_features_that_the_machine_itself_fails() {
         );
         judged(&claim, &[run]).status
     };
-    let probe = |arm: &str, name: &str, outcome| Probe {
-        v: SCHEMA_VERSION,
-        aspect: CONFORMANCE.to_owned(),
-        name: name.to_owned(),
-        arm: arm.to_owned(),
-        outcome,
-        detail: String::new(),
-    };
+    let probe = |arm, name, outcome| probe(CONFORMANCE, arm, name, outcome);
     let mut run = testing::run();
     run.probes = vec![
         probe("sqlite", "links: hard", Outcome::Errno),
         probe("sqlite", "links: symbolic", Outcome::Errno),
         probe("sqlite", "xattr: set", Outcome::Errno),
     ];
-    assert_eq!(count(&run, 2), ClaimStatus::Confirmed);
+    assert_eq!(count(&run, 2), Confirmed);
     run.probes
         .push(probe("direct", "links: hard", Outcome::Errno));
-    assert_eq!(count(&run, 1), ClaimStatus::Confirmed);
-    assert_eq!(count(&run, 2), ClaimStatus::Refuted);
+    assert_eq!(count(&run, 1), Confirmed);
+    assert_eq!(count(&run, 2), Refuted);
     run.probes[1].outcome = Outcome::Infra;
-    assert_eq!(count(&run, 1), ClaimStatus::NotMeasured);
+    assert_eq!(count(&run, 1), NotMeasured);
 }
 
 fn outcome(lost: u64) -> FaultOutcome {
@@ -292,13 +278,13 @@ fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
     let claim = "says = { equals = 0, unit = 'count' }\ntest.fault = { scenario = 'kill-idle', arm = 'sqlite', figure = 'broken-promises' }";
     let mut run = testing::run();
     let none = judged(claim, &[&run]);
-    assert_eq!(none.status, ClaimStatus::NotMeasured);
+    assert_eq!(none.status, NotMeasured);
     let command = "ctxbench fault --backend sqlite --scenario kill-idle";
     assert_eq!(none.settle.as_deref(), Some(command));
     run.fault_outcomes = vec![outcome(0), outcome(0)];
-    assert_eq!(judged(claim, &[&run]).status, ClaimStatus::Confirmed);
+    assert_eq!(judged(claim, &[&run]).status, Confirmed);
     run.fault_outcomes.push(outcome(2));
-    assert_eq!(judged(claim, &[&run]).status, ClaimStatus::Refuted);
+    assert_eq!(judged(claim, &[&run]).status, Refuted);
 }
 
 #[test]
@@ -310,39 +296,23 @@ fn tokens_and_dollars_are_judged_by_the_count() {
         );
         judged(&claim, &[&run]).status
     };
-    let entering = "figure = 'entering', policy";
-    let before = format!("{entering} = 'before'");
-    assert_eq!(
-        of("tokens", "between = [51800, 51900]", &before),
-        ClaimStatus::ArithmeticOnly
-    );
-    assert_eq!(of("tokens", "below = 1.0", &before), ClaimStatus::Refuted);
-    let inline = format!("{entering} = 'inline'");
-    assert_eq!(
-        of("tokens", "below = 50000.0", &inline),
-        ClaimStatus::Confirmed
-    );
-    let evict = format!("{entering} = 'evict', saved_against = 'inline'");
-    assert_eq!(
-        of("percent", "between = [80.0, 90.0]", &evict),
-        ClaimStatus::Confirmed
-    );
-    let nothing = format!("{entering} = 'nonsense'");
-    assert_eq!(
-        of("tokens", "below = 1.0", &nothing),
-        ClaimStatus::NotMeasured
-    );
+    let entering = |policy: &str| format!("figure = 'entering', policy = {policy}");
+    let before = entering("'before'");
+    let about = "between = [51800, 51900]";
+    assert_eq!(of("tokens", about, &before), ArithmeticOnly);
+    assert_eq!(of("tokens", "below = 1.0", &before), Refuted);
+    let inline = entering("'inline'");
+    assert_eq!(of("tokens", "below = 50000.0", &inline), Confirmed);
+    let evict = "'evict', saved_against = 'inline'";
+    let saved = "between = [80.0, 90.0]";
+    assert_eq!(of("percent", saved, &entering(evict)), Confirmed);
+    let nothing = entering("'nonsense'");
+    assert_eq!(of("tokens", "below = 1.0", &nothing), NotMeasured);
     let bill = "figure = 'dollars', model = 'claude-opus-5-5', policy";
     let dollars = format!("{bill} = 'inline'");
-    assert_eq!(
-        of("dollars", "above = 0.0", &dollars),
-        ClaimStatus::Confirmed
-    );
-    let cheaper = format!("{bill} = 'evict', saved_against = 'inline'");
-    assert_eq!(
-        of("percent", "above = 0.0", &cheaper),
-        ClaimStatus::Confirmed
-    );
+    assert_eq!(of("dollars", "above = 0.0", &dollars), Confirmed);
+    let cheaper = format!("{bill} = {evict}");
+    assert_eq!(of("percent", "above = 0.0", &cheaper), Confirmed);
 }
 
 #[test]
@@ -355,7 +325,7 @@ fn a_score_is_a_share_with_its_interval() {
         );
         judged(&claim, &[run])
     };
-    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::NotMeasured);
+    assert_eq!(of(&run, "above = 90.0").status, NotMeasured);
     let put = |run: &mut Run, sum, of| {
         let mut own = run.samples.iter_mut();
         let first = own.find(|own| own.arm == "direct" && own.workload == "micro/read");
@@ -365,15 +335,11 @@ fn a_score_is_a_share_with_its_interval() {
             .insert("own".to_owned(), score(sum, of));
     };
     put(&mut run, 249, 250);
-    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::Confirmed);
+    assert_eq!(of(&run, "above = 90.0").status, Confirmed);
     put(&mut run, 100, 250);
-    assert_eq!(of(&run, "above = 90.0").status, ClaimStatus::Refuted);
+    assert_eq!(of(&run, "above = 90.0").status, Refuted);
     put(&mut run, 1, 1);
-    assert_eq!(
-        of(&run, "above = 90.0").status,
-        ClaimStatus::NotMeasured,
-        "one question"
-    );
+    assert_eq!(of(&run, "above = 90.0").status, NotMeasured, "one question");
 }
 
 #[test]
@@ -383,27 +349,19 @@ fn counts_of_a_recorded_model_are_evidence_and_its_times_are_not() {
     model.origin = "recorded".to_owned();
     let step = &model.history.steps[0];
     let (what, calls) = (step.what.clone(), step.calls);
-    let of = |run: &Run, claim: String| judged(&claim, &[run]);
-    let count = |run: &Run| {
-        of(
-            run,
-            format!(
-                "says = {{ equals = {calls}, unit = 'count' }}\ntest.model = {{ figure = 'calls', mount = 'history', step = \"{what}\" }}"
-            ),
-        )
+    let of = |run: &Run, says: &str, figure: &str| {
+        let claim = format!(
+            "says = {{ {says} }}\ntest.model = {{ figure = '{figure}', mount = 'history', step = \"{what}\" }}"
+        );
+        judged(&claim, &[run])
     };
-    let time = |run: &Run| {
-        of(
-            run,
-            format!(
-                "says = {{ above = 0.0, unit = 'ms' }}\ntest.model = {{ figure = 'time', mount = 'history', step = \"{what}\" }}"
-            ),
-        )
-    };
-    assert_eq!(count(&run).status, ClaimStatus::Confirmed);
-    assert_eq!(time(&run).status, ClaimStatus::NotMeasured);
+    let counted = format!("equals = {calls}, unit = 'count'");
+    let count = |run: &Run| of(run, &counted, "calls");
+    let time = |run: &Run| of(run, "above = 0.0, unit = 'ms'", "time");
+    assert_eq!(count(&run).status, Confirmed);
+    assert_eq!(time(&run).status, NotMeasured);
     run.model_files.as_mut().unwrap().origin = "live".to_owned();
-    assert_eq!(time(&run).status, ClaimStatus::Confirmed);
+    assert_eq!(time(&run).status, Confirmed);
     run.model_files = None;
     let missing = count(&run);
     assert_eq!(missing.settle.as_deref(), Some("make model-files"));
@@ -415,28 +373,22 @@ fn arithmetic_is_computed_without_a_run() {
         let claim = format!("says = {{ {says}, unit = '{unit}' }}\ntest.arithmetic.{test}");
         judged(&claim, &[])
     };
-    let sum = of("tokens", "equals = 6.0", "sum = [1.0, 2.0, 3.0]");
-    assert_eq!(sum.status, ClaimStatus::ArithmeticOnly);
     let growth = "yearly-growth = { from = 50.0, to = 2500.0, years = 3.0 }";
-    let wrong = of("percent", "between = [119.5, 120.5]", growth);
-    assert_eq!(wrong.status, ClaimStatus::Refuted);
-    assert!(wrong.evidence.contains("268.4 %"), "{wrong:?}");
-    let saved = of(
-        "percent",
-        "between = [85.0, 86.0]",
-        "saved = { from = 109150.0, to = 15550.0 }",
-    );
-    assert_eq!(saved.status, ClaimStatus::ArithmeticOnly);
-    let power = of(
-        "exponent",
-        "between = [0.99, 1.01]",
-        "exponent = [[1, 2.0], [10, 20.0]]",
-    );
-    assert_eq!(power.status, ClaimStatus::ArithmeticOnly);
-    assert_eq!(
-        of("tokens", "equals = 2", "tokens-of = 'hello world'").status,
-        ClaimStatus::Confirmed
-    );
+    let saved = "saved = { from = 109150.0, to = 15550.0 }";
+    let power = "exponent = [[1, 2.0], [10, 20.0]]";
+    let sum = "sum = [1.0, 2.0, 3.0]";
+    let counted = "tokens-of = 'hello world'";
+    for (unit, says, test, status) in [
+        ("tokens", "equals = 6.0", sum, ArithmeticOnly),
+        ("percent", "between = [119.5, 120.5]", growth, Refuted),
+        ("percent", "between = [85.0, 86.0]", saved, ArithmeticOnly),
+        ("exponent", "between = [0.99, 1.01]", power, ArithmeticOnly),
+        ("tokens", "equals = 2", counted, Confirmed),
+    ] {
+        let found = of(unit, says, test);
+        assert_eq!(found.status, status, "{found:?}");
+        assert_eq!(found.evidence.contains("268.4 %"), test == growth);
+    }
 }
 
 fn cases(first: &str, second: &str) -> String {
@@ -459,51 +411,25 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
     let (yes, no) = ("below = 1.0", "below = 0.01");
     let of = |run: &Run, first, second| judged(&cases(first, second), &[run]);
     let differ = of(&run, yes, no);
-    assert_eq!(differ.status, ClaimStatus::Conditional);
+    assert_eq!(differ.status, Conditional);
     assert!(
         differ.evidence.contains("when one: confirmed")
             && differ.evidence.contains("when two: refuted")
     );
-    assert_eq!(of(&run, yes, yes).status, ClaimStatus::Confirmed);
+    assert_eq!(of(&run, yes, yes).status, Confirmed);
     let refuted = of(&run, no, "below = 0.1");
-    assert_eq!(refuted.status, ClaimStatus::Refuted);
+    assert_eq!(refuted.status, Refuted);
     assert!(
         (1.5..3.0).contains(&refuted.factor.unwrap()),
         "the smallest factor holds"
     );
     let half = of(&run, yes, "missing");
-    assert_eq!(
-        half.status,
-        ClaimStatus::NotMeasured,
-        "half of the cases settle nothing"
-    );
+    assert_eq!(half.status, NotMeasured, "half of the cases settle nothing");
     assert!(half.settle.is_some());
     // An arm at a simulated distance beside the others.
-    let far = run
-        .samples
-        .iter()
-        .filter(|own| own.arm == "sqlite")
-        .cloned();
-    let far: Vec<_> = far
-        .map(|mut own| {
-            own.arm = "s3-minio@30ms".to_owned();
-            own
-        })
-        .collect();
-    run.samples.extend(far);
-    let cells = run.cells.iter().filter(|own| own.arm == "sqlite").cloned();
-    let cells: Vec<_> = cells
-        .map(|mut own| {
-            own.arm = "s3-minio@30ms".to_owned();
-            own
-        })
-        .collect();
-    run.cells.extend(cells);
-    let mut arm = testing::arm("sqlite", None);
-    arm.name = "s3-minio@30ms".to_owned();
-    run.plan.arms.push(arm);
-    assert_eq!(of(&run, yes, "far").status, ClaimStatus::Conditional);
-    assert_eq!(of(&run, "far", "far").status, ClaimStatus::NotReproduced);
+    testing::copy_arm(&mut run, "sqlite", "s3-minio@30ms");
+    assert_eq!(of(&run, yes, "far").status, Conditional);
+    assert_eq!(of(&run, "far", "far").status, NotReproduced);
 }
 
 #[test]
@@ -513,12 +439,9 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
     slow.dir = "results/slow".into();
     let fast = testing::run();
     let claim = latency(READ, "below = 1.0");
-    assert_eq!(
-        judged(&claim, &[&fast, &fast]).status,
-        ClaimStatus::Confirmed
-    );
+    assert_eq!(judged(&claim, &[&fast, &fast]).status, Confirmed);
     let differ = judged(&claim, &[&fast, &slow]);
-    assert_eq!(differ.status, ClaimStatus::Conditional);
+    assert_eq!(differ.status, Conditional);
     assert!(
         differ
             .evidence
@@ -529,8 +452,5 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
     // A run without the cell changes nothing.
     let mut other = testing::run();
     other.samples.clear();
-    assert_eq!(
-        judged(&claim, &[&other, &fast]).status,
-        ClaimStatus::Confirmed
-    );
+    assert_eq!(judged(&claim, &[&other, &fast]).status, Confirmed);
 }

@@ -1,7 +1,5 @@
 //! Whether runs may be decided on together: one machine, and no two plans of the same thing.
 
-use std::collections::BTreeMap;
-
 use rundir::Run;
 
 /// Checks that runs are of one machine and one build, and that whatever two of them measure is planned alike.
@@ -56,20 +54,16 @@ fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
         let [placement, others] = [own, its].map(|plan| &plan.settings.placement);
         different(one, other, "placements", placement, others)?;
     }
-    let known: BTreeMap<&str, &str> = own
-        .workloads
-        .iter()
-        .map(|workload| (workload.name.as_str(), workload.sha256.as_str()))
-        .collect();
     for workload in &its.workloads {
-        if let Some(sha256) = known.get(workload.name.as_str()) {
+        if let Some(known) = own.workload(&workload.name) {
             let what = format!("definitions of {}", workload.name);
-            different(one, other, &what, sha256, &workload.sha256)?;
+            different(one, other, &what, &known.sha256, &workload.sha256)?;
         }
     }
     for arm in &its.arms {
-        let same = own.arms.iter().find(|own| own.name == arm.name);
-        let usable = same.filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
+        let usable = own
+            .arm(&arm.name)
+            .filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
         if let Some(same) = usable {
             let [receipt, others] = [same, arm].map(|arm| format!("{:?}", arm.backend.receipt));
             let what = format!("versions of {}", arm.name);

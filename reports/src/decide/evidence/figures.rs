@@ -2,11 +2,9 @@
 
 use rundir::{Basis, MODEL_FILES, ModelFiles, MountedModel, SAMPLES, Score as Sum};
 
-use super::{Evidence, Found, Gap, Reading, run_gap};
-use crate::context::MODELS;
-use crate::decide::measure::{
-    ContextFigure, DOLLARS, FileFigure, HostFigure, Hosts, ModelFigure, Passes, Per, Score,
-};
+use super::{Evidence, Found, Reading, missing, run_gap};
+use crate::context::{DOLLARS, MODELS};
+use crate::decide::measure::{ContextFigure, FileFigure, HostFigure, Per, Score};
 use crate::decide::policy::matches;
 use crate::text::{count, time};
 
@@ -20,8 +18,7 @@ impl Evidence<'_> {
         let other = |own: &Option<String>| own.clone().filter(|_| as_baseline);
         let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
         let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
-        let samples = self.runs.iter().flat_map(|own| &own.run.samples);
-        let own = samples.filter(|own| own.arm == arm && own.workload == workload);
+        let own = self.runs.iter().flat_map(|own| own.passes(&workload, arm));
         let mut values: Vec<(f64, String)> = Vec::new();
         let mut is_measured = false;
         for scores in own.map(|own| &own.scores).filter(|own| !own.is_empty()) {
@@ -91,15 +88,13 @@ impl Evidence<'_> {
         };
         if !as_baseline {
             // The arm has to hold what leaves the context.
-            let workload = figure.workload.clone();
-            match self.passes(&Passes { workload }, arm) {
+            match self.passes(&figure.workload, arm) {
                 Found::Value(_) => {}
                 other => return other,
             }
         }
-        let mut costs = self.runs.iter().flat_map(|own| &own.contexts.costs);
-        let cost = costs.find(|own| own.workload == figure.workload && own.policy == *policy);
-        let Some(cost) = cost else {
+        let mut runs = self.runs.iter();
+        let Some(cost) = runs.find_map(|own| own.context(&figure.workload, policy)) else {
             let what = format!("context {policy} of {}", figure.workload);
             return run_gap(&figure.workload, &[arm], what);
         };
@@ -109,18 +104,14 @@ impl Evidence<'_> {
                     let what = format!("no price for context {policy} of {}", figure.workload);
                     return run_gap(&figure.workload, &[arm], what);
                 };
-                (
-                    *dollars,
-                    format!("{dollars:.4} USD ({}, {policy})", MODELS[0]),
-                )
+                let words = format!("{dollars:.4} USD ({}, {policy})", MODELS[0]);
+                (*dollars, words)
             }
             name => {
                 // A parsed policy names known figures only.
                 let tokens = cost.figure(name).unwrap_or(0);
-                (
-                    tokens as f64,
-                    format!("{} tokens ({policy})", count(tokens)),
-                )
+                let words = format!("{} tokens ({policy})", count(tokens));
+                (tokens as f64, words)
             }
         };
         let basis = match cost.basis {
@@ -128,15 +119,11 @@ impl Evidence<'_> {
             other => format!(", {}", other.name()),
         };
         let source = format!("contexts.jsonl: {} of {}", figure.figure, figure.workload);
-        Found::Value(Reading::exact(value, format!("{words}{basis}"), &source))
+        Found::exact(value, format!("{words}{basis}"), &source)
     }
 
     fn made_up(&self, arm: &str) -> Option<(&ModelFiles, &MountedModel)> {
-        let mut all = self
-            .runs
-            .iter()
-            .filter_map(|own| own.run.model_files.as_ref());
-        let found = all.find(|found| found.failed.is_none())?;
+        let found = self.runs.iter().find_map(|own| own.model_files())?;
         let is = |name: &str| matches(&format!("{name}*"), arm);
         match (is(GENERATE), is(HISTORY)) {
             (true, _) => Some((found, &found.generate)),
@@ -154,25 +141,22 @@ impl Evidence<'_> {
         Some((mounted.steps.len() as u64, hung.count() as u64))
     }
 
-    pub(super) fn model_files(&self, figure: &ModelFigure, arm: &str) -> Found {
+    pub(super) fn model_files(&self, figure: FileFigure, arm: &str) -> Found {
         let gap = |what: &str| {
-            Found::Missing(Gap {
-                what: format!("{what} of {arm}"),
-                command: "ctxbench run --suite model-files".to_owned(),
-            })
+            let command = "ctxbench run --suite model-files".to_owned();
+            missing(format!("{what} of {arm}"), command)
         };
         let Some((found, mounted)) = self.made_up(arm) else {
             return gap("made-up files");
         };
         let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
-            let (own, all) = pairs
-                .iter()
-                .fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+            let add = |sum: (u64, u64), own: &(u64, u64)| (sum.0 + own.0, sum.1 + own.1);
+            let (own, all) = pairs.iter().fold((0, 0), add);
             (all > 0).then(|| (own as f64 / all as f64, format!("{own} of {all}")))
         };
         let asked = mounted.steps.iter().filter(|step| step.calls > 0);
         let calls: u64 = asked.clone().map(|step| step.calls).sum();
-        let reading = match figure.figure {
+        let reading = match figure {
             FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
             FileFigure::Consistent => {
                 let checks = mounted.consistency.iter();
@@ -183,11 +167,8 @@ impl Evidence<'_> {
                 .session_reads
                 .and_then(|(reads, exact)| share(vec![(exact.into(), reads.into())])),
             FileFigure::FailedSteps => {
-                let failed = mounted
-                    .steps
-                    .iter()
-                    .filter(|step| step.outcome != "ok")
-                    .count();
+                let failed = mounted.steps.iter().filter(|step| step.outcome != "ok");
+                let failed = failed.count();
                 let all = mounted.steps.len();
                 (all > 0).then(|| (failed as f64, format!("{failed} of {all} tools failed")))
             }
@@ -202,75 +183,64 @@ impl Evidence<'_> {
             }
             FileFigure::SecondsAFile => {
                 let seconds: f64 = asked.map(|step| step.seconds).sum();
-                (calls > 0).then(|| {
-                    (
-                        seconds / calls as f64,
-                        format!("{seconds:.1} s for {calls} files"),
-                    )
-                })
+                let words = format!("{seconds:.1} s for {calls} files");
+                (calls > 0).then(|| (seconds / calls as f64, words))
             }
         };
         let Some((value, words)) = reading else {
             return gap("a figure of made-up files");
         };
         let words = format!("{words}; {}, {}", found.model, found.origin);
-        Found::Value(Reading::exact(value, words, MODEL_FILES))
+        Found::exact(value, words, MODEL_FILES)
     }
 
-    pub(super) fn hosts(&self, hosts: &Hosts, arm: &str) -> Found {
-        let gap = || {
-            let what = format!("two hosts of {arm} in {}", hosts.workload);
-            match self.left_out(&hosts.workload, arm) {
-                Some(why) => Found::NotOffered(why),
-                None => run_gap(&hosts.workload, &[arm], what),
-            }
-        };
-        let shared = self.runs.iter().flat_map(|own| &own.summary.shared_files);
-        let mut shared = shared.filter(|own| own.arm == arm && own.workload == hosts.workload);
-        let handoffs = self.runs.iter().flat_map(|own| &own.summary.handoffs);
-        let mut handoffs = handoffs.filter(|own| own.arm == arm && own.workload == hosts.workload);
-        let (value, words) = match hosts.figure {
+    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
+        let mut runs = self.runs.iter();
+        let found = match figure {
             HostFigure::LinesOutside | HostFigure::LostLines => {
-                let Some(found) = shared.next() else {
-                    return gap();
-                };
-                let words = format!(
-                    "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
-                    found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
-                );
-                let value = match hosts.figure {
-                    HostFigure::LostLines => found.lost,
-                    _ => found.only_in_copies + found.on_one + found.lost,
-                };
-                // For 25 lines that each host appends: passes differ in number.
-                (value as f64 / found.passes.max(1) as f64, words)
+                let found = runs.find_map(|own| own.shared_files(workload, arm));
+                found.map(|found| {
+                    let words = format!(
+                        "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                        found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+                    );
+                    let value = match figure {
+                        HostFigure::LostLines => found.lost,
+                        _ => found.only_in_copies + found.on_one + found.lost,
+                    };
+                    // For 25 lines that each host appends: passes differ in number.
+                    (value as f64 / found.passes.max(1) as f64, words)
+                })
             }
-            HostFigure::HandoffMs => match handoffs.next() {
-                None => return gap(),
-                Some(found) => match found.median_ns {
-                    Some(ns) => (
-                        ns as f64 / 1e6,
-                        format!("{} (median of {} notes)", time(ns as f64), found.seen),
-                    ),
-                    None => (
-                        f64::INFINITY,
-                        format!("none of {} notes was seen", found.written),
-                    ),
-                },
-            },
-            HostFigure::UnseenNotes => match handoffs.next() {
-                None => return gap(),
-                Some(found) => {
-                    let unseen = found.written.saturating_sub(found.seen);
-                    (
-                        unseen as f64,
-                        format!("{unseen} of {} notes not seen in time", found.written),
-                    )
-                }
-            },
+            HostFigure::HandoffMs | HostFigure::UnseenNotes => {
+                let found = runs.find_map(|own| own.handoffs(workload, arm));
+                found.map(|found| match (figure, found.median_ns) {
+                    (HostFigure::UnseenNotes, _) => {
+                        let unseen = found.written.saturating_sub(found.seen);
+                        let words = format!("{unseen} of {} notes not seen in time", found.written);
+                        (unseen as f64, words)
+                    }
+                    (_, Some(ns)) => {
+                        let words = format!("{} (median of {} notes)", time(ns as f64), found.seen);
+                        (ns as f64 / 1e6, words)
+                    }
+                    (_, None) => {
+                        let words = format!("none of {} notes was seen", found.written);
+                        (f64::INFINITY, words)
+                    }
+                })
+            }
         };
-        let source = format!("{SAMPLES}: {}", hosts.workload);
-        Found::Value(Reading::exact(value, words, &source))
+        match (found, self.left_out(workload, arm)) {
+            (Some((value, words)), _) => {
+                Found::exact(value, words, &format!("{SAMPLES}: {workload}"))
+            }
+            (None, Some(why)) => Found::NotOffered(why),
+            (None, None) => {
+                let what = format!("two hosts of {arm} in {workload}");
+                run_gap(workload, &[arm], what)
+            }
+        }
     }
 }
 

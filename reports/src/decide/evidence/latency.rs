@@ -1,13 +1,12 @@
 //! Times of cells: an arm's own, and what an arm adds to the baseline's.
 
-use std::collections::BTreeMap;
-
 use rundir::{PlannedWorkload, SAMPLES};
-use stats::{CellKey, Comparison, Interval, Table, compare_arms};
+use stats::{CellKey, Comparison, Interval, compare_arms};
 
-use super::{Evidence, Found, Reading, RunEvidence, run_gap};
+use super::{Evidence, Found, Reading, run_gap};
 use crate::decide::measure::{Latency, Scale};
-use crate::summary::{Cell, MAKESPAN, void};
+use crate::evidence::RunEvidence;
+use crate::summary::{Cell, MAKESPAN};
 use crate::text::time;
 
 /// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
@@ -87,29 +86,22 @@ fn timed(
     arm: &str,
     baseline: &str,
 ) -> Option<(usize, Timed)> {
-    let workload = own.run.plan.workloads.iter();
-    let workload = workload.clone().find(|own| own.name == latency.workload)?;
+    let workload = own.run.plan.workload(&latency.workload)?;
     let candidate = cell(own, latency, arm)?;
     let base = cell(own, latency, baseline)?;
+    let itself = Interval {
+        low: 1.0,
+        high: 1.0,
+    };
     let (ratio, interval, withheld) = match arm == baseline {
-        true => (
-            1.0,
-            Some(Interval {
-                low: 1.0,
-                high: 1.0,
-            }),
-            None,
-        ),
+        true => (1.0, Some(itself), None),
         false => ratio(&compared(own, latency, candidate, baseline)?),
     };
-    let of_pass = match latency.metric.as_str() {
-        MAKESPAN => 1.0,
-        kind => workload.calls.get(kind).copied().unwrap_or(1) as f64,
+    let (of_pass, calls_of_pass) = match latency.metric.as_str() {
+        MAKESPAN => (1, workload.calls.values().sum::<u64>().max(1)),
+        kind => (workload.calls.get(kind).copied().unwrap_or(1), 1),
     };
-    let calls_of_pass = match latency.metric.as_str() {
-        MAKESPAN => workload.calls.values().sum::<u64>().max(1) as f64,
-        _ => 1.0,
-    };
+    let (of_pass, calls_of_pass) = (of_pass as f64, calls_of_pass as f64);
     let added = |ratio: f64| base.typical_ns * (ratio - 1.0);
     let in_unit = |ratio: f64| {
         Some(match scale {
@@ -158,17 +150,10 @@ fn ratio(comparison: &Comparison) -> (f64, Option<Interval>, Option<String>) {
     let withheld = comparison.withheld.clone();
     let interval = comparison.interval.filter(|_| withheld.is_none());
     // Epochs that disagree about a bound leave it open, as stats does it.
+    let epochs = || comparison.epochs.iter().copied();
     let widest = interval.map(|interval| Interval {
-        low: comparison
-            .epochs
-            .iter()
-            .copied()
-            .fold(interval.low, f64::min),
-        high: comparison
-            .epochs
-            .iter()
-            .copied()
-            .fold(interval.high, f64::max),
+        low: epochs().fold(interval.low, f64::min),
+        high: epochs().fold(interval.high, f64::max),
     });
     (comparison.ratio, widest, withheld)
 }
@@ -180,20 +165,13 @@ fn compared(
     baseline: &str,
 ) -> Option<Comparison> {
     let plan = &own.run.plan;
-    let has_other = plan
-        .arms
-        .iter()
-        .any(|arm| arm.name == candidate.arm && arm.against.is_some());
+    let planned = plan.arm(&candidate.arm);
+    let has_other = planned.is_some_and(|arm| arm.against.is_some());
     if own.summary.baseline == baseline && !has_other {
         return candidate.against_baseline.clone();
     }
-    let table = Table::of(&own.run.samples, &void(own.run), own.summary.health.is_busy);
-    let key = CellKey {
-        workload: latency.workload.clone(),
-        state: latency.state.clone(),
-        metric: latency.metric.clone(),
-    };
-    let mut comparison = compare_arms(plan, &table, &key, &candidate.arm, &[baseline])?;
+    let key = CellKey::new(&latency.workload, &latency.state, &latency.metric);
+    let mut comparison = compare_arms(plan, own.table(), &key, &candidate.arm, &[baseline])?;
     if own.summary.health.is_busy {
         comparison.withhold("this machine was busy");
     }
@@ -201,12 +179,8 @@ fn compared(
 }
 
 fn cell<'a>(own: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {
-    own.summary.cells.iter().find(|cell| {
-        cell.workload == latency.workload
-            && cell.state == latency.state
-            && cell.metric == latency.metric
-            && cell.arm == arm
-    })
+    own.summary
+        .cell(&latency.workload, &latency.state, &latency.metric, arm)
 }
 
 /// The duration of a workload's turns, in nanoseconds: the recorded ones, or one turn.
@@ -217,11 +191,8 @@ fn session_ns(workload: &PlannedWorkload) -> f64 {
 fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
     let session_ns = workload.session_ms? as f64 * 1e6;
     let not_replayed: u64 = workload.not_replayed.values().sum();
-    let kinds: BTreeMap<&String, &u64> = workload.not_replayed.iter().collect();
-    let kinds: Vec<String> = kinds
-        .iter()
-        .map(|(kind, n)| format!("{n} {kind}"))
-        .collect();
+    let kinds = workload.not_replayed.iter();
+    let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{n} {kind}")).collect();
     let replayed: u64 = workload.calls.values().sum();
     let caveat = match not_replayed {
         0 => String::new(),

@@ -12,23 +12,12 @@ use serde::Serialize;
 
 use super::measure::Measure;
 use crate::context::Contexts;
+use crate::evidence::RunEvidence;
 use crate::summary::Summary;
 
 pub use compatible::check_compatible;
-pub use counted::CRON_KILL;
 pub(crate) use figures::plausible_imports;
 pub(super) use latency::{TURN_NS, Timed};
-
-/// A run with what follows from it.
-#[derive(Clone, Copy)]
-pub struct RunEvidence<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// The summary of its samples.
-    pub summary: &'a Summary,
-    /// The costs of its contexts.
-    pub contexts: &'a Contexts,
-}
 
 /// The runs that a decision rests on.
 #[derive(Clone)]
@@ -83,15 +72,18 @@ pub(super) enum Found {
     Unknown(String),
 }
 
+impl Found {
+    /// An exact count.
+    fn exact(value: f64, words: String, source: &str) -> Self {
+        Found::Value(Reading::exact(value, words, source))
+    }
+}
+
 impl<'a> Evidence<'a> {
     /// The evidence of one run.
     pub fn of(run: &'a Run, summary: &'a Summary, contexts: &'a Contexts) -> Self {
         Self {
-            runs: vec![RunEvidence {
-                run,
-                summary,
-                contexts,
-            }],
+            runs: vec![RunEvidence::new(run, summary, contexts)],
         }
     }
 
@@ -101,10 +93,7 @@ impl<'a> Evidence<'a> {
         let mut names: Vec<String> = Vec::new();
         let arms = self.runs.iter().flat_map(|own| &own.run.plan.arms);
         let arms = arms.filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none());
-        let made_up = self.runs.iter().any(|own| {
-            let found = own.run.model_files.as_ref();
-            found.is_some_and(|found| found.failed.is_none())
-        });
+        let made_up = self.runs.iter().any(|own| own.model_files().is_some());
         let models = [figures::GENERATE, figures::HISTORY].into_iter();
         let models = models.filter(|_| made_up).map(str::to_owned);
         for name in arms.map(|arm| arm.name.clone()).chain(models) {
@@ -117,35 +106,40 @@ impl<'a> Evidence<'a> {
 
     /// The first plan's description of an arm, of a plan that can use it if there is one.
     pub fn arm(&self, name: &str) -> Option<&'a Arm> {
-        let arms = self.runs.iter().filter_map(|own| planned(own.run, name));
+        let arms = self.planned(name);
         arms.clone()
             .find(|arm| arm.unavailable.is_none())
             .or(arms.clone().next())
+    }
+
+    /// The plans' descriptions of an arm.
+    fn planned(&self, name: &str) -> impl Iterator<Item = &'a Arm> + Clone {
+        self.runs
+            .iter()
+            .filter_map(move |own| own.run.plan.arm(name))
     }
 
     /// What the runs say about a measure of an arm. `as_baseline` selects the baseline's workload, method and context
     /// policy where a measure names another one.
     pub(super) fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
         if let Some(why) = self.arm(arm).and_then(|own| own.unavailable.as_ref()) {
-            return Found::Missing(Gap {
-                what: format!("{arm} cannot be used here: {why}"),
-                command: "ctxbench doctor".to_owned(),
-            });
+            let what = format!("{arm} cannot be used here: {why}");
+            return missing(what, "ctxbench doctor".to_owned());
         }
         match measure {
             Measure::Latency(own) => self.time(own, arm),
-            Measure::Passes(own) => self.passes(own, arm),
-            Measure::Probes(own) => self.probes(own, arm),
-            Measure::Conformance(own) => self.conformance(own, arm),
-            Measure::Faults(own) => self.faults(own, arm),
-            Measure::Kept(own) => self.kept(own, arm),
+            Measure::Passes { workload } => self.passes(workload, arm),
+            Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
+            Measure::Conformance { groups } => self.conformance(groups, arm),
+            Measure::Faults { scenarios, figure } => self.faults(scenarios, *figure, arm),
+            Measure::Kept { loss } => self.kept(loss.name(), arm),
             Measure::Score(own) => self.score(own, arm, as_baseline),
-            Measure::Results(own) => self.results(own, arm),
+            Measure::Results { workload } => self.results(workload, arm),
             Measure::Context(own) => self.context(own, arm, as_baseline),
-            Measure::ModelFiles(own) => self.model_files(own, arm),
-            Measure::Hosts(own) => self.hosts(own, arm),
-            Measure::Burden(own) => self.burden(own, arm),
-            Measure::Gives(own) => self.gives(own, arm),
+            Measure::ModelFiles { figure } => self.model_files(*figure, arm),
+            Measure::Hosts { workload, figure } => self.hosts(workload, *figure, arm),
+            Measure::Burden { of } => self.burden(of, arm),
+            Measure::Gives { what } => self.gives(what, arm),
         }
     }
 
@@ -153,7 +147,7 @@ impl<'a> Evidence<'a> {
     /// such as that of a program which is not installed, says nothing about the arm.
     fn left_out(&self, workload: &str, arm: &str) -> Option<String> {
         self.runs.iter().map(|own| &own.run.plan).find_map(|plan| {
-            let planned = plan.workloads.iter().find(|own| own.name == workload)?;
+            let planned = plan.workload(workload)?;
             let reason = |arm: &str| {
                 let skipped = plan.skipped.iter();
                 let mut own = skipped.filter(|own| own.workload == workload && own.arm == arm);
@@ -167,17 +161,14 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// An arm of a plan that can be used.
-fn planned<'a>(run: &'a Run, name: &str) -> Option<&'a Arm> {
-    run.plan.arms.iter().find(|arm| arm.name == name)
+/// Evidence that no run has, and the command that makes it.
+fn missing(what: String, command: String) -> Found {
+    Found::Missing(Gap { what, command })
 }
 
 /// A gap that a run of one workload fills.
 fn run_gap(workload: &str, arms: &[&str], what: String) -> Found {
     let arms = arms.iter().filter(|arm| **arm != "direct");
     let arms: String = arms.map(|arm| format!(" --backend {arm}")).collect();
-    Found::Missing(Gap {
-        what,
-        command: format!("ctxbench run --workload {workload}{arms}"),
-    })
+    missing(what, format!("ctxbench run --workload {workload}{arms}"))
 }

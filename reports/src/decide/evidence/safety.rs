@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rundir::faults::{Audit, CellKind, FaultOutcome};
+use rundir::faults::{CellKind, FaultOutcome};
 use rundir::{Outcome, SAMPLES};
 
-use super::{Evidence, Found, Gap, Reading};
+use super::{Evidence, Found, missing};
 
 /// Outcomes of a pass that bar adoption.
 const BARRING: [Outcome; 4] = [
@@ -22,11 +22,6 @@ const DESTROYED: [&str; 2] = ["damaged", "log-gone"];
 pub(super) fn is_destroyed(outcome: &FaultOutcome) -> bool {
     let mut looks = outcome.audits.keys();
     looks.any(|look| DESTROYED.contains(&look.as_str()))
-}
-
-/// Records that break the backend's promise.
-pub(super) fn broken(audit: &Audit) -> u64 {
-    audit.lost + audit.torn + audit.stale + audit.phantom
 }
 
 impl Evidence<'_> {
@@ -48,10 +43,8 @@ impl Evidence<'_> {
             }
         }
         if all == 0 {
-            return Found::Missing(Gap {
-                what: format!("no pass of {arm}"),
-                command: format!("ctxbench run --backend {arm}"),
-            });
+            let command = format!("ctxbench run --backend {arm}");
+            return missing(format!("no pass of {arm}"), command);
         }
         let count: u64 = barring.values().sum();
         let words: Vec<String> = barring
@@ -62,7 +55,7 @@ impl Evidence<'_> {
             true => format!("0 of {all} passes"),
             false => format!("{} of {all} passes", words.join(", ")),
         };
-        Found::Value(Reading::exact(count as f64, words, SAMPLES))
+        Found::exact(count as f64, words, SAMPLES)
     }
 
     /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` if no run looked.
@@ -83,12 +76,9 @@ impl Evidence<'_> {
                 outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
             for outcome in outcomes {
                 looked |= outcome.status == rundir::faults::Status::Ran;
-                let own: u64 = outcome.audits.values().map(broken).sum();
-                checked += outcome
-                    .audits
-                    .values()
-                    .map(|audit| audit.present)
-                    .sum::<u64>();
+                let own = outcome.broken();
+                let audits = outcome.audits.values();
+                checked += audits.map(|audit| audit.present).sum::<u64>();
                 // Bytes that no task wrote are no record of the audit.
                 let other = u64::from(own == 0 && outcome.cell() == CellKind::Lost);
                 lost += own + other;
@@ -100,8 +90,8 @@ impl Evidence<'_> {
             for series in points.filter(|series| series.backend == arm) {
                 looked |= series.status == rundir::faults::Status::Ran;
                 checked += series.audit.present;
-                lost += broken(&series.audit);
-                if broken(&series.audit) > 0 {
+                lost += series.audit.broken();
+                if series.audit.broken() > 0 {
                     places.push(format!("crash points, {}", series.loss));
                 }
             }
@@ -116,10 +106,8 @@ impl Evidence<'_> {
             }
         }
         if !looked {
-            return Found::Missing(Gap {
-                what: format!("no fault was injected on {arm}"),
-                command: format!("ctxbench fault --backend {arm}"),
-            });
+            let command = format!("ctxbench fault --backend {arm}");
+            return missing(format!("no fault was injected on {arm}"), command);
         }
         places.dedup();
         let place = match places.is_empty() {
@@ -128,12 +116,14 @@ impl Evidence<'_> {
         };
         let words = format!("{lost} not kept as promised, {checked} kept{place}");
         let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
-        Found::Value(Reading::exact(lost as f64, words, source))
+        Found::exact(lost as f64, words, source)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rundir::faults::Audit;
+
     use super::*;
     use crate::testing;
 

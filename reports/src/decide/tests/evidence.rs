@@ -31,18 +31,6 @@ pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
     run.cells.extend(other.cells);
 }
 
-/// Adds an arm with the passes of another one.
-pub(super) fn copy_arm(run: &mut Run, from: &str, to: &str) {
-    let mut other = run.clone();
-    other.plan.arms.retain(|own| own.name == from);
-    other.samples.retain(|own| own.arm == from);
-    other.cells.retain(|own| own.arm == from);
-    testing::rename_arm(&mut other, from, to);
-    run.plan.arms.extend(other.plan.arms);
-    run.samples.extend(other.samples);
-    run.cells.extend(other.cells);
-}
-
 pub(super) fn score(
     run: &mut Run,
     workload: &str,
@@ -163,7 +151,7 @@ pub(super) fn inbox() -> Run {
     let mut run = testing::run();
     rename_workload(&mut run, "micro/read", "agent/inbox-find");
     rename_workload(&mut run, "agent/session", "agent/inbox-triage");
-    copy_arm(&mut run, "direct", "tools-sql");
+    testing::copy_arm(&mut run, "direct", "tools-sql");
     testing::rename_arm(&mut run, "sqlite", "view-mail");
     for workload in ["agent/inbox-find", "agent/inbox-triage"] {
         for (arm, definition, tokens, lag) in [

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use rundir::{Outcome, Run};
 
-use self::cases::cases;
-use self::evidence::{coding, copy_arm, cron, probe, roaming, slow};
+use self::cases::{Change, cases};
+use self::evidence::{coding, cron, probe, roaming, slow};
 use super::verdict::Verdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
 use crate::context::contexts;
+use crate::evidence::RunEvidence;
 use crate::prices::Prices;
 use crate::summary::summarise;
 use crate::testing;
@@ -30,6 +31,21 @@ fn of_text(text: &str, run: &Run, candidate: &str) -> Decision {
 
 fn of(policy: &str, run: &Run, candidate: &str) -> Decision {
     of_text(&find(policy).unwrap().1, run, candidate)
+}
+
+/// The run whose candidate is adopted, and all its changes.
+fn runs(make: fn() -> Run, changes: Vec<Change>) -> impl Iterator<Item = Run> {
+    let changed = changes.into_iter().map(move |(_, _, change)| {
+        let mut run = make();
+        change(&mut run);
+        run
+    });
+    std::iter::once(make()).chain(changed)
+}
+
+fn row<'a>(decision: &'a Decision, title: &str) -> &'a Row {
+    let mut rows = decision.rows.iter();
+    rows.find(|row| row.title == title).unwrap()
 }
 
 #[test]
@@ -70,12 +86,7 @@ fn every_policy_reaches_its_verdicts() {
 fn every_benefit_can_be_won_and_every_cost_lost() {
     let mut won: BTreeMap<(String, String), [bool; 2]> = BTreeMap::new();
     for (policy, candidate, make, changes) in cases() {
-        let runs = changes.into_iter().map(|(_, _, change)| {
-            let mut run = make();
-            change(&mut run);
-            run
-        });
-        for run in std::iter::once(make()).chain(runs) {
+        for run in runs(make, changes) {
             for row in of(policy, &run, candidate).rows {
                 let own = won.entry((policy.to_owned(), row.title)).or_default();
                 own[0] |= row.state == State::Met;
@@ -126,12 +137,7 @@ fn forty_wrong_passes_archive_a_candidate_that_wins_its_rows() {
 #[test]
 fn the_named_flip_really_flips() {
     for (policy, candidate, make, changes) in cases() {
-        let runs = changes.into_iter().map(|(_, _, change)| {
-            let mut run = make();
-            change(&mut run);
-            run
-        });
-        for run in std::iter::once(make()).chain(runs) {
+        for run in runs(make, changes) {
             let found = of(policy, &run, candidate);
             let Some(flip) = &found.flip else { continue };
             let mut rows = found.rows.clone();
@@ -190,27 +196,13 @@ fn an_external_backend_without_needs_has_unknown_dependencies_that_decide_nothin
     backend.file = Some("theirs.toml".to_owned());
     backend.needs = Vec::new();
     let found = of("coding-agent", &run, "sqlite");
-    let burden = found
-        .rows
-        .iter()
-        .find(|row| row.title == "More to run and to know")
-        .unwrap();
-    assert!(
-        burden
-            .candidate
-            .contains("dependencies and recovery steps unknown, not counted"),
-        "{}",
-        burden.candidate
-    );
+    let burden = &row(&found, "More to run and to know").candidate;
+    let unknown = "dependencies and recovery steps unknown, not counted";
+    assert!(burden.contains(unknown), "{burden}");
     let backend = &mut run.plan.arms[2].backend;
     backend.gives = None;
     let found = of("coding-agent", &run, "sqlite");
-    let given = found
-        .rows
-        .iter()
-        .find(|row| row.title == "Snapshots")
-        .unwrap();
-    assert_eq!(given.state, State::Unknown);
+    assert_eq!(row(&found, "Snapshots").state, State::Unknown);
 }
 
 #[test]
@@ -218,19 +210,13 @@ fn missing_evidence_names_the_command_that_makes_it() {
     let run = testing::run();
     let found = of("coding-agent", &run, "sqlite");
     assert_eq!(found.verdict, NotDecided);
-    let commands: Vec<&str> = found
-        .missing
-        .iter()
-        .map(|own| own.command.as_str())
-        .collect();
-    assert!(
-        commands.contains(&"ctxbench conform direct sqlite"),
-        "{commands:?}"
-    );
-    assert!(
-        commands.contains(&"ctxbench run --workload program/git --backend sqlite"),
-        "{commands:?}"
-    );
+    for command in [
+        "ctxbench conform direct sqlite",
+        "ctxbench run --workload program/git --backend sqlite",
+    ] {
+        let mut missing = found.missing.iter();
+        assert!(missing.any(|own| own.command == command), "{command}");
+    }
 }
 
 #[test]
@@ -245,49 +231,39 @@ fn one_epoch_or_two_leave_every_latency_open() {
     );
 }
 
+/// The decision of `coding-agent` on `sqlite` by some of these runs.
+fn of_both(runs: &[Run; 2], which: &[usize]) -> Decision {
+    let summaries = runs.each_ref().map(|run| summarise(run).unwrap());
+    let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
+    let own = which.iter();
+    let own = own.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &contexts));
+    let evidence = Evidence {
+        runs: own.collect(),
+    };
+    let (file, text) = find("coding-agent").unwrap();
+    let policy = Policy::parse(&file, &text).unwrap();
+    decide(&policy, &text, &evidence).remove(0)
+}
+
 #[test]
 fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     let fast = coding();
     let mut slow = coding();
     testing::scale(&mut slow, "sqlite", 5.0);
     let runs = [fast, slow];
-    let summaries = runs.each_ref().map(|run| summarise(run).unwrap());
-    let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
-    let evidence = Evidence {
-        runs: [0, 1]
-            .map(|at| RunEvidence {
-                run: &runs[at],
-                summary: &summaries[at],
-                contexts: &contexts,
-            })
-            .to_vec(),
-    };
-    let (file, text) = find("coding-agent").unwrap();
-    let policy = Policy::parse(&file, &text).unwrap();
-    let found = decide(&policy, &text, &evidence).remove(0);
-    let git = found
-        .rows
-        .iter()
-        .find(|row| row.title == "git status takes longer");
-    assert_eq!(git.unwrap().state, State::Open);
+    let found = of_both(&runs, &[0, 1]);
+    assert_eq!(row(&found, "git status takes longer").state, State::Open);
     assert_eq!(found.verdict, NotDecided);
 }
 
 #[test]
 fn a_latency_says_its_share_of_the_session_and_what_was_not_replayed() {
     let mut run = coding();
-    let session = run
-        .plan
-        .workloads
-        .iter_mut()
-        .find(|own| own.name.starts_with("agent/"));
+    let mut workloads = run.plan.workloads.iter_mut();
+    let session = workloads.find(|own| own.name.starts_with("agent/"));
     session.unwrap().not_replayed.insert("exec".to_owned(), 25);
     let found = of("coding-agent", &run, "sqlite");
-    let row = found
-        .rows
-        .iter()
-        .find(|row| row.title == "A recorded session waits longer")
-        .unwrap();
+    let row = row(&found, "A recorded session waits longer");
     insta::assert_snapshot!(row.session.as_ref().unwrap(), @"a session of 2000 s waits 11.6 ms for files: 0.0006 %; 25 of 125 recorded calls were not replayed (25 exec)");
     insta::assert_snapshot!(row.break_even.as_ref().unwrap().words, @"matters above 1,800 file calls a turn");
 }
@@ -295,14 +271,12 @@ fn a_latency_says_its_share_of_the_session_and_what_was_not_replayed() {
 #[test]
 fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     let mut run = roaming();
-    copy_arm(&mut run, "sqlite", "sqlite@30ms");
+    testing::copy_arm(&mut run, "sqlite", "sqlite@30ms");
     // 0.2 ms on loopback, 3 s behind 30 ms: a hundred round trips, of which a second holds ten milliseconds.
     slow(&mut run, "agent/sync-100", "sqlite@30ms", 15_000.0);
     let waits = |candidate: &str| {
         let found = of("roaming-agents", &run, candidate);
-        let mut rows = found.rows.into_iter();
-        rows.find(|row| row.title == "A hundred notes wait for the bucket")
-            .unwrap()
+        row(&found, "A hundred notes wait for the bucket").clone()
     };
     assert_eq!(waits("sqlite").state, State::Met);
     let far = waits("sqlite@30ms");
@@ -395,21 +369,8 @@ fn evidence_of_several_runs_is_pooled() {
     let mut measured = coding();
     measured.probes.retain(|own| own.aspect != "conformance");
     let runs = [conformance, measured];
-    let summaries = runs.each_ref().map(|run| summarise(run).unwrap());
-    let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
-    let own = |at: usize| RunEvidence {
-        run: &runs[at],
-        summary: &summaries[at],
-        contexts: &contexts,
-    };
-    let evidence = Evidence {
-        runs: vec![own(0), own(1)],
-    };
-    let (file, text) = find("coding-agent").unwrap();
-    let policy = Policy::parse(&file, &text).unwrap();
-    assert_eq!(decide(&policy, &text, &evidence)[0].verdict, Adopt);
-    let alone = Evidence { runs: vec![own(1)] };
-    assert_eq!(decide(&policy, &text, &alone)[0].verdict, NotDecided);
+    assert_eq!(of_both(&runs, &[0, 1]).verdict, Adopt);
+    assert_eq!(of_both(&runs, &[1]).verdict, NotDecided);
 }
 
 const POLICY: &str = r#"

@@ -1,29 +1,13 @@
-//! A run as evidence for claims, and the places in it that claims name.
+//! The cells and arms of a run that claims name.
 
-use std::cell::OnceCell;
-
-use rundir::Run;
 use serde::Deserialize;
-use stats::{CellKey, Interval, LEVEL, Table, share_interval};
+use stats::{CellKey, Interval, LEVEL, share_interval};
 
-use super::finding::Name;
-use crate::context::Contexts;
-use crate::summary::{Cell, Summary, void};
+use crate::evidence::RunEvidence;
+use crate::summary::Cell;
 
 /// Names of servers in arms: a claim about `s3@1ms` is tested by `s3-minio@1ms`.
 const SERVERS: [&str; 4] = ["minio", "seaweedfs", "rclone", "embedded"];
-
-/// A run with what follows from it.
-#[derive(Debug)]
-pub struct Evidence<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// Its summary.
-    pub summary: &'a Summary,
-    /// The costs of its sessions.
-    pub contexts: &'a Contexts,
-    table: OnceCell<Table>,
-}
 
 /// A cell of an arm.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,70 +29,23 @@ impl Place {
     }
 
     pub(super) fn key(&self) -> CellKey {
-        CellKey {
-            workload: self.workload.clone(),
-            state: self.state.clone(),
-            metric: self.metric.clone(),
-        }
-    }
-
-    /// The names that must exist, with their fields.
-    pub(super) fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        vec![
-            ("arm", Name::Arm(&self.arm)),
-            ("workload", Name::Workload(&self.workload)),
-            ("state", Name::State(&self.workload, &self.state)),
-            ("metric", Name::Metric(&self.workload, &self.metric)),
-        ]
-    }
-
-    /// The command that measures it.
-    pub(super) fn command(&self) -> String {
-        format!(
-            "ctxbench run --workload {} --state {} --backend {}",
-            self.workload, self.state, self.arm
-        )
+        CellKey::new(&self.workload, &self.state, &self.metric)
     }
 }
 
-impl<'a> Evidence<'a> {
-    /// A run as evidence.
-    pub fn new(run: &'a Run, summary: &'a Summary, contexts: &'a Contexts) -> Self {
-        Self {
-            run,
-            summary,
-            contexts,
-            table: OnceCell::new(),
-        }
-    }
-
-    /// The measured values of the run.
-    pub(crate) fn table(&self) -> &Table {
-        self.table.get_or_init(|| {
-            let void = void(self.run);
-            Table::of(&self.run.samples, &void, self.summary.health.is_busy)
-        })
-    }
-
+impl RunEvidence<'_> {
     /// The name in this run of an arm that a claim names, whichever server holds its bucket.
     pub(super) fn arm<'n>(&'n self, wanted: &'n str) -> &'n str {
         let planned = || self.run.plan.arms.iter().map(|arm| arm.name.as_str());
-        let is_same = |name: &&str| *name == wanted;
-        let on_server = |name: &&str| is_on_server(name, wanted);
-        let found = planned()
-            .find(is_same)
-            .or_else(|| planned().find(on_server));
+        let found = planned().find(|name| *name == wanted);
+        let found = found.or_else(|| planned().find(|name| is_on_server(name, wanted)));
         found.unwrap_or(wanted)
     }
 
     pub(super) fn cell(&self, place: &Place) -> Option<&Cell> {
         let arm = self.arm(&place.arm);
-        self.summary.cells.iter().find(|cell| {
-            cell.arm == arm
-                && cell.workload == place.workload
-                && cell.state == place.state
-                && cell.metric == place.metric
-        })
+        self.summary
+            .cell(&place.workload, &place.state, &place.metric, arm)
     }
 }
 

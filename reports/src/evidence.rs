@@ -1,0 +1,111 @@
+//! A run with what follows from it, and how claims and decisions look its results up.
+
+use std::cell::OnceCell;
+
+use rundir::faults::{CrashPoints, FaultOutcome, Status};
+use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample};
+use stats::Table;
+
+use crate::context::{ContextCost, Contexts};
+use crate::summary::{Handoffs, SharedFiles, Summary, void};
+
+/// The scenario of `faults.jsonl`, which the probes of every run make.
+pub const CRON_KILL: &str = "cron-kill";
+
+/// A run with what follows from it.
+#[derive(Clone, Debug)]
+pub struct RunEvidence<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// The summary of its samples.
+    pub summary: &'a Summary,
+    /// The costs of its sessions' contexts.
+    pub contexts: &'a Contexts,
+    table: OnceCell<Table>,
+}
+
+impl<'a> RunEvidence<'a> {
+    /// A run as evidence.
+    pub fn new(run: &'a Run, summary: &'a Summary, contexts: &'a Contexts) -> Self {
+        Self {
+            run,
+            summary,
+            contexts,
+            table: OnceCell::new(),
+        }
+    }
+
+    /// The measured values of the run.
+    pub(crate) fn table(&self) -> &Table {
+        self.table.get_or_init(|| {
+            let void = void(self.run);
+            Table::of(&self.run.samples, &void, self.summary.health.is_busy)
+        })
+    }
+
+    /// All passes of an arm in a workload.
+    pub(crate) fn passes(&self, workload: &str, arm: &str) -> impl Iterator<Item = &'a Sample> {
+        let own = self.run.samples.iter();
+        own.filter(move |own| own.arm == arm && own.workload == workload)
+    }
+
+    /// The tokens of a workload's results, if the plan counts them.
+    pub(crate) fn result_tokens(&self, workload: &str) -> Option<u64> {
+        self.run.plan.workload(workload)?.result_tokens
+    }
+
+    /// The probes of an aspect that were tried on an arm.
+    pub(crate) fn probes(&self, aspect: &str, arm: &str) -> impl Iterator<Item = &'a Probe> {
+        let own = self.run.probes.iter();
+        own.filter(move |own| own.aspect == aspect && own.arm == arm)
+            .filter(|own| own.outcome != Outcome::Skipped)
+    }
+
+    /// The kills of a cron job's daemon. A backend that did not come back is a result, one that could not be tried is not.
+    pub(crate) fn kills(&self, arm: &str) -> impl Iterator<Item = &'a Fault> {
+        let own = self.run.faults.iter();
+        own.filter(move |own| own.arm == arm && own.scenario == CRON_KILL)
+            .filter(|own| !matches!(own.outcome, Outcome::Infra | Outcome::Skipped))
+    }
+
+    /// The outcomes of all scenarios that ran on an arm.
+    pub(crate) fn outcomes(&self, arm: &str) -> impl Iterator<Item = &'a FaultOutcome> {
+        let own = self.run.fault_outcomes.iter();
+        own.filter(move |own| own.backend == arm && own.status == Status::Ran)
+    }
+
+    /// The crash points of a loss that ran on an arm.
+    pub(crate) fn crash_points(
+        &self,
+        loss: &str,
+        arm: &str,
+    ) -> impl Iterator<Item = &'a CrashPoints> {
+        let own = self.run.crash_points.iter();
+        own.filter(move |own| own.backend == arm && own.status == Status::Ran)
+            .filter(move |own| own.loss == loss)
+    }
+
+    /// The handoffs of an arm in a workload.
+    pub(crate) fn handoffs(&self, workload: &str, arm: &str) -> Option<&'a Handoffs> {
+        let mut own = self.summary.handoffs.iter();
+        own.find(|own| own.arm == arm && own.workload == workload)
+    }
+
+    /// The files that two hosts of an arm shared in a workload.
+    pub(crate) fn shared_files(&self, workload: &str, arm: &str) -> Option<&'a SharedFiles> {
+        let mut own = self.summary.shared_files.iter();
+        own.find(|own| own.arm == arm && own.workload == workload)
+    }
+
+    /// The cost of a session under a context policy.
+    pub(crate) fn context(&self, workload: &str, policy: &str) -> Option<&'a ContextCost> {
+        let mut own = self.contexts.costs.iter();
+        own.find(|own| own.workload == workload && own.policy == policy)
+    }
+
+    /// The results for files that a language model makes up, if they were measured.
+    pub(crate) fn model_files(&self) -> Option<&'a ModelFiles> {
+        let found = self.run.model_files.as_ref();
+        found.filter(|found| found.failed.is_none())
+    }
+}
