@@ -10,14 +10,14 @@ use rand_chacha::ChaCha8Rng;
 use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
 use crate::context::{self, Contexts};
+use crate::decide::{Decision, Evidence, Policy, built_in, decide, find};
 use crate::prices::Prices;
 use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, Cpu, DaemonCounters,
-    Environment, Epoch, Fault, Latencies, Limits, Load, Looks, Margins, Memory, ModelFactor,
-    ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan,
-    PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings,
-    histogram,
+    Environment, Epoch, Fault, Latencies, Load, Looks, Memory, ModelFactor, ModelFiles,
+    ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload, Probe,
+    Run, SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -43,6 +43,18 @@ pub fn summary() -> Summary {
 /// The contexts of [`run`].
 pub fn contexts() -> Contexts {
     context::contexts(&run(), &Prices::built_in().unwrap()).unwrap()
+}
+
+/// The decisions of every built-in policy on [`run`].
+pub fn decisions() -> Vec<Decision> {
+    let (run, summary, contexts) = (run(), summary(), contexts());
+    let evidence = Evidence::of(&run, &summary, &contexts);
+    let policies = built_in().into_iter().flat_map(|name| {
+        let (file, text) = find(&name).unwrap();
+        let policy = Policy::parse(&file, &text).unwrap();
+        decide(&policy, &text, &evidence)
+    });
+    policies.collect()
 }
 
 /// A recorded session under two policies (keep everything, evict), and a published account of it.
@@ -163,6 +175,18 @@ pub fn rename_arm(run: &mut Run, from: &str, to: &str) {
     for name in names.filter(|name| *name == from) {
         *name = to.to_owned();
     }
+}
+
+/// Adds an arm with the passes of another one.
+pub fn copy_arm(run: &mut Run, from: &str, to: &str) {
+    let mut other = run.clone();
+    other.plan.arms.retain(|own| own.name == from);
+    other.samples.retain(|own| own.arm == from);
+    other.cells.retain(|own| own.arm == from);
+    rename_arm(&mut other, from, to);
+    run.plan.arms.extend(other.plan.arms);
+    run.samples.extend(other.samples);
+    run.cells.extend(other.cells);
 }
 
 /// Gives a kind of calls another name.
@@ -312,20 +336,17 @@ fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
         arm: arm.name.clone(),
         workload: workload.name.clone(),
         state: "hot".to_owned(),
-        latencies: BTreeMap::new(),
-        counted: Counted::default(),
         memory: Memory {
             resident: 8 << 20,
             peak: 9 << 20,
         },
-        stored_bytes: None,
         ready_ns: match arm.backend.daemons {
             0 => Vec::new(),
             // The start times of daemons vary a little.
             _ => vec![11_800_000 + 100_000 * u64::from(epoch)],
         },
         took_ms: 1000,
-        timed_us: 0,
+        ..CellEpoch::default()
     }
 }
 
@@ -347,17 +368,14 @@ fn epoch(epoch: u32) -> Epoch {
 fn plan(seed: u64) -> Plan {
     let workload = |name: &str, kind: &str, tokens, turn| PlannedWorkload {
         name: name.to_owned(),
-        file: None,
         essay: format!("What {name} stands for."),
         sha256: "0".repeat(64),
         states: vec!["hot".to_owned()],
-        epochs: None,
         calls: BTreeMap::from([(kind.to_owned(), CALLS)]),
-        not_replayed: BTreeMap::new(),
-        commands: BTreeMap::new(),
         result_tokens: tokens,
         session_ms: turn,
         turns: turn.map(|_| 40),
+        ..PlannedWorkload::default()
     };
     Plan {
         schema: SCHEMA_VERSION,
@@ -373,16 +391,12 @@ fn plan(seed: u64) -> Plan {
             rounds: ROUNDS,
             looks: Looks::within(EPOCHS),
         },
-        margins: Margins::default(),
-        limits: Limits::default(),
         probes: true,
         model_files: Some(ModelFilesPlan::default()),
         settings: Settings {
             call_timeout_ms: 10_000,
             placement: "shared-cpu".to_owned(),
         },
-        policy: None,
-        policies: BTreeMap::new(),
         arms: vec![
             arm("direct", None),
             arm("direct", Some("direct")),
@@ -392,10 +406,7 @@ fn plan(seed: u64) -> Plan {
             workload("micro/read", "read", None, None),
             workload("agent/session", "edit", Some(1234), Some(700)),
         ],
-        scenarios: Vec::new(),
-        crash_points: 0,
-        features: Vec::new(),
-        skipped: Vec::new(),
+        ..Plan::default()
     }
 }
 

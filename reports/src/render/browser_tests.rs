@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Report, write};
-use crate::decide::{Evidence, Policy, built_in, decide, find};
-use crate::{claims, testing};
+use super::testing::Inputs;
+use super::write;
 
 /// How long Chromium may take for a page.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -132,23 +131,8 @@ fn chromium() -> Option<PathBuf> {
 
 /// A page with every built-in policy and claim.
 fn page(dir: &Path) -> String {
-    let (run, summary, contexts) = (testing::run(), testing::summary(), testing::contexts());
-    let judged = claims::judge(&[claims::Evidence::new(&run, &summary, &contexts)]).unwrap();
-    let evidence = Evidence::of(&run, &summary, &contexts);
-    let decisions = built_in().into_iter().flat_map(|name| {
-        let (file, text) = find(&name).unwrap();
-        let policy = Policy::parse(&file, &text).unwrap();
-        decide(&policy, &text, &evidence)
-    });
-    let report = Report {
-        run: &run,
-        summary: &summary,
-        contexts: &contexts,
-        claims: &judged,
-        decisions: decisions.collect(),
-        others: &[],
-    };
-    fs::read_to_string(write(&report, dir).unwrap()).unwrap()
+    let report = Inputs::judged();
+    fs::read_to_string(write(&report.report(), dir).unwrap()).unwrap()
 }
 
 /// What Chromium finds on a page.

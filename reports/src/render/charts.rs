@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::curves;
 use super::drawing::{
-    COLOURS, Chart, DrawError, INK, PAPER, colour, label_width, legend, text_style,
+    Area, COLOURS, Chart, DrawError, INK, colour, draw, label_width, legend, line, write,
 };
 use super::failures::failures;
 use super::report::Report;
@@ -21,51 +20,31 @@ const ROW: u32 = 18;
 
 /// All charts that the run has data for, by stem.
 pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
-    let arms: Vec<&str> = report
-        .run
-        .plan
-        .arms
-        .iter()
-        .map(|arm| arm.name.as_str())
-        .filter(|arm| Some(*arm) != report.summary.same.as_deref())
-        .collect();
+    let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
+    let arms = arms.filter(|arm| Some(*arm) != report.summary.same.as_deref());
+    let arms: Vec<&str> = arms.collect();
     let cells = &report.summary.cells;
-    let is_single = |cell: &&Cell| !cell.workload.starts_with("agent/");
-    let short = |name: &str| {
-        name.split_once('/')
-            .map_or(name, |(_, rest)| rest)
-            .to_owned()
+    let is_single = |cell: &Cell| !cell.workload.starts_with("agent/");
+    let has_states = |cell: &Cell| {
+        let mut others = cells.iter().filter(|other| other.workload == cell.workload);
+        others.any(|other| other.state != "hot")
     };
-
-    let hot = cells
-        .iter()
-        .filter(is_single)
-        .filter(|cell| cell.state == "hot");
-    let latency: Vec<Dot<'_>> = hot
-        .map(|cell| Dot {
-            row: short(&cell.workload),
-            cell,
-        })
-        .collect();
-    let several_states = |cell: &&Cell| {
-        cells
-            .iter()
-            .any(|other| other.workload == cell.workload && other.state != "hot")
+    let dots = |wanted: &dyn Fn(&Cell) -> bool, with_state: bool| -> Vec<Dot<'_>> {
+        let own = cells.iter().filter(|cell| wanted(cell));
+        let dots = own.map(|cell| {
+            let name = cell.workload.split_once('/');
+            let name = name.map_or(cell.workload.as_str(), |(_, rest)| rest);
+            let row = match with_state {
+                true => format!("{name} {}", cell.state),
+                false => name.to_owned(),
+            };
+            Dot { row, cell }
+        });
+        dots.collect()
     };
-    let states = cells.iter().filter(is_single).filter(several_states);
-    let states: Vec<Dot<'_>> = states
-        .map(|cell| Dot {
-            row: format!("{} {}", short(&cell.workload), cell.state),
-            cell,
-        })
-        .collect();
-    let sessions = cells.iter().filter(|cell| cell.metric == MAKESPAN);
-    let sessions: Vec<Dot<'_>> = sessions
-        .map(|cell| Dot {
-            row: format!("{} {}", short(&cell.workload), cell.state),
-            cell,
-        })
-        .collect();
+    let latency = dots(&|cell| is_single(cell) && cell.state == "hot", false);
+    let states = dots(&|cell| is_single(cell) && has_states(cell), true);
+    let sessions = dots(&|cell| cell.metric == MAKESPAN, true);
 
     let mut drawn = BTreeMap::new();
     for (stem, dots) in [(LATENCY, latency), (STATES, states), (SESSIONS, sessions)] {
@@ -146,19 +125,10 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
     let lines = arms.len() as u32;
     let row_height = ROW + 5 * lines;
     let height = 70 + row_height * rows.len() as u32;
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        area.fill(&PAPER)?;
-        legend(
-            &area,
-            label_width,
-            &arms
-                .iter()
-                .enumerate()
-                .map(|(at, arm)| (*arm, colour(at)))
-                .collect::<Vec<_>>(),
-        )?;
+    draw((WIDTH, height), |area| {
+        let names = arms.iter().enumerate();
+        let names: Vec<_> = names.map(|(at, arm)| (*arm, colour(at))).collect();
+        legend(area, label_width, &names)?;
         let plot = area.margin(34, 30, label_width, 30);
         let (width, _) = plot.dim_in_pixel();
         let x = |ns: f64| {
@@ -170,42 +140,33 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
         }
         for (number, row) in rows.iter().enumerate() {
             let top = (number as u32 * row_height) as i32;
-            area.draw(&Text::new(
-                (*row).to_owned(),
-                (8, 34 + top + row_height as i32 / 2 - 8),
-                text_style(14),
-            ))?;
+            let middle = 34 + top + row_height as i32 / 2 - 8;
+            write(area, *row, (8, middle), 14)?;
             if number > 0 {
-                plot.draw(&PathElement::new(
-                    vec![(-label_width, top), (width as i32, top)],
-                    INK.mix(0.12),
-                ))?;
+                let ends = [(-label_width, top), (width as i32, top)];
+                line(&plot, ends, INK.mix(0.12))?;
             }
-            for (line, arm) in arms.iter().enumerate() {
-                let colour = colour(line);
-                let dot = dots
-                    .iter()
-                    .find(|dot| dot.row == *row && dot.cell.arm == *arm);
-                let Some(dot) = dot else {
+            for (at, arm) in arms.iter().enumerate() {
+                let colour = colour(at);
+                let mut own = dots.iter();
+                let Some(dot) = own.find(|dot| dot.row == *row && dot.cell.arm == *arm) else {
                     continue;
                 };
-                let y = top + (row_height * (2 * line as u32 + 1) / (2 * lines)) as i32;
+                let y = top + (row_height * (2 * at as u32 + 1) / (2 * lines)) as i32;
                 for value in ranked(&dot.cell.values) {
                     let at = x(value.clamp(low, high));
-                    let tick = vec![(at, y - 3), (at, y + 4)];
-                    plot.draw(&PathElement::new(tick, colour.mix(0.35)))?;
+                    line(&plot, [(at, y - 3), (at, y + 4)], colour.mix(0.35))?;
                 }
                 if let Some(interval) = dot.cell.interval {
-                    let ends = vec![(x(interval.low), y), (x(interval.high), y)];
-                    plot.draw(&PathElement::new(ends, colour.stroke_width(2)))?;
+                    let ends = [(x(interval.low), y), (x(interval.high), y)];
+                    line(&plot, ends, colour.stroke_width(2))?;
                 }
                 let circle = Circle::new((x(dot.cell.typical_ns), y), 4, colour.filled());
                 plot.draw(&circle)?;
             }
         }
-        area.present()?;
-    }
-    Ok(Chart::of(svg))
+        Ok(())
+    })
 }
 
 /// At most forty of the values, evenly spaced by rank.
@@ -238,15 +199,10 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Draws the line of a tick at `at`, from top to bottom of a plot, and its time below.
-fn draw_tick(plot: &DrawingArea<SVGBackend<'_>, Shift>, at: i32, ns: f64) -> Result<(), DrawError> {
+fn draw_tick(plot: &Area<'_>, at: i32, ns: f64) -> Result<(), DrawError> {
     let bottom = plot.dim_in_pixel().1 as i32;
-    plot.draw(&PathElement::new(
-        vec![(at, 0), (at, bottom)],
-        INK.mix(0.15),
-    ))?;
-    let label = Text::new(tick_label(ns), (at - 16, bottom + 6), text_style(13));
-    plot.draw(&label)?;
-    Ok(())
+    line(plot, [(at, 0), (at, bottom)], INK.mix(0.15))?;
+    write(plot, tick_label(ns), (at - 16, bottom + 6), 13)
 }
 
 /// A bar of a stacked bar chart: a label, and the parts in nanoseconds.
@@ -276,11 +232,8 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
             continue;
         }
         let of_workload = || {
-            report
-                .summary
-                .costs
-                .iter()
-                .filter(|c| c.workload == workload.name)
+            let costs = report.summary.costs.iter();
+            costs.filter(|own| own.workload == workload.name)
         };
         let state = workload.states.iter().find(|state| {
             of_workload().any(|c| c.state == **state && c.arm != "null" && c.requests > 0.01)
@@ -314,11 +267,8 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
         .iter()
         .map(|bar| bar.parts.iter().sum::<f64>())
         .fold(1.0, f64::max);
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        area.fill(&PAPER)?;
-        legend(&area, label_width, &PARTS)?;
+    draw((WIDTH, height), |area| {
+        legend(area, label_width, &PARTS)?;
         let plot = area.margin(34, 30, label_width, 90);
         let (width, _) = plot.dim_in_pixel();
         let x = |ns: f64| (ns / longest * f64::from(width)) as i32;
@@ -327,11 +277,7 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
         }
         for (number, bar) in bars.iter().enumerate() {
             let top = 20 * number as i32;
-            area.draw(&Text::new(
-                bar.label.clone(),
-                (8, 34 + top + 3),
-                text_style(13),
-            ))?;
+            write(area, bar.label.as_str(), (8, 34 + top + 3), 13)?;
             let mut start = 0.0;
             for (part, (_, colour)) in bar.parts.iter().zip(PARTS) {
                 let end = start + part.max(0.0);
@@ -339,15 +285,10 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
                 plot.draw(&Rectangle::new(corners, colour.filled()))?;
                 start = end;
             }
-            plot.draw(&Text::new(
-                time(start),
-                (x(start) + 6, top + 3),
-                text_style(13),
-            ))?;
+            write(&plot, time(start), (x(start) + 6, top + 3), 13)?;
         }
-        area.present()?;
-    }
-    Ok(Chart::of(svg))
+        Ok(())
+    })
 }
 
 fn linear_ticks(longest: f64) -> Vec<f64> {

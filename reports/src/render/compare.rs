@@ -179,7 +179,7 @@ pub fn comparison_text(found: &Compared) -> String {
     text.push('\n');
     for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
         for line in found.failing(gate) {
-            text += &format!("{}: {line}\n", gate_name(gate));
+            text += &format!("{}: {line}\n", gate.name());
         }
     }
     for note in found.notes.iter().chain(&found.mixed).chain(&found.missing) {
@@ -187,14 +187,6 @@ pub fn comparison_text(found: &Compared) -> String {
     }
     text += &format!("{}\n{}\n", origins(found), headline(found));
     text
-}
-
-fn gate_name(gate: Gate) -> &'static str {
-    match gate {
-        Gate::Worse => "worse",
-        Gate::Counts => "count",
-        Gate::Claims => "claim",
-    }
 }
 
 /// A comparison as JUnit XML: a suite each for times, counts, failed passes and claims.

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use rundir::Basis;
 use tokens::Account;
 
-use super::drawing::{Chart, DrawError, INK, PAPER, colour, legend, text_style};
+use super::drawing::{Area, Chart, DrawError, INK, colour, draw, legend, text_style, write};
 use super::report::Report;
 use crate::context::o200k;
 use crate::summary::{Cell, MAKESPAN};
@@ -109,7 +109,7 @@ pub(super) fn tokens_chart(panels: &[Panel]) -> Result<Chart, DrawError> {
         x: "call of the model",
         y: |tokens| count(tokens.round() as u64),
     };
-    draw(panels, axes)
+    draw_panels(panels, axes)
 }
 
 /// Draws times over sizes; both axes are logarithmic.
@@ -119,43 +119,30 @@ pub(super) fn growth_chart(panels: &[Panel]) -> Result<Chart, DrawError> {
         x: "size",
         y: time,
     };
-    draw(panels, axes)
+    draw_panels(panels, axes)
 }
 
-fn draw(panels: &[Panel], axes: Axes) -> Result<Chart, DrawError> {
+fn draw_panels(panels: &[Panel], axes: Axes) -> Result<Chart, DrawError> {
     let names = panels.iter().flat_map(|panel| panel.lines.keys());
     let mut names: Vec<&str> = names.map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
     let rows = panels.len().div_ceil(2) as u32;
     let size = (2 * PANEL.0, 34 + rows * PANEL.1);
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        area.fill(&PAPER)?;
-        let entries: Vec<(&str, RGBColor)> = names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (*name, colour(at)))
-            .collect();
-        legend(&area, 12, &entries)?;
+    let chart = draw(size, |area| {
+        let entries = names.iter().enumerate();
+        let entries: Vec<_> = entries.map(|(at, name)| (*name, colour(at))).collect();
+        legend(area, 12, &entries)?;
         let grid = area.margin(34, 0, 0, 0).split_evenly((rows as usize, 2));
-        for (panel, area) in panels.iter().zip(&grid) {
-            draw_panel(panel, &names, axes, area)?;
-        }
-        area.present()?;
-    }
+        let mut panels = panels.iter().zip(&grid);
+        panels.try_for_each(|(panel, area)| draw_panel(panel, &names, axes, area))
+    })?;
     let links = panels.iter();
     let links = links.map(|panel| (panel.title.clone(), panel.anchor.clone()));
-    Ok(Chart::of(svg).with_links(links.collect()))
+    Ok(chart.with_links(links.collect()))
 }
 
-fn draw_panel(
-    panel: &Panel,
-    names: &[&str],
-    axes: Axes,
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-) -> Result<(), DrawError> {
+fn draw_panel(panel: &Panel, names: &[&str], axes: Axes, area: &Area<'_>) -> Result<(), DrawError> {
     let scaled = |value: f64| match axes.is_logarithmic {
         true => value.max(f64::MIN_POSITIVE).log10(),
         false => value,
@@ -177,7 +164,7 @@ fn draw_panel(
     let room = ((high - low) * 0.06).max(0.01);
     let x = left..right.max(left + 0.01);
     let y = (if axes.is_logarithmic { low - room } else { low })..high + room;
-    area.draw(&Text::new(panel.title.clone(), (12, 6), text_style(14)))?;
+    write(area, panel.title.as_str(), (12, 6), 14)?;
     let mut chart = ChartBuilder::on(area)
         .margin_top(28)
         .margin_right(16)

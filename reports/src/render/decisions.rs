@@ -1,8 +1,12 @@
 //! Decisions as pages: the matrix of policies and candidates, the figures that carry it, and the rows of each policy.
 
+use std::path::Path;
+
 use super::markdown::markdown;
+use super::output::WriteError;
 use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
 use super::stems;
+use super::tables::{csv, csv_columns};
 use crate::decide::{Decision, Role, Row, State, Verdict, remedies};
 use crate::text::{columns, table};
 
@@ -159,7 +163,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
 fn rows(decision: &Decision) -> Vec<Part> {
     let rows = decision.rows.iter().map(|row| {
         vec![
-            role(row.role).to_owned(),
+            row.role.name().to_owned(),
             row.title.clone(),
             row.baseline.clone(),
             row.candidate.clone(),
@@ -179,14 +183,6 @@ fn rows(decision: &Decision) -> Vec<Part> {
         parts.push(List(gaps(std::slice::from_ref(decision))));
     }
     parts
-}
-
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::Gate => "gate",
-        Role::Benefit => "benefit",
-        Role::Cost => "cost",
-    }
 }
 
 /// The share of a session and the break-even of a row.
@@ -281,7 +277,7 @@ pub fn decisions_text(decisions: &[Decision]) -> String {
         .iter()
         .map(|row| {
             vec![
-                role(row.role).to_owned(),
+                row.role.name().to_owned(),
                 row.title.clone(),
                 row.candidate.clone(),
                 row.figure(),
@@ -353,36 +349,32 @@ pub(super) fn excerpt(decisions: &[Decision]) -> Vec<Part> {
     ]
 }
 
-/// The columns of `decisions.csv`.
-pub(super) const CSV_HEAD: &str =
-    "policy,candidate,verdict,role,row,value,low,high,at_most,at_least,unit,state";
-
-/// The rows of `decisions.csv`; an open end is empty.
-pub(super) fn csv_rows(decisions: &[Decision]) -> impl Iterator<Item = Vec<String>> {
+/// Writes `decisions.csv`; an open end is empty.
+pub(super) fn write_csv(file: &Path, decisions: &[Decision]) -> Result<(), WriteError> {
+    let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
+    let bound = |row: &Row, is_most: bool| {
+        let bound = Some(row.bound.value).filter(|_| row.bound.is_most == is_most);
+        finite(bound)
+    };
+    let columns = csv_columns! {
+        own: (&Decision, &Row) =>
+        policy = own.0.policy,
+        candidate = own.0.candidate,
+        verdict = own.0.verdict.name(),
+        role = own.1.role.name(),
+        row = own.1.title,
+        value = finite(own.1.effect.map(|own| own.value)),
+        low = finite(own.1.effect.map(|own| own.low)),
+        high = finite(own.1.effect.map(|own| own.high)),
+        at_most = bound(own.1, true),
+        at_least = bound(own.1, false),
+        unit = own.1.bound.unit,
+        state = own.1.role.state(own.1.state),
+    };
     let rows = decisions
         .iter()
         .flat_map(|own| own.rows.iter().map(move |row| (own, row)));
-    rows.map(|(decision, row)| {
-        let number = |value: Option<f64>| {
-            let finite = value.filter(|value| value.is_finite());
-            finite.map(|value| value.to_string()).unwrap_or_default()
-        };
-        let bound = Some(row.bound.value);
-        vec![
-            decision.policy.clone(),
-            decision.candidate.clone(),
-            decision.verdict.name().to_owned(),
-            role(row.role).to_owned(),
-            row.title.clone(),
-            number(row.effect.map(|own| own.value)),
-            number(row.effect.map(|own| own.low)),
-            number(row.effect.map(|own| own.high)),
-            number(bound.filter(|_| row.bound.is_most)),
-            number(bound.filter(|_| !row.bound.is_most)),
-            row.bound.unit.clone(),
-            row.role.state(row.state).to_owned(),
-        ]
-    })
+    csv(file, columns, rows)
 }
 
 /// The rows of a role in a state, each with its figure and its bound.
@@ -404,30 +396,17 @@ pub(super) fn titles(decision: &Decision, role: Role, state: State) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Evidence, Policy, built_in, decide, find};
     use crate::render::decision_record;
     use crate::testing;
 
-    fn decisions() -> Vec<Decision> {
-        let run = testing::run();
-        let (summary, contexts) = (testing::summary(), testing::contexts());
-        let evidence = Evidence::of(&run, &summary, &contexts);
-        let policies = built_in().into_iter().flat_map(|name| {
-            let (file, text) = find(&name).unwrap();
-            let policy = Policy::parse(&file, &text).unwrap();
-            decide(&policy, &text, &evidence)
-        });
-        policies.collect()
-    }
-
     #[test]
     fn many_decisions_are_a_matrix_with_figures_and_commands() {
-        insta::assert_snapshot!(decisions_text(&decisions()));
+        insta::assert_snapshot!(decisions_text(&testing::decisions()));
     }
 
     #[test]
     fn one_decision_has_its_rows_reasons_and_source() {
-        let mut decisions = decisions();
+        let mut decisions = testing::decisions();
         decisions.retain(|own| own.policy == "cron-controller");
         insta::assert_snapshot!(decisions_text(&decisions));
         let record = decision_record(&decisions, &[&testing::run()]);
@@ -446,11 +425,12 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_have_every_row() {
-        let decisions = decisions();
+    fn the_file_of_decisions_has_every_row() {
+        let (dir, decisions) = (tempfile::tempdir().unwrap(), testing::decisions());
+        let file = dir.path().join("decisions.csv");
+        write_csv(&file, &decisions).unwrap();
         let rows = decisions.iter().map(|own| own.rows.len()).sum::<usize>();
-        assert_eq!(csv_rows(&decisions).count(), rows);
-        let columns = CSV_HEAD.split(',').count();
-        assert!(csv_rows(&decisions).all(|own| own.len() == columns));
+        let mut written = ::csv::Reader::from_path(file).unwrap();
+        assert_eq!(written.records().flatten().count(), rows);
     }
 }

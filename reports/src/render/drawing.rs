@@ -6,7 +6,7 @@ use plotters::prelude::*;
 // Placeholder colours of text and background, replaced for a file or for a page.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
-pub(super) const PAPER: RGBColor = RGBColor(253, 254, 253);
+const PAPER: RGBColor = RGBColor(253, 254, 253);
 const PAPER_TEXT: &str = "#FDFEFD";
 
 /// Okabe and Ito's palette, distinguishable with any colour vision, and a grey.
@@ -33,14 +33,6 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Wraps an SVG drawn with placeholder colours.
-    pub(super) fn of(svg: String) -> Self {
-        Self {
-            svg,
-            links: Vec::new(),
-        }
-    }
-
     /// Makes texts of the chart links on a page.
     pub(super) fn with_links(self, links: Vec<(String, String)>) -> Self {
         Self { links, ..self }
@@ -71,6 +63,46 @@ impl Chart {
 /// Why a chart could not be drawn.
 pub(super) type DrawError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What a chart is drawn on.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Draws a chart of a size in pixels.
+pub(super) fn draw(
+    size: (u32, u32),
+    paint: impl FnOnce(&Area<'_>) -> Result<(), DrawError>,
+) -> Result<Chart, DrawError> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&PAPER)?;
+        paint(&area)?;
+        area.present()?;
+    }
+    Ok(Chart {
+        svg,
+        links: Vec::new(),
+    })
+}
+
+/// Writes a text, whose upper left corner is at `at`.
+pub(super) fn write(
+    area: &Area<'_>,
+    text: impl Into<String>,
+    at: (i32, i32),
+    size: u32,
+) -> Result<(), DrawError> {
+    Ok(area.draw(&Text::new(text.into(), at, text_style(size)))?)
+}
+
+/// Draws a straight line.
+pub(super) fn line(
+    area: &Area<'_>,
+    ends: [(i32, i32); 2],
+    style: impl Into<ShapeStyle>,
+) -> Result<(), DrawError> {
+    Ok(area.draw(&PathElement::new(ends.to_vec(), style))?)
+}
+
 /// The width of labels in pixels, at about 7 pixels per character.
 pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
     let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
@@ -82,14 +114,14 @@ pub(super) fn text_style(size: u32) -> TextStyle<'static> {
 }
 
 pub(super) fn legend(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    area: &Area<'_>,
     left: i32,
     entries: &[(&str, RGBColor)],
 ) -> Result<(), DrawError> {
     let mut at = left;
     for (name, colour) in entries {
         area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
-        area.draw(&Text::new((*name).to_owned(), (at + 10, 9), text_style(14)))?;
+        write(area, *name, (at + 10, 9), 14)?;
         at += 34 + 8 * name.len() as i32;
     }
     Ok(())

@@ -38,20 +38,13 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::testing::Inputs;
     use crate::testing;
 
     #[test]
     fn splice_changes_only_the_text_between_the_marks() {
-        let run = testing::run();
-        let summary = testing::summary();
-        let report = Report {
-            run: &run,
-            summary: &summary,
-            contexts: &testing::contexts(),
-            claims: &[],
-            decisions: Vec::new(),
-            others: &[],
-        };
+        let inputs = Inputs::of(testing::run());
+        let report = inputs.report();
         let text = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
         let once = splice(&report, &text, "docs/example").unwrap();
         assert!(once.starts_with("# Title\n") && once.ends_with("\nrest\n"));

@@ -15,10 +15,12 @@ use super::html::html;
 use super::markdown::markdown;
 use super::output::{WriteError, put};
 use super::part::Part;
-use super::tables::csv;
+use super::tables::{csv, csv_columns};
 use crate::text::columns;
 use rundir::Run;
-use rundir::faults::{CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Verdict};
+use rundir::faults::{
+    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Verdict,
+};
 
 /// The stem of the chart's file.
 const MATRIX: &str = "faults";
@@ -269,50 +271,26 @@ pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
 }
 
 fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
-    let head = "scenario,group,backend,seed,outcome,injected,label,longest_call_ms,\
-                uninterruptible_ms,hang_ms,recovery,recovery_ms,verdict,lost,torn,half,stale,\
-                phantom,unreadable,updates_lost,torn_reads,breaches";
-    let rows = run.fault_outcomes.iter().map(|outcome| {
-        let sum = |count: fn(&rundir::faults::Audit) -> u64| -> String {
-            outcome.audits.values().map(count).sum::<u64>().to_string()
-        };
-        let verdict = outcome.audits.values().map(|audit| audit.verdict).max();
-        vec![
-            outcome.scenario.clone(),
-            outcome.group.clone(),
-            outcome.backend.clone(),
-            outcome.seed.to_string(),
-            outcome.cell().words().to_owned(),
-            outcome.injected.clone(),
-            outcome.label.clone().unwrap_or_default(),
-            outcome.longest_call_ms.to_string(),
-            outcome.uninterruptible_ms.to_string(),
-            outcome
-                .hang
-                .as_ref()
-                .map(|hang| hang.waited_ms.to_string())
-                .unwrap_or_default(),
-            recovery(outcome),
-            outcome
-                .recovery
-                .as_ref()
-                .map(|own| own.ms.to_string())
-                .unwrap_or_default(),
-            verdict
-                .map(|verdict| verdict.name().to_owned())
-                .unwrap_or_default(),
-            sum(|audit| audit.lost),
-            sum(|audit| audit.torn),
-            sum(|audit| audit.half),
-            sum(|audit| audit.stale),
-            sum(|audit| audit.phantom),
-            sum(|audit| audit.unreadable),
-            outcome.updates_lost().to_string(),
-            outcome.torn_reads().to_string(),
-            outcome.breaches.join("; "),
-        ]
-    });
-    csv(&dir.join("faults.csv"), head, rows)
+    let sum = |outcome: &FaultOutcome, count: fn(&Audit) -> u64| -> u64 {
+        outcome.audits.values().map(count).sum()
+    };
+    let verdict = |outcome: &FaultOutcome| outcome.audits.values().map(|audit| audit.verdict).max();
+    let columns = csv_columns! {
+        own: &FaultOutcome =>
+        scenario, group, backend, seed, outcome = own.cell().words(), injected, label, longest_call_ms,
+        uninterruptible_ms, hang_ms = own.hang.as_ref().map(|hang| hang.waited_ms),
+        recovery = recovery(own), recovery_ms = own.recovery.as_ref().map(|own| own.ms),
+        verdict = verdict(own).map(Verdict::name),
+        lost = sum(own, |audit| audit.lost),
+        torn = sum(own, |audit| audit.torn),
+        half = sum(own, |audit| audit.half),
+        stale = sum(own, |audit| audit.stale),
+        phantom = sum(own, |audit| audit.phantom),
+        unreadable = sum(own, |audit| audit.unreadable),
+        updates_lost = own.updates_lost(), torn_reads = own.torn_reads(),
+        breaches = own.breaches.join("; "),
+    };
+    csv(&dir.join("faults.csv"), columns, &run.fault_outcomes)
 }
 
 #[cfg(test)]

@@ -69,41 +69,32 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::decide::{Evidence, Policy, decide, find};
-    use crate::{claims, testing};
+    use crate::render::testing::Inputs;
+    use crate::testing;
 
     fn written() -> (tempfile::TempDir, BTreeMap<String, String>) {
-        let run = testing::run();
-        let summary = testing::summary();
-        let contexts = testing::contexts();
-        let judged = claims::judge(&[claims::Evidence::new(&run, &summary, &contexts)]).unwrap();
-        let (file, text) = find("cron-controller").unwrap();
-        let policy = Policy::parse(&file, &text).unwrap();
-        let report = Report {
-            run: &run,
-            summary: &summary,
-            contexts: &contexts,
-            claims: &judged,
-            decisions: decide(&policy, &text, &Evidence::of(&run, &summary, &contexts)),
-            others: &[],
-        };
+        let inputs = Inputs::judged();
+        let mut report = inputs.report();
+        report
+            .decisions
+            .retain(|own| own.policy == "cron-controller");
         let dir = tempfile::tempdir().unwrap();
         write(&report, dir.path()).unwrap();
         // A second report replaces the first.
         write(&report, dir.path()).unwrap();
-        let mut files = BTreeMap::new();
-        for name in [
+        let names = [
             "report.md",
             "report.html",
             "report.json",
             "cells.csv",
             "contexts.csv",
             "charts/latency.svg",
-        ] {
+        ];
+        let files = names.map(|name| {
             let text = fs::read_to_string(dir.path().join(name)).unwrap();
-            files.insert(name.to_owned(), text);
-        }
-        (dir, files)
+            (name.to_owned(), text)
+        });
+        (dir, files.into())
     }
 
     #[test]
@@ -135,33 +126,20 @@ mod tests {
         let (dir, files) = written();
         let json: serde_json::Value = serde_json::from_str(&files["report.json"]).unwrap();
         assert_eq!(json["schema"], rundir::SCHEMA_VERSION);
-        let cells = csv::Reader::from_reader(files["cells.csv"].as_bytes())
-            .into_records()
-            .count();
-        assert_eq!(cells, json["summary"]["cells"].as_array().unwrap().len());
-        let contexts = csv::Reader::from_reader(files["contexts.csv"].as_bytes())
-            .into_records()
-            .count();
-        assert_eq!(
-            contexts,
-            json["contexts"]["costs"].as_array().unwrap().len()
-        );
+        let rows = |name: &str| {
+            let records = csv::Reader::from_reader(files[name].as_bytes());
+            records.into_records().count()
+        };
+        let len = |items: &serde_json::Value| items.as_array().unwrap().len();
+        assert_eq!(rows("cells.csv"), len(&json["summary"]["cells"]));
+        let contexts = rows("contexts.csv");
+        assert_eq!(contexts, len(&json["contexts"]["costs"]));
         assert!(contexts > 0);
-        assert!(
-            files["charts/latency.svg"].contains("micro")
-                || files["charts/latency.svg"].contains("read")
-        );
+        assert!(files["charts/latency.svg"].contains("read"));
         let log = fs::read_to_string(dir.path().join("hist/micro-read.hot.sqlite.hlog")).unwrap();
-        assert_eq!(
-            log.lines()
-                .filter(|line| line.starts_with("Tag=read,"))
-                .count(),
-            testing::EPOCHS as usize
-        );
-        let left = fs::read_dir(dir.path()).unwrap().flatten();
-        assert!(
-            left.into_iter()
-                .all(|entry| entry.path().extension().is_none_or(|e| e != "part"))
-        );
+        let tagged = log.lines().filter(|line| line.starts_with("Tag=read,"));
+        assert_eq!(tagged.count(), testing::EPOCHS as usize);
+        let mut left = fs::read_dir(dir.path()).unwrap().flatten();
+        assert!(left.all(|entry| entry.path().extension().is_none_or(|e| e != "part")));
     }
 }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::drawing::{Chart, DrawError, INK, PAPER, label_width, text_style};
+use super::drawing::{Area, Chart, DrawError, INK, draw, label_width, line, write};
 
 /// Height of a row, in pixels.
 const ROW: u32 = 22;
@@ -43,38 +43,27 @@ pub(super) fn heat_table(
     let column = widest.unwrap_or(0).max(NARROWEST);
     let width = (left as u32 + column * columns.len() as u32 + 12).max(760);
     let height = TOP + ROW * rows.len() as u32 + 10;
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
-        area.fill(&PAPER)?;
-        draw_legend(&area, legend, width as i32)?;
+    draw((width, height), |area| {
+        draw_legend(area, legend, width as i32)?;
         let x = |at: usize| left + (column * at as u32) as i32;
         for (at, name) in columns.iter().enumerate() {
-            area.draw(&Text::new(
-                (*name).to_owned(),
-                (x(at) + 4, TOP as i32 - 20),
-                text_style(13),
-            ))?;
+            write(area, *name, (x(at) + 4, TOP as i32 - 20), 13)?;
         }
         for (number, row) in rows.iter().enumerate() {
             let top = (TOP + ROW * number as u32) as i32;
+            let bottom = top + ROW as i32;
             match row {
                 HeatRow::Heading(name) => {
-                    area.draw(&Text::new(name.clone(), (8, top + 5), text_style(15)))?;
-                    let line = vec![
-                        (8, top + ROW as i32 - 2),
-                        (width as i32 - 8, top + ROW as i32 - 2),
-                    ];
-                    area.draw(&PathElement::new(line, INK.mix(0.3)))?;
+                    write(area, name.as_str(), (8, top + 5), 15)?;
+                    let ends = [(8, bottom - 2), (width as i32 - 8, bottom - 2)];
+                    line(area, ends, INK.mix(0.3))?;
                 }
                 HeatRow::Cells(name, cells) => {
-                    area.draw(&Text::new(name.clone(), (8, top + 4), text_style(13)))?;
+                    write(area, name.as_str(), (8, top + 4), 13)?;
                     for (at, cell) in cells.iter().enumerate() {
                         let Some(cell) = cell else { continue };
-                        let corners = [
-                            (x(at) + 1, top + 1),
-                            (x(at) + column as i32 - 1, top + ROW as i32 - 1),
-                        ];
+                        let right = x(at) + column as i32;
+                        let corners = [(x(at) + 1, top + 1), (right - 1, bottom - 1)];
                         area.draw(&Rectangle::new(corners, cell.colour.filled()))?;
                         // The text is on the cell's colour, so a dark page does not change it.
                         let ink = if cell.is_dark { LIGHT } else { DARK };
@@ -84,34 +73,23 @@ pub(super) fn heat_table(
                 }
             }
         }
-        area.present()?;
-    }
-    Ok(Chart::of(svg))
+        Ok(())
+    })
 }
 
 const LIGHT: RGBColor = RGBColor(250, 250, 250);
 const DARK: RGBColor = RGBColor(20, 20, 20);
 
-fn draw_legend(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    legend: &[(&str, RGBColor)],
-    width: i32,
-) -> Result<(), DrawError> {
+fn draw_legend(area: &Area<'_>, legend: &[(&str, RGBColor)], width: i32) -> Result<(), DrawError> {
     let (mut at, mut top) = (8, 8);
     for (words, colour) in legend {
         let needed = 30 + 7 * words.len() as i32;
         if at + needed > width {
             (at, top) = (8, top + 20);
         }
-        area.draw(&Rectangle::new(
-            [(at, top), (at + 14, top + 14)],
-            colour.filled(),
-        ))?;
-        area.draw(&Text::new(
-            (*words).to_owned(),
-            (at + 19, top),
-            text_style(13),
-        ))?;
+        let corners = [(at, top), (at + 14, top + 14)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        write(area, *words, (at + 19, top), 13)?;
         at += needed;
     }
     Ok(())

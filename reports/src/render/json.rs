@@ -65,8 +65,7 @@ pub fn report_schema() -> Result<String, serde_json::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claims::{Evidence, judge};
-    use crate::testing;
+    use crate::render::testing::Inputs;
 
     const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report.schema.json");
 
@@ -85,20 +84,11 @@ mod tests {
 
     #[test]
     fn a_report_follows_the_published_schema_and_a_damaged_one_does_not() {
-        let (run, summary, contexts) = (testing::run(), testing::summary(), testing::contexts());
-        let judged = judge(&[Evidence::new(&run, &summary, &contexts)]).unwrap();
-        let report = Report {
-            run: &run,
-            summary: &summary,
-            contexts: &contexts,
-            claims: &judged,
-            decisions: Vec::new(),
-            others: &[],
-        };
+        let inputs = Inputs::judged();
         let schema = std::fs::read_to_string(PUBLISHED).unwrap();
         let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
-        let text = json(&report).unwrap();
+        let text = json(&inputs.report()).unwrap();
         let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
         let errors: Vec<String> = validator
             .iter_errors(&json)

@@ -6,238 +6,180 @@ use std::path::Path;
 use super::decisions;
 use super::output::WriteError;
 use super::report::Report;
-use crate::context::MODELS;
-use rundir::Settled;
+use crate::claims::ClaimResult;
+use crate::context::{ContextCost, MODELS, Reconciled};
+use crate::summary::{Cell, Cost, Handoffs, SharedFiles};
+use rundir::{Calls, Outcome, Sample, Settled};
+
+/// A field of a CSV file.
+pub(super) trait Field {
+    /// Its text; empty for what there is not.
+    fn text(&self) -> String;
+}
+
+macro_rules! fields {
+    ($($type:ty)*) => {
+        $(impl Field for $type {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+
+fields! { &str String u32 u64 usize f64 Outcome }
+
+impl<T: Field> Field for Option<T> {
+    fn text(&self) -> String {
+        self.as_ref().map(T::text).unwrap_or_default()
+    }
+}
+
+/// The columns of a CSV file, and what makes a row of a value: fields by their names, or expressions with another name.
+macro_rules! csv_columns {
+    ($own:ident: $type:ty => $($name:ident $(= $value:expr)?),* $(,)?) => {
+        (
+            [$(stringify!($name)),*],
+            |$own: $type| vec![$($crate::render::tables::csv_columns!(@ $own $name $($value)?)),*],
+        )
+    };
+    (@ $own:ident $name:ident) => {
+        $crate::render::tables::Field::text(&$own.$name)
+    };
+    (@ $own:ident $name:ident $value:expr) => {
+        $crate::render::tables::Field::text(&$value)
+    };
+}
+pub(super) use csv_columns;
 
 /// Writes `*.csv`.
 ///
 /// # Errors
 /// See [`WriteError`].
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
-    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let cells = report.summary.cells.iter().map(|cell| {
-        let comparison = cell.against_baseline.as_ref();
-        let interval = comparison.and_then(|c| c.interval);
-        vec![
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            cell.arm.clone(),
-            cell.epochs.to_string(),
-            cell.passes.to_string(),
-            cell.calls.to_string(),
-            cell.typical_ns.to_string(),
-            number(cell.interval.map(|i| i.low)),
-            number(cell.interval.map(|i| i.high)),
-            whole(cell.p50_ns),
-            whole(cell.p90_ns),
-            whole(cell.p99_ns),
-            whole(cell.p999_ns),
-            cell.max_ns.to_string(),
-            number(cell.requests_per_call),
-            number(comparison.map(|c| c.ratio)),
-            number(interval.map(|i| i.low)),
-            number(interval.map(|i| i.high)),
-            number(comparison.map(|c| c.margin.ratio)),
-            number(cell.modes.map(|modes| modes.low)),
-            number(cell.modes.map(|modes| modes.high)),
-            comparison.map_or("", |c| c.verdict.name()).to_owned(),
-        ]
-    });
-    let head = "workload,state,metric,arm,epochs,passes,calls,typical_ns,typical_low_ns,\
-                typical_high_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,requests_per_call,\
-                ratio,ratio_low,ratio_high,margin,low_level_ns,high_level_ns,verdict";
-    csv(&dir.join("cells.csv"), head, cells)?;
+    let columns = csv_columns! {
+        own: &Cell =>
+        workload, state, metric, arm, epochs, passes, calls, typical_ns,
+        typical_low_ns = own.interval.map(|interval| interval.low),
+        typical_high_ns = own.interval.map(|interval| interval.high),
+        p50_ns, p90_ns, p99_ns, p999_ns, max_ns, requests_per_call,
+        ratio = own.against_baseline.as_ref().map(|found| found.ratio),
+        ratio_low = own.against_baseline.as_ref().and_then(|found| Some(found.interval?.low)),
+        ratio_high = own.against_baseline.as_ref().and_then(|found| Some(found.interval?.high)),
+        margin = own.against_baseline.as_ref().map(|found| found.margin.ratio),
+        low_level_ns = own.modes.map(|modes| modes.low),
+        high_level_ns = own.modes.map(|modes| modes.high),
+        verdict = own.against_baseline.as_ref().map(|found| found.verdict.name()),
+    };
+    csv(&dir.join("cells.csv"), columns, &report.summary.cells)?;
+    let settled = |sample: &Sample, count: fn(&Settled) -> u64| sample.settled.as_ref().map(count);
+    let columns = csv_columns! {
+        own: (&Sample, &str, Option<&Calls>) =>
+        order = own.0.order,
+        epoch = own.0.epoch,
+        round = own.0.round,
+        warm_up = u64::from(own.0.warm_up),
+        busy = own.0.load.busy,
+        arm = own.0.arm,
+        workload = own.0.workload,
+        state = own.0.state,
+        outcome = own.0.outcome,
+        metric = own.1,
+        calls = own.2.map_or(0, |calls| calls.count),
+        p50_ns = own.2.map(|calls| calls.p50_ns),
+        mean_ns = own.2.map(Calls::mean_ns),
+        makespan_ns = own.0.makespan_ns,
+        lines = settled(own.0, |found| found.lines),
+        lines_on_both = settled(own.0, |found| found.on_both),
+        lines_only_in_copies = settled(own.0, |found| found.only_in_copies),
+        lines_on_one = settled(own.0, |found| found.on_one),
+        lines_lost = settled(own.0, |found| found.lost),
+        conflict_copies = settled(own.0, |found| found.conflict_copies),
+        agree = settled(own.0, |found| u64::from(found.agree)),
+    };
     let passes = report.run.samples.iter().flat_map(|sample| {
-        let settled = |count: fn(&Settled) -> u64| whole(sample.settled.as_ref().map(count));
-        let own = |metric: &str, calls: u64, p50: String, mean: String| {
-            vec![
-                sample.order.to_string(),
-                sample.epoch.to_string(),
-                sample.round.to_string(),
-                u64::from(sample.warm_up).to_string(),
-                sample.load.busy.clone().unwrap_or_default(),
-                sample.arm.clone(),
-                sample.workload.clone(),
-                sample.state.clone(),
-                sample.outcome.to_string(),
-                metric.to_owned(),
-                calls.to_string(),
-                p50,
-                mean,
-                sample.makespan_ns.to_string(),
-                settled(|found| found.lines),
-                settled(|found| found.on_both),
-                settled(|found| found.only_in_copies),
-                settled(|found| found.on_one),
-                settled(|found| found.lost),
-                settled(|found| found.conflict_copies),
-                settled(|found| u64::from(found.agree)),
-            ]
-        };
-        let mut rows: Vec<_> = sample
-            .calls
-            .iter()
-            .map(|(kind, calls)| {
-                own(
-                    kind,
-                    calls.count,
-                    calls.p50_ns.to_string(),
-                    calls.mean_ns().to_string(),
-                )
-            })
-            .collect();
-        if rows.is_empty() {
-            rows.push(own("", 0, String::new(), String::new()));
-        }
-        rows
+        let kinds = sample.calls.iter();
+        let kinds = kinds.map(move |(kind, calls)| (sample, kind.as_str(), Some(calls)));
+        let nothing = sample.calls.is_empty().then_some((sample, "", None));
+        kinds.chain(nothing)
     });
-    let head = "order,epoch,round,warm_up,busy,arm,workload,state,outcome,metric,calls,\
-                p50_ns,mean_ns,makespan_ns,lines,lines_on_both,lines_only_in_copies,\
-                lines_on_one,lines_lost,conflict_copies,agree";
-    csv(&dir.join("passes.csv"), head, passes)?;
-    let costs = report.summary.costs.iter().map(|cost| {
-        vec![
-            cost.workload.clone(),
-            cost.state.clone(),
-            cost.arm.clone(),
-            cost.service_ns.to_string(),
-            cost.kernel_and_queue_ns.to_string(),
-            cost.front_end_ns.to_string(),
-            cost.store_ns.to_string(),
-            cost.requests.to_string(),
-            cost.system_calls.to_string(),
-            cost.disk_written_bytes.to_string(),
-            cost.client_cpu_ns.to_string(),
-            cost.daemon_cpu_ns.to_string(),
-            cost.daemon_peak_bytes.to_string(),
-        ]
-    });
-    let head = "workload,state,arm,service_ns,kernel_and_queue_ns,front_end_ns,store_ns,\
-                requests,system_calls,disk_written_bytes,client_cpu_ns,daemon_cpu_ns,\
-                daemon_peak_bytes";
-    csv(&dir.join("costs.csv"), head, costs)?;
-    let rows = decisions::csv_rows(&report.decisions);
-    csv(&dir.join("decisions.csv"), decisions::CSV_HEAD, rows)?;
+    csv(&dir.join("passes.csv"), columns, passes)?;
+    let columns = csv_columns! {
+        own: &Cost =>
+        workload, state, arm, service_ns, kernel_and_queue_ns, front_end_ns, store_ns, requests,
+        system_calls, disk_written_bytes, client_cpu_ns, daemon_cpu_ns, daemon_peak_bytes,
+    };
+    csv(&dir.join("costs.csv"), columns, &report.summary.costs)?;
+    decisions::write_csv(&dir.join("decisions.csv"), &report.decisions)?;
     hosts(report, dir)?;
-    let contexts = report.contexts.costs.iter().map(|own| {
-        let mut row = vec![
-            own.workload.clone(),
-            own.policy.clone(),
-            own.basis.name().to_owned(),
-            own.calls.to_string(),
-            own.entering.to_string(),
-            own.resent.to_string(),
-            own.fresh.to_string(),
-            own.cached.to_string(),
-            own.output.to_string(),
-            own.peak.to_string(),
-            own.full_at_call
-                .map(|call| call.to_string())
-                .unwrap_or_default(),
-            own.expired.to_string(),
-            own.compactions.to_string(),
-        ];
-        row.extend(
-            MODELS
-                .iter()
-                .map(|model| number(own.dollars.get(*model).copied())),
-        );
-        row
-    });
-    let head = format!(
-        "workload,policy,tokens_are,calls,entering,resent,fresh,cached,output,peak,\
-         full_at_call,expired,compactions,{}",
-        MODELS.map(|model| format!("usd_{model}")).join(",")
-    );
-    csv(&dir.join("contexts.csv"), &head, contexts)?;
-    let residuals = report.contexts.residuals.iter().map(|own| {
-        vec![
-            own.workload.clone(),
-            own.model.clone(),
-            own.calls.to_string(),
-            own.median.to_string(),
-            own.median_abs.to_string(),
-            own.worst_abs.to_string(),
-            number(own.growth_median_abs),
-            number(own.cache.map(|cache| cache.fresh.0 as f64)),
-            number(own.cache.map(|cache| cache.fresh.1 as f64)),
-            number(own.cache.map(|cache| cache.expired as f64)),
-            number(own.cache.map(|cache| cache.missed as f64)),
-            number(own.cache.map(|cache| cache.expired_and_missed as f64)),
-            number(own.dollars.map(|(ours, _)| ours)),
-            number(own.dollars.map(|(_, theirs)| theirs)),
-        ]
-    });
-    let head = "workload,model,calls,median,median_abs,worst_abs,growth_median_abs,\
-                fresh_ledger,fresh_reported,expired_ledger,cache_missed_reported,\
-                expired_and_missed,prompt_usd_ledger,prompt_usd_reported";
-    csv(&dir.join("residuals.csv"), head, residuals)?;
-    let claims = report.claims.iter().map(|claim| {
-        vec![
-            claim.id.clone(),
-            claim.source.clone(),
-            claim.quote.clone(),
-            claim.status.name().to_owned(),
-            claim.evidence.clone(),
-        ]
-    });
-    let head = "id,source,quote,standing,evidence";
-    csv(&dir.join("claims.csv"), head, claims)
+    let (head, row) = csv_columns! {
+        own: &ContextCost =>
+        workload, policy, tokens_are = own.basis.name(), calls, entering, resent, fresh, cached, output,
+        peak, full_at_call, expired, compactions,
+    };
+    let head = head.map(str::to_owned).into_iter();
+    let head = head.chain(MODELS.map(|model| format!("usd_{model}")));
+    let row = |own: &ContextCost| {
+        let dollars = MODELS.map(|model| own.dollars.get(model).copied().text());
+        row(own).into_iter().chain(dollars).collect()
+    };
+    csv(
+        &dir.join("contexts.csv"),
+        (head, row),
+        &report.contexts.costs,
+    )?;
+    let columns = csv_columns! {
+        own: &Reconciled =>
+        workload, model, calls, median, median_abs, worst_abs, growth_median_abs,
+        fresh_ledger = own.cache.map(|cache| cache.fresh.0 as f64),
+        fresh_reported = own.cache.map(|cache| cache.fresh.1 as f64),
+        expired_ledger = own.cache.map(|cache| cache.expired as f64),
+        cache_missed_reported = own.cache.map(|cache| cache.missed as f64),
+        expired_and_missed = own.cache.map(|cache| cache.expired_and_missed as f64),
+        prompt_usd_ledger = own.dollars.map(|(ours, _)| ours),
+        prompt_usd_reported = own.dollars.map(|(_, theirs)| theirs),
+    };
+    let residuals = &report.contexts.residuals;
+    csv(&dir.join("residuals.csv"), columns, residuals)?;
+    let columns = csv_columns! {
+        own: &ClaimResult => id, source, quote, standing = own.status.name(), evidence,
+    };
+    csv(&dir.join("claims.csv"), columns, report.claims)
 }
 
 /// Writes the results of two hosts, a line per workload and arm, if the run has any.
 fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
-    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    if !report.summary.handoffs.is_empty() {
-        let rows = report.summary.handoffs.iter().map(|own| {
-            vec![
-                own.workload.clone(),
-                own.arm.clone(),
-                own.written.to_string(),
-                own.seen.to_string(),
-                whole(own.median_ns),
-                whole(own.max_ns),
-            ]
-        });
-        let head = "workload,arm,written,seen,median_ns,max_ns";
-        csv(&dir.join("handoffs.csv"), head, rows)?;
+    let (handoffs, shared) = (&report.summary.handoffs, &report.summary.shared_files);
+    if !handoffs.is_empty() {
+        let columns = csv_columns! {
+            own: &Handoffs => workload, arm, written, seen, median_ns, max_ns,
+        };
+        csv(&dir.join("handoffs.csv"), columns, handoffs)?;
     }
-    if report.summary.shared_files.is_empty() {
+    if shared.is_empty() {
         return Ok(());
     }
-    let rows = report.summary.shared_files.iter().map(|own| {
-        let counts = [
-            own.passes,
-            own.agreed,
-            own.lines,
-            own.on_both,
-            own.only_in_copies,
-            own.on_one,
-            own.lost,
-            own.conflict_copies,
-        ];
-        let names = [own.workload.clone(), own.arm.clone()].into_iter();
-        names.chain(counts.map(|count| count.to_string())).collect()
-    });
-    let head = "workload,arm,passes,agreed,lines,lines_on_both,lines_only_in_copies,\
-                lines_on_one,lines_lost,conflict_copies";
-    csv(&dir.join("shared_files.csv"), head, rows)
+    let columns = csv_columns! {
+        own: &SharedFiles =>
+        workload, arm, passes, agreed, lines, lines_on_both = own.on_both,
+        lines_only_in_copies = own.only_in_copies, lines_on_one = own.on_one, lines_lost = own.lost,
+        conflict_copies,
+    };
+    csv(&dir.join("shared_files.csv"), columns, shared)
 }
 
 /// Writes a table below a line of column names, row by row, so that no table is held in memory.
-pub(super) fn csv(
+pub(super) fn csv<T, H: IntoIterator<Item: AsRef<[u8]>>>(
     file: &Path,
-    head: &str,
-    rows: impl Iterator<Item = Vec<String>>,
+    (head, row): (H, impl Fn(T) -> Vec<String>),
+    rows: impl IntoIterator<Item = T>,
 ) -> Result<(), WriteError> {
     let format = |error: csv::Error| WriteError::Format(format!("{}: {error}", file.display()));
     let half = file.with_extension("part");
     let mut writer = csv::Writer::from_path(&half).map_err(format)?;
-    writer.write_record(head.split(',')).map_err(format)?;
-    for row in rows {
-        writer.write_record(row).map_err(format)?;
+    writer.write_record(head).map_err(format)?;
+    for own in rows {
+        writer.write_record(row(own)).map_err(format)?;
     }
     let renamed = writer.flush().and_then(|()| fs::rename(&half, file));
     renamed.map_err(|error| WriteError::Io {

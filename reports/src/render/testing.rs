@@ -4,23 +4,60 @@ use rundir::Run;
 
 use super::part::Part;
 use super::report::Report;
-use crate::context::contexts;
+use crate::claims::{ClaimResult, judge};
+use crate::context::{Contexts, contexts};
+use crate::decide::Decision;
+use crate::evidence::RunEvidence;
 use crate::prices::Prices;
-use crate::summary::summarise;
+use crate::summary::{Summary, summarise};
 use crate::testing;
+
+/// A run with everything that a report needs.
+pub(super) struct Inputs {
+    run: Run,
+    summary: Summary,
+    contexts: Contexts,
+    claims: Vec<ClaimResult>,
+    decisions: Vec<Decision>,
+}
+
+impl Inputs {
+    /// Of a run without claims and decisions.
+    pub(super) fn of(run: Run) -> Self {
+        Self {
+            summary: summarise(&run).unwrap(),
+            contexts: contexts(&run, &Prices::built_in().unwrap()).unwrap(),
+            run,
+            claims: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Of the scripted run, with every built-in claim and policy.
+    pub(super) fn judged() -> Self {
+        let mut own = Self::of(testing::run());
+        let evidence = RunEvidence::new(&own.run, &own.summary, &own.contexts);
+        own.claims = judge(&[evidence]).unwrap();
+        own.decisions = testing::decisions();
+        own
+    }
+
+    pub(super) fn report(&self) -> Report<'_> {
+        Report {
+            run: &self.run,
+            summary: &self.summary,
+            contexts: &self.contexts,
+            claims: &self.claims,
+            decisions: self.decisions.clone(),
+            others: &[],
+        }
+    }
+}
 
 /// What `section` adds to the report of a run without claims and decisions.
 pub(super) fn parts(run: &Run, section: impl FnOnce(&Report<'_>, &mut Vec<Part>)) -> Vec<Part> {
-    let report = Report {
-        run,
-        summary: &summarise(run).unwrap(),
-        contexts: &contexts(run, &Prices::built_in().unwrap()).unwrap(),
-        claims: &[],
-        decisions: Vec::new(),
-        others: &[],
-    };
     let mut parts = Vec::new();
-    section(&report, &mut parts);
+    section(&Inputs::of(run.clone()).report(), &mut parts);
     parts
 }
 

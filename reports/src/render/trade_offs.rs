@@ -1,9 +1,8 @@
 //! The chart of cost against benefit: a panel for each policy, a point for each candidate.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::drawing::{Chart, DrawError, INK, PAPER, colour, text_style};
+use super::drawing::{Area, Chart, DrawError, INK, colour, draw, line, write};
 use crate::decide::{Decision, Role, Row, State};
 
 /// Pixels of a panel.
@@ -77,26 +76,21 @@ pub(super) fn trade_offs(decisions: &[Decision]) -> Result<Option<Chart>, DrawEr
         }
     }
     let rows = panels.len().div_ceil(2) as u32;
-    let mut svg = String::new();
-    {
-        let size = (2 * PANEL.0, rows * PANEL.1);
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        area.fill(&PAPER)?;
-        for ((policy, points), area) in panels.iter().zip(&area.split_evenly((rows as usize, 2))) {
-            panel(policy, points, &candidates, area)?;
-        }
-        area.present()?;
-    }
+    let chart = draw((2 * PANEL.0, rows * PANEL.1), |area| {
+        let areas = area.split_evenly((rows as usize, 2));
+        let mut panels = panels.iter().zip(&areas);
+        panels.try_for_each(|((policy, points), area)| panel(policy, points, &candidates, area))
+    })?;
     let links = panels.iter();
     let links = links.map(|(policy, _)| ((*policy).to_owned(), format!("policy-{policy}")));
-    Ok(Some(Chart::of(svg).with_links(links.collect())))
+    Ok(Some(chart.with_links(links.collect())))
 }
 
 fn panel(
     policy: &str,
     points: &[Point<'_>],
     candidates: &[&str],
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    area: &Area<'_>,
 ) -> Result<(), DrawError> {
     let (top, bottom, left, right) = MARGINS;
     let (width, height) = (PANEL.0 as i32 - left - right, PANEL.1 as i32 - top - bottom);
@@ -106,29 +100,19 @@ fn panel(
     // Inside every margin, with the benefits that are needed.
     let adopted = [(left, top), (x(1.0), y(1.0))];
     area.draw(&Rectangle::new(adopted, INK.mix(0.07).filled()))?;
-    area.draw(&Text::new(policy.to_owned(), (12, 6), text_style(14)))?;
+    write(area, policy, (12, 6), 14)?;
     for tick in TICKS {
         let style = INK.mix(if tick == 1.0 { 0.6 } else { 0.12 });
         let (across, up) = (x(tick), y(tick));
-        area.draw(&PathElement::new(
-            vec![(across, top), (across, top + height)],
-            style,
-        ))?;
-        area.draw(&PathElement::new(
-            vec![(left, up), (left + width, up)],
-            style,
-        ))?;
+        line(area, [(across, top), (across, top + height)], style)?;
+        line(area, [(left, up), (left + width, up)], style)?;
         let label = format!("×{tick}");
-        area.draw(&Text::new(
-            label.clone(),
-            (across - 10, top + height + 4),
-            text_style(12),
-        ))?;
-        area.draw(&Text::new(label, (6, up - 6), text_style(12)))?;
+        write(area, label.as_str(), (across - 10, top + height + 4), 12)?;
+        write(area, label, (6, up - 6), 12)?;
     }
     let below = (left, top + height + 21);
     let words = "cost over its margin, the worst; upwards: benefit over what is needed";
-    area.draw(&Text::new(words, below, text_style(12)))?;
+    write(area, words, below, 12)?;
     let mut order: Vec<&Point<'_>> = points.iter().collect();
     order.sort_by(|one, other| other.benefit.total_cmp(&one.benefit));
     let places: Vec<(i32, i32)> = order
@@ -145,11 +129,11 @@ fn panel(
             (false, false) => area.draw(&Circle::new(*at, 5, own.filled()))?,
         }
         // Labels of candidates with the same figures stand below each other, clear of the points beside them.
-        let mut line = at.1 - 6;
-        while labels.iter().any(|other| (other - line).abs() < 14) {
-            line += 14;
+        let mut down = at.1 - 6;
+        while labels.iter().any(|other| (other - down).abs() < 14) {
+            down += 14;
         }
-        labels.push(line);
+        labels.push(down);
         let beside = places.iter().filter(|own| (own.1 - at.1).abs() < 14);
         let beside = beside
             .filter(|own| (own.0 - at.0).abs() < 60)
@@ -159,11 +143,7 @@ fn panel(
             true => beside.min().unwrap_or(at.0) - 10 - 7 * point.name.chars().count() as i32,
             false => beside.max().unwrap_or(at.0) + 10,
         };
-        area.draw(&Text::new(
-            point.name.to_owned(),
-            (label_at, line),
-            text_style(13),
-        ))?;
+        write(area, point.name, (label_at, down), 13)?;
     }
     Ok(())
 }
@@ -171,19 +151,11 @@ fn panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Evidence, Policy, built_in, decide, find};
     use crate::testing;
 
     #[test]
     fn a_candidate_lies_where_its_rows_put_it() {
-        let (run, summary, contexts) = (testing::run(), testing::summary(), testing::contexts());
-        let evidence = Evidence::of(&run, &summary, &contexts);
-        let decisions = built_in().into_iter().flat_map(|name| {
-            let (file, text) = find(&name).unwrap();
-            let policy = Policy::parse(&file, &text).unwrap();
-            decide(&policy, &text, &evidence)
-        });
-        let decisions: Vec<Decision> = decisions.collect();
+        let decisions = testing::decisions();
         let mut placed = decisions.iter().filter_map(|own| Some((own, point(own)?)));
         let (decision, own) = placed.next().unwrap();
         let is_above = decision
