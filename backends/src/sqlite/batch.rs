@@ -8,11 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::db::Db;
-use super::log::{locked, sync_names};
+use super::files::redo_of;
+use super::log::sync_names;
 use super::nodes::unsigned;
 use super::open::{OpenError, unreadable};
 use super::record;
-use super::redo::{self, Redo, redo_of};
+use super::redo::{self, Redo};
+use super::transaction::locked;
 use crate::store::{Result, StoreError};
 
 /// How long a transaction may stay open: other programs see a change that much later.
@@ -155,31 +157,24 @@ fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
     use std::ops::ControlFlow;
-    use std::path::PathBuf;
 
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
     use super::*;
+    use crate::sqlite::files::beside;
     use crate::sqlite::log_mark::tests::OWNER;
     use crate::sqlite::{HEAD, SqliteStore};
     use crate::store::{
         Allocate, Caller, Change, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
     };
 
-    fn with(path: &Path, suffix: &str) -> PathBuf {
-        let mut name = OsString::from(path);
-        name.push(suffix);
-        name.into()
-    }
-
     /// A copy of what a killed daemon leaves.
     fn killed(path: &Path, copy: &Path) {
         for suffix in ["", "-wal", "-redo"] {
-            std::fs::copy(with(path, suffix), with(copy, suffix)).unwrap();
+            std::fs::copy(beside(path, suffix), beside(copy, suffix)).unwrap();
         }
-        let (from, to) = (with(path, "-tails"), with(copy, "-tails"));
+        let (from, to) = (beside(path, "-tails"), beside(copy, "-tails"));
         let _ = std::fs::remove_dir_all(&to);
         for tail in std::fs::read_dir(from).into_iter().flatten().flatten() {
             std::fs::create_dir_all(&to).unwrap();
@@ -290,7 +285,10 @@ mod tests {
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
             assert_eq!(state(&again), state(&store));
             drop(again);
-            assert!(!with(&copy, "-redo").exists(), "an orderly end removes it");
+            assert!(
+                !beside(&copy, "-redo").exists(),
+                "an orderly end removes it"
+            );
             let problems = crate::sqlite::check(&copy).unwrap().problems;
             assert_eq!(problems, Vec::<String>::new());
         }
@@ -367,7 +365,7 @@ mod tests {
         assert_eq!(Some(&state(&store)), states.last());
         drop(again);
         drop(store);
-        let redo = std::fs::read(with(&copy, "-redo")).unwrap();
+        let redo = std::fs::read(beside(&copy, "-redo")).unwrap();
         let (mut cuts, mut end) = (vec![0], 0);
         for payload in records {
             // A header of 16 bytes and the payload; cut in the middle and after it.
@@ -376,7 +374,7 @@ mod tests {
             end += length;
         }
         let files = ["", "-wal"].map(|suffix| {
-            let file = with(&copy, suffix);
+            let file = beside(&copy, suffix);
             (std::fs::read(&file).unwrap(), file)
         });
         let (mut earlier, mut met) = (states.len() - 1, Vec::new());
@@ -384,7 +382,7 @@ mod tests {
             for (bytes, file) in &files {
                 std::fs::write(file, bytes).unwrap();
             }
-            std::fs::write(with(&copy, "-redo"), &redo[..*cut]).unwrap();
+            std::fs::write(beside(&copy, "-redo"), &redo[..*cut]).unwrap();
             let again = state(&SqliteStore::open(&copy, &OWNER).unwrap());
             let at = states.iter().rposition(|state| *state == again).unwrap();
             assert!(at <= earlier, "a shorter log has no later state");
@@ -449,7 +447,7 @@ mod tests {
         crate::sqlite::held::append(&store.db(), &OWNER, ino, b"once").unwrap();
         deny_commits(&store);
         drop(store);
-        assert!(with(&path, "-redo").exists());
+        assert!(beside(&path, "-redo").exists());
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         assert_eq!(text_of(&store, ino), "once");
     }

@@ -1,6 +1,6 @@
 //! Whether a database holds a whole file system: what `fsck` is to a disk.
 //!
-//! Nothing is changed, and a mounted database can be checked too: all is read in one transaction.
+//! A check changes nothing, and a mounted database can be checked too: all is read in one transaction.
 
 use std::path::Path;
 
@@ -8,11 +8,13 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
-use super::log_mark;
+use super::files::tails_of;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
-use super::open::{OpenError, identify, must_not_be_cut, unreadable};
-use super::tails::{self, HEAD};
+use super::open::{
+    OpenError, connect, identify, lacks_log, leave, must_not_be_cut, own, unreadable,
+};
+use super::tails::HEAD;
 
 /// How many findings of one kind are told one by one.
 const SHOWN: usize = 10;
@@ -110,7 +112,7 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     let is_there = identify(&connection, path)?;
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
     let lacks = || match is_there {
-        true => log_mark::lacks_log(&connection, path).map_err(wrong),
+        true => lacks_log(&connection, path).map_err(wrong),
         false => Ok(None),
     };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
@@ -130,8 +132,51 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     Ok(checked)
 }
 
+/// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
+/// are longer than [`HEAD`], what is past that may be newer, or gone: of those whose bytes are gone, reading
+/// them there fails, and the log of the daemon names them. Answers whether a log was missing at all.
+///
+/// # Errors
+/// As [`super::SqliteStore::open`], and [`OpenError::NotWhole`] if what is left contradicts itself.
+pub fn go_on_without_log(path: &Path) -> Result<bool, OpenError> {
+    if !path.exists() {
+        return Ok(false);
+    }
+    must_not_be_cut(path)?;
+    let _ownership = match own(path) {
+        // A mount has the database, and its logs.
+        Err(OpenError::Owned(..)) => return Ok(false),
+        owned => owned?,
+    };
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let mut connection = connect(path)?;
+    leave(&connection, path).map_err(wrong)?;
+    if !identify(&connection, path)? || lacks_log(&connection, path).map_err(wrong)?.is_none() {
+        return Ok(false);
+    }
+    // A daemon that was killed during a checkpoint may have left pages of two states.
+    let checked = check_rows(&mut connection).map_err(wrong)?;
+    if let Some(problem) = checked.problems.into_iter().next() {
+        return Err(OpenError::NotWhole {
+            path: path.to_owned(),
+            problem,
+        });
+    }
+    // The end of a file that was deleted or cut since is gone at once, and no sign of two states.
+    for short in short_tails(&connection, path).map_err(wrong)? {
+        tracing::warn!(
+            "{}: content past the first 256 KiB is missing: inode {short}",
+            path.display()
+        );
+    }
+    connection
+        .execute("UPDATE log SET needed = 0, redo = NULL", ())
+        .map_err(wrong)?;
+    Ok(true)
+}
+
 /// Looks at the rows and what they hold, not at the log and the tails.
-pub(super) fn check_rows(connection: &mut Connection) -> rusqlite::Result<Checked> {
+fn check_rows(connection: &mut Connection) -> rusqlite::Result<Checked> {
     let db = &connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
     let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
     let mut checked = Checked {
@@ -201,9 +246,8 @@ fn misplaced(db: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 /// Files whose tails hold less than the files are long, or are not there.
-/// Files of which content past the first [`super::HEAD`] bytes is missing.
-pub(super) fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
-    let dir = tails::directory(path);
+fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
+    let dir = tails_of(path);
     let missing = |ino: i64, size: i64| {
         let wanted = tail_length(unsigned(size));
         let held = std::fs::metadata(dir.join(ino.to_string())).map(|tail| tail.len());

@@ -10,7 +10,7 @@ use rusqlite::{Row, params};
 
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
-use super::tails::HEAD;
+use super::tails::{HEAD, blocks};
 use crate::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 
 /// Bytes in a chunk.
@@ -37,11 +37,6 @@ fn id(ino: Ino, index: u64) -> i64 {
 
 fn index(id: i64) -> u64 {
     unsigned(id) & INDEX_MAX
-}
-
-/// What a chunk of so many bytes occupies, in units of 512 bytes and whole pages.
-fn blocks(length: u64) -> u64 {
-    length.div_ceil(4096) * 8
 }
 
 /// A part of one chunk.

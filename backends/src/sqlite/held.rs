@@ -2,12 +2,10 @@
 
 use std::sync::MutexGuard;
 
-use super::SqliteStore;
-use super::content;
 use super::db::Db;
-use super::nodes;
-use super::record::Record;
-use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Kind, Result, Seek};
+use super::record::{Record, allocate, set_attr, write_end};
+use super::{SqliteStore, content, nodes};
+use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Result, Seek};
 
 impl SqliteStore {
     pub(crate) fn setattr_held(
@@ -23,12 +21,7 @@ impl SqliteStore {
             change: *change,
         };
         let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
-        let tail = content::tail_length(attr.size);
-        if attr.kind == Kind::File && tail < content::tail_length(old_size) && self.is_settled(ino)
-        {
-            // Before the next write to that range.
-            self.tails.cut(ino, tail);
-        }
+        self.cut_shorter(ino, old_size, attr.size);
         Ok(attr)
     }
 
@@ -51,11 +44,7 @@ impl SqliteStore {
             also(db)?;
             Ok(old_size)
         })?;
-        let tail = content::tail_length(bytes.len() as u64);
-        if tail < content::tail_length(old_size) && self.is_settled(ino) {
-            // Before the next write to that range.
-            self.tails.cut(ino, tail);
-        }
+        self.cut_shorter(ino, old_size, bytes.len() as u64);
         Ok(())
     }
 
@@ -72,11 +61,16 @@ impl SqliteStore {
             also(db)?;
             set_attr(db, caller, ino, change)
         })?;
-        let tail = content::tail_length(attr.size);
+        self.cut_shorter(ino, old_size, attr.size);
+        Ok(attr)
+    }
+
+    /// Cuts the tail of a file, if a committed change has made it shorter.
+    fn cut_shorter(&self, ino: Ino, old_size: u64, size: u64) {
+        let tail = content::tail_length(size);
         if tail < content::tail_length(old_size) {
             self.cut_tail(ino, tail);
         }
-        Ok(attr)
     }
 
     /// Cuts a tail that a committed change has made shorter: before the next write to that range.
@@ -119,21 +113,6 @@ pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8
     Ok(())
 }
 
-/// Changes attributes; the size before, and the attributes after.
-pub(super) fn set_attr(db: &Db, caller: &Caller, ino: Ino, change: &Change) -> Result<(u64, Attr)> {
-    let mut attr = match change.size {
-        Some(_) => nodes::get_file(db, ino)?,
-        None => nodes::get(db, ino)?,
-    };
-    let old_size = attr.size;
-    if let Some(size) = change.size {
-        content::truncate(db, &mut attr, size)?;
-    }
-    change.apply(&mut attr, caller.now);
-    nodes::update(db, &attr)?;
-    Ok((old_size, attr))
-}
-
 pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
     let record = Record::Write {
         caller: *caller,
@@ -154,12 +133,6 @@ pub(crate) fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<
     db.change(&record, |db| write_end(db, caller, ino, data))
 }
 
-pub(super) fn write_end(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
-    let end = nodes::get_file(db, ino)?.size;
-    content::write(db, caller, ino, end, data)?;
-    Ok(end)
-}
-
 pub(crate) fn fallocate(
     db: &Db,
     caller: &Caller,
@@ -176,38 +149,6 @@ pub(crate) fn fallocate(
         length,
     };
     db.change(&record, |db| allocate(db, caller, ino, how, offset, length))
-}
-
-pub(super) fn allocate(
-    db: &Db,
-    caller: &Caller,
-    ino: Ino,
-    how: Allocate,
-    offset: u64,
-    length: u64,
-) -> Result<()> {
-    let mut attr = nodes::get_file(db, ino)?;
-    let end = offset + length;
-    if end > content::SIZE_MAX {
-        return Err(Errno::FBIG.into());
-    }
-    let keep_size = match how {
-        Allocate::Reserve { keep_size } => keep_size,
-        Allocate::PunchHole => {
-            content::punch(db, &mut attr, offset, length)?;
-            true
-        }
-        Allocate::Zero { keep_size } => {
-            content::punch(db, &mut attr, offset, length)?;
-            keep_size
-        }
-    };
-    if !keep_size && end > attr.size {
-        content::truncate(db, &mut attr, end)?;
-    }
-    attr.mtime = caller.now;
-    attr.ctime = caller.now;
-    nodes::update(db, &attr)
 }
 
 pub(crate) fn seek(db: &Db, ino: Ino, offset: u64, what: Seek) -> Result<u64> {

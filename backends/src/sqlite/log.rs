@@ -1,37 +1,21 @@
-//! What `fsync` makes durable: SQLite's write-ahead log, or the redo log where all before it is durable. The former is
-//! copied into the database off the request path.
+//! What `fsync` makes durable: SQLite's write-ahead log, or the redo log where all before it is durable.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use memmap2::{Mmap, MmapOptions};
-use rusqlite::hooks::Wal;
-use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
-use super::db::{Db, Tally};
-use super::log_mark;
+use super::files::{folder, log_of};
 use super::open::{self, OpenError};
 use super::redo::Recorded;
 use super::tails::Tails;
+use super::tally::Tally;
 use crate::store::{Errno, Result, StoreError};
-
-/// Pages by which the log grows before it is copied into the database: 16 MiB. What is written again
-/// and again is copied once: 4 MiB measured 5 % less throughput with eight writing processes.
-const CHECKPOINT_PAGES: i32 = 4096;
-
-/// Pages in the log after which the writer checkpoints, too: 256 MiB. A writer that fills the log faster than
-/// the thread empties it waits. The log grows while another connection reads an old state of it.
-const CHECKPOINT_PAGES_MAX: i32 = 65_536;
-
-/// Pages by which the log has to grow before the writer tries again.
-const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
 
 /// Bytes that the log file has from the start: appending to it then changes no metadata, and a sync has
 /// only the appended pages to write. SQLite's recovery ends at the first frame without the log's salt.
@@ -88,8 +72,7 @@ pub(super) struct Log {
 
 /// Makes the names of the database at `path` and of its log durable.
 pub(super) fn sync_names(path: &Path) -> std::result::Result<(), OpenError> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    File::open(dir.unwrap_or(Path::new(".")))
+    File::open(folder(path))
         .and_then(|dir| dir.sync_all())
         .map_err(|error| open::unreadable(path, &error))
 }
@@ -119,15 +102,12 @@ impl Drop for BreakOnPanic<'_> {
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
     pub(super) fn open(path: &Path, tally: Arc<Tally>) -> std::result::Result<Self, OpenError> {
-        let log = log_mark::log_of(path);
+        let log = log_of(path);
         let file = File::options()
             .read(true)
             .write(true)
             .open(&log)
-            .and_then(|file| {
-                pad(&file)?;
-                Ok(file)
-            })
+            .and_then(|file| pad(&file).map(|()| file))
             .map_err(|error| open::unreadable(&log, &error))?;
         Ok(Self {
             _pinned: pin(&file),
@@ -201,7 +181,7 @@ impl Log {
 
     /// Takes a checkpoint that failed for a failed sync, unless it only had to wait: the kernel tells that a page could not be
     /// written once, and that was then.
-    fn check_checkpoint(&self, error: &rusqlite::Error) {
+    pub(super) fn check_checkpoint(&self, error: &rusqlite::Error) {
         let harmless = [
             ErrorCode::DatabaseBusy,
             ErrorCode::DatabaseLocked,
@@ -230,124 +210,5 @@ impl Log {
     fn broken(&self, reason: String) -> StoreError {
         self.is_broken.store(true, Ordering::Release);
         StoreError::storage(Errno::IO, reason)
-    }
-}
-
-pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
-    // A transaction that a panic left open has been undone before the lock was free.
-    let db = db.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = db.mend() {
-        tracing::error!(%error, "the changes since the last commit cannot be made again");
-    }
-    db
-}
-
-/// A thread that copies the log into the database, through a connection of its own.
-#[derive(Debug)]
-pub(super) struct Checkpointer {
-    wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Checkpointer {
-    /// Starts the thread, and has the writing connection wake it when the log has grown.
-    pub(super) fn start(
-        writer: &Arc<Mutex<Db>>,
-        own: Connection,
-        log: &Arc<Log>,
-        tally: Arc<Tally>,
-    ) -> rusqlite::Result<Self> {
-        // One pending wake-up is enough: a checkpoint takes all there is.
-        let (wake, woken) = sync_channel(1);
-        let hook_wake = wake.clone();
-        let copying = Arc::new(Mutex::new(()));
-        let thread_copying = Arc::clone(&copying);
-        let hook_log = Arc::clone(log);
-        let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
-        let hook = move |wal: &mut Wal, pages: i32| {
-            if pages < before {
-                // All was copied, and the log has begun anew.
-                (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
-            }
-            before = pages;
-            if hook_log.is_broken() {
-                // What a failed sync has lost of the log may not be copied.
-                return Ok(());
-            }
-            if pages >= next_own {
-                next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
-                // Wait for the thread, which a writer without pause would outrun for ever, and copy the
-                // rest: then the next write starts the log anew. Passive: it never waits for a reader.
-                let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
-                    tracing::warn!(%error, pages, "the log cannot be emptied");
-                    hook_log.check_checkpoint(&error);
-                }
-                // The thread marks the file again, which by now says what the log says.
-                let _ = hook_wake.try_send(());
-            } else if pages >= next {
-                next = pages.saturating_add(CHECKPOINT_PAGES);
-                // Full means that a wake-up is pending.
-                let _ = hook_wake.try_send(());
-            }
-            Ok(())
-        };
-        locked(writer).connection.wal_hook(Some(hook))?;
-        let (db, log) = (Arc::clone(writer), Arc::clone(log));
-        let thread = std::thread::Builder::new()
-            .name("checkpoint".to_owned())
-            .spawn(move || run(&db, &own, &log, &woken, &thread_copying, &tally))
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        Ok(Self {
-            wake: Some(wake),
-            thread: Some(thread),
-        })
-    }
-
-    /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
-    pub(super) fn stop(&mut self) {
-        self.wake.take();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the checkpoint thread panicked");
-        }
-    }
-}
-
-fn run(
-    db: &Mutex<Db>,
-    own: &Connection,
-    log: &Log,
-    woken: &Receiver<()>,
-    copying: &Mutex<()>,
-    tally: &Tally,
-) {
-    // By the writing connection: a change by any other would make it forget what it keeps in memory.
-    let say = |needed| {
-        if let Err(error) = log_mark::say(&locked(db), needed) {
-            tracing::warn!(%error, "noting whether the log is needed");
-        }
-    };
-    while woken.recv().is_ok() {
-        if log.is_broken() {
-            continue;
-        }
-        say(true);
-        let copied = {
-            // Never held while waiting for the writer, which may wait for it.
-            let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
-            own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
-        };
-        match copied {
-            Ok(_) => Tally::add(&tally.checkpoints),
-            // The writer was just turning a page of the log's index; it wakes this thread again.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-            Err(error) => {
-                tracing::warn!(%error, "checkpoint");
-                log.check_checkpoint(&error);
-            }
-        }
-        say(false);
     }
 }

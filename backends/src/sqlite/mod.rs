@@ -19,12 +19,15 @@
 pub(crate) mod backend;
 mod batch;
 mod check;
+mod checkpoint;
 pub(crate) mod content;
 pub(crate) mod db;
 mod deferred;
+mod files;
 pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
+mod name_cache;
 pub(crate) mod names;
 pub(crate) mod nodes;
 mod open;
@@ -33,6 +36,8 @@ mod reclaim;
 pub(crate) mod record;
 mod redo;
 mod tails;
+mod tally;
+mod transaction;
 pub(crate) mod xattrs;
 
 use std::collections::BTreeMap;
@@ -49,15 +54,16 @@ use crate::store::{
 };
 pub(crate) use backend::SqliteMount;
 use batch::Committer;
-pub use check::{Checked, check};
-use db::{ApplyNote, Db, Tally, no_notes};
-use log::{Checkpointer, Log};
-pub use log_mark::go_on_without_log;
+pub use check::{Checked, check, go_on_without_log};
+use checkpoint::Checkpointer;
+use db::{ApplyNote, Db, no_notes};
+use log::Log;
 pub use open::{OpenError, SCHEMA_VERSION};
-use open::{Ownership, connect, must_not_be_cut, or_full, own, prepare, unreadable};
+use open::{Ownership, connect, leave, must_not_be_cut, or_full, own, prepare, unreadable};
 use record::Record;
 pub use tails::HEAD;
 use tails::Tails;
+use tally::Tally;
 
 /// A file system in one SQLite database.
 #[derive(Debug)]
@@ -110,9 +116,9 @@ impl SqliteStore {
     ) -> std::result::Result<Self, OpenError> {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
-        let was_killed = log_mark::has_log(path);
+        let was_killed = files::has_log(path);
         let connection = connect(path)?;
-        log_mark::leave(&connection, path).map_err(|error| unreadable(path, &error))?;
+        leave(&connection, path).map_err(|error| unreadable(path, &error))?;
         let tally = Arc::new(Tally::default());
         let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
         prepare(&connection, path)?;
@@ -179,7 +185,7 @@ impl SqliteStore {
     }
 
     pub(crate) fn db(&self) -> MutexGuard<'_, Db> {
-        log::locked(&self.db)
+        transaction::locked(&self.db)
     }
 
     /// Runs `work` in one transaction: all of it happens, or nothing.

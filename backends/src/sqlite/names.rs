@@ -3,24 +3,17 @@
 //! An entry sits in the slot that its name hashes to, or in the next free one of [`PROBES`]: one
 //! B-tree serves look-up by name and listing by cookie, and a cookie stays valid while others come and go.
 
-use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::params;
 
 use super::db::Db;
+use super::name_cache::Name;
 use super::nodes::{self, columns, signed, unsigned};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, Result, StoreError};
 
 /// How far from its hash a name may sit.
 const PROBES: u64 = 64;
-
-/// Where a name sits and what it names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Name {
-    pub(crate) slot: u64,
-    pub(crate) ino: Ino,
-}
 
 /// The slots that `name` may sit in: FNV-1a, 61 bits of it, so that a cookie is a positive `off_t`.
 pub(crate) fn slots(name: &[u8]) -> Range<u64> {
@@ -29,45 +22,6 @@ pub(crate) fn slots(name: &[u8]) -> Range<u64> {
     });
     let first = FIRST_COOKIE + (hash >> 3);
     first..first + PROBES
-}
-
-/// What is known of the names that start at one slot, without asking SQLite: this connection is the only one that changes
-/// them. Only a name whose first slot is free is kept as missing, so that a new name makes nothing else wrong.
-#[derive(Debug)]
-struct Kept {
-    name: Box<[u8]>,
-    found: Option<Name>,
-}
-
-/// The names used last; all are let go when there are more than [`Names::MAX`].
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    kept: HashMap<(Ino, u64), Kept>,
-}
-
-impl Names {
-    const MAX: usize = 16_384;
-
-    pub(super) fn clear(&mut self) {
-        self.kept.clear();
-    }
-
-    fn get(&self, parent: Ino, name: &[u8], first: u64) -> Option<Option<Name>> {
-        let kept = self.kept.get(&(parent, first))?;
-        (*kept.name == *name).then_some(kept.found)
-    }
-
-    fn keep(&mut self, parent: Ino, name: &[u8], first: u64, found: Option<Name>) {
-        if self.kept.len() >= Self::MAX {
-            self.kept.clear();
-        }
-        let name = name.into();
-        self.kept.insert((parent, first), Kept { name, found });
-    }
-
-    fn forget(&mut self, parent: Ino, first: u64) {
-        self.kept.remove(&(parent, first));
-    }
 }
 
 /// Where a name is, or which slot it would get.
@@ -326,8 +280,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sqlite::db::Tally;
     use crate::sqlite::tails::Tails;
+    use crate::sqlite::tally::Tally;
 
     #[test]
     fn slots_are_stable_positive_and_spread() {

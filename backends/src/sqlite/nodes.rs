@@ -1,6 +1,6 @@
 //! Inode rows.
 
-use rusqlite::types::ValueRef;
+use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Row, params};
 
 use super::db::Db;
@@ -229,17 +229,15 @@ pub(crate) fn drop_name(db: &Db, ino: Ino, caller: &Caller) -> Result<Option<Ino
     Ok((attr.nlink == 0).then_some(ino))
 }
 
+/// A column of an inode's row; `absent` where it is empty.
+fn column<T: FromSql>(db: &Db, ino: Ino, sql: &'static str, absent: Errno) -> Result<T> {
+    let value = db.row(sql, [signed(ino)], |row| row.get::<_, Option<T>>(0))?;
+    value.ok_or(Errno::NOENT)?.ok_or_else(|| absent.into())
+}
+
 pub(crate) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
-    let parent = db.row(
-        "SELECT parent FROM inode WHERE ino = ?1",
-        [signed(dir)],
-        |row| row.get::<_, Option<i64>>(0),
-    )?;
-    match parent {
-        Some(Some(parent)) => Ok(unsigned(parent)),
-        Some(None) => Err(Errno::NOTDIR.into()),
-        None => Err(Errno::NOENT.into()),
-    }
+    let sql = "SELECT parent FROM inode WHERE ino = ?1";
+    column(db, dir, sql, Errno::NOTDIR).map(unsigned)
 }
 
 pub(crate) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
@@ -265,16 +263,8 @@ pub(crate) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
 }
 
 pub(crate) fn target(db: &Db, ino: Ino) -> Result<Vec<u8>> {
-    let target = db.row(
-        "SELECT target FROM inode WHERE ino = ?1",
-        [signed(ino)],
-        |row| row.get::<_, Option<Vec<u8>>>(0),
-    )?;
-    match target {
-        Some(Some(target)) => Ok(target),
-        Some(None) => Err(Errno::INVAL.into()),
-        None => Err(Errno::NOENT.into()),
-    }
+    let sql = "SELECT target FROM inode WHERE ino = ?1";
+    column(db, ino, sql, Errno::INVAL)
 }
 
 fn mode(attr: &Attr) -> u32 {

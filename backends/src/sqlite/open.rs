@@ -10,9 +10,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
-use super::log_mark;
+use super::files::{folder, has_log, log_of, redo_of, tails_of};
 use super::owner;
-use super::tails;
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
@@ -124,8 +123,7 @@ pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
     if !may_be_full.iter().any(|words| reason.contains(words)) {
         return error;
     }
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    match statvfs(dir.unwrap_or(Path::new("."))) {
+    match statvfs(folder(path)) {
         Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < ROOM => OpenError::Full {
             path: path.to_owned(),
             reason: reason.clone(),
@@ -137,7 +135,7 @@ pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
 
 /// Whether SQLite takes a file for a database that is yet to be made: then it removes the log beside it, even where it
 /// may only read. To SQLite one byte is nothing, too.
-pub(crate) fn is_cut(path: &Path) -> bool {
+fn is_cut(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.len() <= 1)
 }
 
@@ -146,11 +144,10 @@ pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
     if path.exists() && !is_cut(path) {
         return Ok(());
     }
-    let log = log_mark::log_of(path);
-    let tails = tails::directory(path);
+    let tails = tails_of(path);
     let has_tails = std::fs::read_dir(&tails).is_ok_and(|mut tails| tails.next().is_some());
-    let beside = if log_mark::has_log(path) {
-        log
+    let beside = if has_log(path) {
+        log_of(path)
     } else if has_tails {
         tails
     } else {
@@ -242,11 +239,32 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Ope
     Ok(!is_new)
 }
 
+/// Makes `connection` leave the log of the database at `path` in place when it closes. The last connection to close
+/// checkpoints the log; after a kill during a checkpoint, the next mount would then miss that log.
+pub(super) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
+    if has_log(path) {
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    }
+    Ok(())
+}
+
+/// The log that the database at `path` needs and that is not there: SQLite's, or the redo log.
+pub(super) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
+    let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
+    if first("SELECT needed FROM log")? && !has_log(path) {
+        return Ok(Some(log_of(path)));
+    }
+    let redo = redo_of(path);
+    // Where SQLite's log is gone and not missed, this is a copy of the tables alone.
+    let is_needed = has_log(path) && first("SELECT redo IS NOT NULL FROM log")?;
+    Ok((is_needed && !redo.exists()).then_some(redo))
+}
+
 /// Checks what the file holds, and creates the tables in an empty one.
 pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let is_there = identify(connection, path)?;
-    if is_there && let Some(log) = log_mark::lacks_log(connection, path).map_err(wrong)? {
+    if is_there && let Some(log) = lacks_log(connection, path).map_err(wrong)? {
         return Err(OpenError::LogGone {
             path: path.to_owned(),
             log,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::db::Db;
 use super::redo::PAYLOAD_MAX;
 use super::tails::HEAD;
-use super::{content, held, names, nodes, reclaim, xattrs};
+use super::{content, names, nodes, reclaim, xattrs};
 use crate::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError,
     XattrMode, check_rename,
@@ -153,7 +153,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             caller,
             ino,
             change,
-        } => held::set_attr(db, &caller, ino, &change).map(|_| ()),
+        } => set_attr(db, &caller, ino, &change).map(|_| ()),
         Record::Create {
             caller,
             parent,
@@ -192,14 +192,14 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             offset,
             data,
         } => content::write(db, &caller, ino, offset, data),
-        Record::Append { caller, ino, data } => held::write_end(db, &caller, ino, data).map(|_| ()),
+        Record::Append { caller, ino, data } => write_end(db, &caller, ino, data).map(|_| ()),
         Record::Fallocate {
             caller,
             ino,
             how,
             offset,
             length,
-        } => held::allocate(db, &caller, ino, how, offset, length),
+        } => allocate(db, &caller, ino, how, offset, length),
         Record::SetXattr {
             caller,
             ino,
@@ -210,6 +210,21 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
         Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
         Record::Note { note } => db.apply_note(note),
     }
+}
+
+/// Changes attributes; the size before, and the attributes after.
+pub(super) fn set_attr(db: &Db, caller: &Caller, ino: Ino, change: &Change) -> Result<(u64, Attr)> {
+    let mut attr = match change.size {
+        Some(_) => nodes::get_file(db, ino)?,
+        None => nodes::get(db, ino)?,
+    };
+    let old_size = attr.size;
+    if let Some(size) = change.size {
+        content::truncate(db, &mut attr, size)?;
+    }
+    change.apply(&mut attr, caller.now);
+    nodes::update(db, &attr)?;
+    Ok((old_size, attr))
 }
 
 pub(super) fn create(
@@ -349,4 +364,42 @@ pub(super) fn rename(
     source_attr.ctime = caller.now;
     nodes::update(db, &source_attr)?;
     Ok(replaced)
+}
+
+pub(super) fn write_end(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    let end = nodes::get_file(db, ino)?.size;
+    content::write(db, caller, ino, end, data)?;
+    Ok(end)
+}
+
+pub(super) fn allocate(
+    db: &Db,
+    caller: &Caller,
+    ino: Ino,
+    how: Allocate,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    let mut attr = nodes::get_file(db, ino)?;
+    let end = offset + length;
+    if end > content::SIZE_MAX {
+        return Err(Errno::FBIG.into());
+    }
+    let keep_size = match how {
+        Allocate::Reserve { keep_size } => keep_size,
+        Allocate::PunchHole => {
+            content::punch(db, &mut attr, offset, length)?;
+            true
+        }
+        Allocate::Zero { keep_size } => {
+            content::punch(db, &mut attr, offset, length)?;
+            keep_size
+        }
+    };
+    if !keep_size && end > attr.size {
+        content::truncate(db, &mut attr, end)?;
+    }
+    attr.mtime = caller.now;
+    attr.ctime = caller.now;
+    nodes::update(db, &attr)
 }

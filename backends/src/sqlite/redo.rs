@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -16,6 +16,7 @@ use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
+use super::files::redo_of;
 use crate::store::Result;
 
 /// Bytes of records after which the transaction is committed.
@@ -39,13 +40,6 @@ const RECORD_MAX: u64 = PAYLOAD_MAX as u64 + 4096;
 
 /// Bytes before a payload: its length, a checksum of what follows, the number of the change.
 const HEADER: usize = 16;
-
-/// The redo log of the database at `path`.
-pub(super) fn redo_of(path: &Path) -> PathBuf {
-    let mut redo = path.as_os_str().to_owned();
-    redo.push("-redo");
-    redo.into()
-}
 
 /// What a sync of the redo log makes durable.
 #[derive(Debug)]

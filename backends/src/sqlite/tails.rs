@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
-use super::db::Tally;
+use super::files::{folder, tails_of};
+use super::tally::Tally;
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bytes of a file that are in the database: what agents read and write is hardly ever longer.
@@ -64,13 +65,6 @@ struct Unsynced {
     directory: bool,
 }
 
-/// The directory that holds the tails of the database at `path`.
-pub(super) fn directory(path: &Path) -> PathBuf {
-    let mut dir = path.as_os_str().to_owned();
-    dir.push("-tails");
-    dir.into()
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half done under any of these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,9 +94,9 @@ impl Tail {
     }
 }
 
-/// What so long a file occupies if it has no hole, in units of 512 bytes.
-fn blocks(metadata: &Metadata) -> u64 {
-    metadata.len().div_ceil(4096) * 8
+/// What so many bytes occupy in whole pages, in units of 512 bytes.
+pub(super) fn blocks(length: u64) -> u64 {
+    length.div_ceil(4096) * 8
 }
 
 /// The inode whose tail has this name.
@@ -112,7 +106,7 @@ fn ino_of(name: &OsStr) -> Option<Ino> {
 
 impl Tails {
     pub(super) fn new(database: &Path, tally: Arc<Tally>) -> Self {
-        let dir = directory(database);
+        let dir = tails_of(database);
         Self {
             has_directory: AtomicBool::new(dir.exists()),
             dir,
@@ -141,47 +135,38 @@ impl Tails {
 
     /// The tail of a file that has one.
     fn get(&self, ino: Ino) -> Result<Arc<Tail>> {
-        if let Some(file) = lock(&self.open).get(&ino) {
-            return Ok(Arc::clone(file));
-        }
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(ino));
-        let file = opened.map_err(|error| self.failed(ino, &error))?;
-        Ok(self.hold(ino, file))
+        self.get_or_create(ino, false)
     }
 
-    /// The tail of a file, which may not have had one yet.
-    fn get_or_create(&self, ino: Ino) -> Result<Arc<Tail>> {
+    /// The tail of a file, which may not have had one yet if `may_create`.
+    fn get_or_create(&self, ino: Ino, may_create: bool) -> Result<Arc<Tail>> {
         if let Some(file) = lock(&self.open).get(&ino) {
             return Ok(Arc::clone(file));
         }
-        let create = || {
+        let open = || {
             OpenOptions::new()
                 .read(true)
                 .write(true)
-                .create(true)
+                .create(may_create)
                 .truncate(false)
                 .mode(0o600)
                 .open(self.path(ino))
         };
-        let created = match create() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.create_directory().and_then(|()| create())
+        let opened = match open() {
+            Err(error) if may_create && error.kind() == io::ErrorKind::NotFound => {
+                self.create_directory().and_then(|()| open())
             }
-            created => created,
+            opened => opened,
         };
-        let file = created.map_err(|error| self.failed(ino, &error))?;
-        lock(&self.unsynced).directory = true;
+        let file = opened.map_err(|error| self.failed(ino, &error))?;
+        lock(&self.unsynced).directory |= may_create;
         Ok(self.hold(ino, file))
     }
 
     fn create_directory(&self) -> io::Result<()> {
         self.has_directory.store(true, Ordering::Release);
         DirBuilder::new().mode(0o700).create(&self.dir)?;
-        let parent = self.dir.parent().filter(|dir| !dir.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(folder(&self.dir))?.sync_all()
     }
 
     fn hold(&self, ino: Ino, file: File) -> Arc<Tail> {
@@ -237,11 +222,7 @@ impl Tails {
 
     /// Writes at `offset` of the tail of a file whose tail is `length` long, if that is not 0.
     pub(crate) fn write(&self, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
-        let tail = if length > 0 {
-            self.get(ino)?
-        } else {
-            self.get_or_create(ino)?
-        };
+        let tail = self.get_or_create(ino, length == 0)?;
         if offset == length {
             tail.reserve(offset, offset + bytes.len() as u64);
         }
@@ -259,11 +240,7 @@ impl Tails {
 
     /// Extends a tail of `length` bytes to `longer` with a hole, which takes the place of what is left over.
     pub(super) fn extend(&self, ino: Ino, length: u64, longer: u64) -> Result<()> {
-        let tail = if length > 0 {
-            self.get(ino)?
-        } else {
-            self.get_or_create(ino)?
-        };
+        let tail = self.get_or_create(ino, length == 0)?;
         self.change(ino, || {
             tail.set_length(length)?;
             tail.set_length(longer)
@@ -311,7 +288,7 @@ impl Tails {
             .get(ino)
             .ok()
             .and_then(|tail| tail.file.metadata().ok());
-        metadata.map_or(0, |metadata| metadata.blocks().min(blocks(&metadata)))
+        metadata.map_or(0, |metadata| metadata.blocks().min(blocks(metadata.len())))
     }
 
     /// Whether there is a tail.
@@ -352,7 +329,7 @@ impl Tails {
             return;
         };
         let freed = tail.file.metadata().and_then(|metadata| {
-            if metadata.blocks() > blocks(&metadata) {
+            if metadata.blocks() > blocks(metadata.len()) {
                 tail.set_length(metadata.len())?;
             }
             Ok(())

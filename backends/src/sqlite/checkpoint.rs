@@ -1,0 +1,136 @@
+//! Copies SQLite's write-ahead log into the database, off the request path.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::hooks::Wal;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode};
+
+use super::db::Db;
+use super::log::Log;
+use super::log_mark;
+use super::tally::Tally;
+use super::transaction::locked;
+
+/// Pages by which the log grows before it is copied into the database: 16 MiB. What is written again
+/// and again is copied once: 4 MiB measured 5 % less throughput with eight writing processes.
+const CHECKPOINT_PAGES: i32 = 4096;
+
+/// Pages in the log after which the writer checkpoints, too: 256 MiB. A writer that fills the log faster than
+/// the thread empties it waits. The log grows while another connection reads an old state of it.
+const CHECKPOINT_PAGES_MAX: i32 = 65_536;
+
+/// Pages by which the log has to grow before the writer tries again.
+const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
+
+/// A thread that copies the log into the database, through a connection of its own.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Starts the thread, and has the writing connection wake it when the log has grown.
+    pub(super) fn start(
+        writer: &Arc<Mutex<Db>>,
+        own: Connection,
+        log: &Arc<Log>,
+        tally: Arc<Tally>,
+    ) -> rusqlite::Result<Self> {
+        // One pending wake-up is enough: a checkpoint takes all there is.
+        let (wake, woken) = sync_channel(1);
+        let hook_wake = wake.clone();
+        let copying = Arc::new(Mutex::new(()));
+        let thread_copying = Arc::clone(&copying);
+        let hook_log = Arc::clone(log);
+        let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
+        let hook = move |wal: &mut Wal, pages: i32| {
+            if pages < before {
+                // All was copied, and the log has begun anew.
+                (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
+            }
+            before = pages;
+            if hook_log.is_broken() {
+                // What a failed sync has lost of the log may not be copied.
+                return Ok(());
+            }
+            if pages >= next_own {
+                next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
+                // Wait for the thread, which a writer without pause would outrun for ever, and copy the
+                // rest: then the next write starts the log anew. Passive: it never waits for a reader.
+                let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
+                    tracing::warn!(%error, pages, "the log cannot be emptied");
+                    hook_log.check_checkpoint(&error);
+                }
+                // The thread marks the file again, which by now says what the log says.
+                let _ = hook_wake.try_send(());
+            } else if pages >= next {
+                next = pages.saturating_add(CHECKPOINT_PAGES);
+                // Full means that a wake-up is pending.
+                let _ = hook_wake.try_send(());
+            }
+            Ok(())
+        };
+        locked(writer).connection.wal_hook(Some(hook))?;
+        let (db, log) = (Arc::clone(writer), Arc::clone(log));
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || run(&db, &own, &log, &woken, &thread_copying, &tally))
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        Ok(Self {
+            wake: Some(wake),
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
+    pub(super) fn stop(&mut self) {
+        self.wake.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+fn run(
+    db: &Mutex<Db>,
+    own: &Connection,
+    log: &Log,
+    woken: &Receiver<()>,
+    copying: &Mutex<()>,
+    tally: &Tally,
+) {
+    // By the writing connection: a change by any other would make it forget what it keeps in memory.
+    let say = |needed| {
+        if let Err(error) = log_mark::say(&locked(db), needed) {
+            tracing::warn!(%error, "noting whether the log is needed");
+        }
+    };
+    while woken.recv().is_ok() {
+        if log.is_broken() {
+            continue;
+        }
+        say(true);
+        let copied = {
+            // Never held while waiting for the writer, which may wait for it.
+            let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
+            own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
+        };
+        match copied {
+            Ok(_) => Tally::add(&tally.checkpoints),
+            // The writer was just turning a page of the log's index; it wakes this thread again.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+            Err(error) => {
+                tracing::warn!(%error, "checkpoint");
+                log.check_checkpoint(&error);
+            }
+        }
+        say(false);
+    }
+}
