@@ -9,7 +9,7 @@ use models::{Finish, Reply, Request, Usage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::standard::is_blank;
+use super::answer::is_blank;
 
 /// A cached answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -112,11 +112,13 @@ pub trait Generator: Send + Sync {
     /// # Errors
     /// `EACCES` if the file is read-only; `EINVAL` if it does not accept the data.
     fn accept(&self, _file: &FileToMake<'_>, _data: &[u8]) -> Result<()> {
-        Err(StoreError::storage(
-            Errno::ACCESS,
-            "this file can only be read",
-        ))
+        Err(read_only())
     }
+}
+
+/// The error of a write to a file that takes none.
+pub(super) fn read_only() -> StoreError {
+    StoreError::storage(Errno::ACCESS, "this file can only be read")
 }
 
 /// The generators of a mount, by name.
@@ -130,21 +132,6 @@ impl std::fmt::Debug for Generators {
 }
 
 impl Generators {
-    /// The generators of source 2: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control
-    /// files.
-    pub fn standard() -> Self {
-        Self::default()
-            .with(super::standard::DefaultGenerator)
-            .with(super::standard::SettingGenerator(Setting::Model))
-            .with(super::standard::SettingGenerator(Setting::Prompt))
-            .with(super::standard::TreeGenerator)
-            .with(super::standard::ReadmeGenerator)
-            .with(super::standard::CacheEnabled)
-            .with(super::standard::CacheStats)
-            .with(super::standard::CacheClear)
-            .with(super::standard::CacheList)
-    }
-
     /// Adds a generator. It replaces one of the same name.
     #[must_use]
     pub fn with(mut self, generator: impl Generator + 'static) -> Self {

@@ -4,6 +4,7 @@
 //! all readers; a write or truncation ends the wait instead. With a save file, `fsync`, unmount and each
 //! generated file save everything; a killed daemon loses later changes.
 
+mod answer;
 mod cache;
 mod command;
 mod generator;

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use models::Finish;
 
-use super::generator::{FileToMake, Generator, Made, TreeLine};
+use super::AnswerCache;
+use super::answer::{is_blank, unfenced};
+use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
 use super::settings::Setting;
 use crate::llm::names::shown;
 use crate::store::{Errno, Result, StoreError};
@@ -12,8 +14,29 @@ use crate::store::{Errno, Result, StoreError};
 /// The most tree entries in a prompt.
 const SHOWN_ENTRIES: usize = 60;
 
+impl Generators {
+    /// The generators of source 2: `default`, `model`, `prompt`, `tree`, `readme`, and the cache's control
+    /// files.
+    pub fn standard() -> Self {
+        Self::default()
+            .with(DefaultGenerator)
+            .with(SettingGenerator(Setting::Model))
+            .with(SettingGenerator(Setting::Prompt))
+            .with(Live("tree", tree, None))
+            .with(Live("readme", readme, None))
+            .with(Live("cache_enabled", cache_enabled, Some(enable_cache)))
+            .with(Live(
+                "cache_stats",
+                |file| file.around.cache().stats(),
+                None,
+            ))
+            .with(Live("cache_clear", |_| "0\n".to_owned(), Some(clear_cache)))
+            .with(Live("cache_list", cache_list, None))
+    }
+}
+
 /// `default`: asks the model for the content of the file.
-pub(super) struct DefaultGenerator;
+struct DefaultGenerator;
 
 impl Generator for DefaultGenerator {
     fn name(&self) -> &str {
@@ -43,12 +66,11 @@ no explanation, no Markdown fence around it.";
         }
         let _ = write!(question, "Write the file {path}.");
         let written = file.around.ask(file.path, WRITER, question, file.cancel)?;
-        let content = unfenced(&written.text);
         if is_blank(&written.text) {
             return Err(StoreError::storage(Errno::IO, "the model wrote nothing"));
         }
         Ok(Made {
-            content: content.into_bytes(),
+            content: unfenced(&written.text).into_bytes(),
             model: file.around.setting(file.path, Setting::Model),
             usage: Some(written.usage),
             is_cut_off: written.finish == Finish::Length,
@@ -56,29 +78,8 @@ no explanation, no Markdown fence around it.";
     }
 }
 
-/// Whether an answer has no content for a file.
-pub(super) fn is_blank(answer: &str) -> bool {
-    unfenced(answer).trim().is_empty()
-}
-
-/// Removes a Markdown fence around the whole text, which models often add, and ends the text with a newline.
-fn unfenced(text: &str) -> String {
-    let trimmed = text.trim();
-    let inner = trimmed.strip_prefix("```").and_then(|rest| {
-        let (_language, rest) = rest.split_once('\n')?;
-        let inner = rest.strip_suffix("```")?;
-        (!inner.contains("\n```")).then_some(inner)
-    });
-    let content = inner.unwrap_or(text);
-    if content.ends_with('\n') {
-        content.to_owned()
-    } else {
-        format!("{content}\n")
-    }
-}
-
 /// `model` and `prompt`: the value of the setting for the directory of the file.
-pub(super) struct SettingGenerator(pub(super) Setting);
+struct SettingGenerator(Setting);
 
 impl Generator for SettingGenerator {
     fn name(&self) -> &str {
@@ -97,12 +98,15 @@ impl Generator for SettingGenerator {
     }
 }
 
-/// `tree`: the tree with one line an entry, for `grep`.
-pub(super) struct TreeGenerator;
+/// What a write to a live file does.
+type Accept = fn(&AnswerCache, &[u8]) -> Result<()>;
 
-impl Generator for TreeGenerator {
+/// A live file: its name, its content, and how it takes a write; `None` for one that can only be read.
+struct Live(&'static str, fn(&FileToMake<'_>) -> String, Option<Accept>);
+
+impl Generator for Live {
     fn name(&self) -> &str {
-        "tree"
+        self.0
     }
 
     fn is_live(&self) -> bool {
@@ -110,12 +114,21 @@ impl Generator for TreeGenerator {
     }
 
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
-        let mut text = String::new();
-        for line in file.around.tree() {
-            let _ = writeln!(text, "{}", tree_line(&line));
-        }
-        Ok(text.into())
+        Ok(self.1(file).into())
     }
+
+    fn accept(&self, file: &FileToMake<'_>, data: &[u8]) -> Result<()> {
+        match self.2 {
+            Some(accept) => accept(file.around.cache(), data),
+            None => Err(read_only()),
+        }
+    }
+}
+
+/// `tree`: the tree with one line an entry, for `grep`.
+fn tree(file: &FileToMake<'_>) -> String {
+    let tree = file.around.tree();
+    tree.iter().map(|line| tree_line(line) + "\n").collect()
 }
 
 fn tree_line(line: &TreeLine) -> String {
@@ -136,47 +149,35 @@ fn tree_line(line: &TreeLine) -> String {
 }
 
 /// `readme`: explains the mount, lists the tree, and counts the waiting files.
-pub(super) struct ReadmeGenerator;
-
-impl Generator for ReadmeGenerator {
-    fn name(&self) -> &str {
-        "readme"
+fn readme(file: &FileToMake<'_>) -> String {
+    let tree = file.around.tree();
+    let files: Vec<&TreeLine> = tree
+        .iter()
+        .filter(|line| !line.is_directory && line.target.is_none())
+        .collect();
+    let pending = files.iter().filter(|line| line.is_pending).count();
+    let setting = |setting| {
+        file.around
+            .setting("/x", setting)
+            .unwrap_or_else(|| "(none)".to_owned())
+    };
+    let mut text = format!(
+        "# A file system that a model makes up\n\n\
+         Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\n\
+         A file is written by the model when it is first read, and then kept. Until then its size is 0: `cat`,\n\
+         `cp`, `grep`, `wc` and `head` read it all the same; what believes the size (`tar`, `rsync`, `git`) finds it\n\
+         empty. To have all of it: `find . -type f -exec cat {{}} + >/dev/null`.\n\n\
+         `.llmfs/tree` lists it, `.llmfs/log` says what was asked, `.llmfs/model.default` and `prompt.default` can be\n\
+         written, for one directory in `DIR/.llmfs/model` and `DIR/.llmfs/prompt`. `.llmfs/cache_enabled` takes 0 or\n\
+         1, `.llmfs/cache_clear` takes 1; `cache_stats` and `cache_list` tell.\n\n",
+        setting(Setting::Prompt),
+        setting(Setting::Model),
+        files.len(),
+    );
+    for line in &tree {
+        let _ = writeln!(text, "    {}", tree_line(line));
     }
-
-    fn is_live(&self) -> bool {
-        true
-    }
-
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
-        let tree = file.around.tree();
-        let files: Vec<&TreeLine> = tree
-            .iter()
-            .filter(|line| !line.is_directory && line.target.is_none())
-            .collect();
-        let pending = files.iter().filter(|line| line.is_pending).count();
-        let setting = |setting| {
-            file.around
-                .setting("/x", setting)
-                .unwrap_or_else(|| "(none)".to_owned())
-        };
-        let mut text = format!(
-            "# A file system that a model makes up\n\n\
-             Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\n\
-             A file is written by the model when it is first read, and then kept. Until then its size is 0: `cat`,\n\
-             `cp`, `grep`, `wc` and `head` read it all the same; what believes the size (`tar`, `rsync`, `git`) finds it\n\
-             empty. To have all of it: `find . -type f -exec cat {{}} + >/dev/null`.\n\n\
-             `.llmfs/tree` lists it, `.llmfs/log` says what was asked, `.llmfs/model.default` and `prompt.default` can be\n\
-             written, for one directory in `DIR/.llmfs/model` and `DIR/.llmfs/prompt`. `.llmfs/cache_enabled` takes 0 or\n\
-             1, `.llmfs/cache_clear` takes 1; `cache_stats` and `cache_list` tell.\n\n",
-            setting(Setting::Prompt),
-            setting(Setting::Model),
-            files.len(),
-        );
-        for line in &tree {
-            let _ = writeln!(text, "    {}", tree_line(line));
-        }
-        Ok(text.into())
-    }
+    text
 }
 
 /// Parses `0` or `1`, as written to a control file.
@@ -188,84 +189,28 @@ fn switch(data: &[u8]) -> Result<bool> {
     }
 }
 
-macro_rules! control {
-    ($(#[$doc:meta])* $type:ident, $name:literal, $show:expr $(, $accept:expr)?) => {
-        $(#[$doc])*
-        pub(super) struct $type;
-
-        impl Generator for $type {
-            fn name(&self) -> &str {
-                $name
-            }
-
-            fn is_live(&self) -> bool {
-                true
-            }
-
-            fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
-                let show: fn(&super::AnswerCache) -> String = $show;
-                Ok(show(file.around.cache()).into())
-            }
-
-            $(fn accept(&self, file: &FileToMake<'_>, data: &[u8]) -> Result<()> {
-                let accept: fn(&super::AnswerCache, &[u8]) -> Result<()> = $accept;
-                accept(file.around.cache(), data)
-            })?
-        }
-    };
+/// Whether the cache is enabled; a write of 0 or 1 switches it.
+fn cache_enabled(file: &FileToMake<'_>) -> String {
+    format!("{}\n", u8::from(file.around.cache().is_enabled()))
 }
 
-control!(
-    /// Whether the cache is enabled; a write of 0 or 1 switches it.
-    CacheEnabled,
-    "cache_enabled",
-    |cache| format!("{}\n", u8::from(cache.is_enabled())),
-    |cache, data| {
-        cache.enable(switch(data)?);
-        Ok(())
+fn enable_cache(cache: &AnswerCache, data: &[u8]) -> Result<()> {
+    cache.enable(switch(data)?);
+    Ok(())
+}
+
+/// Removes all cached answers when 1 is written.
+fn clear_cache(cache: &AnswerCache, data: &[u8]) -> Result<()> {
+    if switch(data)? {
+        let cleared = cache.clear();
+        cleared.map_err(|error| StoreError::storage(Errno::IO, error))?;
     }
-);
+    Ok(())
+}
 
-control!(
-    /// Hits, misses and size of the cache.
-    CacheStats,
-    "cache_stats",
-    |cache| cache.stats()
-);
-
-control!(
-    /// Removes all cached answers when 1 is written.
-    CacheClear,
-    "cache_clear",
-    |_| "0\n".to_owned(),
-    |cache, data| {
-        if switch(data)? {
-            cache.clear().map_err(|error| StoreError::storage(Errno::IO, error))?;
-        }
-        Ok(())
-    }
-);
-
-control!(
-    /// The hash and the size in bytes of each cached answer.
-    CacheList,
-    "cache_list",
-    |cache| cache.list().iter().fold(String::new(), |mut text, (hash, bytes)| {
-        let _ = writeln!(text, "{hash} {bytes}");
-        text
-    })
-);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fence_around_all_of_it_is_taken_off_and_others_stay() {
-        assert_eq!(unfenced("```python\nprint(1)\n```"), "print(1)\n");
-        assert_eq!(unfenced("print(1)"), "print(1)\n");
-        assert_eq!(unfenced("  indented\n"), "  indented\n");
-        let two = "```a\nx\n```\ntext\n```b\ny\n```";
-        assert_eq!(unfenced(two), format!("{two}\n"));
-    }
+/// The hash and the size in bytes of each cached answer.
+fn cache_list(file: &FileToMake<'_>) -> String {
+    let list = file.around.cache().list();
+    let lines = list.iter().map(|(hash, bytes)| format!("{hash} {bytes}\n"));
+    lines.collect()
 }
