@@ -17,18 +17,21 @@ static SUITES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/suites");
 
 /// The names of all built-in workloads, in order.
 pub fn workload_names() -> Vec<String> {
-    let names = |family: &'static str, dir: &Dir<'static>| {
-        let mut names: Vec<String> = dir
-            .files()
-            .filter_map(|file| Some(format!("{family}/{}", file.path().file_stem()?.to_str()?)))
-            .collect();
-        names.sort();
-        names
-    };
-    let mut all = names("micro", &MICRO);
-    all.extend(names("agent", &AGENT));
-    all.extend(names("program", &PROGRAM));
-    all
+    let families = [("micro", &MICRO), ("agent", &AGENT), ("program", &PROGRAM)];
+    let names = families.into_iter().flat_map(|(family, dir)| {
+        let stems = stems(dir).into_iter();
+        stems.map(move |stem| format!("{family}/{stem}"))
+    });
+    names.collect()
+}
+
+/// The names of the files in `dir` without their extensions, in order.
+fn stems(dir: &Dir<'_>) -> Vec<String> {
+    let files = dir.files();
+    let stems = files.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
+    let mut stems: Vec<String> = stems.collect();
+    stems.sort();
+    stems
 }
 
 /// The built-in workload called `name`, or the workload file at that path.
@@ -86,12 +89,7 @@ fn workload_file(path: &Path) -> Result<Workload, InputError> {
 
 /// The names of all built-in suites, in order.
 pub fn suite_names() -> Vec<String> {
-    let mut names: Vec<String> = SUITES
-        .files()
-        .filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()))
-        .collect();
-    names.sort();
-    names
+    stems(&SUITES)
 }
 
 /// The built-in suite called `name`, or the suite file at that path.
@@ -195,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_workload_file_finds_its_trace_and_blobs_in_its_directory() {
-        use crate::compile::sha256;
+        use inputs::sha256;
         let dir = tempfile::tempdir().unwrap();
         let digest = sha256(b"hello\n");
         std::fs::create_dir(dir.path().join("blobs")).unwrap();

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use crate::filler::fill;
 use crate::model::Model;
 use crate::path::WorkspacePath;
@@ -12,7 +10,7 @@ use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
     Call, CallError, CallResult, Content, Effect, Event, External, Op, Span, Trace,
 };
-use inputs::InputError;
+use inputs::{InputError, sha256};
 
 /// The longest time of a turn, in milliseconds. A longer pause between two API calls is not the model's.
 const LONGEST_TURN_MS: u64 = 600_000;
@@ -109,7 +107,7 @@ impl<'a> Compiler<'a> {
         };
         self.apply(&ops, result.ok)?;
         if let (Some(path), Some(expected)) = (&call.path, &result.post_sha256) {
-            let content = self.state.file(path).map(|bytes| sha256(bytes));
+            let content = self.state.file(path).map(sha256);
             if content.as_ref() != Some(expected) {
                 return Err(format!(
                     "leaves other bytes in {path} than post_sha256 says"
@@ -318,14 +316,6 @@ fn materialise(file: &Path, content: &Content) -> Result<Bytes, String> {
         ));
     }
     Ok(bytes.into())
-}
-
-/// SHA-256 in lower-case hexadecimal.
-pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 fn wrong(file: &Path, place: &str, message: &str) -> InputError {

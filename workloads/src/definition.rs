@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tokens::Conversation;
 
-use crate::compile::{compile, sha256};
+use crate::compile::compile;
 use crate::context::{context, context_names_of};
 use crate::conversation::{of_script, of_trace};
 use crate::generate::finding::Finding;
@@ -15,28 +15,19 @@ use crate::generate::memory_session::MemorySession;
 use crate::generate::{asking, clients, hosts, micro, offload, program, syncing, vsm_cycle};
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
-use inputs::{InputError, parse_toml};
+use inputs::{InputError, parse_toml, sha256};
 
-/// The state of the caches when a workload starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CacheState {
-    /// Everything has just been used once.
-    Hot,
-    /// The kernel's caches are empty; a daemon keeps its cache.
-    Lukewarm,
-    /// The daemon was stopped, the kernel's caches were dropped, and the daemon was started.
-    Cold,
-}
-
-impl CacheState {
-    /// The name in files and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheState::Hot => "hot",
-            CacheState::Lukewarm => "lukewarm",
-            CacheState::Cold => "cold",
-        }
+named! {
+    /// The state of the caches when a workload starts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum CacheState {
+        /// Everything has just been used once.
+        Hot = "hot",
+        /// The kernel's caches are empty; a daemon keeps its cache.
+        Lukewarm = "lukewarm",
+        /// The daemon was stopped, the kernel's caches were dropped, and the daemon was started.
+        Cold = "cold",
     }
 }
 
@@ -92,56 +83,27 @@ impl Definition {
 
     /// Whether it consists of operations that no agent session would make.
     fn is_no_session(&self) -> bool {
-        self.micro.is_some()
-            || self.asking.is_some()
-            || self.handoff.is_some()
-            || self.two_writers.is_some()
-            || self.syncing.is_some()
-            || self.clients.is_some()
-            || self.finding.is_some()
-            || self.program.is_some()
-            || self.inbox.is_some()
+        self.vsm_cycle.is_none()
+            && self.offload_comparison.is_none()
+            && self.memory_session.is_none()
+            && self.trace.is_none()
     }
 
     /// The script of a workload that is not a session; `corpus` is the text of the corpus that it names.
     fn generated(&self, corpus: Option<&str>) -> Result<Script, String> {
-        match self {
-            Self {
-                micro: Some(micro), ..
-            } => micro.script(),
-            Self {
-                asking: Some(asking),
-                ..
-            } => asking.script(),
-            Self {
-                handoff: Some(handoff),
-                ..
-            } => handoff.script(),
-            Self {
-                two_writers: Some(writers),
-                ..
-            } => writers.script(),
-            Self {
-                syncing: Some(syncing),
-                ..
-            } => syncing.script(),
-            Self {
-                clients: Some(clients),
-                ..
-            } => clients.script(),
-            Self {
-                finding: Some(finding),
-                ..
-            } => finding.script(corpus),
-            Self {
-                program: Some(program),
-                ..
-            } => program.script(),
-            Self {
-                inbox: Some(inbox), ..
-            } => inbox.script(),
-            _ => Err(format!("needs exactly one of the tables {TABLES}")),
-        }
+        let scripts = [
+            self.micro.as_ref().map(micro::Micro::script),
+            self.asking.as_ref().map(asking::Asking::script),
+            self.handoff.as_ref().map(hosts::Handoff::script),
+            self.two_writers.as_ref().map(hosts::TwoWriters::script),
+            self.syncing.as_ref().map(syncing::Syncing::script),
+            self.clients.as_ref().map(clients::Clients::script),
+            self.finding.as_ref().map(|own| own.script(corpus)),
+            self.program.as_ref().map(program::Program::script),
+            self.inbox.as_ref().map(Inbox::script),
+        ];
+        let script = scripts.into_iter().flatten().next();
+        script.unwrap_or_else(|| Ok(Script::default()))
     }
 }
 
@@ -262,22 +224,7 @@ impl Workload {
             let message = format!("needs exactly one of the tables {TABLES}");
             return Err(InputError::whole(file, message));
         }
-        let mut script = if definition.is_no_session() {
-            session = SessionSource::None;
-            let finding = definition.finding.as_ref();
-            match finding.map_or(Ok(None), Finding::corpus) {
-                Ok(corpus) => {
-                    identity.push_str(corpus.as_deref().unwrap_or_default());
-                    definition
-                        .generated(corpus.as_deref())
-                        .map_err(|message| InputError::whole(file, message))?
-                }
-                Err(reason) => {
-                    missing = Some(reason);
-                    Script::default()
-                }
-            }
-        } else if let Some(cycle) = &definition.vsm_cycle {
+        let mut script = if let Some(cycle) = &definition.vsm_cycle {
             cycle.script()
         } else if let Some(comparison) = &definition.offload_comparison {
             comparison
@@ -310,7 +257,20 @@ impl Workload {
             };
             compile(&trace_file, &parsed)?
         } else {
-            Script::default()
+            session = SessionSource::None;
+            let finding = definition.finding.as_ref();
+            match finding.map_or(Ok(None), Finding::corpus) {
+                Ok(corpus) => {
+                    identity.push_str(corpus.as_deref().unwrap_or_default());
+                    definition
+                        .generated(corpus.as_deref())
+                        .map_err(|message| InputError::whole(file, message))?
+                }
+                Err(reason) => {
+                    missing = Some(reason);
+                    Script::default()
+                }
+            }
         };
         if script.needs_second_host() && definition.states != [CacheState::Hot] {
             let message = "field `states`: what two hosts do is measured `hot` only: nothing is said of the second one's caches";
@@ -342,7 +302,7 @@ impl Workload {
             fits_fixed_tree: definition
                 .micro
                 .is_some_and(|micro| micro.fits_fixed_tree()),
-            sha256: sha256(identity.as_bytes()),
+            sha256: sha256(identity),
         })
     }
 

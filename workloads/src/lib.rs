@@ -1,6 +1,9 @@
 //! Workloads of agents on the files of their context: traces, generators, importers and scripts.
 //! Nothing here uses a file system under test or a clock; replay is in the harness.
 
+#[macro_use]
+mod named;
+
 mod bm25;
 pub mod catalogue;
 pub mod compile;

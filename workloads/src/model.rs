@@ -165,7 +165,7 @@ impl Model {
 
     fn perform(&mut self, op: &FileOp) -> Result<Expected, i32> {
         match op {
-            FileOp::Read(path) => Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
+            FileOp::Read(path) => return Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
             FileOp::ReadAt {
                 path,
                 offset,
@@ -179,7 +179,7 @@ impl Model {
                 let whole = Bytes::clone(self.existing(path)?);
                 let start = (*offset as usize).min(whole.len());
                 let end = (start + length).min(whole.len());
-                Ok(Expected::Part { whole, start, end })
+                return Ok(Expected::Part { whole, start, end });
             }
             FileOp::Write { path, content, .. } => {
                 self.check_parent(path)?;
@@ -187,7 +187,6 @@ impl Model {
                     return Err(EISDIR);
                 }
                 self.put(path, Bytes::clone(content));
-                Ok(Expected::Done)
             }
             FileOp::WriteAt {
                 path,
@@ -202,7 +201,6 @@ impl Model {
                 }
                 bytes[*offset as usize..end].copy_from_slice(content);
                 self.put(path, bytes.into());
-                Ok(Expected::Done)
             }
             FileOp::Append { path, content } => {
                 self.check_parent(path)?;
@@ -213,7 +211,6 @@ impl Model {
                 };
                 bytes.extend_from_slice(content);
                 self.put(path, bytes.into());
-                Ok(Expected::Done)
             }
             FileOp::Create(path) => {
                 self.check_parent(path)?;
@@ -221,7 +218,6 @@ impl Model {
                     return Err(EEXIST);
                 }
                 self.put(path, Bytes::from([]));
-                Ok(Expected::Done)
             }
             FileOp::Stat(path) => {
                 let size = if self.is_dir(path) {
@@ -229,28 +225,28 @@ impl Model {
                 } else {
                     Some(self.existing(path)?.len() as u64)
                 };
-                Ok(Expected::Attributes { size })
+                return Ok(Expected::Attributes { size });
             }
             FileOp::List { path, .. } => {
                 self.check_dir(path)?;
-                Ok(Expected::Entries(self.entries(path)))
+                return Ok(Expected::Entries(self.entries(path)));
             }
             FileOp::Search(path) => {
                 self.check_dir(path)?;
                 let files = self.files.iter().filter(|(file, _)| file.is_within(path));
                 let tree = files.map(|(file, bytes)| (file.clone(), Bytes::clone(bytes)));
-                Ok(Expected::Tree {
+                return Ok(Expected::Tree {
                     files: tree.collect(),
                     opaque: self.opaque.clone(),
-                })
+                });
             }
             FileOp::Walk(path) => {
                 self.check_dir(path)?;
                 let files = self.files.keys().filter(|file| file.is_within(path));
-                Ok(Expected::Paths {
+                return Ok(Expected::Paths {
                     files: files.cloned().collect(),
                     opaque: self.opaque.clone(),
-                })
+                });
             }
             FileOp::Rename { from, to } => {
                 let bytes = Bytes::clone(self.existing(from)?);
@@ -262,14 +258,12 @@ impl Model {
                     self.files.remove(from);
                 }
                 self.put(to, bytes);
-                Ok(Expected::Done)
             }
             FileOp::Remove(path) => {
                 self.existing(path)?;
                 if !self.fixed {
                     self.files.remove(path);
                 }
-                Ok(Expected::Done)
             }
             FileOp::MakeDir(path) => {
                 for dir in path.ancestors().into_iter().chain([path.clone()]) {
@@ -280,22 +274,15 @@ impl Model {
                         self.dirs.insert(dir);
                     }
                 }
-                Ok(Expected::Done)
-            }
-            FileOp::Sync(path) => {
-                self.existing(path)?;
-                Ok(Expected::Done)
             }
             FileOp::SyncAll { dir, files } => {
                 self.check_dir(dir)?;
                 for file in files {
                     self.existing(file)?;
                 }
-                Ok(Expected::Done)
             }
-            FileOp::Touch(path) => {
+            FileOp::Sync(path) | FileOp::Touch(path) => {
                 self.existing(path)?;
-                Ok(Expected::Done)
             }
             FileOp::Together { dir, clients } => {
                 for (name, content) in clients.written() {
@@ -303,7 +290,6 @@ impl Model {
                     self.existing(&path)?;
                     self.put(&path, content);
                 }
-                Ok(Expected::Done)
             }
             FileOp::Run(run) => {
                 for (from, to) in &run.copies {
@@ -315,11 +301,11 @@ impl Model {
                     self.opaque.retain(|path| !path.is_within(tree));
                 }
                 self.opaque.extend(run.makes.iter().cloned());
-                Ok(Expected::Ran(run.output.clone()))
+                return Ok(Expected::Ran(run.output.clone()));
             }
             FileOp::SeenByOther { path, content } => {
                 self.existing(path)?;
-                Ok(Expected::Bytes(Bytes::clone(content)))
+                return Ok(Expected::Bytes(Bytes::clone(content)));
             }
             FileOp::AddLine { path, line, .. } => {
                 self.check_parent(path)?;
@@ -327,11 +313,12 @@ impl Model {
                 // Which of these lines a host sees is measured. Any other line is an error.
                 let expected = Expected::Lines(lines.clone());
                 lines.insert(Bytes::clone(line));
-                Ok(expected)
+                return Ok(expected);
             }
             // The wording of an answer is free.
-            FileOp::Ask { mentions, .. } => Ok(Expected::Mentions(mentions.clone())),
+            FileOp::Ask { mentions, .. } => return Ok(Expected::Mentions(mentions.clone())),
         }
+        Ok(Expected::Done)
     }
 
     /// Whether the content of a file or directory is not known.

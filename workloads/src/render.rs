@@ -4,7 +4,7 @@
 //! A listing or a search shows paths, and a change shows a sentence.
 
 use serde_json::json;
-use tokens::PartKind;
+use tokens::PartKind::{self, Arguments, Content};
 
 use crate::model::{Expected, Model};
 use crate::script::{Call, CallKind, FileOp, Script};
@@ -62,42 +62,33 @@ pub fn written(call: &Call) -> Vec<(PartKind, String)> {
                 FileOp::Read(_) => match call.lines {
                     Some((first, count)) => {
                         let input = json!({"file_path": path, "offset": first, "limit": count});
-                        (PartKind::Arguments, "Read", input)
+                        (Arguments, "Read", input)
                     }
-                    None => (PartKind::Arguments, "Read", json!({ "file_path": path })),
+                    None => (Arguments, "Read", json!({ "file_path": path })),
                 },
                 FileOp::ReadAt { offset, length, .. } | FileOp::ReadOpen { offset, length, .. } => {
                     let input = json!({"file_path": path, "at_byte": offset, "bytes": length});
-                    (PartKind::Arguments, "Read", input)
+                    (Arguments, "Read", input)
                 }
                 FileOp::Write { content, .. } => {
                     let input = json!({"file_path": path, "content": text(content)});
-                    (PartKind::Content, "Write", input)
+                    (Content, "Write", input)
                 }
                 FileOp::WriteAt {
                     offset, content, ..
                 } => {
-                    let input =
-                        json!({"file_path": path, "at_byte": offset, "content": text(content)});
-                    (PartKind::Content, "Write", input)
+                    let content = text(content);
+                    let input = json!({"file_path": path, "at_byte": offset, "content": content});
+                    (Content, "Write", input)
                 }
                 FileOp::Append { content, .. } => {
                     let input = json!({"file_path": path, "append": text(content)});
-                    (PartKind::Content, "Write", input)
+                    (Content, "Write", input)
                 }
-                FileOp::List { .. } => (PartKind::Arguments, "LS", json!({ "path": path })),
-                FileOp::Walk(_) => {
-                    let input = json!({"path": path, "pattern": "**/*"});
-                    (PartKind::Arguments, "Glob", input)
-                }
-                FileOp::Search(_) => {
-                    let input = json!({"path": path, "pattern": "word"});
-                    (PartKind::Arguments, "Grep", input)
-                }
-                op => {
-                    let input = json!({ "command": op.describe() });
-                    (PartKind::Arguments, "Bash", input)
-                }
+                FileOp::List { .. } => (Arguments, "LS", json!({ "path": path })),
+                FileOp::Walk(_) => (Arguments, "Glob", json!({"path": path, "pattern": "**/*"})),
+                FileOp::Search(_) => (Arguments, "Grep", json!({"path": path, "pattern": "word"})),
+                op => (Arguments, "Bash", json!({ "command": op.describe() })),
             };
             (kind, json!({"name": name, "input": input}).to_string())
         })
@@ -320,6 +311,6 @@ mod tests {
         let written: Vec<_> = script.calls.iter().flat_map(written).collect();
         insta::assert_snapshot!(written[0].1, @r#"{"name":"Write","input":{"file_path":"/ws/a.md","content":"a \"quoted\" line\n"}}"#);
         insta::assert_snapshot!(written[1].1, @r#"{"name":"Read","input":{"file_path":"/ws/a.md","offset":3,"limit":10}}"#);
-        assert_eq!(written[0].0, PartKind::Content);
+        assert_eq!(written[0].0, Content);
     }
 }

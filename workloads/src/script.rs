@@ -260,39 +260,25 @@ impl Run {
     }
 }
 
-macro_rules! call_kinds {
-    ($($variant:ident => $name:literal),* $(,)?) => {
-        /// The kind of an agent's call on files. Reports group latency by it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
-        pub enum CallKind { $($variant),* }
-
-        impl CallKind {
-            /// All kinds.
-            pub const ALL: &'static [Self] = &[$(CallKind::$variant),*];
-
-            /// The name in traces, results and reports.
-            pub fn name(self) -> &'static str {
-                match self { $(CallKind::$variant => $name),* }
-            }
-        }
-    };
-}
-
-call_kinds! {
-    Read => "read", Write => "write", Edit => "edit", List => "list",
-    ListAttributes => "list-attributes", Pread => "pread", Search => "search", Stat => "stat", Create => "create",
-    Append => "append", Rename => "rename", Delete => "delete", Fsync => "fsync", Sync => "sync",
-    Recall => "recall", Handoff => "handoff", SyncNew => "sync-new", SyncOverwritten => "sync-overwritten",
-    Concurrent => "concurrent",
-    Add => "add", Commit => "commit", Status => "status", Clone => "clone", Checkout => "checkout",
-    CopyTree => "copy-tree", Grep => "grep", Find => "find", Archive => "archive", Extract => "extract",
-    RemoveTree => "remove-tree", Import => "import", Transactions => "transactions",
-    Log => "log", Gc => "gc", FindSize => "find-size", DiskUsage => "disk-usage",
-    Mirror => "mirror", MirrorUnchanged => "mirror-unchanged",
-    Environment => "environment", Install => "install", Build => "build", Rebuild => "rebuild",
-    Save => "save", Follow => "follow", ToolCall => "tool-call",
+named! {
+    /// The kind of an agent's call on files. Reports group latency by it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+    pub enum CallKind {
+        Read = "read", Write = "write", Edit = "edit", List = "list",
+        ListAttributes = "list-attributes", Pread = "pread", Search = "search", Stat = "stat", Create = "create",
+        Append = "append", Rename = "rename", Delete = "delete", Fsync = "fsync", Sync = "sync",
+        Recall = "recall", Handoff = "handoff", SyncNew = "sync-new", SyncOverwritten = "sync-overwritten",
+        Concurrent = "concurrent",
+        Add = "add", Commit = "commit", Status = "status", Clone = "clone", Checkout = "checkout",
+        CopyTree = "copy-tree", Grep = "grep", Find = "find", Archive = "archive", Extract = "extract",
+        RemoveTree = "remove-tree", Import = "import", Transactions = "transactions",
+        Log = "log", Gc = "gc", FindSize = "find-size", DiskUsage = "disk-usage",
+        Mirror = "mirror", MirrorUnchanged = "mirror-unchanged",
+        Environment = "environment", Install = "install", Build = "build", Rebuild = "rebuild",
+        Save = "save", Follow = "follow", ToolCall = "tool-call",
+    }
 }
 
 impl fmt::Display for CallKind {
@@ -302,7 +288,7 @@ impl fmt::Display for CallKind {
 }
 
 /// One call of an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// Its kind in reports. `None` for a change outside the agent's own calls, such as the effect of a
     /// recorded shell command: it is applied and checked, but not timed.
@@ -386,21 +372,15 @@ impl Script {
             kind: Some(kind),
             pause_ms,
             ops,
-            lines: None,
-            recorded_tokens: None,
-            asked: None,
+            ..Call::default()
         });
     }
 
     /// Appends untimed operations between calls.
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
         self.calls.push(Call {
-            kind: None,
-            pause_ms: 0,
             ops,
-            lines: None,
-            recorded_tokens: None,
-            asked: None,
+            ..Call::default()
         });
     }
 

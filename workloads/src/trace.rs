@@ -206,40 +206,14 @@ fn is_main_lane(lane: &str) -> bool {
     lane == MAIN_LANE
 }
 
-/// The kind of a call, independent of the tool's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
-pub enum Op {
-    Read,
-    Write,
-    Edit,
-    List,
-    Search,
-    Exec,
-    Vcs,
-    Plan,
-    Net,
-    Agent,
-    Other,
-}
-
-impl Op {
-    /// The name in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::Edit => "edit",
-            Op::List => "list",
-            Op::Search => "search",
-            Op::Exec => "exec",
-            Op::Vcs => "vcs",
-            Op::Plan => "plan",
-            Op::Net => "net",
-            Op::Agent => "agent",
-            Op::Other => "other",
-        }
+named! {
+    /// The kind of a call, independent of the tool's name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
+    pub enum Op {
+        Read = "read", Write = "write", Edit = "edit", List = "list", Search = "search", Exec = "exec",
+        Vcs = "vcs", Plan = "plan", Net = "net", Agent = "agent", Other = "other",
     }
 }
 

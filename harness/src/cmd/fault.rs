@@ -87,9 +87,11 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const SCRIPTED: [&str; 2] = ["llm-history-scripted", "llm-generate-scripted"];
 
 fn group(name: &str) -> Result<Group, String> {
-    let names = Group::ALL.map(Group::name);
-    let found = Group::ALL.into_iter().find(|group| group.name() == name);
-    found.ok_or(format!("one of {}", names.join(", ")))
+    let found = Group::ALL.iter().find(|group| group.name() == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
+        format!("one of {}", names.join(", "))
+    })
 }
 
 impl Fault {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use inputs::sha256;
 use reports::prices::{Cache, Model, Prices};
 use reports::render::{columns, count, table};
 use serde::Serialize;
@@ -12,7 +13,7 @@ use tokens::{
     Account, CacheResidual, Conversation, PartKind, Terms, cached_prompts, median, residual,
 };
 use workloads::catalogue;
-use workloads::compile::{compile, sha256};
+use workloads::compile::compile;
 use workloads::context::{ContextPolicy, INLINE, context};
 use workloads::conversation::of_trace;
 use workloads::definition::SessionSource;
@@ -214,7 +215,7 @@ impl Tokens {
                         repo: None,
                         commit: None,
                         path: String::new(),
-                        sha256: sha256(text.as_bytes()),
+                        sha256: sha256(&text),
                         licence: None,
                     };
                     let name = file.file_name().unwrap_or_default().to_string_lossy();

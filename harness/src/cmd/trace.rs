@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use workloads::compile::{compile, sha256};
+use inputs::sha256;
+use workloads::compile::compile;
 use workloads::import::{Provenance, trace};
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Source, Trace};
@@ -111,7 +112,7 @@ impl Import {
         if count > 1 {
             eprintln!("session {} of {count}; --row chooses another", self.row);
         }
-        let digest = sha256(recorded.as_bytes());
+        let digest = sha256(&recorded);
         let name = self.session.file_name().unwrap_or_default();
         let name = match self.fidelity {
             // A file name may reveal content, too.

@@ -1,8 +1,10 @@
-//! Parses input files of users, with errors that name file, line and field.
+//! Inputs of users: files, parsed with errors that name file, line and field, their digests, and variables.
 
 use std::path::{Path, PathBuf};
 
+use hex_simd::AsciiCase;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 
 /// A defect in an input file.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,21 @@ impl InputError {
             ..Self::whole(file, message)
         }
     }
+}
+
+/// The value of an environment variable; `None` if it is not set, or empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    hex_simd::encode_to_string(bytes, AsciiCase::Lower)
+}
+
+/// SHA-256 in lower-case hexadecimal.
+pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    hex(Sha256::digest(bytes))
 }
 
 /// Parses a TOML document; `file` is only for error messages.

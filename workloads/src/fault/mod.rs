@@ -5,13 +5,13 @@ mod injection;
 mod llm;
 mod s3;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
-use inputs::{InputError, parse_toml};
+use inputs::{InputError, parse_toml, sha256};
 use serde::Deserialize;
 
-use crate::compile::sha256;
 pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
 pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
@@ -51,45 +51,23 @@ pub struct Scenario {
     pub sha256: String,
 }
 
-/// The part of the environment that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Group {
-    /// The process that serves the files.
-    Daemon,
-    /// The storage below the store.
-    Storage,
-    /// The S3 server, and the network to it.
-    S3,
-    /// The language model.
-    Llm,
-    /// Several concurrent agents.
-    ManyAgents,
-    /// The agent itself.
-    AgentSide,
-}
-
-impl Group {
-    /// All groups, in the order of reports.
-    pub const ALL: [Self; 6] = [
-        Self::Daemon,
-        Self::Storage,
-        Self::S3,
-        Self::Llm,
-        Self::ManyAgents,
-        Self::AgentSide,
-    ];
-
-    /// The name in files and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Group::Daemon => "daemon",
-            Group::Storage => "storage",
-            Group::S3 => "s3",
-            Group::Llm => "llm",
-            Group::ManyAgents => "many-agents",
-            Group::AgentSide => "agent-side",
-        }
+named! {
+    /// The part of the environment that fails.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Group {
+        /// The process that serves the files.
+        Daemon = "daemon",
+        /// The storage below the store.
+        Storage = "storage",
+        /// The S3 server, and the network to it.
+        S3 = "s3",
+        /// The language model.
+        Llm = "llm",
+        /// Several concurrent agents.
+        ManyAgents = "many-agents",
+        /// The agent itself.
+        AgentSide = "agent-side",
     }
 }
 
@@ -219,7 +197,7 @@ impl Scenario {
         scenario
             .check()
             .map_err(|message| InputError::whole(file, message))?;
-        scenario.sha256 = sha256(text.as_bytes());
+        scenario.sha256 = sha256(text);
         Ok(scenario)
     }
 
@@ -235,21 +213,9 @@ impl Scenario {
             bytes,
             ..
         } = self.work;
-        if !(1..=100_000).contains(&changes) {
-            return Err(format!(
-                "field `work.changes`: {changes} is not from 1 to 100000"
-            ));
-        }
-        if !(1..=10_000).contains(&records) {
-            return Err(format!(
-                "field `work.records`: {records} is not from 1 to 10000"
-            ));
-        }
-        if !(128..=4096).contains(&bytes) {
-            return Err(format!(
-                "field `work.bytes`: {bytes} is not from 128 to 4096"
-            ));
-        }
+        within("work.changes", changes, 1, 100_000)?;
+        within("work.records", records, 1, 10_000)?;
+        within("work.bytes", bytes, 128, 4096)?;
         for (field, seconds) in [
             ("limits.hang", self.limits.hang),
             ("limits.recovery", self.limits.recovery),
@@ -275,6 +241,14 @@ impl Scenario {
             _ => self.injection.check(),
         }
     }
+}
+
+/// Checks that a field has a value from `least` to `most`.
+fn within<T: Display + PartialOrd>(field: &str, value: T, least: T, most: T) -> Result<(), String> {
+    let is_within = least <= value && value <= most;
+    is_within
+        .then_some(())
+        .ok_or_else(|| format!("field `{field}`: {value} is not from {least} to {most}"))
 }
 
 /// All built-in scenarios, by group.

@@ -97,7 +97,7 @@ fn every_built_in_scenario_parses_and_an_unknown_name_lists_them() {
     let all = scenarios().unwrap();
     for group in Group::ALL {
         assert!(
-            all.iter().any(|scenario| scenario.group == group),
+            all.iter().any(|scenario| scenario.group == *group),
             "{group:?}"
         );
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::notes::{Notebook, Question, notebook};
-use crate::path::WorkspacePath;
+use super::{check_range, path};
 use crate::script::{CallKind, FileOp, Script};
 
 /// The maximum number of notes, because each block writes all of them.
@@ -34,18 +34,11 @@ enum Operation {
 
 impl Asking {
     pub(crate) fn script(&self) -> Result<Script, String> {
-        if !(100..=NOTES_MAX).contains(&self.notes) {
-            return Err(format!(
-                "field `asking.notes`: must be from 100 to {NOTES_MAX}"
-            ));
-        }
-        if !(1..=1000).contains(&self.calls) {
-            return Err("field `asking.calls`: must be from 1 to 1000".to_owned());
-        }
+        check_range("asking.notes", &self.notes, 100..=NOTES_MAX)?;
+        check_range("asking.calls", &self.calls, 1..=1000)?;
         let Notebook {
             notes, questions, ..
         } = notebook(self.notes, self.seed);
-        let path = |path: String| WorkspacePath::new(path).map_err(|error| error.to_string());
         let files = notes
             .into_iter()
             .map(|note| Ok((path(note.path)?, note.text.into_bytes().into())))

@@ -4,6 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use super::{check_range, path};
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 
@@ -45,14 +46,12 @@ impl Clients {
             ("bytes", self.bytes, 1 << 20),
             ("calls", self.calls, 1_000_000),
         ] {
-            if !(1..=most).contains(&value) {
-                return Err(format!("field `clients.{field}`: must be from 1 to {most}"));
-            }
+            check_range(&format!("clients.{field}"), &value, 1..=most)?;
         }
         if self.writes > 100 {
             return Err("field `clients.writes`: must be at most 100".to_owned());
         }
-        let dir = WorkspacePath::new("clients").map_err(|error| error.to_string())?;
+        let dir = path("clients")?;
         let content = self.content(0);
         let files = self.names(&dir)?.into_iter();
         let mut script = Script::new(files.map(|path| (path, content.clone())).collect());
@@ -75,8 +74,7 @@ impl Clients {
         let all = (0..self.processes).flat_map(|process| {
             (0..self.files).map(move |file| format!("{dir}/{}", Self::name(process, file)))
         });
-        all.map(|name| WorkspacePath::new(name).map_err(|error| error.to_string()))
-            .collect()
+        all.map(path).collect()
     }
 
     /// The content of a file filled with `byte`.

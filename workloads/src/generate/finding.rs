@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::corpus;
 use super::notes::{Notebook, notebook};
+use super::{check_range, corpus, path};
 use crate::exam::{Asked, Exam, Method};
-use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
 
 /// The maximum number of notes.
@@ -62,30 +61,23 @@ impl Finding {
             }
             return corpus::notebook(name, text);
         }
-        if !(100..=NOTES_MAX).contains(&self.notes) {
-            return Err(format!(
-                "field `finding.notes`: must be from 100 to {NOTES_MAX}"
-            ));
-        }
+        check_range("finding.notes", &self.notes, 100..=NOTES_MAX)?;
         Ok(notebook(self.notes, self.seed))
     }
 
     pub(crate) fn script(&self, text: Option<&str>) -> Result<Script, String> {
-        if !(64..=1_000_000).contains(&self.max_tokens) {
-            return Err("field `finding.max_tokens`: must be from 64 to 1000000".to_owned());
-        }
+        check_range("finding.max_tokens", &self.max_tokens, 64..=1_000_000)?;
         let exam = Arc::new(Exam {
             notebook: self.notebook(text)?,
             max_tokens: self.max_tokens,
         });
-        let path = |path: &str| WorkspacePath::new(path).map_err(|error| error.to_string());
         let dir = match self.by {
             By::Files => "notes/",
             By::Request => "",
         };
         let notes = exam.notebook.notes.iter();
         let files = notes.map(|note| {
-            let file = path(&format!("{dir}{}", note.path))?;
+            let file = path(format!("{dir}{}", note.path))?;
             Ok((file, note.text.as_bytes().into()))
         });
         let mut files = files.collect::<Result<Vec<_>, String>>()?;
@@ -125,7 +117,7 @@ impl Finding {
                         let name = request.ok_or("a request has a name")?;
                         script.meanwhile(vec![FileOp::Touch(first.clone())]);
                         let ask = FileOp::Ask {
-                            path: path(&name)?,
+                            path: path(name)?,
                             mentions: Vec::new(),
                         };
                         let kind = match method {

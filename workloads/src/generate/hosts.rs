@@ -4,8 +4,8 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::{check_range, path};
 use crate::filler::fill;
-use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Host, Script};
 
 /// The maximum number of notes or lines, because the harness may wait for each.
@@ -42,9 +42,7 @@ pub struct TwoWriters {
 }
 
 fn check(field: &str, calls: u32, pause_ms: u64) -> Result<(), String> {
-    if !(1..=CALLS_MAX).contains(&calls) {
-        return Err(format!("field `{field}`: must be from 1 to {CALLS_MAX}"));
-    }
+    check_range(field, &calls, 1..=CALLS_MAX)?;
     if pause_ms > PAUSE_MAX {
         let table = field.split('.').next().unwrap_or(field);
         return Err(format!("field `{table}.pause_ms`: at most {PAUSE_MAX}"));
@@ -52,16 +50,10 @@ fn check(field: &str, calls: u32, pause_ms: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn path(name: String) -> Result<WorkspacePath, String> {
-    WorkspacePath::new(name).map_err(|error| error.to_string())
-}
-
 impl Handoff {
     pub(crate) fn script(&self) -> Result<Script, String> {
         check("handoff.notes", self.notes, self.pause_ms)?;
-        if !(1..=1 << 20).contains(&self.bytes) {
-            return Err("field `handoff.bytes`: must be from 1 to 1048576".to_owned());
-        }
+        check_range("handoff.bytes", &self.bytes, 1..=1 << 20)?;
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut script = Script::new(Vec::new());
         for note in 0..self.notes {
@@ -98,7 +90,7 @@ impl TwoWriters {
             left[writer] -= 1;
             let add = FileOp::AddLine {
                 host: [Host::First, Host::Second][writer],
-                path: path("shared.md".to_owned())?,
+                path: path("shared.md")?,
                 line: line.into_bytes().into(),
             };
             let pause = rng.random_range(0..=self.pause_ms);

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::check_range;
 use crate::filler::fill;
 use crate::script::Script;
 use crate::tasks::{Asks, Change, LogLine, Message, Question, Task, TaskState, Tasks, World};
@@ -82,13 +83,8 @@ impl Inbox {
             About::Tasks => 500,
             About::Logs => 5000,
         };
-        if !(10..=most).contains(&self.size) {
-            return Err(format!("field `inbox.size`: must be from 10 to {most}"));
-        }
-        if !(1..=self.size.min(50)).contains(&self.questions) {
-            let most = self.size.min(50);
-            return Err(format!("field `inbox.questions`: must be from 1 to {most}"));
-        }
+        check_range("inbox.size", &self.size, 10..=most)?;
+        check_range("inbox.questions", &self.questions, 1..=self.size.min(50))?;
         if self.asked_every_s <= crate::tasks::LEAD_S || self.copied_every_s == 0 {
             return Err(format!(
                 "fields `inbox.asked_every_s` and `copied_every_s`: must be above {} and 0",

@@ -5,6 +5,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::plain;
 use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
@@ -114,7 +115,7 @@ impl Micro {
             (path.clone(), content)
         });
         let mut script = Script::new(files.collect());
-        let dir = WorkspacePath::new("files").unwrap_or_else(|_| unreachable!("a plain name"));
+        let dir = plain("files");
         script.dirs = vec![dir.clone()];
         match self.operation {
             // A caller that lists names has not read the files before.
@@ -260,8 +261,7 @@ fn content(bytes: u32, rng: &mut ChaCha8Rng) -> Bytes {
 
 /// A path such as `files/f0042`, as the null backend lists them.
 fn name(prefix: &str, number: u32) -> WorkspacePath {
-    WorkspacePath::new(format!("files/{prefix}{number:04}"))
-        .unwrap_or_else(|_| unreachable!("a plain name"))
+    plain(&format!("files/{prefix}{number:04}"))
 }
 
 #[cfg(test)]

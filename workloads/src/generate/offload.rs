@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use tokens::{Conversation, Fixed, Part, PartKind, Step};
 
+use super::plain;
 use crate::conversation::{TURN_MS, part, result_part};
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, Call, CallKind, FileOp, Script};
@@ -87,8 +88,7 @@ impl OffloadComparison {
     pub(crate) fn script(&self) -> Script {
         let results = self.results();
         let mut script = Script::new(vec![(
-            WorkspacePath::new("plan.md")
-                .unwrap_or_else(|_| unreachable!("this module's names are plain")),
+            plain("plan.md"),
             format!("# {}\n", self.question).into_bytes().into(),
         )]);
         for _ in 0..self.repeats {
@@ -110,11 +110,9 @@ impl OffloadComparison {
                 let count = (lines * self.read_back).ceil().max(1.0) as u64;
                 script.calls.push(Call {
                     kind: Some(CallKind::Read),
-                    pause_ms: 0,
                     ops: vec![FileOp::Read(path.clone())],
                     lines: Some((1, count)),
-                    recorded_tokens: None,
-                    asked: None,
+                    ..Call::default()
                 });
             }
         }

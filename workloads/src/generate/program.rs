@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::check_range;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Run, Script};
 
@@ -71,11 +72,7 @@ impl Tree {
             ("files", self.files, 10_000),
             ("bytes", self.bytes, 1 << 20),
         ] {
-            if !(1..=most).contains(&value) {
-                return Err(format!(
-                    "field `program.tree.{field}`: must be from 1 to {most}"
-                ));
-            }
+            check_range(&format!("program.tree.{field}"), &value, 1..=most)?;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let files = (0..self.files).map(|at| {
@@ -90,8 +87,7 @@ impl Tree {
                 // A comment in most languages, so that a file can be a module, too.
                 text.push_str(&format!("# {:016x} {:016x}\n", rng.random::<u64>(), at));
             }
-            let path = WorkspacePath::new(path).map_err(|error| error.to_string())?;
-            Ok((path, Bytes::from(text.into_bytes())))
+            Ok((super::path(path)?, Bytes::from(text.into_bytes())))
         });
         files.collect()
     }

@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::{check_range, path};
 use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
@@ -29,14 +30,11 @@ impl Syncing {
             ("bytes", self.bytes, 1 << 20),
             ("times", u64::from(self.times), 100),
         ] {
-            if !(1..=most).contains(&value) {
-                return Err(format!("field `syncing.{field}`: must be from 1 to {most}"));
-            }
+            check_range(&format!("syncing.{field}"), &value, 1..=most)?;
         }
-        let path = |name: String| WorkspacePath::new(name).map_err(|error| error.to_string());
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut script = Script::new(Vec::new());
-        let dir = path("notes".to_owned())?;
+        let dir = path("notes")?;
         script.dirs = vec![dir.clone()];
         for time in 0..self.times {
             let names = (0..self.files).map(|file| path(format!("notes/{time:02}-{file:04}.md")));

@@ -5,6 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
+use super::plain as path;
 use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
@@ -221,10 +222,6 @@ impl Controller<'_> {
         text.extend(fill(self.rng.random(), MAIL_BYTES, MAIL_BYTES / 70));
         text
     }
-}
-
-fn path(path: &str) -> WorkspacePath {
-    WorkspacePath::new(path).unwrap_or_else(|_| unreachable!("this module's names are plain"))
 }
 
 fn task_file(number: u32) -> WorkspacePath {

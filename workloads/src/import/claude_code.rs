@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
+use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text};
 use crate::trace::{CallError, Extra, Op, Usage};
 
 /// The maximum number of lines that Claude Code's Read returns without a range.
@@ -385,10 +385,6 @@ impl Reader {
     }
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
-    value.get(key)?.as_str()
-}
-
 fn op(tool: &str, input: &Value) -> Op {
     match tool {
         "Read" | "NotebookRead" => Op::Read,
@@ -396,14 +392,7 @@ fn op(tool: &str, input: &Value) -> Op {
         "Edit" | "MultiEdit" => Op::Edit,
         "Grep" => Op::Search,
         "Glob" | "LS" => Op::List,
-        "Bash" => {
-            let command = text(input, "command").unwrap_or_default().trim_start();
-            if command.starts_with("git ") {
-                Op::Vcs
-            } else {
-                Op::Exec
-            }
-        }
+        "Bash" => shell_op(text(input, "command").unwrap_or_default()),
         "BashOutput" | "KillShell" | "KillBash" => Op::Exec,
         "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" => Op::Plan,
         "WebFetch" | "WebSearch" => Op::Net,

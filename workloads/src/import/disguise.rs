@@ -3,95 +3,27 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use inputs::sha256;
 use serde_json::{Value, json};
 
-use crate::compile::sha256;
+use super::shell::lists;
 use crate::filler::fill;
 use crate::trace::{Content, Extra, Fidelity, Fill};
 
 /// File extensions that name a file type and do not identify the file's owner. Others are left out.
-const EXTENSIONS: &[&str] = &[
-    "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "go", "h", "hpp", "html", "ini", "java",
-    "js", "json", "jsonl", "jsx", "kt", "lock", "log", "lua", "md", "mod", "php", "pl", "png",
-    "proto", "py", "rb", "rs", "scss", "sh", "sql", "sum", "svg", "swift", "tmp", "toml", "ts",
-    "tsx", "txt", "vue", "xml", "yaml", "yml", "zig",
-];
+const EXTENSIONS: &str = "c cc cfg conf cpp cs css csv go h hpp html ini java js json jsonl jsx kt lock log \
+    lua md mod php pl png proto py rb rs scss sh sql sum svg swift tmp toml ts tsx txt vue xml yaml yml zig";
 
 /// Built-in tools of agents. Others are numbered, because a custom tool's name may identify its owner.
-const TOOLS: &[&str] = &[
-    "Agent",
-    "AskUserQuestion",
-    "Bash",
-    "BashOutput",
-    "Edit",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "Glob",
-    "Grep",
-    "KillBash",
-    "KillShell",
-    "LS",
-    "LSP",
-    "MultiEdit",
-    "NotebookEdit",
-    "NotebookRead",
-    "Read",
-    "Skill",
-    "SlashCommand",
-    "Task",
-    "TaskCreate",
-    "TaskGet",
-    "TaskList",
-    "TaskOutput",
-    "TaskStop",
-    "TaskUpdate",
-    "TodoRead",
-    "TodoWrite",
-    "ToolSearch",
-    "WebFetch",
-    "WebSearch",
-    "Write",
-];
+const TOOLS: &str = "Agent AskUserQuestion Bash BashOutput Edit EnterPlanMode ExitPlanMode Glob Grep KillBash \
+    KillShell LS LSP MultiEdit NotebookEdit NotebookRead Read Skill SlashCommand Task TaskCreate TaskGet \
+    TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Write";
 
 /// Arguments of built-in tools. Others are numbered.
-const ARGUMENTS: &[&str] = &[
-    "-A",
-    "-B",
-    "-C",
-    "-i",
-    "-n",
-    "args",
-    "cell_id",
-    "command",
-    "content",
-    "dangerouslyDisableSandbox",
-    "description",
-    "edit_mode",
-    "edits",
-    "file_path",
-    "glob",
-    "head_limit",
-    "limit",
-    "multiline",
-    "new_string",
-    "notebook_path",
-    "offset",
-    "old_string",
-    "output_mode",
-    "path",
-    "pattern",
-    "prompt",
-    "query",
-    "recursive",
-    "replace_all",
-    "run_in_background",
-    "skill",
-    "subagent_type",
-    "timeout",
-    "todos",
-    "type",
-    "url",
-];
+const ARGUMENTS: &str = "-A -B -C -i -n args cell_id command content dangerouslyDisableSandbox description \
+    edit_mode edits file_path glob head_limit limit multiline new_string notebook_path offset old_string \
+    output_mode path pattern prompt query recursive replace_all run_in_background skill subagent_type timeout \
+    todos type url";
 
 /// Replaces text that may not be published, each text always by the same replacement.
 pub(super) struct Disguise {
@@ -108,7 +40,7 @@ pub(super) struct Disguise {
 impl Disguise {
     /// Derives the seeds of all filler from `name`, so that two traces do not share text.
     pub(super) fn new(fidelity: Fidelity, name: &str) -> Self {
-        let digest = sha256(name.as_bytes());
+        let digest = sha256(name);
         // 11 hexadecimal digits fit into a number that every JSON reader keeps exactly.
         let first = u64::from_str_radix(&digest[..11], 16).unwrap_or(0);
         Self {
@@ -211,13 +143,13 @@ impl Disguise {
     /// The published lane, with a number for each subagent.
     pub(super) fn lane(&mut self, lane: &str) -> String {
         match lane.strip_prefix("sub:") {
-            Some(agent) => format!("sub:{}", self.word(agent, &[], "agent")),
+            Some(agent) => format!("sub:{}", self.word(agent, "", "agent")),
             None => lane.to_owned(),
         }
     }
 
-    fn word(&mut self, word: &str, known: &[&str], kind: &str) -> String {
-        if self.fidelity == Fidelity::Content || known.contains(&word) {
+    fn word(&mut self, word: &str, known: &str, kind: &str) -> String {
+        if self.fidelity == Fidelity::Content || lists(known, word) {
             return word.to_owned();
         }
         let next = self.words.len();
@@ -229,7 +161,7 @@ impl Disguise {
 fn extension(name: &str) -> String {
     let extension = Path::new(name).extension().and_then(|ext| ext.to_str());
     match extension {
-        Some(ext) if EXTENSIONS.contains(&ext) => format!(".{ext}"),
+        Some(ext) if lists(EXTENSIONS, ext) => format!(".{ext}"),
         _ => String::new(),
     }
 }

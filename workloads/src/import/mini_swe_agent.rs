@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::{Recorded, RecordedCall, RecordedResult, Seen, Session};
-use crate::trace::{CallError, Extra, MAIN_LANE, Op, Usage};
+use super::{Recorded, RecordedCall, RecordedResult, Seen, Session, shell_op};
+use crate::trace::{CallError, Extra, MAIN_LANE, Usage};
 
 /// Reads a trajectory.
 ///
@@ -83,11 +83,7 @@ fn call(id: String, api: u64, command: &str, at: u64) -> RecordedCall {
         api,
         lane: MAIN_LANE.to_owned(),
         tool: "Bash".to_owned(),
-        op: if command.trim_start().starts_with("git ") {
-            Op::Vcs
-        } else {
-            Op::Exec
-        },
+        op: shell_op(command),
         path: None,
         range: None,
         args: Extra::from_iter([("command".to_owned(), command.into())]),

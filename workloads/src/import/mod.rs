@@ -10,6 +10,8 @@ pub mod openhands;
 mod shell;
 mod timeline;
 
+use serde_json::Value;
+
 use crate::trace::{CallError, Extra, Op, Usage};
 
 pub use timeline::{Blobs, Provenance, trace};
@@ -155,4 +157,16 @@ pub struct Replacement {
     pub new: String,
     /// Whether to replace every occurrence instead of the first.
     pub all: bool,
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str()
+}
+
+/// The kind of a shell command.
+fn shell_op(command: &str) -> Op {
+    match command.trim_start().starts_with("git ") {
+        true => Op::Vcs,
+        false => Op::Exec,
+    }
 }

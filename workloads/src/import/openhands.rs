@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::mini_swe_agent::usage;
-use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
+use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text};
 use crate::trace::{CallError, Extra, MAIN_LANE, Op};
 
 /// The directory of the repository in the sandbox.
@@ -207,10 +207,8 @@ fn op(action: &str, args: &Value) -> Op {
         "edit" if text(args, "command") == Some("create") => Op::Write,
         "edit" => Op::Edit,
         "write" => Op::Write,
-        "run" if text(args, "command").is_some_and(|c| c.trim_start().starts_with("git ")) => {
-            Op::Vcs
-        }
-        "run" | "run_ipython" => Op::Exec,
+        "run" => shell_op(text(args, "command").unwrap_or_default()),
+        "run_ipython" => Op::Exec,
         "think" => Op::Plan,
         "browse" | "browse_interactive" => Op::Net,
         "delegate" => Op::Agent,
@@ -225,10 +223,6 @@ fn inside(path: &str) -> Option<String> {
             .split('/')
             .all(|part| !part.is_empty() && part != "." && part != "..");
     is_plain.then(|| relative.to_owned())
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
-    value.get(key)?.as_str()
 }
 
 fn content(value: &Value) -> String {

@@ -96,8 +96,8 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
 }
 
 /// Whether a list of words has `word`.
-fn lists(all: &str, word: &str) -> bool {
-    all.split(' ').any(|own| own == word)
+pub(super) fn lists(all: &str, word: &str) -> bool {
+    all.split_whitespace().any(|own| own == word)
 }
 
 fn is_number(word: &str) -> bool {

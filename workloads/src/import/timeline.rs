@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use inputs::sha256;
+
 use super::disguise::Disguise;
 use super::shell;
 use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
-use crate::compile::sha256;
 use crate::path::WorkspacePath;
 use crate::trace::{
     Api, Call, CallError, CallResult, Compact, Content, Effect, End, Event, External, Extra,

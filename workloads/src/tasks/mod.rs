@@ -50,31 +50,23 @@ impl Message {
     }
 }
 
-/// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskState {
-    /// Not begun.
-    Open,
-    /// Begun.
-    Running,
-    /// Ended well.
-    Done,
+named! {
+    /// The state of a task.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum TaskState {
+        /// Not begun.
+        Open = "open",
+        /// Begun.
+        Running = "running",
+        /// Ended well.
+        Done = "done",
+    }
 }
 
 impl TaskState {
     /// The state of this name.
     pub fn named(name: &str) -> Option<Self> {
-        let mut all = [TaskState::Open, TaskState::Running, TaskState::Done].into_iter();
-        all.find(|own| own.name() == name)
-    }
-
-    /// The name in files and rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            TaskState::Open => "open",
-            TaskState::Running => "running",
-            TaskState::Done => "done",
-        }
+        Self::ALL.iter().find(|own| own.name() == name).copied()
     }
 }
 
