@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use backends::fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
-use sha2::{Digest, Sha256};
 
 use crate::scratch::{ScratchDisk, Want};
 
@@ -23,6 +22,11 @@ pub fn ctxbench() -> String {
 pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The day in UTC, for which prices are looked up.
+pub fn today() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
 
 /// The command line of this process. It holds no secret: keys come from the environment.
@@ -46,10 +50,7 @@ pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
 
 /// SHA-256 of the running binary: two builds of one commit can differ.
 fn binary_sha256() -> io::Result<String> {
-    let mut digest = Sha256::new();
-    digest.update(fs::read("/proc/self/exe")?);
-    let bytes = digest.finalize();
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    fs::read("/proc/self/exe").map(inputs::sha256)
 }
 
 /// Reads the environment of this machine.

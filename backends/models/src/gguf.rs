@@ -66,8 +66,7 @@ pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
         }
         hash.update(&buffer[..read]);
     }
-    let digest = hash.finalize();
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(inputs::hex(hash.finalize()))
 }
 
 /// Checks that a file is GGUF and has the `expected` SHA-256. A file with the name of [`SMOLLM2`] must

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::Origin;
 
@@ -68,8 +67,7 @@ impl Request {
     pub fn hash(&self) -> String {
         // The order of fields and of the schema's keys is fixed, so equal requests give equal bytes.
         let bytes = serde_json::to_vec(self).unwrap_or_default();
-        let digest = Sha256::digest(&bytes);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        inputs::sha256(bytes)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// Name of the records' directory in a workspace.
 pub const DIR: &str = "records";
@@ -143,8 +142,9 @@ fn zeros(piece: &[u8]) -> String {
 }
 
 fn digest(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(8).map(|b| format!("{b:02x}")).collect()
+    let mut digest = inputs::sha256(text);
+    digest.truncate(16);
+    digest
 }
 
 #[cfg(test)]

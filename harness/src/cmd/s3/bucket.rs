@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use inputs::variable;
 use s3::config::{MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
 
 /// The variable with the encryption key.
@@ -110,10 +111,6 @@ impl Mirror {
             Self::All => MirrorMode::All,
         }
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Bucket {
