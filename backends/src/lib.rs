@@ -7,6 +7,7 @@
 pub mod agent_memory;
 pub mod attribute;
 pub mod backend;
+mod child;
 pub mod conform;
 pub mod cpu;
 pub mod daemon_log;

@@ -7,14 +7,12 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::variables::Variables;
-
-/// Poll interval while a program ends.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+use crate::child;
 
 /// A program that runs in the background.
 #[derive(Debug)]
@@ -34,14 +32,7 @@ impl Running {
 
     /// Waits until it ends; false after `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            match self.process.try_wait() {
-                Ok(None) => std::thread::sleep(POLL_INTERVAL),
-                Ok(Some(_)) | Err(_) => return true,
-            }
-        }
-        false
+        !matches!(child::wait(&mut self.process, patience), Ok(None))
     }
 
     /// Kills it and its children.
@@ -165,6 +156,8 @@ pub(super) fn run(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn words(text: &str) -> Vec<String> {

@@ -259,8 +259,8 @@ impl Definition {
 impl Requirement {
     pub(super) fn check(&self) -> Result<(), Unavailable> {
         let reason = if let Some(variable) = self.name.strip_prefix('$') {
-            let is_set = std::env::var_os(variable).is_some_and(|value| !value.is_empty());
-            (!is_set).then(|| format!("{variable} is not set"))
+            let value = inputs::variable(variable);
+            value.is_none().then(|| format!("{variable} is not set"))
         } else if self.name == "root" {
             (!rustix::process::geteuid().is_root()).then(|| "it needs root".to_owned())
         } else {

@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use include_dir::{Dir, include_dir};
-use sha2::{Digest, Sha256};
+use inputs::sha256;
 
 use crate::backend::{
     Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Receipt, Site, Unavailable,
     Workspace, kernel,
 };
+use crate::child::last_lines;
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
 use crate::services::Services;
@@ -64,15 +65,11 @@ fn digest(text: &str, definition: &Definition) -> String {
         .file
         .iter()
         .filter_map(|file| file.shipped.as_deref());
-    let mut hasher = Sha256::new_with_prefix(text.as_bytes());
-    for text in shipped.filter_map(shipped_text) {
-        hasher.update(text.as_bytes());
-    }
-    let digest = hasher.finalize();
-    digest[..6]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut texts = text.to_owned();
+    texts.extend(shipped.filter_map(shipped_text));
+    let mut digest = sha256(texts);
+    digest.truncate(12);
+    digest
 }
 
 /// The shipped backends, sorted by file name.
@@ -389,9 +386,7 @@ impl ExternalWorkspace {
 
     /// An error with the last lines of the log, without secrets.
     fn failure(&self, what: &str) -> io::Error {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<&str> = log.trim().lines().collect();
-        let last = lines[lines.len().saturating_sub(5)..].join("\n");
+        let last = last_lines(&self.log());
         let said = format!("{} {what}: {last}", self.name);
         io::Error::other(self.around.variables.redact(&said))
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Mounted, READY};
 use crate::backend::{Backend, KillHandle, Site, Workspace};
+use crate::child::{last_lines, wait};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
 
@@ -70,10 +71,7 @@ impl MountedWorkspace {
 
     /// An error with the last lines of the daemon's log.
     fn failure(&self, what: &str) -> io::Error {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let last = log.trim().lines().rev().take(5).collect::<Vec<_>>();
-        let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-        let name = self.backend.name();
+        let (name, last) = (self.backend.name(), last_lines(&self.log()));
         io::Error::other(format!("the {name} daemon {what}: {last}"))
     }
 
@@ -270,19 +268,5 @@ impl Drop for MountedWorkspace {
         if self.daemon.is_some() {
             self.take_down_by_force();
         }
-    }
-}
-
-/// Waits at most `patience` for a child; `None` if it has not ended.
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<std::process::ExitStatus>> {
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() > deadline {
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use inputs::{sha256, variable};
 use models::{Cassette, LlamaServer, Pace, check_gguf, find_llama_server, find_model, sha256_of};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
 use crate::backend::{Receipt, Unavailable};
 use crate::cpu;
@@ -120,8 +120,6 @@ impl Answers {
             )])),
             Self::Recorded => {
                 let cassette = recording()?;
-                let digest = Sha256::digest(RECORDING);
-                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
                 Ok(Receipt::from([
                     ("answers".to_owned(), "recorded".to_owned()),
                     (
@@ -129,7 +127,7 @@ impl Answers {
                         models::Model::name(&cassette).to_owned(),
                     ),
                     ("recorded on".to_owned(), cassette.engine().to_owned()),
-                    ("recording sha256".to_owned(), digest),
+                    ("recording sha256".to_owned(), sha256(RECORDING)),
                 ]))
             }
         }
@@ -198,14 +196,13 @@ fn recording() -> Result<Cassette, Unavailable> {
 }
 
 fn given() -> Result<(String, String), Unavailable> {
-    let variable = |name: &str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        value.ok_or_else(|| Unavailable {
+    let given = |name: &str| {
+        variable(name).ok_or_else(|| Unavailable {
             reason: format!("{name} is not set"),
             fix: format!("set {SERVER} as in http://127.0.0.1:11434/v1, and {SERVER_MODEL}"),
         })
     };
-    Ok((variable(SERVER)?, variable(SERVER_MODEL)?))
+    Ok((given(SERVER)?, given(SERVER_MODEL)?))
 }
 
 /// The installed model, and the server that runs it once it was needed.
@@ -252,11 +249,7 @@ impl LocalModel {
         }
         let local = self.installed().map_err(io::Error::other)?.clone();
         let model = name_of(&local.model);
-        let launcher: [OsString; 3] = [
-            program.into(),
-            "with-parent".into(),
-            std::process::id().to_string().into(),
-        ];
+        let launcher = servers::bound_to_this_process(program);
         let (started, start) = channel();
         let (stop, stopped) = channel();
         // The kernel ends the server with the thread that started it, so a block's thread must not start it.

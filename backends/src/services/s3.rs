@@ -8,13 +8,14 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use inputs::{sha256, variable};
 use parking_lot::Mutex;
 use servers::{Announcement, ServerKind};
-use sha2::{Digest, Sha256};
 
 use crate::backend::Unavailable;
+use crate::child::wait;
 
 /// The variable with the URL of an external server, used instead of one that we start.
 pub const ENDPOINT: &str = "CTXBENCH_S3_ENDPOINT";
@@ -38,10 +39,9 @@ impl Wanted {
     /// The default on this machine: the external server, else MinIO if installed or required, else the
     /// embedded one.
     pub fn default_here() -> Self {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if is_set(ENDPOINT) {
+        if variable(ENDPOINT).is_some() {
             Self::Given
-        } else if ServerKind::Minio.find().is_ok() || is_set(REQUIRE_MINIO) {
+        } else if ServerKind::Minio.find().is_ok() || variable(REQUIRE_MINIO).is_some() {
             Self::Started(ServerKind::Minio)
         } else {
             Self::Started(ServerKind::Embedded)
@@ -168,8 +168,7 @@ impl Address {
             return Ok(keys.clone());
         }
         let key = |name: &str| {
-            let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-            value.ok_or_else(|| {
+            variable(name).ok_or_else(|| {
                 io::Error::other(format!(
                     "{name} is not set\n  fix: set it to what the server at ${ENDPOINT} takes"
                 ))
@@ -183,9 +182,8 @@ impl Address {
 ///
 /// It is the same at each call, so that a reopened workspace finds its objects.
 pub(crate) fn place(site: &Path) -> String {
-    let digest = Sha256::digest(site.as_os_str().as_bytes());
-    let place: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
-    format!("ctxbench-blocks/{place}")
+    let digest = sha256(site.as_os_str().as_bytes());
+    format!("ctxbench-blocks/{}", &digest[..16])
 }
 
 /// The running servers, by kind and added round-trip time in milliseconds.
@@ -261,7 +259,6 @@ fn given(rtt_ms: u32) -> io::Result<Service> {
         let message = "a round-trip time can be added to a server that ctxbench starts only";
         return Err(io::Error::other(message));
     }
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let address = Address {
         endpoint: variable(ENDPOINT).unwrap_or_default(),
         region: variable("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned()),
@@ -307,12 +304,8 @@ fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
 
 fn end(mut process: Process) {
     drop(process.stdin.take());
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if !matches!(process.child.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if !matches!(wait(&mut process.child, PATIENCE), Ok(None)) {
+        return;
     }
     tracing::warn!("an S3 server did not end by itself: killing it");
     // An error means that the process has ended.
