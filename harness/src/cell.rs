@@ -24,9 +24,7 @@ use workloads::script::{CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::pass::{
-    self, Counting, Desk, Expectations, Hosts, Pass, Passed, fill, restore, start_model, warm_up,
-};
+use crate::pass::{self, Counting, Desk, Expectations, Hosts, Pass, Passed, Steps, start_model};
 use crate::quiet::Gauge;
 use crate::replay::Scratch;
 use crate::supervise::Watchdog;
@@ -57,16 +55,13 @@ const MOST_STRIDE: u32 = 4;
 /// The fewest rounds that are timed. One, for long passes: five epochs of one round decide more than three of two.
 pub const MIN_ROUNDS: u32 = 1;
 
-/// An arm in a cell.
 #[derive(Clone)]
 pub struct CellArm {
-    /// Its name.
     pub name: String,
     /// The name of its backend: identical arms share it.
     pub backend_name: String,
     /// Whether it is a file system that is no part of this program.
     pub is_external: bool,
-    /// Its backend.
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose.
     pub slowed_percent: u32,
@@ -74,11 +69,8 @@ pub struct CellArm {
 
 /// The input of a cell.
 pub struct CellTask {
-    /// The epoch.
     pub epoch: u32,
-    /// The workload.
     pub workload: Arc<Workload>,
-    /// The cache state.
     pub state: CacheState,
     /// The arms that take part.
     pub arms: Vec<CellArm>,

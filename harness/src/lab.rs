@@ -28,7 +28,6 @@ pub const SHARED_CPU: &str = "shared-cpu";
 /// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
-/// The result of a cell.
 #[derive(Debug, Default)]
 pub struct CellResult {
     /// Lines for the run directory, in order.
@@ -58,7 +57,6 @@ pub trait Lab {
     fn end_epoch(&mut self, epoch: &mut Epoch);
 }
 
-/// This machine.
 pub struct Machine {
     /// The arms, in the plan's order.
     pub arms: Vec<LiveArm>,
@@ -74,7 +72,6 @@ pub struct Machine {
     pub cpus: Vec<usize>,
     /// When the run started.
     pub started: Instant,
-    /// The epoch under way.
     pub epoch: Option<UnderWay>,
     /// The servers that the backends share.
     pub services: Arc<Services>,
@@ -101,13 +98,7 @@ struct Clocks {
 
 impl Clocks {
     fn read() -> Self {
-        let read = |clock| {
-            let time = clock_gettime(clock);
-            Duration::new(
-                u64::try_from(time.tv_sec).unwrap_or(0),
-                u32::try_from(time.tv_nsec).unwrap_or(0),
-            )
-        };
+        let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
         Self {
             monotonic: read(ClockId::Monotonic),
             boot: read(ClockId::Boottime),

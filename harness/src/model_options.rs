@@ -15,12 +15,16 @@ use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
 use backends::store::{Caller, Store};
 use clap::{Args, ValueEnum};
+use inputs::variable;
 use models::{
     Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
     check_gguf, find_llama_server, find_model, without_secrets,
 };
 use reports::prices::Prices;
 use serde_json::{Map, json};
+use servers::bound_to_this_process;
+
+use crate::environment::today;
 
 /// The variables with the prompt: ours, and that of source 2.
 const PROMPT_VARIABLES: [&str; 2] = ["CTXBENCH_PROMPT", "LLMFS_PROMPT"];
@@ -374,9 +378,8 @@ impl ModelArgs {
         if self.max_cost.is_none() || self.price.is_some() {
             return Ok(None);
         }
-        let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
         let prices = Prices::built_in()?;
-        let Ok(row) = prices.of(model, &today) else {
+        let Ok(row) = prices.of(model, &today()) else {
             bail!(
                 "--max-cost needs the price of {model}, which is not in reports/prices.toml\n  fix: give it as --price IN,OUT, in US dollars per million tokens"
             );
@@ -447,11 +450,9 @@ struct Asking {
     server: Option<LlamaServer>,
 }
 
-/// The words before a program that bind its life to this process.
 fn launcher() -> anyhow::Result<[OsString; 3]> {
     let this = std::env::current_exe().context("finding this program")?;
-    let parent = std::process::id().to_string();
-    Ok([this.into(), "with-parent".into(), parent.into()])
+    Ok(bound_to_this_process(&this))
 }
 
 /// Distinguishes model files of the same name.
@@ -506,7 +507,6 @@ impl GenerateArgs {
             }
             None => None,
         };
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let first = |names: [&str; 2]| names.into_iter().find_map(variable);
         let prompt = self.prompt.clone().or_else(|| first(PROMPT_VARIABLES));
         let named = self.cache_folder.clone();
@@ -551,7 +551,7 @@ impl GenerateArgs {
 }
 
 /// `DIR.suffix` for `DIR`.
-fn beside(dir: &Path, suffix: &str) -> PathBuf {
+pub fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let dir: PathBuf = dir.components().collect();
     let mut beside = OsString::from(dir);
     beside.push(suffix);

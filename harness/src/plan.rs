@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use backends::backend::{Access, Backend, Receipt, Unavailable};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
-use rundir::{
-    Arm, ArmBackend, Limits, Margins, ModelFilesPlan, Plan, PlannedPolicy, PlannedWorkload,
-    SCHEMA_VERSION, Schedule, Settings, Skipped,
-};
+use rundir::{Arm, ArmBackend, ModelFilesPlan, Plan, PlannedWorkload, SCHEMA_VERSION, Skipped};
 use workloads::definition::{CacheState, Workload};
 use workloads::script::Script;
 use workloads::suite::Suite;
@@ -34,9 +31,7 @@ const GUESSES_MAX: usize = 16;
 /// An arm with its backend.
 #[derive(Clone)]
 pub struct LiveArm {
-    /// Its name.
     pub name: String,
-    /// Its backend.
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose; `None` for a normal arm.
     pub slowed_percent: Option<u32>,
@@ -46,11 +41,20 @@ pub struct LiveArm {
     pub receipt: Result<Receipt, Unavailable>,
 }
 
-/// The inputs of a plan.
+impl LiveArm {
+    fn of(backend: &Arc<dyn Backend>) -> Self {
+        Self {
+            name: backend.describe().name,
+            backend: Arc::clone(backend),
+            slowed_percent: None,
+            against: None,
+            receipt: backend.receipt(),
+        }
+    }
+}
+
+/// What is planned.
 pub struct Inputs<'a> {
-    /// The suite's name.
-    pub name: &'a str,
-    /// The suite.
     pub suite: &'a Suite,
     /// The arms, in the order of reports.
     pub arms: &'a [LiveArm],
@@ -58,42 +62,16 @@ pub struct Inputs<'a> {
     pub workloads: &'a [Arc<Workload>],
     /// Tokens of all tool results of an agent workload, by its name.
     pub result_tokens: &'a BTreeMap<String, u64>,
-    /// The seed of the random order of cells and arms.
-    pub seed: u64,
-    /// Budget, epochs and rounds.
-    pub schedule: Schedule,
-    /// The differences below which a result counts as equal.
-    pub margins: Margins,
-    /// How calls are measured.
-    pub settings: Settings,
-    /// The policy, if it is not a built-in one.
-    pub policy: Option<PlannedPolicy>,
-    /// SHA-256 of the built-in policies that the run decides by.
-    pub policies: BTreeMap<String, String>,
     /// Whether the kernel's caches can be dropped.
     pub can_drop_caches: bool,
-    /// When the plan is made, in UTC.
-    pub created: String,
-    /// The command line that plans the same run.
-    pub command: String,
-    /// Version and commit of this binary.
-    pub ctxbench: String,
 }
 
-/// Makes the plan.
-pub fn plan(inputs: &Inputs<'_>) -> Plan {
+/// Makes the plan. `given` has its name, its times and settings, and its policies.
+pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
     let workloads = inputs.suite.workloads.iter().zip(inputs.workloads);
     let mut plan = Plan {
         schema: SCHEMA_VERSION,
-        suite: inputs.name.to_owned(),
         essay: inputs.suite.essay.trim().to_owned(),
-        created: inputs.created.clone(),
-        ctxbench: inputs.ctxbench.clone(),
-        command: inputs.command.clone(),
-        seed: inputs.seed,
-        schedule: inputs.schedule.clone(),
-        margins: inputs.margins,
-        limits: Limits::default(),
         probes: inputs.suite.probes,
         model_files: inputs.suite.model_files.as_ref().map(|own| ModelFilesPlan {
             lengths: own.lengths.clone(),
@@ -102,9 +80,6 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
             seed: MODEL_FILES_SEED,
             is_brief: own.brief,
         }),
-        settings: inputs.settings.clone(),
-        policy: inputs.policy.clone(),
-        policies: inputs.policies.clone(),
         arms: inputs
             .arms
             .iter()
@@ -127,15 +102,13 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
                 }
             })
             .collect(),
-        scenarios: Vec::new(),
-        crash_points: 0,
         features: match inputs.suite.probes {
             true => crate::probe::short_features()
                 .map(crate::probe::feature_name)
                 .collect(),
             false => Vec::new(),
         },
-        skipped: Vec::new(),
+        ..given
     };
     for (entry, workload) in inputs.suite.workloads.iter().zip(inputs.workloads) {
         for state in &entry.states {
@@ -160,23 +133,13 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
 /// The arms for these backends. The A/A arm follows the baseline.
 pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     let mut arms = Vec::new();
-    for backend in backends {
-        let name = backend.describe().name;
-        let receipt = backend.receipt();
-        let same = (name == BASELINE).then(|| LiveArm {
+    for backend in &backends {
+        let arm = LiveArm::of(backend);
+        let same = (arm.name == BASELINE).then(|| LiveArm {
             name: SAME.to_owned(),
-            backend: Arc::clone(&backend),
-            slowed_percent: None,
-            against: None,
-            receipt: receipt.clone(),
+            ..arm.clone()
         });
-        arms.push(LiveArm {
-            name,
-            backend,
-            slowed_percent: None,
-            against: None,
-            receipt,
-        });
+        arms.push(arm);
         arms.extend(same);
     }
     arms
@@ -227,14 +190,7 @@ pub fn arm(live: &LiveArm) -> Arm {
 
 /// The arms for these backends without an A/A arm.
 pub fn single_arms(backends: &[Arc<dyn Backend>]) -> Vec<LiveArm> {
-    let arms = backends.iter().map(|backend| LiveArm {
-        name: backend.describe().name,
-        backend: Arc::clone(backend),
-        slowed_percent: None,
-        against: None,
-        receipt: backend.receipt(),
-    });
-    arms.collect()
+    backends.iter().map(LiveArm::of).collect()
 }
 
 /// The call after which a backend keeps data, by kind of loss.
@@ -414,7 +370,7 @@ fn skip_reason(
 mod tests {
     use super::*;
     use backends::registry::Registry;
-    use rundir::Looks;
+    use rundir::{Looks, Schedule};
     use workloads::catalogue;
 
     fn planned(seed: u64, can_drop_caches: bool, fuse: bool) -> Plan {
@@ -449,12 +405,16 @@ states = ["hot"]
             .iter()
             .map(|entry| Arc::new(catalogue::workload(&entry.name).unwrap()))
             .collect();
-        plan(&Inputs {
-            name: "test",
+        let inputs = Inputs {
             suite: &suite,
             arms: &arms,
             workloads: &workloads,
             result_tokens: &BTreeMap::from([("agent/vsm-cycle".to_owned(), 7)]),
+            can_drop_caches,
+        };
+        let given = Plan {
+            suite: "test".to_owned(),
+            created: "now".to_owned(),
             seed,
             schedule: Schedule {
                 budget_ms: 1000,
@@ -462,18 +422,9 @@ states = ["hot"]
                 rounds: 4,
                 looks: Looks::within(3),
             },
-            margins: Margins::default(),
-            settings: Settings {
-                call_timeout_ms: 1000,
-                placement: "free".to_owned(),
-            },
-            policy: None,
-            policies: BTreeMap::new(),
-            can_drop_caches,
-            created: "now".to_owned(),
-            command: "ctxbench run".to_owned(),
-            ctxbench: "test".to_owned(),
-        })
+            ..Plan::default()
+        };
+        plan(&inputs, given)
     }
 
     #[test]

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use reports::claims::{self, ClaimResult};
-use reports::context::Contexts;
 use reports::decide::{
-    CRON_KILL, Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
+    Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
 };
+use reports::evidence::CRON_KILL;
 use reports::render::{Report, results_page, splice, write};
-use reports::summary::Summary;
 use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
 use workloads::fault::scenarios;
@@ -19,12 +18,8 @@ use crate::evidence::{PriceList, RunEvidence};
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
-    /// The run.
-    pub run: Run,
-    /// The summary of its samples.
-    pub summary: Summary,
-    /// The costs of its sessions' contexts.
-    pub contexts: Contexts,
+    /// The run, with what follows from it alone.
+    pub own: RunEvidence,
     /// The published figures, judged by this run.
     pub claims: Vec<ClaimResult>,
     /// The decisions by its policies.
@@ -35,11 +30,8 @@ pub struct ReportInputs {
 
 /// A policy with its text, and its file for error messages.
 pub struct OwnPolicy {
-    /// The policy.
     pub policy: Policy,
-    /// Its file.
     pub file: PathBuf,
-    /// Its text.
     pub text: String,
     /// Whether it is one of ours, whose names a test checks.
     is_built_in: bool,
@@ -130,45 +122,35 @@ impl ReportInputs {
         policy: Option<&str>,
         prices: &PriceList,
     ) -> anyhow::Result<Self> {
-        let RunEvidence {
-            run,
-            summary,
-            contexts,
-        } = RunEvidence::read(dir, prices)?;
+        let own = RunEvidence::read(dir, prices)?;
         let others = others.iter().map(|own| RunEvidence::read(own, prices));
         let others: Vec<RunEvidence> = others.collect::<Result<_, _>>()?;
-        let runs: Vec<&Run> = std::iter::once(&run)
-            .chain(others.iter().map(|own| &own.run))
-            .collect();
+        let all = || std::iter::once(&own).chain(&others);
+        let runs: Vec<&Run> = all().map(|each| &each.run).collect();
         if let Err(problem) = check_compatible(&runs) {
             bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
         }
-        let mut all = vec![claims::Evidence::new(&run, &summary, &contexts)];
-        all.extend(others.iter().map(RunEvidence::evidence));
-        let claims = claims::judge(&all)?;
-        let mut evidence = Evidence::of(&run, &summary, &contexts);
-        evidence
-            .runs
-            .extend(others.iter().map(RunEvidence::for_decisions));
-        let policies = policies(policy, &[&run])?;
+        let evidence = Evidence {
+            runs: all().map(RunEvidence::evidence).collect(),
+        };
+        let claims = claims::judge(&evidence.runs)?;
+        let policies = policies(policy, &[&own.run])?;
         let decisions = policies.iter();
         let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, &evidence));
         let decisions = decisions.collect();
         Ok(Self {
-            run,
-            summary,
-            contexts,
+            others: others.iter().map(|each| each.run.dir.clone()).collect(),
+            own,
             claims,
             decisions,
-            others: others.iter().map(|own| own.run.dir.clone()).collect(),
         })
     }
 
     fn report(&self) -> Report<'_> {
         Report {
-            run: &self.run,
-            summary: &self.summary,
-            contexts: &self.contexts,
+            run: &self.own.run,
+            summary: &self.own.summary,
+            contexts: &self.own.contexts,
             claims: &self.claims,
             decisions: self.decisions.clone(),
             others: &self.others,
@@ -189,7 +171,7 @@ impl ReportInputs {
 
     /// Writes the report into the run's directory. Returns the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
-        let dir = &self.run.dir;
+        let dir = &self.own.run.dir;
         write(&self.report(), dir)
             .with_context(|| format!("writing the report into {}", dir.display()))
     }

@@ -38,7 +38,6 @@ impl From<RunError> for Ended {
 pub trait Watcher {
     /// An epoch of `cells` cells begins; `spent` of the budget is used.
     fn epoch(&mut self, plan: &Plan, epoch: u32, cells: usize, spent: Duration);
-    /// A cell begins.
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell);
     /// A pass has been recorded.
     fn recorded(&mut self, sample: &Sample);
@@ -48,7 +47,6 @@ pub trait Watcher {
 
 /// A run under way.
 pub struct Runner<'a> {
-    /// The plan.
     pub plan: &'a Plan,
     /// Records the results.
     pub writer: &'a Writer,

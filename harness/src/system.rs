@@ -11,10 +11,7 @@ use rundir::Memory;
 /// Processor time of the calling thread.
 pub fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    time.try_into().unwrap_or_default()
 }
 
 /// Processor time of all living threads of a process in nanoseconds; 0 if unknown.

@@ -93,7 +93,13 @@ impl CellTask {
             && let Some(restoration) = &arm.restoration
         {
             let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-            return restore(restoration, &root, watchdog, limit, scratch);
+            return Steps {
+                root: &root,
+                watchdog,
+                limit,
+                scratch,
+            }
+            .restore(restoration);
         }
         if is_opened_anew && arm.subtrees > 0 {
             if let Some(hosts) = arm.hosts.take() {
@@ -146,7 +152,13 @@ impl CellTask {
             std::fs::create_dir(root.join(&hosts.subtree))?;
         }
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-        fill(script, &root, watchdog, limit, scratch)?;
+        let mut steps = Steps {
+            root: &root,
+            watchdog,
+            limit,
+            scratch,
+        };
+        steps.fill(script)?;
         if self.workload.asks {
             wait_until_embedded(&root, watchdog, &self.interrupt)?;
         }
@@ -196,10 +208,15 @@ impl CellTask {
         }
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
-        let limit = 2 * self.call_timeout;
+        let mut steps = Steps {
+            root: &root,
+            watchdog,
+            limit: 2 * self.call_timeout,
+            scratch,
+        };
         // A model answers each read anew, so reading warms nothing.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
-        warm_up(script, &mut model, &root, watchdog, limit, scratch, skip)
+        steps.warm_up(script, &mut model, skip)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
 use crate::plan::{arm, single_arms};
 use crate::probe::{feature_name, feature_outcome, try_features};
-use crate::scratch::ScratchDir;
+use crate::scratch::EpochScratch;
 use crate::supervise::{Lost, supervise};
 
 /// How long a daemon may take to start or to stop.
@@ -163,7 +163,7 @@ impl Conform {
         features: &[&'static Feature],
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<Column>> {
-        let scratch = ScratchDir::make(self.scratch.as_deref())?;
+        let scratch = EpochScratch::in_directory(self.scratch.as_deref())?;
         // Checks of permissions act as other users, who must be able to traverse this directory.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o711))?;
         let mut columns = Vec::new();
@@ -235,20 +235,16 @@ impl Conform {
         for (at, feature) in features.iter().enumerate() {
             let mut row = vec![feature.group.to_owned(), feature.name.to_owned()];
             for column in columns {
-                let word = match column.verdicts.get(at) {
-                    Some(Verdict::Works) => "works",
-                    Some(Verdict::Fails(why)) => {
-                        let key = (column.arm.name.as_str(), why.as_str());
-                        reasons.entry(key).or_default().push(feature.name);
-                        "FAILS"
-                    }
-                    Some(Verdict::Skipped(why)) => {
-                        let key = (column.arm.name.as_str(), why.as_str());
-                        reasons.entry(key).or_default().push(feature.name);
-                        "skipped"
-                    }
-                    None => "not reached",
+                let (word, why) = match column.verdicts.get(at) {
+                    Some(Verdict::Works) => ("works", None),
+                    Some(Verdict::Fails(why)) => ("FAILS", Some(why)),
+                    Some(Verdict::Skipped(why)) => ("skipped", Some(why)),
+                    None => ("not reached", None),
                 };
+                if let Some(why) = why {
+                    let key = (column.arm.name.as_str(), why.as_str());
+                    reasons.entry(key).or_default().push(feature.name);
+                }
                 row.push(word.to_owned());
             }
             rows.push(row);

@@ -1,8 +1,7 @@
 //! `ctxbench mount`: mounts a backend and serves it, for a user or for the harness.
 
-use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use backends::READY;
 use backends::agent_memory::{AgentMemory, Embeddings};
 use backends::cpu;
 use backends::daemon_log;
-use backends::fuse::{MountOptions, Stop, check, serve};
+use backends::fuse::{MountOptions, check, serve};
 use backends::memory::MemoryStore;
 use backends::null::NullStore;
 use backends::s3::{OpenOptions, S3Store};
@@ -22,12 +21,11 @@ use clap::{Args, ValueEnum};
 
 use super::mount_daemon;
 use super::s3::{Behaviour, Bucket};
-use crate::model_options::{GenerateArgs, HistoryArgs, ModelArgs};
+use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
+use crate::model_options::{GenerateArgs, HistoryArgs, ModelArgs, beside};
 use models::LlamaServer;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use s3::config::check_name;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 /// Mount a backend on an empty directory and serve it until Ctrl-C.
 ///
@@ -220,17 +218,17 @@ impl Mount {
             control: self.control.clone(),
         };
         // Catch signals now: one between mounting and serving would leave a mount behind.
-        let signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
+        let signals = end_signals().context("setting up signal handling")?;
         let (dir, until_stdin_ends) = (self.dir.clone(), self.until_stdin_ends);
         let is_detached = self.detached;
         serve(store, &self.dir, &options, move |stop| {
-            stop_on_signal(signals, stop.clone());
+            let at_signal = stop.clone();
+            stop_at_signals(signals, move || at_signal.stop());
             // The reader may have closed standard output. `println!` would panic and leave the mount behind.
             let mut out = std::io::stdout();
             if until_stdin_ends {
                 let _ = writeln!(out, "{READY}");
-                stop_when_stdin_ends(stop);
+                stop_at_end_of_stdin(move || stop.stop());
             } else {
                 let dir = dir.display();
                 let end = match is_detached {
@@ -399,33 +397,9 @@ impl Mount {
     }
 }
 
-/// `DIR.db` for `DIR`.
-fn beside(dir: &Path, suffix: &str) -> PathBuf {
-    let dir: PathBuf = dir.components().collect();
-    let mut db = OsString::from(dir);
-    db.push(suffix);
-    db.into()
-}
-
 /// Asks the kernel for SIGCONT when the parent ends. The harness stops a daemon while it measures another arm.
 /// If the harness is killed meanwhile, SIGCONT lets the daemon read the end of its standard input.
 fn wake_when_parent_ends() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::CONT))
         .context("asking for a signal when the parent ends")
-}
-
-fn stop_on_signal(mut signals: Signals, stop: Stop) {
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            stop.stop();
-        }
-    });
-}
-
-fn stop_when_stdin_ends(stop: Stop) {
-    std::thread::spawn(move || {
-        // Ignores the input. An error counts as its end.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        stop.stop();
-    });
 }

@@ -153,11 +153,9 @@ pub struct Pass<'a> {
     pub access: Access,
     /// The tasks that a scripted agent performs in place of calls; `None` in other workloads.
     pub desk: Option<Desk<'a>>,
-    /// The backend.
     pub backend: &'a Description,
     /// Whether the backend has a bucket: then one request to the mount syncs all files.
     pub has_bucket: bool,
-    /// The cache state.
     pub state: CacheState,
     /// By how many percent every call is lengthened on purpose.
     pub slowed_percent: u32,
@@ -433,110 +431,95 @@ fn expected_bytes(expected: &[Expected]) -> usize {
         .sum()
 }
 
-/// Creates the first files of a script below `root`, and lets its set-up programs complete them; `limit` is for each
-/// operation.
-///
-/// # Errors
-/// If a file cannot be created, or a program fails.
-pub fn fill(
-    script: &Script,
-    root: &Path,
-    watchdog: &Watchdog,
-    limit: Duration,
-    scratch: &mut Scratch,
-) -> io::Result<()> {
-    make(&script.dirs, &script.files, root, watchdog, limit, scratch)?;
-    for run in &script.setup {
-        let op = FileOp::Run(Box::new(run.clone()));
-        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
-        scratch.clear();
-        watchdog.enter(limit);
-        let observed = perform(&prepared, scratch);
-        let expected = Expected::Ran(run.output.clone());
-        verify(&op, &expected, &observed, scratch).map_err(io::Error::other)?;
-    }
-    let now = std::time::SystemTime::now();
-    for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
-        watchdog.enter(limit);
-        let file = std::fs::File::open(path.below(root))?;
-        file.set_modified(now - Duration::from_nanos(*age))?;
-    }
-    Ok(())
+/// Performs operations outside the clock.
+pub struct Steps<'a> {
+    /// The directory in which they work.
+    pub root: &'a Path,
+    /// Cuts off an operation that hangs.
+    pub watchdog: &'a Watchdog,
+    /// How long each operation may take.
+    pub limit: Duration,
+    /// Buffers for their results.
+    pub scratch: &'a mut Scratch,
 }
 
-/// Restores the first files of a script in the subtree `root`; `limit` is for each operation.
-///
-/// # Errors
-/// If something cannot be removed or written.
-pub fn restore(
-    restoration: &Restoration,
-    root: &Path,
-    watchdog: &Watchdog,
-    limit: Duration,
-    scratch: &mut Scratch,
-) -> io::Result<()> {
-    for path in &restoration.removed_files {
-        watchdog.enter(limit);
-        std::fs::remove_file(path.below(root))?;
+impl Steps<'_> {
+    fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observed, Errno>> {
+        let prepared = prepare(self.root, op, &mut OpenFiles::new())?;
+        self.scratch.clear();
+        self.watchdog.enter(self.limit);
+        Ok(perform(&prepared, self.scratch))
     }
-    for path in &restoration.removed_dirs {
-        watchdog.enter(limit);
-        std::fs::remove_dir(path.below(root))?;
-    }
-    let (dirs, files) = (&restoration.dirs, &restoration.files);
-    make(dirs, files, root, watchdog, limit, scratch)
-}
 
-fn make(
-    dirs: &[WorkspacePath],
-    files: &[(WorkspacePath, Bytes)],
-    root: &Path,
-    watchdog: &Watchdog,
-    limit: Duration,
-    scratch: &mut Scratch,
-) -> io::Result<()> {
-    let dirs = dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
-    let files = files.iter().map(|(path, content)| FileOp::Write {
-        path: path.clone(),
-        content: Bytes::clone(content),
-        sync: false,
-    });
-    for op in dirs.chain(files) {
-        let prepared = prepare(root, &op, &mut OpenFiles::new())?;
-        scratch.clear();
-        watchdog.enter(limit);
-        perform(&prepared, scratch).map_err(|errno| {
-            io::Error::new(
-                io::Error::from(errno).kind(),
-                format!("{}: {errno}", op.describe()),
-            )
-        })?;
+    fn expect(&mut self, op: &FileOp, expected: &Expected) -> io::Result<()> {
+        let observed = self.perform(op)?;
+        verify(op, expected, &observed, self.scratch).map_err(io::Error::other)
     }
-    Ok(())
-}
 
-/// Makes the caches of a script's files below `root` hot. `skip` selects operations that warm nothing on this
-/// backend. `limit` is for each operation.
-///
-/// # Errors
-/// If an operation fails or returns a wrong result.
-pub fn warm_up(
-    script: &Script,
-    model: &mut Model,
-    root: &Path,
-    watchdog: &Watchdog,
-    limit: Duration,
-    scratch: &mut Scratch,
-    skip: impl Fn(&FileOp) -> bool,
-) -> io::Result<()> {
-    for op in script.warm_up.iter().filter(|op| !skip(op)) {
-        let prepared = prepare(root, op, &mut OpenFiles::new())?;
-        scratch.clear();
-        watchdog.enter(limit);
-        let observed = perform(&prepared, scratch);
-        verify(op, &model.apply(op), &observed, scratch).map_err(io::Error::other)?;
+    /// Creates the first files of a script, and lets its set-up programs complete them.
+    ///
+    /// # Errors
+    /// If a file cannot be created, or a program fails.
+    pub fn fill(&mut self, script: &Script) -> io::Result<()> {
+        self.make(&script.dirs, &script.files)?;
+        for run in &script.setup {
+            let op = FileOp::Run(Box::new(run.clone()));
+            self.expect(&op, &Expected::Ran(run.output.clone()))?;
+        }
+        let now = std::time::SystemTime::now();
+        for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
+            self.watchdog.enter(self.limit);
+            let file = std::fs::File::open(path.below(self.root))?;
+            file.set_modified(now - Duration::from_nanos(*age))?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Restores the first files of a script.
+    ///
+    /// # Errors
+    /// If something cannot be removed or written.
+    pub fn restore(&mut self, restoration: &Restoration) -> io::Result<()> {
+        for path in &restoration.removed_files {
+            self.watchdog.enter(self.limit);
+            std::fs::remove_file(path.below(self.root))?;
+        }
+        for path in &restoration.removed_dirs {
+            self.watchdog.enter(self.limit);
+            std::fs::remove_dir(path.below(self.root))?;
+        }
+        self.make(&restoration.dirs, &restoration.files)
+    }
+
+    fn make(&mut self, dirs: &[WorkspacePath], files: &[(WorkspacePath, Bytes)]) -> io::Result<()> {
+        let dirs = dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
+        let files = files.iter().map(|(path, content)| FileOp::Write {
+            path: path.clone(),
+            content: Bytes::clone(content),
+            sync: false,
+        });
+        for op in dirs.chain(files) {
+            self.perform(&op)?.map_err(|errno| {
+                let kind = io::Error::from(errno).kind();
+                io::Error::new(kind, format!("{}: {errno}", op.describe()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the caches of a script's files hot. `skip` selects operations that warm nothing on this backend.
+    ///
+    /// # Errors
+    /// If an operation fails or returns a wrong result.
+    pub fn warm_up(
+        &mut self,
+        script: &Script,
+        model: &mut Model,
+        skip: impl Fn(&FileOp) -> bool,
+    ) -> io::Result<()> {
+        let mut ops = script.warm_up.iter().filter(|op| !skip(op));
+        ops.try_for_each(|op| self.expect(op, &model.apply(op)))
+    }
 }
 
 /// The daemon's counters; `None` if the backend has none.

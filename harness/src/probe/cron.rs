@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::backend::Site;
-use rundir::{Fault, Outcome, SCHEMA_VERSION};
+use rundir::{Fault, Outcome};
 
 use super::{Prober, STEP_LIMIT};
 use crate::supervise::Watchdog;
@@ -143,17 +143,10 @@ fn start(
         "there is no daemon to kill"
     };
     faults.push(Fault {
-        v: SCHEMA_VERSION,
-        scenario: SCENARIO.to_owned(),
-        arm: prober.arm.clone(),
-        outcome: Outcome::Ok,
-        detail: detail.to_owned(),
         killed,
-        recovered: false,
-        recovery_ms: 0,
         acknowledged: written.len() as u64,
-        lost: 0,
         failed_calls,
+        ..prober.fault(Outcome::Ok, detail)
     });
     acknowledged.extend(written);
     Ok(())

@@ -72,10 +72,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     if !prober.backend.describe().capabilities.holds_data {
         return Ok(Vec::new());
     }
-    watchdog.enter(STEP_LIMIT);
-    let site = prober.site("features")?;
-    let workspace = prober.backend.open(&site)?;
-    watchdog.depend_on(workspace.kill_handle());
+    let (_, workspace) = prober.open("features", watchdog)?;
     let features: Vec<&Feature> = short_features().collect();
     let verdicts = try_features(
         workspace.root(),

@@ -28,9 +28,7 @@ const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// The input of the probes of one arm.
 #[derive(Clone)]
 pub struct Prober {
-    /// The arm.
     pub arm: String,
-    /// Its backend.
     pub backend: Arc<dyn Backend>,
     /// The directory for the probes' workspaces.
     pub scratch: PathBuf,
@@ -57,8 +55,8 @@ impl Prober {
         });
         match result {
             Ok(Ok(faults)) => faults,
-            Ok(Err(error)) => vec![self.failed_fault(&error.to_string())],
-            Err(lost) => vec![self.failed_fault(lost_words(lost))],
+            Ok(Err(error)) => vec![self.fault(Outcome::Infra, &error.to_string())],
+            Err(lost) => vec![self.fault(Outcome::Infra, lost_words(lost))],
         }
     }
 
@@ -75,6 +73,15 @@ impl Prober {
             Err(lost) => lost_words(lost).to_owned(),
         };
         vec![self.probe(aspect, "all", Outcome::Infra, failure)]
+    }
+
+    /// Opens a workspace, within [`STEP_LIMIT`].
+    fn open(&self, name: &str, watchdog: &Watchdog) -> io::Result<(Site, Box<dyn Workspace>)> {
+        watchdog.enter(STEP_LIMIT);
+        let site = self.site(name)?;
+        let workspace = self.backend.open(&site)?;
+        watchdog.depend_on(workspace.kill_handle());
+        Ok((site, workspace))
     }
 
     fn site(&self, name: &str) -> io::Result<Site> {
@@ -116,12 +123,12 @@ impl Prober {
         }
     }
 
-    fn failed_fault(&self, detail: &str) -> Fault {
+    fn fault(&self, outcome: Outcome, detail: &str) -> Fault {
         Fault {
             v: SCHEMA_VERSION,
             scenario: cron::SCENARIO.to_owned(),
             arm: self.arm.clone(),
-            outcome: Outcome::Infra,
+            outcome,
             detail: detail.to_owned(),
             killed: false,
             recovered: false,

@@ -102,10 +102,7 @@ const SHOWN: &[(&str, &str)] = &[
 
 /// As [`probe`], for a view of a plain directory.
 fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
-    watchdog.enter(STEP_LIMIT);
-    let site = prober.site("tools")?;
-    let workspace = prober.backend.open(&site)?;
-    watchdog.depend_on(workspace.kill_handle());
+    let (site, workspace) = prober.open("tools", watchdog)?;
     let (plain, shown) = prober.places(&site, &*workspace);
     let mut probes = Vec::new();
     for (program, script) in SHOWN {
@@ -143,10 +140,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     if prober.backend.source(Path::new("")).is_some() {
         return probe_shown(prober, watchdog);
     }
-    watchdog.enter(STEP_LIMIT);
-    let site = prober.site("tools")?;
-    let workspace = prober.backend.open(&site)?;
-    watchdog.depend_on(workspace.kill_handle());
+    let (_, workspace) = prober.open("tools", watchdog)?;
     let mut probes = Vec::new();
     for (program, script) in TASKS {
         if !is_installed(program) {

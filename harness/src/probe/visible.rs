@@ -15,10 +15,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     if !prober.backend.describe().capabilities.holds_data || prober.shows_rows() {
         return Ok(Vec::new());
     }
-    watchdog.enter(STEP_LIMIT);
-    let site = prober.site("visible")?;
-    let mut workspace = prober.backend.open(&site)?;
-    watchdog.depend_on(workspace.kill_handle());
+    let (site, mut workspace) = prober.open("visible", watchdog)?;
     let (written, read) = prober.places(&site, &*workspace);
     let file = read.join(NAME);
     std::fs::write(written.join(NAME), TEXT)?;

@@ -203,17 +203,17 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             scratch.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             let bytes = scratch.fill(size, |room| read(&file, room))?;
-            Ok(Observed::Bytes(bytes))
+            return Ok(Observed::Bytes(bytes));
         }
         FileOp::ReadAt { offset, length, .. } => {
             let file = scratch.open(path, OFlags::RDONLY)?;
             let bytes = scratch.fill_once(*length, |room| pread(&file, room, *offset))?;
-            Ok(Observed::Bytes(bytes))
+            return Ok(Observed::Bytes(bytes));
         }
         FileOp::ReadOpen { offset, length, .. } => {
             let file = prepared.open.as_deref().ok_or(Errno::BADF)?;
             let bytes = scratch.fill_once(*length, |room| pread(file, room, *offset))?;
-            Ok(Observed::Bytes(bytes))
+            return Ok(Observed::Bytes(bytes));
         }
         FileOp::Write { content, sync, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
@@ -223,7 +223,6 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
                 scratch.system_calls += 1;
                 fsync(&file)?;
             }
-            Ok(Observed::Done)
         }
         FileOp::WriteAt {
             offset,
@@ -242,25 +241,22 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
                 scratch.system_calls += 1;
                 fsync(&file)?;
             }
-            Ok(Observed::Done)
         }
         FileOp::Append { content, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
             let file = scratch.open(path, flags)?;
             scratch.write_all(content, |rest| write(&file, rest))?;
-            Ok(Observed::Done)
         }
         FileOp::Create(_) => {
             scratch.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-            Ok(Observed::Done)
         }
         FileOp::Stat(_) => {
             scratch.system_calls += 1;
             let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok(Observed::Attributes {
+            return Ok(Observed::Attributes {
                 size: stat.st_size as u64,
                 is_dir: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-            })
+            });
         }
         FileOp::List { attributes, .. } => {
             let dir = scratch.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -274,38 +270,34 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
                     scratch.entries[at].size = Some(stat.st_size as u64);
                 }
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            return Ok(Observed::Entries(start..scratch.entries.len()));
         }
-        FileOp::Search(_) => walk(path, true, scratch),
-        FileOp::Walk(_) => walk(path, false, scratch),
+        FileOp::Search(_) => return walk(path, true, scratch),
+        FileOp::Walk(_) => return walk(path, false, scratch),
         FileOp::Rename { .. } => {
             let to = prepared.to.as_deref().unwrap_or(path);
             scratch.system_calls += 1;
             renameat(CWD, path, CWD, to)?;
-            Ok(Observed::Done)
         }
         FileOp::Remove(_) => {
             scratch.system_calls += 1;
             unlinkat(CWD, path, AtFlags::empty())?;
-            Ok(Observed::Done)
         }
-        FileOp::MakeDir(_) => make_dirs(path, scratch),
-        FileOp::Sync(_) => {
-            sync(path, scratch)?;
-            Ok(Observed::Done)
-        }
+        FileOp::MakeDir(_) => make_dirs(path, scratch)?,
+        FileOp::Sync(_) => sync(path, scratch)?,
         FileOp::SyncAll { .. } => {
             if prepared.has_bucket {
                 let mut answer = [0; 64];
                 scratch.system_calls += 1;
                 let length = getxattr(path, c"user.ctx.sync", &mut answer[..])?;
-                let is_durable = answer.get(..length) == Some(b"durable");
-                return is_durable.then_some(Observed::Done).ok_or(Errno::IO);
+                if answer.get(..length) != Some(b"durable") {
+                    return Err(Errno::IO);
+                }
+            } else {
+                for file in &prepared.files {
+                    sync(file, scratch)?;
+                }
             }
-            for file in &prepared.files {
-                sync(file, scratch)?;
-            }
-            Ok(Observed::Done)
         }
         FileOp::Touch(_) => {
             let root = prepared.to.as_deref().unwrap_or(path);
@@ -323,16 +315,15 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             utimensat(CWD, root, &times, AtFlags::empty())?;
             // Closing a file makes an index check for changes.
             scratch.open(path, OFlags::RDONLY)?;
-            Ok(Observed::Done)
         }
         FileOp::Together { .. } => {
             let workers = prepared.workers.as_ref().ok_or(Errno::CHILD)?;
             workers.run()?;
-            Ok(Observed::Done)
         }
-        FileOp::AddLine { line, .. } => add_line(path, line, scratch),
-        FileOp::Run(own) => run(own, path, scratch),
+        FileOp::AddLine { line, .. } => return add_line(path, line, scratch),
+        FileOp::Run(own) => return run(own, path, scratch),
     }
+    Ok(Observed::Done)
 }
 
 /// The environment of a program: no configuration of the user, and the same times, names and language everywhere.
@@ -522,10 +513,10 @@ fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, E
 }
 
 /// Creates a directory and its missing parents.
-fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
+fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
     scratch.system_calls += 1;
     match mkdirat(CWD, path, DIR_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(Observed::Done),
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(Errno::NOENT) => {
             let bytes = path.to_bytes();
             let parent = bytes.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -535,8 +526,7 @@ fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
             let parent = std::ffi::CString::new(&bytes[..parent]).map_err(|_| Errno::ILSEQ)?;
             make_dirs(&parent, scratch)?;
             scratch.system_calls += 1;
-            mkdirat(CWD, path, DIR_MODE)?;
-            Ok(Observed::Done)
+            mkdirat(CWD, path, DIR_MODE)
         }
         Err(error) => Err(error),
     }

@@ -40,31 +40,17 @@ pub fn unsupported(script: &Script) -> Option<String> {
 }
 
 fn has_a_tool(op: &FileOp) -> bool {
-    match op {
+    matches!(
+        op,
         FileOp::Read(_)
-        | FileOp::Write { sync: false, .. }
-        | FileOp::Append { .. }
-        | FileOp::Stat(_)
-        | FileOp::List { .. }
-        | FileOp::Search(_)
-        | FileOp::Walk(_)
-        | FileOp::MakeDir(_) => true,
-        FileOp::ReadAt { .. }
-        | FileOp::ReadOpen { .. }
-        | FileOp::Write { sync: true, .. }
-        | FileOp::WriteAt { .. }
-        | FileOp::Create(_)
-        | FileOp::Rename { .. }
-        | FileOp::Remove(_)
-        | FileOp::Sync(_)
-        | FileOp::SyncAll { .. }
-        | FileOp::SeenByOther { .. }
-        | FileOp::AddLine { .. }
-        | FileOp::Together { .. }
-        | FileOp::Touch(_)
-        | FileOp::Run(_)
-        | FileOp::Ask { .. } => false,
-    }
+            | FileOp::Write { sync: false, .. }
+            | FileOp::Append { .. }
+            | FileOp::Stat(_)
+            | FileOp::List { .. }
+            | FileOp::Search(_)
+            | FileOp::Walk(_)
+            | FileOp::MakeDir(_)
+    )
 }
 
 /// Makes the tool calls of an operation.
@@ -103,19 +89,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
         // Directories exist only as parts of names.
         FileOp::MakeDir(_) => None,
         FileOp::Remove(path) => remove(path, tools),
-        FileOp::ReadAt { .. }
-        | FileOp::ReadOpen { .. }
-        | FileOp::WriteAt { .. }
-        | FileOp::Create(_)
-        | FileOp::Rename { .. }
-        | FileOp::Sync(_)
-        | FileOp::SyncAll { .. }
-        | FileOp::SeenByOther { .. }
-        | FileOp::AddLine { .. }
-        | FileOp::Together { .. }
-        | FileOp::Touch(_)
-        | FileOp::Run(_)
-        | FileOp::Ask { .. } => Some(ToolError::BadName(op.describe())),
+        _ => Some(ToolError::BadName(op.describe())),
     };
     answers
 }
@@ -237,10 +211,7 @@ pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<
             let start = scratch.entries.len();
             for (name, pages) in &answers.read {
                 if let Some(below) = below(name, top) {
-                    let content = joined(pages);
-                    let size = content.len() as u64;
-                    let content = scratch.put(&content);
-                    push(scratch, below, content, Some(size));
+                    push_file(scratch, below, &joined(pages));
                 }
             }
             Ok(Observed::Entries(start..scratch.entries.len()))
@@ -292,12 +263,20 @@ pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String
         .ok_or("the snapshot has no files")?;
     let start = scratch.entries.len();
     for (name, content) in files {
-        let content = content.as_str().unwrap_or_default().as_bytes();
-        let size = content.len() as u64;
-        let content = scratch.put(content);
-        push(scratch, name, content, Some(size));
+        push_file(
+            scratch,
+            name,
+            content.as_str().unwrap_or_default().as_bytes(),
+        );
     }
     Ok(Observed::Entries(start..scratch.entries.len()))
+}
+
+/// Appends a file as if an operation had listed and read it.
+pub(super) fn push_file(scratch: &mut Scratch, name: &str, content: &[u8]) {
+    let size = content.len() as u64;
+    let content = scratch.put(content);
+    push(scratch, name, content, Some(size));
 }
 
 pub(super) fn push(

@@ -7,7 +7,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use backends::fuse::connection::{Mount, detach, mounts};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
@@ -190,28 +189,6 @@ fn is_left_over(path: &Path, pid: u32) -> bool {
     is_ours && dir.try_lock().is_ok()
 }
 
-/// A scratch directory for a command that needs no fresh file system. Dropping it deletes it and unmounts
-/// everything in it.
-#[derive(Debug)]
-pub struct ScratchDir {
-    dir: OwnDirectory,
-}
-
-impl ScratchDir {
-    /// Makes one in `parent`, or in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
-    pub fn make(parent: Option<&Path>) -> anyhow::Result<Self> {
-        let parent = parent.map_or_else(super::base, Path::to_owned);
-        let dir = OwnDirectory::make(&parent)
-            .with_context(|| format!("making a scratch directory in {}", parent.display()))?;
-        Ok(Self { dir })
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,14 +237,5 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
         remove_left_over(base.path());
         assert!(elsewhere.path().exists() && link.is_symlink());
-    }
-
-    #[test]
-    fn a_dropped_scratch_directory_is_deleted() {
-        let base = tempfile::tempdir().unwrap();
-        let scratch = ScratchDir::make(Some(base.path())).unwrap();
-        fs::write(scratch.path().join("file"), "x").unwrap();
-        drop(scratch);
-        assert!(fs::read_dir(base.path()).unwrap().next().is_none());
     }
 }

@@ -14,7 +14,6 @@ use anyhow::{Context, bail};
 use rundir::{Journal, ScratchKind, ScratchReceipt};
 
 use directory::OwnDirectory;
-pub use directory::ScratchDir;
 use file_system::FileSystem;
 
 /// The default directory of the scratch. Unlike `/tmp`, it is usually on a disk (Filesystem Hierarchy Standard).
@@ -151,7 +150,7 @@ impl ScratchDisk {
     }
 }
 
-/// The scratch of one epoch. Dropping it unmounts everything in it, frees its loop device and deletes it.
+/// The scratch of one epoch, or of a command that needs no fresh file system. Dropping it unmounts everything in it, frees its loop device and deletes it.
 #[derive(Debug)]
 pub struct EpochScratch {
     dir: OwnDirectory,
@@ -163,6 +162,11 @@ impl EpochScratch {
         let dir = OwnDirectory::make(base)?;
         let path = image::mount_in(&dir, bytes)?;
         Ok(Self { dir, path })
+    }
+
+    /// A directory in `parent`, or in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
+    pub fn in_directory(parent: Option<&Path>) -> anyhow::Result<Self> {
+        Self::directory(&parent.map_or_else(base, Path::to_owned))
     }
 
     fn directory(base: &Path) -> anyhow::Result<Self> {

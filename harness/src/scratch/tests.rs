@@ -247,3 +247,12 @@ fn choose_names_a_missing_directory() {
         "{error:#}"
     );
 }
+
+#[test]
+fn a_dropped_scratch_directory_is_deleted() {
+    let base = tempfile::tempdir().unwrap();
+    let scratch = EpochScratch::in_directory(Some(base.path())).unwrap();
+    fs::write(scratch.path().join("file"), "x").unwrap();
+    drop(scratch);
+    assert!(fs::read_dir(base.path()).unwrap().next().is_none());
+}

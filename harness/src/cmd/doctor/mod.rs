@@ -14,7 +14,7 @@ use backends::view::find_postgresql;
 use clap::Args;
 
 use crate::environment::{environment_in, warnings};
-use crate::scratch::{ScratchDir, ScratchDisk, Want};
+use crate::scratch::{EpochScratch, ScratchDisk, Want};
 
 /// Check what this machine can measure, or a store.
 ///
@@ -59,7 +59,7 @@ impl Doctor {
             let is_whole = store::print_store(store)?;
             return Ok(ExitCode::from(u8::from(!is_whole)));
         }
-        let scratch = ScratchDir::make(self.scratch.as_deref())?;
+        let scratch = EpochScratch::in_directory(self.scratch.as_deref())?;
         let environment = environment_in(scratch.path())?;
         println!(
             "machine   {} ({} processors)",

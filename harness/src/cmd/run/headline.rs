@@ -7,13 +7,9 @@ use crate::reporting::ReportInputs;
 
 /// The headline of a run: operations and sessions, each arm's ratio to the baseline.
 pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
-    let summary = &report_inputs.summary;
-    let arms = report_inputs
-        .run
-        .plan
-        .arms
-        .iter()
-        .map(|arm| arm.name.as_str());
+    let summary = &report_inputs.own.summary;
+    let plan = &report_inputs.own.run.plan;
+    let arms = plan.arms.iter().map(|arm| arm.name.as_str());
     let arms: Vec<&str> = arms
         .filter(|arm| *arm != summary.baseline && Some(*arm) != summary.same.as_deref())
         .collect();
@@ -59,7 +55,7 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
         .collect();
     let named: Vec<String> = arms
         .iter()
-        .map(|arm| arm_and_its_baseline(&report_inputs.run.plan, arm))
+        .map(|arm| arm_and_its_baseline(plan, arm))
         .collect();
     let mut head = vec!["workload", &summary.baseline];
     head.extend(named.iter().map(String::as_str));

@@ -32,7 +32,7 @@ use crate::probe::Prober;
 use crate::progress::Progress;
 use crate::reporting::ReportInputs;
 use crate::run::{Ended, Runner};
-use crate::scratch::ScratchDir;
+use crate::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
 ///
@@ -225,7 +225,7 @@ impl Options {
         resume: Option<&Path>,
     ) -> anyhow::Result<Measured> {
         // Probes and model files need no fresh file system: none of their times is in microseconds.
-        let beside = ScratchDir::make(self.scratch_dir.as_deref())?;
+        let beside = EpochScratch::in_directory(self.scratch_dir.as_deref())?;
         let _fusectl = Fusectl::at_hand(beside.path());
         let prepared = match resume {
             Some(dir) => self.resumed(registry, dir)?,

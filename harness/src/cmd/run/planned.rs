@@ -139,17 +139,21 @@ impl Options {
             .call_timeout
             .or(suite.call_timeout)
             .unwrap_or(CALL_TIMEOUT);
-        let tokens = agent_tokens(&workloads);
         let seed = self.seed.unwrap_or_else(time_seed);
-        let now = jiff::Timestamp::now();
-        let plan = plan::plan(&Inputs {
-            name: &self.suite,
+        let inputs = Inputs {
             suite: &suite,
             arms: &arms,
             workloads: &workloads,
-            result_tokens: &tokens,
+            result_tokens: &agent_tokens(&workloads),
+            can_drop_caches: backend::can_drop_caches(),
+        };
+        let given = Plan {
+            suite: self.suite.clone(),
+            created: environment::now(),
+            ctxbench: environment::ctxbench(),
+            command: self.command(seed, &schedule, call_timeout),
             seed,
-            schedule: schedule.clone(),
+            schedule,
             margins: Margins {
                 relative: self.margin / 100.0,
                 absolute_ns: self.margin_us.or(suite.margin_us).unwrap_or(MARGIN_US) * 1000.0,
@@ -167,11 +171,9 @@ impl Options {
                 None => identities(),
                 Some(_) => BTreeMap::new(),
             },
-            can_drop_caches: backend::can_drop_caches(),
-            created: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            ctxbench: environment::ctxbench(),
-            command: self.command(seed, &schedule, call_timeout),
-        });
+            ..Plan::default()
+        };
+        let plan = plan::plan(&inputs, given);
         if let Some(own) = &policy {
             own.check_names(std::iter::once(&plan))?;
             let missing = own.policy.unanswered(&plan);
@@ -196,8 +198,7 @@ impl Options {
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
             // Check prices now, not after minutes of measuring.
-            let day = now.strftime("%Y-%m-%d").to_string();
-            if let Err(problem) = check_prices(&self.prices.read()?, &day) {
+            if let Err(problem) = check_prices(&self.prices.read()?, &environment::today()) {
                 bail!("the report of this run could not be priced: {problem}");
             }
         }

@@ -1,6 +1,5 @@
 //! `ctxbench s3 serve`: an S3 server in the foreground, for a user or for the harness.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::cpu;
 use clap::{Args, ValueEnum};
-use servers::{Found, Options, ServerKind, start};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use servers::{Found, Options, ServerKind, bound_to_this_process, start};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
 
 /// The variable that makes `auto` fail without MinIO.
 const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
@@ -99,17 +98,20 @@ impl Serve {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let server = self.server.find()?;
         // Catch signals before the start, so that none leaves a server or a directory behind.
-        let signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("setting up signal handling")?;
-        let (stop, mut stopped) = unbounded_channel();
-        stop_on_signal(signals, stop.clone());
+        let signals = end_signals().context("setting up signal handling")?;
+        let (sender, mut stopped) = unbounded_channel();
+        let stop = move || {
+            // The receiver is gone if the server is ending already.
+            let _ = sender.send(());
+        };
+        stop_at_signals(signals, stop.clone());
         if self.until_stdin_ends {
             // The run that starts the server may be pinned to one processor. The server must not inherit this.
             cpu::go_anywhere()?;
             // A run stops its servers between their passes. If the run is killed, SIGCONT lets the server read
             // the end of standard input.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
-            stop_when_stdin_ends(stop.clone());
+            stop_at_end_of_stdin(stop);
         }
         let mut temporary = None;
         let dir = match self.dir {
@@ -126,13 +128,14 @@ impl Serve {
                 temporary.insert(directory).path().to_owned()
             }
         };
+        let program = std::env::current_exe().context("finding our own program")?;
         let options = Options {
             server,
             dir,
             port: self.port,
             rtt: Duration::from_secs_f64(self.rtt / 1e3),
             keys: None,
-            launcher: launcher()?,
+            launcher: bound_to_this_process(&program).into(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -168,28 +171,4 @@ impl Serve {
         served?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// The command that binds a server's process to this one: `ctxbench with-parent PID`.
-fn launcher() -> anyhow::Result<Vec<OsString>> {
-    let us = std::env::current_exe().context("finding our own program")?;
-    let parent = std::process::id().to_string();
-    Ok(vec![us.into(), "with-parent".into(), parent.into()])
-}
-
-fn stop_on_signal(mut signals: Signals, stop: UnboundedSender<()>) {
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            // The receiver is gone if the server is ending already.
-            let _ = stop.send(());
-        }
-    });
-}
-
-fn stop_when_stdin_ends(stop: UnboundedSender<()>) {
-    std::thread::spawn(move || {
-        // Ignores the input. An error counts as its end.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        let _ = stop.send(());
-    });
 }

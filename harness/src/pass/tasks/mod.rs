@@ -26,7 +26,6 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// What a pass of tasks needs beside the workspace.
 pub struct Desk<'a> {
-    /// The tasks.
     pub tasks: &'a Tasks,
     /// The source that the backend shows; `None` for one whose files are copied from a database in `dir`.
     pub shown: Option<Source>,

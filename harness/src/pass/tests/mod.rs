@@ -66,7 +66,13 @@ impl Made {
             }
             let mut scratch = Scratch::new();
             let root = hosts.first.root().to_owned();
-            fill(&self.script, &root, watchdog, self.timeout, &mut scratch).unwrap();
+            let mut steps = Steps {
+                root: &root,
+                watchdog,
+                limit: self.timeout,
+                scratch: &mut scratch,
+            };
+            steps.fill(&self.script).unwrap();
             (self.tamper)(&root);
             let pass = Pass {
                 expectations: &expectations,
@@ -510,21 +516,22 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         };
         let few = Expectations::new(&few, state, &described, Access::Paths);
         assert_eq!(few.restoration(), None);
-        let (root, limit) = (dir.path(), Duration::from_secs(10));
         let mut scratch = Scratch::new();
-        fill(&script, root, watchdog, limit, &mut scratch).unwrap();
+        let mut steps = Steps {
+            root: dir.path(),
+            watchdog,
+            limit: Duration::from_secs(10),
+            scratch: &mut scratch,
+        };
+        steps.fill(&script).unwrap();
         for op in &ops {
-            let prepared = prepare(root, op, &mut OpenFiles::new()).unwrap();
-            perform(&prepared, &mut scratch).unwrap();
+            steps.perform(op).unwrap().unwrap();
         }
-        restore(&restoration.unwrap(), root, watchdog, limit, &mut scratch).unwrap();
+        steps.restore(&restoration.unwrap()).unwrap();
         let everything = FileOp::Search(WorkspacePath::root());
-        scratch.clear();
-        let prepared = prepare(root, &everything, &mut OpenFiles::new()).unwrap();
-        let held = perform(&prepared, &mut scratch);
-        let is_gone = !root.join("new").exists();
         let expected = Model::of(&script).apply(&everything);
-        (verify(&everything, &expected, &held, &scratch), is_gone)
+        steps.expect(&everything, &expected).unwrap();
+        !dir.path().join("new").exists()
     });
-    assert_eq!(held.unwrap(), (Ok(()), true));
+    assert_eq!(held, Ok(true));
 }
