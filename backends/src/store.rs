@@ -416,9 +416,11 @@ pub enum Slow {
         /// Number of bytes.
         size: usize,
     },
+    /// [`Store::open`] for writing.
+    Open,
     /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
     Change,
-    /// Any changing call that needs approval before it is applied.
+    /// Any changing call that needs approval before it is applied; asked of a file, or of the directory of a name.
     Judged,
     /// [`Store::close`].
     Close,
@@ -478,9 +480,25 @@ pub trait Store: Send + Sync {
     /// The attributes of an inode, linked or unlinked.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
+    /// [`Store::getattr`] through the open file `handle`.
+    fn getattr_handle(&self, _handle: u64, ino: Ino) -> Result<Attr> {
+        self.getattr(ino)
+    }
+
     /// Changes attributes and returns the new ones.
     fn setattr(&self, _caller: &Caller, _ino: Ino, _change: &Change) -> Result<Attr> {
         Err(Errno::ROFS.into())
+    }
+
+    /// [`Store::setattr`] through the open file `handle`.
+    fn setattr_handle(
+        &self,
+        _handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+    ) -> Result<Attr> {
+        self.setattr(caller, ino, change)
     }
 
     /// The parent directory of directory `dir`; the root is its own parent.
@@ -543,10 +561,15 @@ pub trait Store: Send + Sync {
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
 
     /// The number of a new open file, for a store whose content may change between two reads; 0 if the store needs none.
-    /// `writes`: it is open for writing. Stores whose opens the kernel omits ([`Coherence::Exclusive`]) are not asked.
-    /// The open file of a [`Store::create`] is 0.
+    /// `writes`: it is open for writing, as after a [`Store::create`]. Stores whose opens the kernel omits
+    /// ([`Coherence::Exclusive`]) are not asked.
     fn open(&self, _ino: Ino, _writes: bool) -> Result<u64> {
         Ok(0)
+    }
+
+    /// Whether an open with `O_TRUNC` truncates through its open file ([`Store::setattr_handle`]), not through the inode.
+    fn truncates_at_open(&self) -> bool {
+        false
     }
 
     /// [`Store::read`] through the open file `handle`.
@@ -573,6 +596,30 @@ pub trait Store: Send + Sync {
     /// write may have moved it.
     fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
         self.write(caller, ino, end, data)
+    }
+
+    /// [`Store::write`] through the open file `handle`.
+    fn write_handle(
+        &self,
+        _handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.write(caller, ino, offset, data)
+    }
+
+    /// [`Store::append`] through the open file `handle`.
+    fn append_handle(
+        &self,
+        _handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        end: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.append(caller, ino, end, data)
     }
 
     /// Whether [`Store::append`] finds the end itself: the parts of one long write must then arrive in order.
@@ -644,6 +691,11 @@ pub trait Store: Send + Sync {
     ///
     /// With `data_only`, the store may leave out changes that reading the content back does not need.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
+
+    /// [`Store::fsync`] through the open file `handle`.
+    fn fsync_handle(&self, _handle: u64, ino: Ino, data_only: bool) -> Result<()> {
+        self.fsync(ino, data_only)
+    }
 
     /// [`Store::fsync`] for every inode.
     fn sync(&self) -> Result<()>;

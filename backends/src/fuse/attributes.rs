@@ -67,7 +67,10 @@ impl FrontEnd {
             return;
         }
         let mut span = self.mounted.start(Opcode::Getattr);
-        let result = span.store(|| self.store().getattr(ino.0));
+        let result = span.store(|| match fh {
+            Some(handle) => self.store().getattr_handle(handle.0, ino.0),
+            None => self.store().getattr(ino.0),
+        });
         self.reply_attr(&mut span, result, reply);
     }
 
@@ -75,7 +78,7 @@ impl FrontEnd {
     pub(super) fn setattr(
         &self,
         req: &Request,
-        ino: INodeNo,
+        (ino, fh): (INodeNo, Option<FileHandle>),
         mode: Option<u32>,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -106,9 +109,10 @@ impl FrontEnd {
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
         let policy = self.policy;
-        let answer = move |mounted: &Mounted, mut span: Span<'_>| match span
-            .store(|| mounted.store.setattr(&caller, ino.0, &change))
-        {
+        let answer = move |mounted: &Mounted, mut span: Span<'_>| match span.store(|| match fh {
+            Some(handle) => (mounted.store).setattr_handle(handle.0, &caller, ino.0, &change),
+            None => mounted.store.setattr(&caller, ino.0, &change),
+        }) {
             Ok(attr) => {
                 span.handled();
                 let ttl = policy.attr_ttl(&*mounted.store, ino.0);

@@ -9,8 +9,8 @@ use rustix::fs::OFlags;
 
 use super::convert::{allocate, caller, failed};
 use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, Mounted, reply_empty};
-use crate::store::{Change, Errno, Seek, Slow, StoreError};
+use super::front_end::{FrontEnd, Mounted, reply_empty, reply_opened};
+use crate::store::{Change, Errno, Seek, Slow, Store, StoreError};
 
 /// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,32 @@ impl Place {
 }
 
 impl FrontEnd {
-    pub(super) fn open(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let access = OFlags::from_bits_retain(flags.0.cast_unsigned()) & OFlags::ACCMODE;
-        let writes = access != OFlags::RDONLY;
-        self.reply_opened(Opcode::Open, reply, |store| store.open(ino.0, writes));
+    pub(super) fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (policy, caller, store) = (self.policy, caller(req), self.store());
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let writes = flags & OFlags::ACCMODE != OFlags::RDONLY;
+        // The kernel sends the flag only where the mount has asked for it.
+        let truncates = flags.contains(OFlags::TRUNC);
+        let open = move |store: &dyn Store| {
+            let handle = store.open(ino.0, writes)?;
+            let cut = Change {
+                size: Some(0),
+                ..Change::default()
+            };
+            if truncates && let Err(error) = store.setattr_handle(handle, &caller, ino.0, &cut) {
+                store.release(handle);
+                return Err(error);
+            }
+            Ok(handle)
+        };
+        let is_slow = writes && !policy.no_open && store.is_slow(ino.0, Slow::Open);
+        self.answer(Opcode::Open, req, is_slow, move |mounted, mut span| {
+            let opened = match policy.no_open {
+                true => Err(Errno::NOSYS.into()),
+                false => span.store(|| open(&*mounted.store)),
+            };
+            reply_opened(&mut span, opened, policy.direct_io, reply);
+        });
     }
 
     pub(super) fn read(
@@ -70,7 +92,7 @@ impl FrontEnd {
     pub(super) fn write(
         &self,
         req: &Request,
-        ino: INodeNo,
+        (ino, handle): (INodeNo, FileHandle),
         place: Place,
         data: &[u8],
         write_flags: WriteFlags,
@@ -79,16 +101,19 @@ impl FrontEnd {
         let caller = caller(req);
         let answer = move |mounted: &Mounted, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
+                let (store, handle) = (&mounted.store, handle.0);
                 match place {
-                    Place::At(offset) => mounted.store.write(&caller, ino.0, offset, data)?,
-                    Place::End(end) => mounted.store.append(&caller, ino.0, end, data)?,
+                    Place::At(offset) => {
+                        store.write_handle(handle, &caller, ino.0, offset, data)?
+                    }
+                    Place::End(end) => store.append_handle(handle, &caller, ino.0, end, data)?,
                 }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     let change = Change {
                         drop_privileges: true,
                         ..Change::default()
                     };
-                    mounted.store.setattr(&caller, ino.0, &change)?;
+                    store.setattr(&caller, ino.0, &change)?;
                 }
                 Ok(())
             });
@@ -148,10 +173,17 @@ impl FrontEnd {
         reply.error(failed(&mut span, Errno::NOTTY.into()));
     }
 
-    pub(super) fn fsync(&self, req: &Request, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {
+    pub(super) fn fsync(
+        &self,
+        req: &Request,
+        (ino, handle): (INodeNo, FileHandle),
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
         self.answer(Opcode::Fsync, req, is_slow, move |mounted, mut span| {
-            let result = span.store(|| mounted.store.fsync(ino.0, datasync));
+            let store = &mounted.store;
+            let result = span.store(|| store.fsync_handle(handle.0, ino.0, datasync));
             reply_empty(&mut span, result, reply);
         });
     }

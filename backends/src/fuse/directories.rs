@@ -8,9 +8,9 @@ use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, 
 
 use super::convert::{failed, file_attr, file_type};
 use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, reply_empty};
+use super::front_end::{FrontEnd, reply_empty, reply_opened};
 use super::names::GENERATION;
-use crate::store::{DirEntry, Ino, Kind, Result, Slow};
+use crate::store::{DirEntry, Errno, Ino, Kind, Result, Slow};
 
 /// The cookies of `.` and `..`.
 const DOT: u64 = 1;
@@ -61,7 +61,12 @@ impl FrontEnd {
     }
 
     pub(super) fn opendir(&self, reply: ReplyOpen) {
-        self.reply_opened(Opcode::Opendir, reply, |_| Ok(0));
+        let mut span = self.mounted.start(Opcode::Opendir);
+        let opened = match self.policy.no_open {
+            true => Err(Errno::NOSYS.into()),
+            false => Ok(0),
+        };
+        reply_opened(&mut span, opened, false, reply);
     }
 
     pub(super) fn readdir(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectory) {

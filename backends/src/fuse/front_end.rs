@@ -15,7 +15,7 @@ use super::interrupt;
 use super::panics::contain;
 use super::policy::CachePolicy;
 use super::slow::SlowThreads;
-use crate::store::{Errno, Ino, Result, Slow, Store};
+use crate::store::{Ino, Result, Slow, Store};
 
 /// The state that a mount shares with its control socket.
 pub(crate) struct Mounted {
@@ -157,30 +157,24 @@ impl FrontEnd {
         let is_slow = is_slow(Slow::Judged) || is_slow(Slow::Change);
         self.answer(opcode, req, is_slow, make);
     }
+}
 
-    pub(super) fn reply_opened(
-        &self,
-        opcode: Opcode,
-        reply: ReplyOpen,
-        open: impl FnOnce(&dyn Store) -> Result<u64>,
-    ) {
-        let mut span = self.mounted.start(opcode);
-        if self.policy.no_open {
-            reply.error(failed(&mut span, Errno::NOSYS.into()));
-            return;
+pub(super) fn reply_opened(
+    span: &mut Span<'_>,
+    opened: Result<u64>,
+    direct_io: bool,
+    reply: ReplyOpen,
+) {
+    let flags = match direct_io {
+        true => FopenFlags::FOPEN_DIRECT_IO,
+        false => FopenFlags::empty(),
+    };
+    match opened {
+        Ok(handle) => {
+            span.handled();
+            reply.opened(FileHandle(handle), flags);
         }
-        let opened = span.store(|| open(self.store()));
-        let flags = match self.policy.direct_io && opcode == Opcode::Open {
-            true => FopenFlags::FOPEN_DIRECT_IO,
-            false => FopenFlags::empty(),
-        };
-        match opened {
-            Ok(handle) => {
-                span.handled();
-                reply.opened(FileHandle(handle), flags);
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
-        }
+        Err(error) => reply.error(failed(span, error)),
     }
 }
 

@@ -222,10 +222,17 @@ impl FrontEnd {
             let node = new_node(Kind::File, mode, 0);
             let store = &mounted.store;
             let made = check_name(&name).and_then(|()| {
-                span.store(|| store.create(&caller, parent.0, name.as_bytes(), &node))
+                span.store(|| {
+                    let attr = store.create(&caller, parent.0, name.as_bytes(), &node)?;
+                    let handle = match policy.no_open {
+                        true => 0,
+                        false => store.open(attr.ino, true)?,
+                    };
+                    Ok((attr, FileHandle(handle)))
+                })
             });
             match made {
-                Ok(attr) => {
+                Ok((attr, handle)) => {
                     mounted.inodes.looked_up(attr.ino);
                     let flags = if policy.direct_io {
                         FopenFlags::FOPEN_DIRECT_IO
@@ -234,7 +241,7 @@ impl FrontEnd {
                     };
                     let attr = file_attr(&attr);
                     span.handled();
-                    reply.created(&policy.ttl, &attr, GENERATION, FileHandle(0), flags);
+                    reply.created(&policy.ttl, &attr, GENERATION, handle, flags);
                 }
                 Err(error) => reply.error(failed(&mut span, error)),
             }

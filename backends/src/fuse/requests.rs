@@ -43,6 +43,8 @@ impl Filesystem for FrontEnd {
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
         ];
         let cached = cached.into_iter().filter(|_| self.policy.no_open);
+        let truncated = (self.store().truncates_at_open() && !self.policy.no_open)
+            .then_some(InitFlags::FUSE_ATOMIC_O_TRUNC);
         let gathered = self
             .policy
             .writeback
@@ -50,6 +52,7 @@ impl Filesystem for FrontEnd {
         let optional = listed
             .into_iter()
             .chain(at_once)
+            .chain(truncated)
             .chain(cached)
             .chain(gathered);
         for flag in wanted.into_iter().chain(optional) {
@@ -72,10 +75,10 @@ impl Filesystem for FrontEnd {
         Setattr: setattr(
             req: &Request, ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>,
             size: Option<u64>, atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>,
-            ctime: Option<SystemTime>, _fh: Option<FileHandle>, _crtime: Option<SystemTime>,
+            ctime: Option<SystemTime>, fh: Option<FileHandle>, _crtime: Option<SystemTime>,
             _chgtime: Option<SystemTime>, _bkuptime: Option<SystemTime>, _flags: Option<BsdFileFlags>,
             reply: ReplyAttr,
-        ) => (req, ino, mode, uid, gid, size, atime, mtime, ctime, reply);
+        ) => (req, (ino, fh), mode, uid, gid, size, atime, mtime, ctime, reply);
         Readlink: readlink(_req: &Request, ino: INodeNo, reply: ReplyData) => (ino, reply);
         Mknod: mknod(
             req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32,
@@ -96,16 +99,16 @@ impl Filesystem for FrontEnd {
         Link: link(
             req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry,
         ) => (req, ino, newparent, newname, reply);
-        Open: open(_req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) => (ino, flags, reply);
+        Open: open(req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) => (req, ino, flags, reply);
         Read: read(
             req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, reply: ReplyData,
         ) => (req, (ino, fh), offset, size, reply);
         Write: write(
-            req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, data: &[u8],
+            req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, data: &[u8],
             write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
             reply: ReplyWrite,
-        ) => (req, ino, Place::of(offset, flags, write_flags), data, write_flags, reply);
+        ) => (req, (ino, fh), Place::of(offset, flags, write_flags), data, write_flags, reply);
         Flush: flush(
             req: &Request, ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
         ) => (req, (ino, fh), reply);
@@ -113,7 +116,7 @@ impl Filesystem for FrontEnd {
             _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags,
             _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty,
         ) => (fh, reply);
-        Fsync: fsync(req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) => (req, ino, datasync, reply);
+        Fsync: fsync(req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) => (req, (ino, fh), datasync, reply);
         Opendir: opendir(_req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) => (reply);
         Readdir: readdir(
             _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory,
