@@ -130,12 +130,12 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             join!(objects.put_new(Key::Log(1), first), self.follow())
         };
         let (adopted, probed) = (adopted?, probed?);
-        self.is_probed(probed).map(|()| adopted)
+        self.record_probe(probed).map(|()| adopted)
     }
 
     /// Takes the answer to creating the first commit again with the same bytes: a server that overwrites it does no harm,
     /// and is found out.
-    fn is_probed(&mut self, probed: Put) -> Result<()> {
+    fn record_probe(&mut self, probed: Put) -> Result<()> {
         self.contact.is_conditional = probed == Put::Exists;
         match probed {
             Put::Exists => Ok(()),
@@ -164,7 +164,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             return self.check_head().await.map(drop);
         }
         let (probed, _) = self.begin().await?;
-        self.is_probed(probed)
+        self.record_probe(probed)
     }
 
     /// Makes sure that the server refuses to overwrite, before the first commit of a mount that began without it.
@@ -174,7 +174,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         }
         let first = self.check_head().await?;
         let probed = self.objects.put_new(Key::Log(1), first).await?;
-        self.is_probed(probed)
+        self.record_probe(probed)
     }
 
     /// As [`Session::verify`], for a log that the working copy knows; its first commit.
