@@ -11,7 +11,7 @@ use reports::reproduction::{Reproduction, reproduction};
 use rundir::Run;
 
 use super::busy::Detached;
-use super::run::{Measured, Options};
+use super::run::{Options, RunOutcome};
 use crate::interrupt::Interrupt;
 
 /// How much the planted arms are slowed down, in percent.
@@ -93,8 +93,8 @@ impl Reproduce {
             let measured = options.measure(registry, &interrupt, None)?;
             drop(load);
             match measured {
-                Measured::Complete(dir) => dirs.push(dir),
-                Measured::Interrupted(_) => return Ok(None),
+                RunOutcome::Complete(dir) => dirs.push(dir),
+                RunOutcome::Interrupted(_) => return Ok(None),
             }
         }
         Ok(Some(dirs))

@@ -182,7 +182,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
 }
 
 /// How measuring ended.
-pub enum Measured {
+pub enum RunOutcome {
     /// The run in this directory is complete.
     Complete(PathBuf),
     /// The user interrupted the run in this directory, which can be resumed.
@@ -196,8 +196,8 @@ impl Run {
             .options
             .measure(registry, &interrupt, self.resume.as_deref())?
         {
-            Measured::Complete(dir) => dir,
-            Measured::Interrupted(dir) => {
+            RunOutcome::Complete(dir) => dir,
+            RunOutcome::Interrupted(dir) => {
                 eprintln!(
                     "interrupted; go on with `ctxbench run --resume {}`",
                     dir.display()
@@ -223,7 +223,7 @@ impl Options {
         registry: &Registry,
         interrupt: &Interrupt,
         resume: Option<&Path>,
-    ) -> anyhow::Result<Measured> {
+    ) -> anyhow::Result<RunOutcome> {
         // Probes and model files need no fresh file system: none of their times is in microseconds.
         let beside = EpochScratch::in_directory(self.scratch_dir.as_deref())?;
         let _fusectl = Fusectl::at_hand(beside.path());
@@ -283,7 +283,7 @@ impl Options {
         drop(machine);
         match ended {
             Ended::Complete => {}
-            Ended::Interrupted => return Ok(Measured::Interrupted(dir)),
+            Ended::Interrupted => return Ok(RunOutcome::Interrupted(dir)),
             Ended::ScratchFull(reason) => {
                 bail!(
                     "the scratch is full: {reason}\n  what was recorded is readable in {}\n  fix: free space, or name another disk with --scratch-dir, and start a new run",
@@ -309,7 +309,7 @@ impl Options {
                 let probes = prober.probes();
                 let faults = prober.faults();
                 if interrupt.is_set() {
-                    return Ok(Measured::Interrupted(dir));
+                    return Ok(RunOutcome::Interrupted(dir));
                 }
                 // Record all probes of an arm or none, so that a resumed run does not repeat them.
                 probes.iter().try_for_each(|probe| writer.probe(probe))?;
@@ -322,7 +322,7 @@ impl Options {
             eprintln!("files that a language model makes up (a minute or more)");
             match model_files::measure_for(wanted, &self.model, beside.path(), interrupt) {
                 Ok(found) => writer.model_files(&found)?,
-                Err(_) if interrupt.is_set() => return Ok(Measured::Interrupted(dir)),
+                Err(_) if interrupt.is_set() => return Ok(RunOutcome::Interrupted(dir)),
                 // Without workloads the run has no other result.
                 Err(error) if plan.workloads.is_empty() => return Err(error),
                 Err(error) => {
@@ -335,7 +335,7 @@ impl Options {
                 }
             }
         }
-        Ok(Measured::Complete(dir))
+        Ok(RunOutcome::Complete(dir))
     }
 }
 
