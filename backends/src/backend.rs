@@ -106,7 +106,7 @@ pub struct Unavailable {
 
 /// Where and how a workspace runs.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct WorkspaceConfig {
     /// A directory for this workspace alone, empty before the first open.
     pub dir: PathBuf,
     /// The `ctxbench` binary, for daemons.
@@ -188,9 +188,9 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// The SQLite database of a workspace at `site`; `None` for a backend without one.
-    fn database(&self, site: &Site) -> Option<PathBuf> {
-        let _ = site;
+    /// The SQLite database of a workspace of `config`; `None` for a backend without one.
+    fn database(&self, config: &WorkspaceConfig) -> Option<PathBuf> {
+        let _ = config;
         None
     }
 
@@ -201,13 +201,17 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// As [`Workspace::second_host`], whether or not the workspace at `site` is open. `None` where that is not
+    /// As [`Workspace::second_host`], whether or not the workspace of `config` is open. `None` where that is not
     /// possible.
     ///
     /// # Errors
     /// As [`Workspace::second_host`].
-    fn second_host(&self, site: &Site, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        let _ = (site, beside);
+    fn second_host(
+        &self,
+        config: &WorkspaceConfig,
+        beside: &Path,
+    ) -> io::Result<Option<Box<dyn Workspace>>> {
+        let _ = (config, beside);
         Ok(None)
     }
 
@@ -217,16 +221,20 @@ pub trait Backend: Send + Sync {
     /// [`Unavailable`] if the backend cannot be used on this machine.
     fn receipt(&self) -> Result<Receipt, Unavailable>;
 
-    /// Opens the workspace at `site`: a new empty one, or the files that an earlier workspace left there.
+    /// Opens the workspace of `config`: a new empty one, or the files that an earlier workspace left there.
     ///
     /// # Errors
-    /// If the workspace cannot start. No process and no mount remains, only files in `site.dir`.
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>>;
+    /// If the workspace cannot start. No process and no mount remains, only files in `config.dir`.
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>>;
 
-    /// A common command that prints a file of a workspace at `site` while the backend is stopped:
+    /// A common command that prints a file of a workspace of `config` while the backend is stopped:
     /// program and arguments. `None` where that is not possible.
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        let _ = (site, name);
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        let _ = (config, name);
         None
     }
 }
@@ -478,7 +486,7 @@ pub trait Workspace: Send {
         Ok(false)
     }
 
-    /// Stops the daemon and unmounts, gracefully. Files in the site stay.
+    /// Stops the daemon and unmounts, gracefully. Files in its directory stay.
     ///
     /// # Errors
     /// If the daemon had to be killed, or the mount detached.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::backend::{
-    Backend, Capabilities, Description, Receipt, Site, Unavailable, Workspace, kernel,
+    Backend, Capabilities, Description, Receipt, Unavailable, Workspace, WorkspaceConfig, kernel,
 };
 use crate::promise::{Acknowledgement, Promises};
 
@@ -48,14 +48,18 @@ impl Backend for Direct {
         Ok(Receipt::from([("kernel".to_owned(), kernel())]))
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let root = site.dir.join("root");
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let root = config.dir.join("root");
         std::fs::create_dir_all(&root)?;
         Ok(Box::new(Directory { root }))
     }
 
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        let file = site.dir.join("root").join(name);
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        let file = config.dir.join("root").join(name);
         Some(("cat".to_owned(), vec![file.into()]))
     }
 }

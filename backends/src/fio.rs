@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, Need, Receipt, ServiceTimes, Site, TimedReader,
-    Unavailable, Workspace,
+    Access, Backend, Capabilities, Description, Need, Receipt, ServiceTimes, TimedReader,
+    Unavailable, Workspace, WorkspaceConfig,
 };
 
 /// Its name on the command line and in results.
@@ -60,10 +60,10 @@ impl Backend for Fio {
         }
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let root = site.dir.join("root");
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let root = config.dir.join("root");
         std::fs::create_dir_all(&root)?;
-        let cpu = site.cpu;
+        let cpu = config.cpu;
         Ok(Box::new(Workplace { root, cpu }))
     }
 }

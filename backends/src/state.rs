@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, Receipt, Site, ToolError, Tools, Unavailable,
-    Workspace,
+    Access, Backend, Capabilities, Description, Receipt, ToolError, Tools, Unavailable, Workspace,
+    WorkspaceConfig,
 };
 
 /// The number of lines that `read_file` returns by default; a requested `limit` may be larger.
@@ -186,10 +186,10 @@ impl Backend for State {
         Ok(Receipt::from([("ctxbench".to_owned(), version)]))
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         Ok(Box::new(InState {
             files: Files::default(),
-            dir: site.dir.clone(),
+            dir: config.dir.clone(),
         }))
     }
 }

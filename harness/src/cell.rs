@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Access, Backend, Description, Site, drop_machine_caches};
+use backends::backend::{Access, Backend, Description, WorkspaceConfig, drop_machine_caches};
 use backends::cpu;
 use backends::services::Services;
 use hdrhistogram::Histogram;
@@ -111,7 +111,7 @@ struct Mounted<'a> {
     described: Description,
     has_bucket: bool,
     expectations: Expectations<'a>,
-    site: Site,
+    config: WorkspaceConfig,
     hosts: Option<Hosts>,
     /// For tool backends: a snapshot of the empty workspace.
     empty: Option<String>,
@@ -287,7 +287,7 @@ impl CellTask {
             restoration,
             expectations,
             has_bucket: arm.backend.promises().machine_loss.is_some(),
-            site: Site {
+            config: WorkspaceConfig {
                 dir: self.dir.join(&arm.name),
                 program: self.program.clone(),
                 patience: DAEMON_PATIENCE,
@@ -317,11 +317,11 @@ impl CellTask {
     }
 
     fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
-        std::fs::create_dir_all(&arm.site.dir)?;
-        let mut hosts = Hosts::one(arm.arm.backend.open(&arm.site)?);
+        std::fs::create_dir_all(&arm.config.dir)?;
+        let mut hosts = Hosts::one(arm.arm.backend.open(&arm.config)?);
         arm.note_ready(hosts.first.time_to_ready());
         if self.workload.script.needs_second_host() {
-            hosts.add_second(&arm.site)?;
+            hosts.add_second(&arm.config)?;
         }
         arm.empty = hosts.first.tools().map(|tools| tools.snapshot());
         arm.hosts = Some(hosts);
@@ -428,8 +428,8 @@ impl CellTask {
             slowed_percent: arm.arm.slowed_percent,
             desk: self.workload.script.tasks.as_ref().map(|tasks| Desk {
                 tasks,
-                shown: arm.arm.backend.source(&arm.site.dir),
-                dir: &arm.site.dir,
+                shown: arm.arm.backend.source(&arm.config.dir),
+                dir: &arm.config.dir,
             }),
             counting: match (is_hot, is_warm_up) {
                 // A daemon's requests for copies and looks between tasks are none of the agent's calls.
@@ -492,7 +492,7 @@ impl CellTask {
             // A mount that did not close could make a walk hang.
             let closed = arm.hosts.take().map(|hosts| hosts.close());
             let stored_bytes =
-                matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.site.dir));
+                matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.config.dir));
             if let Some(Err(error)) = closed
                 && !self.interrupt.is_set()
             {

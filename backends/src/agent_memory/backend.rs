@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::backend::{Description, Launch, Receipt, Site, Unavailable};
+use crate::backend::{Description, Launch, Receipt, Unavailable, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::sqlite::backend::{PROMISES, STORE, offline_read};
@@ -39,7 +39,7 @@ impl MountedStore for AgentMemoryMount {
         "agent-memory"
     }
 
-    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
+    fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let embeddings = match self.meaning {
             true => embeddings::find().map_err(io::Error::other)?.into(),
             false => "none".into(),
@@ -47,7 +47,7 @@ impl MountedStore for AgentMemoryMount {
         Ok(Launch {
             arguments: vec![
                 "--db".into(),
-                site.dir.join(STORE).into(),
+                config.dir.join(STORE).into(),
                 "--embeddings".into(),
                 embeddings,
             ],
@@ -79,7 +79,11 @@ impl MountedStore for AgentMemoryMount {
         self.meaning.then_some("waiting_to_be_embedded")
     }
 
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        Some(offline_read(site, name))
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        Some(offline_read(config, name))
     }
 }

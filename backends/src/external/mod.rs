@@ -20,8 +20,8 @@ use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
 use crate::backend::{
-    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Receipt, Site, Unavailable,
-    Workspace, kernel,
+    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Receipt, Unavailable,
+    Workspace, WorkspaceConfig, kernel,
 };
 use crate::child::last_lines;
 use crate::fuse::Counters;
@@ -192,18 +192,18 @@ impl Backend for External {
         Ok(receipt)
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let mount_point = mount_point(site);
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let mount_point = mount_point(config);
         let is_first = mount_at(&mount_point)?.is_none() && !mount_point.exists();
         let workspace = ExternalWorkspace::open(
             self.name(),
             self.definition.clone(),
-            site,
+            config,
             is_first,
             |data| {
-                let mut variables = Variables::of_site(&site.dir, &mount_point, data)?;
+                let mut variables = Variables::of_site(&config.dir, &mount_point, data)?;
                 if let Some(server) = self.server {
-                    server::tell(&self.services.s3, server, site, &mut variables)?;
+                    server::tell(&self.services.s3, server, config, &mut variables)?;
                 }
                 Ok(variables)
             },
@@ -212,14 +212,14 @@ impl Backend for External {
     }
 }
 
-fn mount_point(site: &Site) -> PathBuf {
-    site.dir.join("mnt")
+fn mount_point(config: &WorkspaceConfig) -> PathBuf {
+    config.dir.join("mnt")
 }
 
 struct ExternalWorkspace {
     name: String,
     definition: Definition,
-    site: Site,
+    config: WorkspaceConfig,
     mount_point: PathBuf,
     /// The agent's working directory, inside the mount.
     root: PathBuf,
@@ -234,21 +234,21 @@ struct ExternalWorkspace {
 }
 
 impl ExternalWorkspace {
-    /// Prepares and mounts a definition at `site`. `variables` returns the commands' variables, given the
+    /// Prepares and mounts a definition for `config`. `variables` returns the commands' variables, given the
     /// data directory.
     fn open(
         name: String,
         definition: Definition,
-        site: &Site,
+        config: &WorkspaceConfig,
         is_first: bool,
         variables: impl FnOnce(&Path) -> io::Result<Variables>,
     ) -> io::Result<Self> {
-        let mount_point = mount_point(site);
+        let mount_point = mount_point(config);
         // A dead mount exists in the mount table, but accessing it fails.
         if mount_at(&mount_point)?.is_none() {
             std::fs::create_dir_all(&mount_point)?;
         }
-        let data = site.dir.join("data");
+        let data = config.dir.join("data");
         std::fs::create_dir_all(&data)?;
         let variables = variables(&data)?;
         let mut workspace = Self {
@@ -262,7 +262,7 @@ impl ExternalWorkspace {
                 environment: definition.environment.clone(),
             },
             definition,
-            site: site.clone(),
+            config: config.clone(),
             mount_point,
             services: Vec::new(),
             daemon: None,
@@ -278,12 +278,17 @@ impl ExternalWorkspace {
     }
 
     fn log(&self) -> PathBuf {
-        self.site.dir.join("daemon.log")
+        self.config.dir.join("daemon.log")
     }
 
-    /// Runs a command with the site's deadline; its standard error goes to the log.
+    /// Runs a command with the workspace's deadline; its standard error goes to the log.
     fn run(&self, command: &[String]) -> io::Result<String> {
-        run(command, &self.around, Some(&self.log()), self.site.patience)
+        run(
+            command,
+            &self.around,
+            Some(&self.log()),
+            self.config.patience,
+        )
     }
 
     /// Writes the files, starts the services and, for a new workspace, runs the setup.
@@ -340,7 +345,7 @@ impl ExternalWorkspace {
                 self.take_down_by_force();
                 return Err(self.failure(&format!("ended before it had mounted: {ended}")));
             }
-            if started.elapsed() > self.site.patience {
+            if started.elapsed() > self.config.patience {
                 self.take_down_by_force();
                 return Err(self.failure("took too long to mount"));
             }
@@ -375,7 +380,7 @@ impl ExternalWorkspace {
             return Err(self.failure(&format!("could not be unmounted: {error}")));
         }
         if let Some(mut daemon) = self.daemon.take()
-            && !daemon.wait(self.site.patience)
+            && !daemon.wait(self.config.patience)
         {
             daemon.kill();
             self.take_down_by_force();
@@ -410,19 +415,19 @@ impl Workspace for ExternalWorkspace {
         if !self.definition.second_host {
             return Ok(None);
         }
-        let site = Site {
+        let config = WorkspaceConfig {
             dir: beside.to_owned(),
-            ..self.site.clone()
+            ..self.config.clone()
         };
-        let mount_point = mount_point(&site);
+        let mount_point = mount_point(&config);
         let second = Self::open(
             self.name.clone(),
             self.definition.of_second_host(),
-            &site,
+            &config,
             true,
             |data| {
                 let first = &self.around.variables;
-                first.of_second(&site.dir, &mount_point, data)
+                first.of_second(&config.dir, &mount_point, data)
             },
         )?;
         Ok(Some(Box::new(second)))

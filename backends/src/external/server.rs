@@ -3,7 +3,7 @@
 use std::io;
 
 use super::variables::Variables;
-use crate::backend::Site;
+use crate::backend::WorkspaceConfig;
 use crate::services::s3::{Server, Servers, place};
 
 /// The suffix of the name of a definition that uses the S3 server.
@@ -13,16 +13,16 @@ pub(super) const IN_NAME: &str = "-{s3_server}";
 pub(super) fn tell(
     servers: &Servers,
     server: Server,
-    site: &Site,
+    config: &WorkspaceConfig,
     variables: &mut Variables,
 ) -> io::Result<()> {
-    let address = servers.address(&site.program, server)?;
+    let address = servers.address(&config.program, server)?;
     let (access_key, secret_key) = address.credentials()?;
     variables.set("s3_server", server.wanted.name().to_owned());
     variables.set("s3_endpoint", address.endpoint);
     variables.set("s3_bucket", address.bucket);
     variables.set("s3_region", address.region);
-    variables.set("s3_prefix", place(&site.dir));
+    variables.set("s3_prefix", place(&config.dir));
     variables.set_secret("s3_access_key", access_key);
     variables.set_secret("s3_secret_key", secret_key);
     Ok(())

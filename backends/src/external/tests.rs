@@ -26,7 +26,7 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
 fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
     let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
     let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
-    let site = Site {
+    let config = WorkspaceConfig {
         dir: dir.to_owned(),
         program: "unused".into(),
         patience: Duration::from_millis(300),
@@ -40,7 +40,7 @@ fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
         file: None,
         services: Arc::default(),
     };
-    external.open(&site)
+    external.open(&config)
 }
 
 fn failure(text: &str) -> String {

@@ -31,12 +31,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The database of a site.
+    /// The database in a workspace's directory.
     pub fn database(dir: &Path) -> Self {
         Source::Database(dir.join("source.db"))
     }
 
-    /// The directory of a site.
+    /// A workspace's directory.
     pub(crate) fn directory(dir: &Path) -> Self {
         Source::Directory(dir.join("controller"))
     }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::Source;
 use super::mcp::Session;
 use crate::backend::{
-    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Receipt, Site,
-    Unavailable, Workspace,
+    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Receipt,
+    Unavailable, Workspace, WorkspaceConfig,
 };
 use crate::sql_tool::SqlTool;
 
@@ -65,8 +65,8 @@ impl Backend for SqlTools {
         Ok(receipt())
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let source = Source::database(&site.dir);
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let source = Source::database(&config.dir);
         source.make()?;
         let tools = SqlTool::open(source.path(), true).map_err(io::Error::other)?;
         let definitions = tools.definitions().into_iter();
@@ -76,11 +76,11 @@ impl Backend for SqlTools {
         Ok(Box::new(InProcess {
             definitions: Value::Array(definitions.collect()).to_string(),
             tools,
-            dir: site.dir.clone(),
+            dir: config.dir.clone(),
         }))
     }
 
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, _: &WorkspaceConfig, _: &str) -> Option<(String, Vec<OsString>)> {
         None
     }
 }
@@ -142,12 +142,12 @@ impl Backend for McpTools {
         Ok(receipt())
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let source = Source::database(&site.dir);
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let source = Source::database(&config.dir);
         source.make()?;
         let began = Instant::now();
         let mut session = Session::start(
-            &site.program,
+            &config.program,
             &[
                 "sql".as_ref(),
                 source.path().as_os_str(),
@@ -159,11 +159,11 @@ impl Backend for McpTools {
             definitions: listed["tools"].to_string(),
             session,
             ready: began.elapsed(),
-            dir: site.dir.clone(),
+            dir: config.dir.clone(),
         }))
     }
 
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, _: &WorkspaceConfig, _: &str) -> Option<(String, Vec<OsString>)> {
         None
     }
 }

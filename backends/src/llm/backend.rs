@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::{Description, Launch, MODEL, Need, Receipt, Site, Unavailable};
+use crate::backend::{Description, Launch, MODEL, Need, Receipt, Unavailable, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::services::Services;
@@ -104,17 +104,19 @@ impl MountedStore for LlmMount {
         self.answers.receipt(&self.services.model)
     }
 
-    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
+    fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let local = &self.services.model;
-        let mut arguments = self.answers.arguments(local, &site.program, &site.dir)?;
+        let mut arguments = self
+            .answers
+            .arguments(local, &config.program, &config.dir)?;
         arguments.push(format!("--answer-tokens={ANSWER_TOKENS}").into());
         match self.mode {
             LlmMode::History => {
-                let log = site.dir.join("log.db");
+                let log = config.dir.join("log.db");
                 arguments.extend(["--log-db".into(), log.into()]);
             }
             LlmMode::Generate => {
-                let cache = site.dir.join("answers");
+                let cache = config.dir.join("answers");
                 arguments.extend(["--cache-folder".into(), cache.into()]);
             }
         }

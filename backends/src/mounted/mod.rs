@@ -12,7 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, Receipt, Site, Unavailable, Workspace, kernel,
+    Backend, Capabilities, Description, Launch, Need, Receipt, Unavailable, Workspace,
+    WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
 use crate::inbox::Source;
@@ -44,12 +45,12 @@ pub(crate) trait MountedStore: Send + Sync {
         None
     }
 
-    /// The launch of the workspace at `site`, or of a second host whose own files are in `beside`.
+    /// The launch of the workspace of `config`, or of a second host whose own files are in `beside`.
     ///
     /// # Errors
     /// If a required server or model is missing.
-    fn launch(&self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
-        let _ = (site, beside);
+    fn launch(&self, config: &WorkspaceConfig, beside: Option<&Path>) -> io::Result<Launch> {
+        let _ = (config, beside);
         Ok(Launch::default())
     }
 
@@ -59,7 +60,7 @@ pub(crate) trait MountedStore: Send + Sync {
         None
     }
 
-    /// The file name of its SQLite database in a site, if it has one.
+    /// The file name of its SQLite database in a workspace's directory, if it has one.
     fn database(&self) -> Option<&'static str> {
         None
     }
@@ -83,8 +84,12 @@ pub(crate) trait MountedStore: Send + Sync {
     }
 
     /// As [`Backend::offline_read`].
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        let _ = (site, name);
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        let _ = (config, name);
         None
     }
 }
@@ -154,17 +159,23 @@ impl Mounted {
         self.store.describe().capabilities.starts_empty
     }
 
-    fn launch(&self, site: &Site) -> io::Result<Launch> {
+    fn launch(&self, config: &WorkspaceConfig) -> io::Result<Launch> {
         let mut launch = match &self.replaced {
             Some(launch) => launch.clone(),
-            None => self.store.launch(site, None)?,
+            None => self.store.launch(config, None)?,
         };
         launch.arguments.extend(self.options.iter().cloned());
         Ok(launch)
     }
 
-    fn command(&self, site: &Site, mount: &Path, control: &Path, launch: Launch) -> Command {
-        let mut command = Command::new(&site.program);
+    fn command(
+        &self,
+        config: &WorkspaceConfig,
+        mount: &Path,
+        control: &Path,
+        launch: Launch,
+    ) -> Command {
+        let mut command = Command::new(&config.program);
         command
             .arg("mount")
             .arg(self.store.store())
@@ -203,21 +214,25 @@ impl Backend for Mounted {
         self.store.source(dir)
     }
 
-    fn database(&self, site: &Site) -> Option<PathBuf> {
-        self.store.database().map(|name| site.dir.join(name))
+    fn database(&self, config: &WorkspaceConfig) -> Option<PathBuf> {
+        self.store.database().map(|name| config.dir.join(name))
     }
 
-    fn second_host(&self, site: &Site, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+    fn second_host(
+        &self,
+        config: &WorkspaceConfig,
+        beside: &Path,
+    ) -> io::Result<Option<Box<dyn Workspace>>> {
         if self.store.database().is_none() || self.is_changed() {
             return Ok(None);
         }
         let mut second = self.clone();
-        second.replaced = Some(self.store.launch(site, Some(beside))?);
-        let site = Site {
+        second.replaced = Some(self.store.launch(config, Some(beside))?);
+        let config = WorkspaceConfig {
             dir: beside.to_owned(),
-            ..site.clone()
+            ..config.clone()
         };
-        Ok(Some(Box::new(MountedWorkspace::open(second, &site)?)))
+        Ok(Some(Box::new(MountedWorkspace::open(second, &config)?)))
     }
 
     fn receipt(&self) -> Result<Receipt, Unavailable> {
@@ -268,14 +283,18 @@ impl Backend for Mounted {
         Some(Box::new(changed))
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        if let Some(source) = self.source(&site.dir) {
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        if let Some(source) = self.source(&config.dir) {
             source.make()?;
         }
-        Ok(Box::new(MountedWorkspace::open(self.clone(), site)?))
+        Ok(Box::new(MountedWorkspace::open(self.clone(), config)?))
     }
 
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        self.store.offline_read(site, name)
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        self.store.offline_read(config, name)
     }
 }

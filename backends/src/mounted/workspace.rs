@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Mounted, READY};
-use crate::backend::{Backend, KillHandle, Site, Workspace};
+use crate::backend::{Backend, KillHandle, Workspace, WorkspaceConfig};
 use crate::child::{last_lines, wait};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
@@ -18,7 +18,7 @@ const BACKGROUND_MAX: Duration = Duration::from_secs(100);
 
 pub(super) struct MountedWorkspace {
     backend: Mounted,
-    site: Site,
+    config: WorkspaceConfig,
     mount: PathBuf,
     /// The agent's directory: the mount, or a directory in it.
     root: PathBuf,
@@ -34,13 +34,13 @@ struct Daemon {
 }
 
 impl MountedWorkspace {
-    /// Mounts the workspace in `site`.
+    /// Mounts the workspace of `config`.
     ///
     /// # Errors
     ///
     /// If the daemon cannot be started, or does not mount in time; with the last lines of its log.
-    pub(super) fn open(backend: Mounted, site: &Site) -> io::Result<Self> {
-        let mount = site.dir.join("mnt");
+    pub(super) fn open(backend: Mounted, config: &WorkspaceConfig) -> io::Result<Self> {
+        let mount = config.dir.join("mnt");
         // Accessing a dead mount fails; the daemon detaches it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
@@ -48,7 +48,7 @@ impl MountedWorkspace {
         let mut workspace = Self {
             root: backend.store.work(&mount),
             backend,
-            site: site.clone(),
+            config: config.clone(),
             mount,
             daemon: None,
             connection: None,
@@ -62,11 +62,11 @@ impl MountedWorkspace {
     }
 
     fn control(&self) -> PathBuf {
-        self.site.dir.join("control")
+        self.config.dir.join("control")
     }
 
     fn log(&self) -> PathBuf {
-        self.site.dir.join("daemon.log")
+        self.config.dir.join("daemon.log")
     }
 
     /// An error with the last lines of the daemon's log.
@@ -80,13 +80,13 @@ impl MountedWorkspace {
         let _ = std::fs::remove_file(self.control());
         let log = File::options().create(true).append(true).open(self.log())?;
         // This may start a shared server, whose start must not count in `time_to_ready`.
-        let launch = self.backend.launch(&self.site)?;
+        let launch = self.backend.launch(&self.config)?;
         let started = Instant::now();
         let mut process = self
             .backend
-            .command(&self.site, &self.mount, &self.control(), launch)
-            .args(self.site.cpu.map(|cpu| format!("--cpu={cpu}")))
-            .args(self.site.allow_other.then_some("--allow-other"))
+            .command(&self.config, &self.mount, &self.control(), launch)
+            .args(self.config.cpu.map(|cpu| format!("--cpu={cpu}")))
+            .args(self.config.allow_other.then_some("--allow-other"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -103,7 +103,7 @@ impl MountedWorkspace {
                 let _ = sender.send(read.is_ok() && line.trim() == READY);
             });
         }
-        match ready.recv_timeout(self.site.patience) {
+        match ready.recv_timeout(self.config.patience) {
             Ok(true) => {}
             Ok(false) => {
                 self.take_down_by_force();
@@ -124,7 +124,7 @@ impl MountedWorkspace {
             return Ok(());
         };
         drop(daemon.stdin.take());
-        match wait(&mut daemon.process, self.site.patience)? {
+        match wait(&mut daemon.process, self.config.patience)? {
             Some(status) => {
                 self.daemon = None;
                 if status.success() {
@@ -176,7 +176,7 @@ impl MountedWorkspace {
         let Some(cache) = self.backend.store.database() else {
             return Ok(());
         };
-        for entry in std::fs::read_dir(&self.site.dir)? {
+        for entry in std::fs::read_dir(&self.config.dir)? {
             let entry = entry?;
             if !entry.file_name().to_string_lossy().starts_with(cache) {
                 continue;
@@ -196,7 +196,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        self.backend.second_host(&self.site, beside)
+        self.backend.second_host(&self.config, beside)
     }
 
     fn kill_handle(&self) -> KillHandle {

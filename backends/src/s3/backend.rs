@@ -5,14 +5,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::{Description, Launch, Need, Receipt, Site, Unavailable};
+use crate::backend::{Description, Launch, Need, Receipt, Unavailable, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::services::Services;
 use crate::services::s3::{Server, place};
 use crate::sqlite::backend::PROMISES;
 
-/// The file name of the local cache and journal in its site.
+/// The file name of the local cache and journal in the workspace's directory.
 const CACHE: &str = "cache.s3.db";
 
 /// A variant of the `s3` mount.
@@ -149,10 +149,10 @@ impl MountedStore for S3Mount {
         Ok(Receipt::from([(label, self.server.wanted.version()?)]))
     }
 
-    fn launch(&self, site: &Site, beside: Option<&Path>) -> io::Result<Launch> {
-        let cache = beside.unwrap_or(&site.dir).join(CACHE);
+    fn launch(&self, config: &WorkspaceConfig, beside: Option<&Path>) -> io::Result<Launch> {
+        let cache = beside.unwrap_or(&config.dir).join(CACHE);
         let servers = &self.services.s3;
-        let address = servers.address(&site.program, self.server)?;
+        let address = servers.address(&config.program, self.server)?;
         let mut arguments: Vec<OsString> = vec![
             "--endpoint".into(),
             address.endpoint.into(),
@@ -161,7 +161,7 @@ impl MountedStore for S3Mount {
             "--bucket".into(),
             address.bucket.into(),
             "--prefix".into(),
-            format!("{}/", place(&site.dir)).into(),
+            format!("{}/", place(&config.dir)).into(),
             "--agent-id".into(),
             "agent".into(),
             "--cache".into(),

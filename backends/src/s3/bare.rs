@@ -13,8 +13,8 @@ use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, FileClient, Need, Receipt, Site, Unavailable,
-    Workspace,
+    Access, Backend, Capabilities, Description, FileClient, Need, Receipt, Unavailable, Workspace,
+    WorkspaceConfig,
 };
 use crate::promise::{Acknowledgement, Promises};
 use crate::services::Services;
@@ -87,15 +87,15 @@ impl Backend for S3Bare {
         )]))
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let servers = &self.services.s3;
-        let address = servers.address(&site.program, self.server)?;
+        let address = servers.address(&config.program, self.server)?;
         let (id, secret) = address.credentials()?;
-        let config = S3Config {
+        let bucket = S3Config {
             endpoint: address.endpoint,
             region: address.region,
             bucket: address.bucket,
-            prefix: format!("{}/", place(&site.dir)),
+            prefix: format!("{}/", place(&config.dir)),
             agent: "agent".to_owned(),
             writer: "bare".to_owned(),
             path_style: true,
@@ -113,8 +113,8 @@ impl Backend for S3Bare {
             seal: None,
         };
         let mut client = BareClient {
-            dir: site.dir.clone(),
-            config,
+            dir: config.dir.clone(),
+            config: bucket,
             connected: None,
         };
         client.start()?;

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::backend::{Description, Launch, Site};
+use crate::backend::{Description, Launch, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 
-/// The file name of the database in a site.
+/// The file name of the database in a workspace's directory.
 pub(crate) const STORE: &str = "store.db";
 
 /// A mount of a [`super::SqliteStore`].
@@ -40,8 +40,8 @@ impl MountedStore for SqliteMount {
         "sqlite"
     }
 
-    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
-        let mut arguments = vec!["--db".into(), site.dir.join(STORE).into()];
+    fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
+        let mut arguments = vec!["--db".into(), config.dir.join(STORE).into()];
         if self.writeback {
             arguments.push("--writeback".into());
         }
@@ -66,8 +66,12 @@ impl MountedStore for SqliteMount {
         }
     }
 
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
-        Some(offline_read(site, name))
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
+        Some(offline_read(config, name))
     }
 }
 
@@ -78,11 +82,11 @@ pub(crate) const PROMISES: Promises = Promises {
     machine_loss: None,
 };
 
-/// The `sqlite3` command that prints a file of the store at `site`.
-pub(crate) fn offline_read(site: &Site, name: &str) -> (String, Vec<OsString>) {
+/// The `sqlite3` command that prints a file of the store of `config`.
+pub(crate) fn offline_read(config: &WorkspaceConfig, name: &str) -> (String, Vec<OsString>) {
     let query = format!(
         "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
     );
-    let db = site.dir.join(STORE);
+    let db = config.dir.join(STORE);
     ("sqlite3".to_owned(), vec![db.into(), query.into()])
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::backend::{Description, Launch, Receipt, Site, Unavailable};
+use crate::backend::{Description, Launch, Receipt, Unavailable, WorkspaceConfig};
 use crate::inbox::{Source, mail_definition};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
@@ -64,16 +64,16 @@ impl MountedStore for ViewMount {
         Some(self.source_in(dir))
     }
 
-    fn launch(&self, site: &Site, _: Option<&Path>) -> io::Result<Launch> {
+    fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let definition: OsString = match self {
             ViewMount::Mail => {
-                let file = site.dir.join("mail.toml");
+                let file = config.dir.join("mail.toml");
                 std::fs::write(&file, mail_definition()?)?;
                 file.into()
             }
             ViewMount::Controller => "vsm".into(),
         };
-        let source = self.source_in(&site.dir);
+        let source = self.source_in(&config.dir);
         Ok(Launch {
             arguments: vec![
                 "--definition".into(),
@@ -91,11 +91,15 @@ impl MountedStore for ViewMount {
         Ok(Receipt::from([sqlite]))
     }
 
-    fn offline_read(&self, site: &Site, name: &str) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(
+        &self,
+        config: &WorkspaceConfig,
+        name: &str,
+    ) -> Option<(String, Vec<OsString>)> {
         match self {
             ViewMount::Mail => None,
             ViewMount::Controller => {
-                let file = self.source_in(&site.dir).path().join(name);
+                let file = self.source_in(&config.dir).path().join(name);
                 Some(("cat".to_owned(), vec![file.into()]))
             }
         }

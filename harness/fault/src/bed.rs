@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use backends::backend::{Backend, Site, Workspace};
+use backends::backend::{Backend, Workspace, WorkspaceConfig};
 use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind};
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::fault::Scenario;
@@ -62,7 +62,7 @@ pub struct TestBed {
     /// The backend.
     pub backend: Arc<dyn Backend>,
     /// The directory and program of its workspace.
-    pub site: Site,
+    pub config: WorkspaceConfig,
     /// The seed.
     pub seed: u64,
     /// Set when the user interrupts the run.
@@ -96,7 +96,7 @@ impl TestBed {
     pub fn new(
         scenario: &Scenario,
         backend: Arc<dyn Backend>,
-        site: Site,
+        config: WorkspaceConfig,
         seed: u64,
         interrupt: Arc<AtomicBool>,
         is_long: bool,
@@ -110,7 +110,7 @@ impl TestBed {
         Self {
             scenario: scenario.clone(),
             backend,
-            site,
+            config,
             seed,
             interrupt,
             is_long,
@@ -130,7 +130,7 @@ impl TestBed {
 
     /// Opens the workspace: starts its daemon and mounts it.
     pub fn open(&mut self) -> Injected {
-        let workspace = self.backend.open(&self.site);
+        let workspace = self.backend.open(&self.config);
         let workspace =
             workspace.map_err(|error| ScenarioError::Infra(format!("opening: {error}")))?;
         self.workspace = Some(workspace);
@@ -150,7 +150,7 @@ impl TestBed {
 
     /// Path of the acknowledgement log, on a plain file system next to the workspace.
     pub fn acknowledgements(&self) -> PathBuf {
-        let mut path = self.site.dir.clone().into_os_string();
+        let mut path = self.config.dir.clone().into_os_string();
         path.push(".acknowledged");
         path.into()
     }
@@ -206,7 +206,7 @@ impl TestBed {
             return Ok(());
         }
         if self.agent.is_none() {
-            self.agent = Some(Agent::start(&self.site.program)?);
+            self.agent = Some(Agent::start(&self.config.program)?);
         }
         match &mut self.agent {
             Some(agent) => Ok(agent.ask(task)?),
@@ -324,7 +324,12 @@ impl TestBed {
         let had_daemon = self.backend.describe().daemons > 0;
         let mount = self.mount_point();
         let waiting = waiting_requests(&mount);
-        let culprit = culprit(daemon, had_daemon, &self.site.dir.join("control"), waiting);
+        let culprit = culprit(
+            daemon,
+            had_daemon,
+            &self.config.dir.join("control"),
+            waiting,
+        );
         agent.end_hang(waited, Some(&mount), culprit)
     }
 
@@ -343,7 +348,7 @@ impl TestBed {
 
     /// Path of the ctxbench binary.
     pub fn program(&self) -> &Path {
-        &self.site.program
+        &self.config.program
     }
 }
 

@@ -9,7 +9,7 @@ fn bare(dir: &Path) -> TestBed {
     let text = "name = \"x\"\ngroup = \"daemon\"\ntitle = \"t\"\nessay = \"What it stands for, and what a good backend does about it, in a sentence or two.\"\ninjection = \"nothing\"\n";
     let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
     std::fs::create_dir_all(dir.join("mnt")).unwrap();
-    let site = Site {
+    let config = WorkspaceConfig {
         dir: dir.to_owned(),
         program: PathBuf::from("/nonexistent"),
         patience: Duration::from_secs(1),
@@ -22,7 +22,7 @@ fn bare(dir: &Path) -> TestBed {
     TestBed::new(
         &scenario,
         backend.into(),
-        site,
+        config,
         1,
         Arc::new(AtomicBool::new(false)),
         false,

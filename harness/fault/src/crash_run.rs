@@ -183,7 +183,7 @@ pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injecte
     let parent = Some(memory).filter(|memory| memory.is_dir());
     let dir = tempfile::Builder::new()
         .prefix("ctxbench-power-")
-        .tempdir_in(parent.unwrap_or(&bed.site.dir))?;
+        .tempdir_in(parent.unwrap_or(&bed.config.dir))?;
     let mut cuts = PowerCuts::new(dir.path(), bed.seed)?;
     let mut reason = None;
     for at in 0..points {

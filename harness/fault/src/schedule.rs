@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Backend, Site};
+use backends::backend::{Backend, WorkspaceConfig};
 use rundir::RunError;
 use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
@@ -73,7 +73,7 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
         Need::Persistence => described.capabilities.persistent,
         Need::OurDaemon => described.daemons > 0 && is_ours,
         Need::Database => {
-            let nowhere = site(PathBuf::new(), PathBuf::new());
+            let nowhere = workspace_config(PathBuf::new(), PathBuf::new());
             backend.database(&nowhere).is_some()
         }
         Need::LocalStore => described.capabilities.persistent,
@@ -84,8 +84,8 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
     missing.map(|need| need.missing().to_owned())
 }
 
-fn site(dir: PathBuf, program: PathBuf) -> Site {
-    Site {
+fn workspace_config(dir: PathBuf, program: PathBuf) -> WorkspaceConfig {
+    WorkspaceConfig {
         dir,
         program,
         patience: DAEMON_PATIENCE,
@@ -191,7 +191,7 @@ impl Live {
             let mut bed = TestBed::new(
                 &scenario,
                 Arc::clone(backend),
-                site(dir, self.program.clone()),
+                workspace_config(dir, self.program.clone()),
                 seed,
                 self.interrupt.clone(),
                 false,
@@ -290,7 +290,7 @@ impl Executor for Live {
         let mut bed = TestBed::new(
             scenario,
             Arc::clone(backend),
-            site(dir.clone(), self.program.clone()),
+            workspace_config(dir.clone(), self.program.clone()),
             run.seed,
             self.interrupt.clone(),
             self.is_long,

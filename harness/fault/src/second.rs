@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use backends::READY;
-use backends::backend::{Backend, Site, Workspace};
+use backends::backend::{Backend, Workspace, WorkspaceConfig};
 
 /// The result of mounting a second time.
 pub enum Second {
@@ -20,14 +20,18 @@ pub enum Second {
 }
 
 impl Second {
-    /// Mounts the data of the workspace at `site` a second time, below `beside`.
+    /// Mounts the data of the workspace of `config` a second time, below `beside`.
     ///
     /// # Errors
     /// If the daemon cannot be started.
-    pub fn start(backend: &dyn Backend, site: &Site, beside: &Path) -> io::Result<Self> {
+    pub fn start(
+        backend: &dyn Backend,
+        config: &WorkspaceConfig,
+        beside: &Path,
+    ) -> io::Result<Self> {
         std::fs::create_dir_all(beside)?;
         let log = beside.join("daemon.log");
-        match backend.second_host(site, beside) {
+        match backend.second_host(config, beside) {
             Ok(Some(second)) => Ok(Self::Mounted(second)),
             Ok(None) => Ok(Self::NoMount),
             Err(_) if log.exists() => Ok(Self::Refused(first_lines(&log))),

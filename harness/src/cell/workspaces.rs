@@ -107,7 +107,7 @@ impl CellTask {
                 watchdog.enter(SETUP_LIMIT);
                 hosts.close()?;
             }
-            arm.site.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
+            arm.config.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
             self.open(arm)?;
         }
         let Some(hosts) = &mut arm.hosts else {

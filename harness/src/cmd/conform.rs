@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Backend, Site};
+use backends::backend::{Backend, WorkspaceConfig};
 use backends::conform::{Feature, Verdict, features};
 use backends::registry::Registry;
 use clap::Args;
@@ -176,19 +176,19 @@ impl Conform {
                 continue;
             }
             eprintln!("trying {name}");
-            let site = Site {
+            let config = WorkspaceConfig {
                 dir: scratch.path().join(&name),
                 program: std::env::current_exe()?,
                 patience: DAEMON_PATIENCE,
                 cpu: None,
                 allow_other: rustix::process::geteuid().is_root(),
             };
-            std::fs::create_dir(&site.dir)?;
+            std::fs::create_dir(&config.dir)?;
             let wanted = features.to_vec();
             let tried = supervise(interrupt, {
                 let interrupt = interrupt.clone();
                 move |watchdog| {
-                    let workspace = backend.open(&site)?;
+                    let workspace = backend.open(&config)?;
                     watchdog.depend_on(workspace.kill_handle());
                     let verdicts =
                         try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;

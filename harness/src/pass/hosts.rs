@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Site, Workspace};
+use backends::backend::{Workspace, WorkspaceConfig};
 use rundir::{Outcome, Settled};
 use rustix::io::Errno;
 use workloads::path::WorkspacePath;
@@ -55,8 +55,8 @@ impl Hosts {
     }
 
     /// Mounts the files on a second host.
-    pub fn add_second(&mut self, site: &Site) -> io::Result<()> {
-        let beside = site.dir.join("second");
+    pub fn add_second(&mut self, config: &WorkspaceConfig) -> io::Result<()> {
+        let beside = config.dir.join("second");
         std::fs::create_dir(&beside)?;
         let second = self.first.second_host(&beside);
         let second = second.map_err(|error| {

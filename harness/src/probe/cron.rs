@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::backend::Site;
+use backends::backend::WorkspaceConfig;
 use rundir::{Fault, Outcome};
 
 use super::{Prober, STEP_LIMIT};
@@ -60,14 +60,14 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
         return Ok(Vec::new());
     }
     watchdog.enter(STEP_LIMIT);
-    let site = prober.site("cron")?;
+    let config = prober.workspace_config("cron")?;
     let mut faults: Vec<Fault> = Vec::new();
     let mut acknowledged = Vec::new();
     for moment in MOMENTS.map(Some).into_iter().chain([None]) {
         if let Err(error) = start(
             prober,
             watchdog,
-            &site,
+            &config,
             moment,
             &mut faults,
             &mut acknowledged,
@@ -91,16 +91,16 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
 fn start(
     prober: &Prober,
     watchdog: &Watchdog,
-    site: &Site,
+    config: &WorkspaceConfig,
     moment: Option<Moment>,
     faults: &mut Vec<Fault>,
     acknowledged: &mut Vec<u64>,
 ) -> io::Result<()> {
     watchdog.enter(STEP_LIMIT);
     let started = Instant::now();
-    let mut workspace = prober.backend.open(site)?;
+    let mut workspace = prober.backend.open(config)?;
     watchdog.depend_on(workspace.kill_handle());
-    let (written_to, read_from) = prober.places(site, &*workspace);
+    let (written_to, read_from) = prober.places(config, &*workspace);
     // A view shows the files of a directory, and none of the directories in it.
     let (records, shown) = match written_to == read_from {
         true => (written_to.join("records"), read_from.join("records")),

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::backend::{Backend, Site, Workspace};
+use backends::backend::{Backend, Workspace, WorkspaceConfig};
 use backends::inbox::Source;
 use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
@@ -76,18 +76,22 @@ impl Prober {
     }
 
     /// Opens a workspace, within [`STEP_LIMIT`].
-    fn open(&self, name: &str, watchdog: &Watchdog) -> io::Result<(Site, Box<dyn Workspace>)> {
+    fn open(
+        &self,
+        name: &str,
+        watchdog: &Watchdog,
+    ) -> io::Result<(WorkspaceConfig, Box<dyn Workspace>)> {
         watchdog.enter(STEP_LIMIT);
-        let site = self.site(name)?;
-        let workspace = self.backend.open(&site)?;
+        let config = self.workspace_config(name)?;
+        let workspace = self.backend.open(&config)?;
         watchdog.depend_on(workspace.kill_handle());
-        Ok((site, workspace))
+        Ok((config, workspace))
     }
 
-    fn site(&self, name: &str) -> io::Result<Site> {
+    fn workspace_config(&self, name: &str) -> io::Result<WorkspaceConfig> {
         let dir = self.scratch.join(format!("{name}-{}", self.arm));
         std::fs::create_dir(&dir)?;
-        Ok(Site {
+        Ok(WorkspaceConfig {
             dir,
             program: self.program.clone(),
             patience: Duration::from_secs(20),
@@ -97,8 +101,8 @@ impl Prober {
     }
 
     /// Where a program writes a file, and where it is read: they differ for a view of a plain directory.
-    fn places(&self, site: &Site, workspace: &dyn Workspace) -> (PathBuf, PathBuf) {
-        match self.backend.source(&site.dir) {
+    fn places(&self, config: &WorkspaceConfig, workspace: &dyn Workspace) -> (PathBuf, PathBuf) {
+        match self.backend.source(&config.dir) {
             Some(Source::Directory(plain)) => (plain.join("state"), workspace.root().join("state")),
             _ => (workspace.root().to_owned(), workspace.root().to_owned()),
         }

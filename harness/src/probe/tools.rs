@@ -102,8 +102,8 @@ const SHOWN: &[(&str, &str)] = &[
 
 /// As [`probe`], for a view of a plain directory.
 fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
-    let (site, workspace) = prober.open("tools", watchdog)?;
-    let (plain, shown) = prober.places(&site, &*workspace);
+    let (config, workspace) = prober.open("tools", watchdog)?;
+    let (plain, shown) = prober.places(&config, &*workspace);
     let mut probes = Vec::new();
     for (program, script) in SHOWN {
         for (name, text) in [("a.md", "a needle\n"), ("b.md", "hay\n")] {

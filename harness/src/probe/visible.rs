@@ -15,8 +15,8 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     if !prober.backend.describe().capabilities.holds_data || prober.shows_rows() {
         return Ok(Vec::new());
     }
-    let (site, mut workspace) = prober.open("visible", watchdog)?;
-    let (written, read) = prober.places(&site, &*workspace);
+    let (config, mut workspace) = prober.open("visible", watchdog)?;
+    let (written, read) = prober.places(&config, &*workspace);
     let file = read.join(NAME);
     std::fs::write(written.join(NAME), TEXT)?;
     let offline = match written == read {
@@ -32,7 +32,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         };
         prober.probe("visible", name, outcome, detail)
     };
-    let cat = || run(Command::new("cat").arg(&file), &site.dir);
+    let cat = || run(Command::new("cat").arg(&file), &config.dir);
 
     probes.push(judge("a file, by cat, while in use", cat()));
     let (outcome, detail) = match workspace.counters()? {
@@ -58,8 +58,8 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     // The next daemon removes the dead mount and then ends in order.
     drop(workspace);
     watchdog.enter(STEP_LIMIT);
-    prober.backend.open(&site)?.close()?;
-    let offline = match prober.backend.offline_read(&site, &offline) {
+    prober.backend.open(&config)?.close()?;
+    let offline = match prober.backend.offline_read(&config, &offline) {
         None => Err("no common tool can read it".to_owned()),
         Some((program, _)) if !is_installed(&program) => {
             let detail = format!("{program} is not installed on this machine");
@@ -68,7 +68,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             return Ok(probes);
         }
         // sqlite3 prints an additional newline.
-        Some((program, arguments)) => run(Command::new(program).args(arguments), &site.dir)
+        Some((program, arguments)) => run(Command::new(program).args(arguments), &config.dir)
             .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
     };
     probes.push(judge(OFFLINE, offline));

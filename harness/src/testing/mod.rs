@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backends::backend::{Backend, Description, KillHandle, Receipt, Site, Unavailable, Workspace};
+use backends::backend::{
+    Backend, Description, KillHandle, Receipt, Unavailable, Workspace, WorkspaceConfig,
+};
 use backends::fuse::{Counters, OpcodeCount};
 use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
@@ -73,9 +75,9 @@ pub fn no_limits() -> Limits {
     }
 }
 
-/// A site in `dir`, for backends without daemons.
-pub fn site(dir: &Path) -> Site {
-    Site {
+/// The configuration of a workspace in `dir`, for backends without daemons.
+pub fn workspace_config(dir: &Path) -> WorkspaceConfig {
+    WorkspaceConfig {
         dir: dir.to_owned(),
         program: "/nonexistent".into(),
         patience: Duration::from_secs(1),
@@ -126,12 +128,12 @@ impl Backend for Broken {
         Ok(Receipt::new())
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         *self.opened.lock().unwrap() += 1;
         if let Some(reason) = &self.opening {
             return Err(io::Error::other(reason.clone()));
         }
-        let root = site.dir.join("root");
+        let root = config.dir.join("root");
         std::fs::create_dir_all(&root)?;
         Ok(Box::new(BrokenWorkspace {
             backend: self.clone(),

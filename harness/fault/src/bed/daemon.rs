@@ -172,7 +172,7 @@ impl TestBed {
         let limit = Duration::from_secs_f64(self.scenario.limits.recovery);
         let started = Instant::now();
         loop {
-            let tried = match self.backend.open(&self.site) {
+            let tried = match self.backend.open(&self.config) {
                 Ok(workspace) => {
                     self.workspace = Some(workspace);
                     self.is_usable()?
@@ -217,7 +217,7 @@ impl TestBed {
         let backend = self.backend.with_option(option);
         let backend = backend
             .ok_or_else(|| ScenarioError::Infra("no option can be given to its daemon".into()))?;
-        Ok(match backend.open(&self.site) {
+        Ok(match backend.open(&self.config) {
             Ok(workspace) => {
                 self.workspace = Some(workspace);
                 Ok(())
@@ -244,7 +244,7 @@ impl TestBed {
 
     /// The standard error of all daemons so far.
     pub fn daemon_log(&self) -> String {
-        std::fs::read_to_string(self.site.dir.join("daemon.log")).unwrap_or_default()
+        std::fs::read_to_string(self.config.dir.join("daemon.log")).unwrap_or_default()
     }
 
     /// Records how the backend recovered.

@@ -28,7 +28,7 @@ pub(super) fn not_mounted() -> Answer {
 impl TestBed {
     /// The directory on which the backend mounts, if it mounts.
     pub fn mount_point(&self) -> PathBuf {
-        self.site.dir.join("mnt")
+        self.config.dir.join("mnt")
     }
 
     /// Whether `place` belongs to the mount, and nothing is mounted.

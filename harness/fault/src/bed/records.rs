@@ -173,8 +173,8 @@ impl TestBed {
         let Some(promised) = self.backend.promises().machine_loss else {
             return Ok(None);
         };
-        let beside = self.site.dir.join("machine");
-        let second = Second::start(&*self.backend, &self.site, &beside)?;
+        let beside = self.config.dir.join("machine");
+        let second = Second::start(&*self.backend, &self.config, &beside)?;
         let root = match &second {
             Second::Mounted(second) => second.root().to_owned(),
             Second::NoMount => return Ok(None),

@@ -117,7 +117,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
     // The next writer starts with an empty directory.
     bed.fill_again()?;
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
-    let path = bed.backend.database(&bed.site);
+    let path = bed.backend.database(&bed.config);
     if let Err(error) = bed.close()? {
         bed.breach(format!("an orderly end: {error}"));
     }

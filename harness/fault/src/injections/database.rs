@@ -24,7 +24,7 @@ const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
 const PAGE: u64 = 4096;
 
 fn database(bed: &TestBed) -> Injected<PathBuf> {
-    let found = bed.backend.database(&bed.site);
+    let found = bed.backend.database(&bed.config);
     found.ok_or_else(|| ScenarioError::Infra("there is no database".into()))
 }
 
@@ -104,7 +104,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
     let is_told_by_check = said != "whole";
     bed.fact("check_store", Fact::Words(said));
     let started = Instant::now();
-    match bed.backend.open(&bed.site) {
+    match bed.backend.open(&bed.config) {
         Err(error) => {
             let words = error.to_string();
             bed.saw("mount", SeenKind::Refusal, None, refusal(&words));
@@ -204,7 +204,7 @@ pub fn newer(bed: &mut TestBed) -> Injected {
     set(version + 1)?;
     bed.injected(format!("the database says schema version {}", version + 1));
     let before = std::fs::read(&path)?;
-    match bed.backend.open(&bed.site) {
+    match bed.backend.open(&bed.config) {
         Ok(workspace) => {
             drop(workspace);
             bed.breach("a database of a later version was mounted");
@@ -253,7 +253,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     ));
     let said_before = bed.daemon_log().len();
     let started = Instant::now();
-    let opened = bed.backend.open(&bed.site);
+    let opened = bed.backend.open(&bed.config);
     let ms = started.elapsed().as_millis() as u64;
     match opened {
         Err(error) => {

@@ -106,7 +106,7 @@ impl World {
             Mode::Generate
         };
         let server = FakeServer::start(script)?;
-        let site = bed.site.dir.clone();
+        let dir = bed.config.dir.clone();
         let timeout = (bed.scenario.limits.hang - SLACK).max(1.0);
         let mut arguments: Vec<std::ffi::OsString> = [
             "--provider=openai".to_owned(),
@@ -121,9 +121,9 @@ impl World {
             arguments.push(format!("--max-tokens={tokens}").into());
         }
         match mode {
-            Mode::History => arguments.extend(["--log-db".into(), site.join("log.db").into()]),
+            Mode::History => arguments.extend(["--log-db".into(), dir.join("log.db").into()]),
             Mode::Generate => {
-                let tree = site.join("tree.json");
+                let tree = dir.join("tree.json");
                 std::fs::write(&tree, TREE)?;
                 arguments.extend(["--tree".into(), tree.into(), "--no-cache".into()]);
                 arguments.push("--prompt=A ledger".into());
@@ -149,7 +149,7 @@ impl World {
         // `llm-generate` shows its files in the root of the mount, above a workload's directory.
         match self.mode {
             Mode::History => bed.root().join("ledger.txt"),
-            Mode::Generate => bed.site.dir.join("mnt").join("ledger.txt"),
+            Mode::Generate => bed.config.dir.join("mnt").join("ledger.txt"),
         }
     }
 }
@@ -189,7 +189,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     bed.outcome.label = Some("simulated: a scripted provider, no model".to_owned());
     let calls = world.server.calls();
     world.server.behave(script(fault, world.mode));
-    let log = bed.site.dir.join("mnt.llmfs.log");
+    let log = bed.config.dir.join("mnt.llmfs.log");
     let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
 
     let target = match (fault, world.mode) {

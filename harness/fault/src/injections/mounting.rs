@@ -19,8 +19,8 @@ pub fn twice(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.fill()?;
     bed.injected("a second mount of the same store elsewhere, then one on the same directory");
-    let beside = bed.site.dir.join("second");
-    let second = Second::start(&*bed.backend, &bed.site, &beside)?;
+    let beside = bed.config.dir.join("second");
+    let second = Second::start(&*bed.backend, &bed.config, &beside)?;
     match &second {
         Second::NoMount => {
             return skipped("it cannot be mounted a second time");
@@ -52,7 +52,7 @@ pub fn twice(bed: &mut TestBed) -> Injected {
 /// Runs `ctxbench mount` on the mounted directory. It must be refused and leave the mount intact.
 fn on_the_same_directory(bed: &mut TestBed) -> Injected {
     let mount = bed.mount_point();
-    let log = bed.site.dir.join("same-directory.log");
+    let log = bed.config.dir.join("same-directory.log");
     match mount_over(bed.program(), &mount, &log, END_PATIENCE)? {
         None => {
             bed.breach("a directory that is a mount was mounted over");

@@ -159,8 +159,8 @@ fn count(answer: &Answer, name: &str) -> u64 {
 pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     bed.open()?;
     bed.injected("the same store mounted a second time, and used through both mounts");
-    let beside = bed.site.dir.join("second");
-    let second = Second::start(&*bed.backend, &bed.site, &beside)?;
+    let beside = bed.config.dir.join("second");
+    let second = Second::start(&*bed.backend, &bed.config, &beside)?;
     let there = match &second {
         Second::Refused(words) => {
             bed.saw("mount", SeenKind::Refusal, None, words);

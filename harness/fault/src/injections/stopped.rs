@@ -143,7 +143,7 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
 pub fn panic(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.fill()?;
-    let control = bed.site.dir.join("control");
+    let control = bed.config.dir.join("control");
     fuse::ask(&control, Command::PanicNext)?;
     bed.injected("a panic in the thread that answers the next request, before the store is called");
     let looked = bed.look()?;

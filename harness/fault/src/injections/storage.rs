@@ -17,7 +17,7 @@ const DISK: u64 = 256;
 
 /// Mounts a small disk at the workspace's directory, and fills the store.
 pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
-    let disk = SmallDisk::mount(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
+    let disk = SmallDisk::mount(&bed.config.dir, mib).map_err(ScenarioError::Skipped)?;
     bed.disk = Some(disk);
     bed.open()?;
     bed.fill()
@@ -36,7 +36,7 @@ pub fn full(bed: &mut TestBed, mib: u64) -> Injected {
 
 /// The quota is used up, and freed again.
 pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
-    let disk = SmallDisk::with_quota(&bed.site.dir, mib).map_err(ScenarioError::Skipped)?;
+    let disk = SmallDisk::with_quota(&bed.config.dir, mib).map_err(ScenarioError::Skipped)?;
     bed.disk = Some(disk);
     bed.open()?;
     bed.fill()?;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Access, Site, Workspace};
+use backends::backend::{Access, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use backends::sql_tool::SqlTool;
 use backends::state::Files;
@@ -137,7 +137,7 @@ impl Mcp {
         }
         let dir = self.path("the directory that holds its files")?;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let site = Site {
+        let config = WorkspaceConfig {
             dir: dir
                 .canonicalize()
                 .with_context(|| format!("cannot resolve {}", dir.display()))?,
@@ -147,7 +147,7 @@ impl Mcp {
             allow_other: false,
         };
         let workspace = backend
-            .open(&site)
+            .open(&config)
             .with_context(|| format!("cannot open {name} in {}", dir.display()))?;
         Ok(Opened {
             toolsets: over(workspace.root())?,

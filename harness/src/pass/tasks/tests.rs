@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use backends::backend::{Backend, Description, DomainTools, Receipt, Site, Unavailable, Workspace};
+use backends::backend::{
+    Backend, Description, DomainTools, Receipt, Unavailable, Workspace, WorkspaceConfig,
+};
 use backends::registry::Registry;
 use serde_json::Value;
 use workloads::catalogue;
@@ -11,7 +13,7 @@ use workloads::catalogue;
 use super::*;
 use crate::clock::Monotonic;
 use crate::supervise::supervise;
-use crate::testing::site;
+use crate::testing::workspace_config;
 
 fn tasks(workload: &str) -> Tasks {
     let script = catalogue::workload(workload).unwrap().script;
@@ -21,7 +23,7 @@ fn tasks(workload: &str) -> Tasks {
 /// Two passes over one workspace, so that the second one begins with what the first one left. The second one is returned.
 fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
     let dir = tempfile::tempdir().unwrap();
-    let site = site(dir.path());
+    let config = workspace_config(dir.path());
     let result = supervise(&Interrupt::never(), move |watchdog| {
         let script = Script {
             tasks: Some(Arc::new(tasks)),
@@ -30,7 +32,7 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
         let described = backend.describe();
         let access = backend.access();
         let expectations = Expectations::new(&script, CacheState::Hot, &described, access);
-        let mut hosts = Hosts::one(backend.open(&site).unwrap());
+        let mut hosts = Hosts::one(backend.open(&config).unwrap());
         let interrupt = Interrupt::never();
         let mut run = || {
             let pass = Pass {
@@ -39,8 +41,8 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
                 access,
                 desk: Some(Desk {
                     tasks: script.tasks.as_ref().unwrap(),
-                    shown: backend.source(&site.dir),
-                    dir: &site.dir,
+                    shown: backend.source(&config.dir),
+                    dir: &config.dir,
                 }),
                 backend: &described,
                 has_bucket: false,
@@ -157,11 +159,11 @@ impl Backend for Lying {
         self.0.receipt()
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        Ok(Box::new(LyingWorkspace(self.0.open(site)?, 0)))
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        Ok(Box::new(LyingWorkspace(self.0.open(config)?, 0)))
     }
 
-    fn offline_read(&self, _: &Site, _: &str) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, _: &WorkspaceConfig, _: &str) -> Option<(String, Vec<OsString>)> {
         None
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use backends::backend::{Description, Receipt, Site, Unavailable};
+use backends::backend::{Description, Receipt, Unavailable, WorkspaceConfig};
 
 use super::*;
 
@@ -14,7 +14,7 @@ struct Split {
 
 /// One host of two.
 struct Half {
-    site: PathBuf,
+    dir: PathBuf,
     root: PathBuf,
     exchange: fn(&Path, &Path),
 }
@@ -28,11 +28,11 @@ impl Backend for Split {
         Ok(Default::default())
     }
 
-    fn open(&self, site: &Site) -> io::Result<Box<dyn Workspace>> {
-        let root = site.dir.join("first");
+    fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        let root = config.dir.join("first");
         std::fs::create_dir(&root)?;
         Ok(Box::new(Half {
-            site: site.dir.clone(),
+            dir: config.dir.clone(),
             root,
             exchange: self.exchange,
         }))
@@ -46,7 +46,7 @@ impl Workspace for Half {
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         Ok(Some(Box::new(Half {
-            site: self.site.clone(),
+            dir: self.dir.clone(),
             root: beside.to_owned(),
             exchange: self.exchange,
         })))
@@ -54,7 +54,7 @@ impl Workspace for Half {
 
     fn sync(&mut self) -> io::Result<()> {
         if self.root.ends_with("second") {
-            (self.exchange)(&self.site.join("first"), &self.root);
+            (self.exchange)(&self.dir.join("first"), &self.root);
         }
         Ok(())
     }
@@ -134,9 +134,9 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
 #[test]
 fn a_single_host_backend_refuses_a_second_host() {
     let dir = tempfile::tempdir().unwrap();
-    let site = site(dir.path());
-    let mut hosts = Hosts::one(Broken::default().open(&site).unwrap());
-    let error = hosts.add_second(&site).unwrap_err();
+    let config = workspace_config(dir.path());
+    let mut hosts = Hosts::one(Broken::default().open(&config).unwrap());
+    let error = hosts.add_second(&config).unwrap_err();
     assert_eq!(error.to_string(), "no second host can have it");
 }
 

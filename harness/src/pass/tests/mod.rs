@@ -11,7 +11,7 @@ use workloads::path::WorkspacePath;
 use super::*;
 use crate::clock::Scripted;
 use crate::supervise::supervise;
-use crate::testing::{Broken, direct, path, site, two_files, two_reads};
+use crate::testing::{Broken, direct, path, two_files, two_reads, workspace_config};
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
 struct Made {
@@ -55,14 +55,14 @@ impl Made {
 
     fn passed_by(self, clock: impl Clock + Send + 'static) -> Passed {
         let dir = tempfile::tempdir().unwrap();
-        let site = site(dir.path());
+        let config = workspace_config(dir.path());
         let passed = supervise(&Interrupt::never(), move |watchdog| {
             let described = self.backend.describe();
             let expectations =
                 Expectations::new(&self.script, self.state, &described, Access::Paths);
-            let mut hosts = Hosts::one(self.backend.open(&site).unwrap());
+            let mut hosts = Hosts::one(self.backend.open(&config).unwrap());
             if self.script.needs_second_host() {
-                hosts.add_second(&site).unwrap();
+                hosts.add_second(&config).unwrap();
             }
             let mut scratch = Scratch::new();
             let root = hosts.first.root().to_owned();

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Launch, Site, Workspace};
+use backends::backend::{Launch, Workspace, WorkspaceConfig};
 use backends::promise::Acknowledgement;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
@@ -39,7 +39,7 @@ pub struct World {
     region: String,
     /// The mount of the other host.
     other: Option<Box<dyn Workspace>>,
-    other_site: Site,
+    other_config: WorkspaceConfig,
     runtime: Runtime,
     /// Options of the test bed's mounts.
     more: Vec<String>,
@@ -76,9 +76,9 @@ impl World {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let dir = bed.site.dir.join("server");
+        let dir = bed.config.dir.join("server");
         std::fs::create_dir_all(&dir)?;
-        let us = bed.site.program.clone();
+        let us = bed.config.program.clone();
         let parent = std::process::id().to_string();
         let mut options = Options {
             server: found,
@@ -100,9 +100,9 @@ impl World {
         options.port = upstream.port();
         options.keys = Some((access.access_key.clone(), access.secret_key.clone()));
         let proxy = FaultProxy::start(0, upstream).map_err(spoiled("starting the proxy"))?;
-        let mut other_site = bed.site.clone();
-        other_site.dir = bed.site.dir.join("other");
-        std::fs::create_dir_all(&other_site.dir)?;
+        let mut other_config = bed.config.clone();
+        other_config.dir = bed.config.dir.join("other");
+        std::fs::create_dir_all(&other_config.dir)?;
         let world = Self {
             proxy,
             server: Some(server),
@@ -111,12 +111,12 @@ impl World {
             endpoint: access.endpoint,
             region: access.region,
             other: None,
-            other_site,
+            other_config,
             runtime,
             more,
             before: 0,
         };
-        let mut launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.site));
+        let mut launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.config));
         launch.arguments.extend(world.more.iter().map(Into::into));
         world.go_by(bed, launch)?;
         Ok(world)
@@ -285,11 +285,11 @@ impl World {
     /// The directory of the other host, which is mounted at the first call.
     pub fn elsewhere(&mut self, bed: &TestBed) -> Injected<PathBuf> {
         if self.other.is_none() {
-            let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_site));
+            let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_config));
             let backend = bed.backend.launched_by(launch);
             let backend = backend
                 .ok_or_else(|| ScenarioError::Skipped("its daemon is not one of ours".into()))?;
-            let opened = backend.open(&self.other_site);
+            let opened = backend.open(&self.other_config);
             self.other = Some(opened.map_err(spoiled("the other host's mount"))?);
         }
         let root = self.other.as_ref().map(|other| other.root().to_owned());
@@ -340,7 +340,7 @@ impl World {
         };
         bed.dismiss_agent();
         bed.workspace = None;
-        for entry in std::fs::read_dir(&bed.site.dir)? {
+        for entry in std::fs::read_dir(&bed.config.dir)? {
             let entry = entry?;
             if !entry.file_name().to_string_lossy().starts_with(CACHE) {
                 continue;
@@ -350,7 +350,7 @@ impl World {
                 false => std::fs::remove_file(entry.path())?,
             }
         }
-        let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.site));
+        let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.config));
         self.go_by(bed, launch)?;
         bed.open()?;
         bed.audit_as(MACHINE_LOSS, Some(acknowledged))
@@ -372,9 +372,9 @@ fn is_creation(seen: &Seen) -> bool {
     seen.operation == Operation::Put && matches!(seen.answered, Answered::Status(200..=299))
 }
 
-/// Path of the cache of a mount at `site`.
-fn cache(site: &Site) -> PathBuf {
-    site.dir.join(CACHE)
+/// Path of the cache of a mount of `config`.
+fn cache(config: &WorkspaceConfig) -> PathBuf {
+    config.dir.join(CACHE)
 }
 
 /// Performs a task while no fault is active. A failure is then the harness's.
