@@ -80,14 +80,10 @@ fn names_are_bytes() {
             b"'; DROP TABLE inode",
             &long,
         ] {
-            let made = store
-                .create(&caller(10), root, name, &node(Kind::File))
-                .unwrap();
+            let create = || store.create(&caller(10), root, name, &node(Kind::File));
+            let made = create().unwrap();
             assert_eq!(store.lookup(root, name).unwrap().ino, made.ino);
-            assert_eq!(
-                errno(store.create(&caller(10), root, name, &node(Kind::File))),
-                Errno::EXIST
-            );
+            assert_eq!(errno(create()), Errno::EXIST);
         }
         assert_eq!(names(store, root).len(), 6);
         assert_eq!(errno(store.lookup(root, b"missing")), Errno::NOENT);
@@ -106,22 +102,16 @@ fn directories_count_their_subdirectories_and_stamp_changes() {
         assert_eq!((attr.mtime, attr.ctime), (Timestamp(10), Timestamp(10)));
         assert_eq!(errno(store.unlink(&caller(20), root, b"dir")), Errno::ISDIR);
         create(store, dir.ino, "file", Kind::File);
-        assert_eq!(
-            errno(store.rmdir(&caller(20), root, b"dir")),
-            Errno::NOTEMPTY
-        );
+        let refused = store.rmdir(&caller(20), root, b"dir");
+        assert_eq!(errno(refused), Errno::NOTEMPTY);
         store.unlink(&caller(20), dir.ino, b"file").unwrap();
-        assert_eq!(
-            store.rmdir(&caller(30), root, b"dir").unwrap(),
-            Some(dir.ino)
-        );
+        let removed = store.rmdir(&caller(30), root, b"dir").unwrap();
+        assert_eq!(removed, Some(dir.ino));
         assert_eq!(store.getattr(root).unwrap().nlink, 2);
         // A removed directory that is still open: nothing can be created in it.
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 0);
-        assert_eq!(
-            errno(store.create(&caller(30), dir.ino, b"x", &node(Kind::File))),
-            Errno::NOENT
-        );
+        let refused = store.create(&caller(30), dir.ino, b"x", &node(Kind::File));
+        assert_eq!(errno(refused), Errno::NOENT);
         store.reclaim(dir.ino).unwrap();
         assert_eq!(errno(store.getattr(dir.ino)), Errno::NOENT);
     });
@@ -173,19 +163,13 @@ fn content_grows_shrinks_and_has_holes() {
         assert_eq!(store.seek(file, far, Seek::Hole).unwrap(), far + 3);
         assert_eq!(errno(store.seek(file, far + 3, Seek::Data)), Errno::NXIO);
 
-        let resize = |size| Change {
-            size: Some(size),
-            ..Change::default()
-        };
-        assert_eq!(
-            store.setattr(&caller(40), file, &resize(7)).unwrap().size,
-            7
-        );
+        let cut = store.setattr(&caller(40), file, &size_change(7)).unwrap();
+        assert_eq!(cut.size, 7);
         assert_eq!(read(store, file, 0, 100), b"\0\0\0\0\0he");
         // Truncated data must not come back.
-        store.setattr(&caller(40), file, &resize(12)).unwrap();
+        resize(store, file, 12);
         assert_eq!(read(store, file, 5, 100), b"he\0\0\0\0\0");
-        store.setattr(&caller(40), file, &resize(0)).unwrap();
+        resize(store, file, 0);
         assert_eq!(store.getattr(file).unwrap().blocks, 0);
         assert_eq!(errno(store.write(&caller(50), root, 0, b"x")), Errno::ISDIR);
     });
@@ -230,29 +214,19 @@ fn hard_links_share_an_inode_until_the_last_is_gone() {
             (linked.ino, linked.nlink, linked.ctime),
             (file, 2, Timestamp(20))
         );
-        assert_eq!(
-            errno(store.link(&caller(20), file, root, b"b")),
-            Errno::EXIST
-        );
-        assert_eq!(
-            errno(store.link(&caller(20), root, root, b"c")),
-            Errno::PERM
-        );
+        let link = |ino, name: &[u8]| errno(store.link(&caller(20), ino, root, name));
+        assert_eq!(link(file, b"b"), Errno::EXIST);
+        assert_eq!(link(root, b"c"), Errno::PERM);
         assert_eq!(store.unlink(&caller(30), root, b"a").unwrap(), None);
         store.reclaim(file).unwrap();
-        assert_eq!(
-            read(store, store.lookup(root, b"b").unwrap().ino, 0, 9),
-            b"text"
-        );
+        let left = store.lookup(root, b"b").unwrap().ino;
+        assert_eq!(read(store, left, 0, 9), b"text");
         assert_eq!(store.unlink(&caller(30), root, b"b").unwrap(), Some(file));
         // Unlinked while open: content and attributes live on.
         assert_eq!(read(store, file, 0, 9), b"text");
         store.write(&caller(40), file, 4, b"!").unwrap();
         assert_eq!(store.getattr(file).unwrap().nlink, 0);
-        assert_eq!(
-            errno(store.link(&caller(40), file, root, b"back")),
-            Errno::NOENT
-        );
+        assert_eq!(link(file, b"back"), Errno::NOENT);
         store.reclaim(file).unwrap();
         assert_eq!(errno(store.getattr(file)), Errno::NOENT);
     });
@@ -312,10 +286,8 @@ fn rename_replaces_refuses_and_exchanges() {
             assert_eq!(refused, error, "{from:?} to {to:?}, {mode:?}");
         }
 
-        assert_eq!(
-            rename((root, "a"), (root, "b"), replace).unwrap(),
-            Some(b.ino)
-        );
+        let replaced = rename((root, "a"), (root, "b"), replace).unwrap();
+        assert_eq!(replaced, Some(b.ino));
         assert_eq!(store.lookup(root, b"b").unwrap().ino, a.ino);
         assert_eq!(errno(store.lookup(root, b"a")), Errno::NOENT);
         assert_eq!(store.getattr(a.ino).unwrap().ctime, Timestamp(20));
@@ -335,10 +307,8 @@ fn rename_replaces_refuses_and_exchanges() {
 
         // A directory replaces an empty one in another parent.
         let empty = create(store, dir.ino, "empty", Kind::Directory);
-        assert_eq!(
-            rename((root, "b"), (dir.ino, "empty"), replace).unwrap(),
-            Some(empty.ino)
-        );
+        let replaced = rename((root, "b"), (dir.ino, "empty"), replace).unwrap();
+        assert_eq!(replaced, Some(empty.ino));
         assert_eq!(store.parent(sub.ino).unwrap(), dir.ino);
         assert_eq!(store.getattr(dir.ino).unwrap().nlink, 3);
         assert_eq!(store.getattr(root).unwrap().nlink, 3);
@@ -350,10 +320,7 @@ fn attributes_change_one_by_one() {
     on_every_store(|store, root| {
         let file = create(store, root, "file", Kind::File).ino;
         let set = |change: Change| store.setattr(&caller(50), file, &change).unwrap();
-        let attr = set(Change {
-            permissions: Some(0o6755),
-            ..Change::default()
-        });
+        let attr = set(permissions(0o6755));
         assert_eq!(
             (attr.permissions, attr.mtime, attr.ctime),
             (0o6755, Timestamp(10), Timestamp(50))
@@ -393,10 +360,8 @@ fn extended_attributes_are_set_replaced_and_removed() {
         assert_eq!(store.getattr(file).unwrap().ctime, Timestamp(60));
         store.removexattr(&caller(60), file, b"user.k").unwrap();
         assert_eq!(errno(store.getxattr(file, b"user.k")), Errno::NODATA);
-        assert_eq!(
-            errno(store.removexattr(&caller(60), file, b"user.k")),
-            Errno::NODATA
-        );
+        let again = store.removexattr(&caller(60), file, b"user.k");
+        assert_eq!(errno(again), Errno::NODATA);
     });
 }
 
@@ -476,13 +441,20 @@ fn a_history_with_an_exact_model_keeps_text_links_and_ranges() {
     );
 }
 
-/// Makes the same changes in two stores, which must answer the same. Calls `between` after every fifth.
+/// Makes the same changes in a store and in the reference model, which must answer the same. Calls `between` after
+/// every fifth. Returns the model, and the inodes of the store and of the model.
 fn same_answers(
-    tested: &mut Driven<'_>,
-    model: &mut Driven<'_>,
+    store: &dyn Store,
+    root: Ino,
     steps: &[Step],
     between: impl Fn(),
-) -> Result<(), TestCaseError> {
+) -> Result<(MemoryStore, [Vec<Ino>; 2]), TestCaseError> {
+    let reference = MemoryStore::new(&caller(1));
+    let driven = |store, root| Driven {
+        store,
+        made: vec![root],
+    };
+    let (mut tested, mut model) = (driven(store, root), driven(&reference, ROOT));
     for (at, step) in steps.iter().enumerate() {
         let now = 100 + at as i64;
         prop_assert_eq!(
@@ -496,36 +468,23 @@ fn same_answers(
             between();
         }
     }
-    Ok(())
+    let made = [tested.made, model.made];
+    Ok((reference, made))
+}
+
+fn dump(store: &dyn Store, made: &[Ino]) -> Vec<String> {
+    let made = made.to_vec();
+    Driven { store, made }.dump()
 }
 
 /// Limits a step to short files of text.
 fn short_text(step: Step) -> Step {
     match step {
-        Step::Write {
-            node,
-            offset,
-            length,
-            byte,
-        } => Step::Write {
-            node,
-            offset: offset % 60,
-            length: length % 20,
-            byte: b'a' + byte % 26,
-        },
-        Step::Truncate { node, size } => Step::Truncate {
-            node,
-            size: size % 80,
-        },
-        Step::Punch {
-            node,
-            offset,
-            length,
-        } => Step::Punch {
-            node,
-            offset: offset % 60,
-            length: length % 40 + 1,
-        },
+        Step::Write(node, offset, length, byte) => {
+            Step::Write(node, offset % 60, length % 20, b'a' + byte % 26)
+        }
+        Step::Truncate(node, size) => Step::Truncate(node, size % 80),
+        Step::Punch(node, offset, length) => Step::Punch(node, offset % 60, length % 40 + 1),
         other => other,
     }
 }
@@ -537,11 +496,8 @@ proptest! {
     fn a_history_with_an_exact_model_does_what_the_reference_model_does(
         steps in prop::collection::vec(step().prop_map(short_text), 1..60),
     ) {
-        let memory = MemoryStore::new(&caller(1));
         let guessed = history(exact(), None);
-        let mut model = Driven { store: &memory, made: vec![ROOT] };
-        let mut tested = Driven { store: &guessed, made: vec![ROOT] };
-        same_answers(&mut tested, &mut model, &steps, || {})?;
+        let (memory, _) = same_answers(&guessed, ROOT, &steps, || {})?;
         prop_assert_eq!(tree(&guessed, ROOT), tree(&memory, ROOT));
     }
 
@@ -551,13 +507,10 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let save = dir.path().join("save.json");
-        let memory = MemoryStore::new(&caller(1));
         let made_up = generate(nobody(), None, Some(&save)).unwrap();
         let work = make_work(&made_up);
-        let mut model = Driven { store: &memory, made: vec![ROOT] };
-        let mut tested = Driven { store: &made_up, made: vec![work] };
-        same_answers(&mut tested, &mut model, &steps, || {})?;
-        prop_assert_eq!(tested.dump(), model.dump());
+        let (memory, [tested, model]) = same_answers(&made_up, work, &steps, || {})?;
+        prop_assert_eq!(dump(&made_up, &tested), dump(&memory, &model));
         made_up.sync().unwrap();
         drop(made_up);
         let again = generate(nobody(), None, Some(&save)).unwrap();
@@ -587,12 +540,10 @@ proptest! {
     fn agent_memory_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
-        let memory = MemoryStore::new(&caller(1));
         let notes = AgentMemory::open(&path, &caller(1), None).unwrap();
-        let mut model = Driven { store: &memory, made: vec![ROOT] };
-        let mut tested = Driven { store: &notes, made: vec![ROOT] };
-        same_answers(&mut tested, &mut model, &steps, || notes.close(ROOT).unwrap())?;
-        prop_assert_eq!(tested.dump(), model.dump());
+        let closes = || notes.close(ROOT).unwrap();
+        let (memory, [tested, model]) = same_answers(&notes, ROOT, &steps, closes)?;
+        prop_assert_eq!(dump(&notes, &tested), dump(&memory, &model));
         drop(notes);
         prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
     }
@@ -605,20 +556,16 @@ proptest! {
     fn sqlite_does_what_the_reference_model_does(steps in prop::collection::vec(step(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
-        let memory = MemoryStore::new(&caller(1));
         let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
-        let mut model = Driven { store: &memory, made: vec![ROOT] };
-        let mut tested = Driven { store: &sqlite, made: vec![ROOT] };
-        same_answers(&mut tested, &mut model, &steps, || {})?;
-        let dump = model.dump();
-        prop_assert_eq!(tested.dump(), dump.clone());
+        let (memory, [tested, model]) = same_answers(&sqlite, ROOT, &steps, || {})?;
+        let before = dump(&memory, &model);
+        prop_assert_eq!(&dump(&sqlite, &tested), &before);
         // After a reopen everything is there, except inodes without a name.
-        let made = tested.made;
         drop(sqlite);
         let sqlite = SqliteStore::open(&path, &caller(1)).unwrap();
         prop_assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
-        let again = Driven { store: &sqlite, made }.dump();
-        for (number, (again, line)) in again.iter().zip(&dump).enumerate() {
+        let again = dump(&sqlite, &tested);
+        for (number, (again, line)) in again.iter().zip(&before).enumerate() {
             if line.contains("nlink: 0,") {
                 prop_assert_eq!(again, &format!("{number} gone"));
             } else {

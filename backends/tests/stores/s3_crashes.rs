@@ -12,11 +12,8 @@ use backends::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
 use servers::{Fault, Operation, Rule, When};
 
-/// How the process that is killed is told what to mount: agent and cache.
-const AGENT: &str = "CTXBENCH_TEST_S3_AGENT";
-const CACHE: &str = "CTXBENCH_TEST_S3_CACHE";
-const ENDPOINT: &str = "CTXBENCH_TEST_S3_ENDPOINT";
-const SECRET: &str = "CTXBENCH_TEST_S3_SECRET";
+/// Tells the process that is killed what to mount: endpoint, access key, secret key, agent and cache.
+const MOUNTS: &str = "CTXBENCH_TEST_S3_MOUNTS";
 
 /// As a mount does it: everything goes on in the background.
 fn busy(config: S3Config) -> S3Config {
@@ -30,20 +27,18 @@ fn busy(config: S3Config) -> S3Config {
 #[test]
 #[ignore = "a part of a_killed_host_loses_nothing_that_it_acknowledged"]
 fn the_host_that_is_killed() {
-    let var = |name: &str| std::env::var(name).unwrap();
-    let (id, secret) = var(SECRET)
-        .split_once(' ')
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .unwrap();
+    let mounts = std::env::var(MOUNTS).unwrap();
+    let mut words = mounts.split(' ').map(str::to_owned);
+    let mut word = || words.next().unwrap();
     let access = servers::Access {
-        endpoint: var(ENDPOINT),
-        access_key: id,
-        secret_key: secret,
+        endpoint: word(),
+        access_key: word(),
+        secret_key: word(),
         region: servers::REGION.to_owned(),
     };
-    let config = busy(config_of(&access, &var(AGENT), "killed"));
-    let cache = var(CACHE);
-    let store = S3Store::open(config, cache.as_ref(), &caller(1), OpenOptions::default()).unwrap();
+    let config = busy(config_of(&access, &word(), "killed"));
+    let options = OpenOptions::default();
+    let store = S3Store::open(config, word().as_ref(), &caller(1), options).unwrap();
     let log = find(&store, "log");
     let first = text(&store, "log")
         .lines()
@@ -75,18 +70,17 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
     let log = write(&other, "log", b"");
     other.upload().unwrap();
     drop(memory.mount("killed"));
+    let (access, cache) = (&memory.access, memory.cache("killed"));
+    let cache = cache.display().to_string();
+    let keys = [&access.endpoint, &access.access_key, &access.secret_key];
+    let mounts = [&keys[..], &[&memory.agent, &cache]].concat();
+    let mounts = mounts.into_iter().cloned().collect::<Vec<_>>().join(" ");
     let mut expected = 0;
     for round in 0..12 {
         let mut killed = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "--nocapture"])
             .arg("s3_crashes::the_host_that_is_killed")
-            .env(AGENT, &memory.agent)
-            .env(CACHE, memory.cache("killed"))
-            .env(ENDPOINT, &memory.access.endpoint)
-            .env(
-                SECRET,
-                format!("{} {}", memory.access.access_key, memory.access.secret_key),
-            )
+            .env(MOUNTS, &mounts)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -6,7 +6,7 @@ use crate::hosts::*;
 use std::sync::{Arc, Mutex};
 
 use backends::s3::S3Store;
-use backends::store::{Change, Ino, KernelCache, Kind, ROOT, RenameMode, Store};
+use backends::store::{Ino, KernelCache, Kind, ROOT, RenameMode, Store};
 use proptest::prelude::*;
 
 const REPLACE: RenameMode = RenameMode::Replace;
@@ -348,11 +348,8 @@ fn two_moves_that_make_a_circle_lose_nothing() {
 #[test]
 fn attributes_of_one_host_and_content_of_another_combine() {
     let (memory, a, b) = hosts(&[("f", b"f")]);
-    let change = Change {
-        permissions: Some(0o600),
-        ..Change::default()
-    };
-    a.setattr(&now(), find(&a, "f"), &change).unwrap();
+    let changed = find(&a, "f");
+    a.setattr(&now(), changed, &permissions(0o600)).unwrap();
     append(&b, find(&b, "f"), b"more");
     converge(&memory, &a, &b);
     is_free_of_conflicts([&a, &b]);

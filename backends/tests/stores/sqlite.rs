@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
 use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
 
-use crate::common::{node, read, resize};
+use crate::common::{has, names, node, read, resize};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -56,6 +56,11 @@ fn read_file(store: &SqliteStore, name: &str) -> Vec<u8> {
     read(store, file.ino, 0, 1 << 20)
 }
 
+/// The first number that a query answers.
+fn number(database: &rusqlite::Connection, sql: &str) -> i64 {
+    database.query_row(sql, (), |row| row.get(0)).unwrap()
+}
+
 #[test]
 fn a_copy_of_an_open_database_and_its_log_has_every_write() {
     // A killed process leaves the files like such a copy.
@@ -99,10 +104,8 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.db");
+    let (dir, path, store) = new_store();
     let tails = dir.path().join("a.db-tails");
-    let store = open(&path).unwrap();
     let ino = create_file(&store, "big");
     store.write(&OWNER, ino, 0, &[1; HEAD as usize]).unwrap();
     assert!(!tails.exists(), "so much fits");
@@ -150,10 +153,8 @@ fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
 
 #[test]
 fn an_open_removes_tails_left_by_a_crash_and_no_other_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.db");
+    let (dir, path, store) = new_store();
     let tails = dir.path().join("a.db-tails");
-    let store = open(&path).unwrap();
     let (big, small) = (create_file(&store, "big"), create_file(&store, "small"));
     store.write(&OWNER, big, 0, &vec![7; 3 << 20]).unwrap();
     drop(store);
@@ -205,24 +206,13 @@ fn a_missing_tail_is_an_error_and_never_zeros() {
     assert_whole(&path);
     let tail = dir.path().join("a.db-tails").join(ino.to_string());
 
-    std::fs::File::options()
-        .write(true)
-        .open(&tail)
-        .unwrap()
-        .set_len(5)
-        .unwrap();
-    let problems = check(&path).unwrap().problems;
-    assert!(
-        problems[0].contains("past the first 256 KiB is missing"),
-        "{problems:?}"
-    );
-    assert!(
-        problems[0].contains(&format!("5 of {} bytes", 3 * MIB - HEAD)),
-        "{problems:?}"
-    );
+    std::fs::write(&tail, [7; 5]).unwrap();
+    let missing = "past the first 256 KiB is missing";
+    let of = format!("5 of {} bytes", 3 * MIB - HEAD);
+    has(&check(&path).unwrap().problems[0], &[missing, &of]);
 
     std::fs::remove_file(&tail).unwrap();
-    assert!(check(&path).unwrap().problems[0].contains("No such file"));
+    has(&check(&path).unwrap().problems[0], &["No such file"]);
     let store = open(&path).unwrap();
     let mut bytes = Vec::new();
     let error = store.read(ino, 0, 2 << 20, &mut bytes).unwrap_err();
@@ -235,10 +225,8 @@ fn a_missing_tail_is_an_error_and_never_zeros() {
 
 #[test]
 fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.db");
+    let (dir, path, store) = new_store();
     let log = dir.path().join("a.db-wal");
-    let store = open(&path).unwrap();
     let ino = create_file(&store, "big");
     for mib in 0..50 {
         store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
@@ -275,13 +263,7 @@ fn store_log_emptied(path: &Path) -> rusqlite::Connection {
     let other = rusqlite::Connection::open(path).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     // Retry while a checkpoint of the store runs.
-    while other
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| {
-            row.get::<_, i64>(0)
-        })
-        .unwrap()
-        != 0
-    {
+    while number(&other, "PRAGMA wal_checkpoint(TRUNCATE)") != 0 {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -298,24 +280,15 @@ fn an_open_frees_a_file_that_was_unlinked_when_the_daemon_died() {
     assert!(store.getattr(ino).is_err());
     drop(store);
     let database = rusqlite::Connection::open(&path).unwrap();
-    let chunks: i64 = database
-        .query_row("SELECT count(*) FROM chunk", (), |row| row.get(0))
-        .unwrap();
-    assert_eq!(chunks, 0);
+    assert_eq!(number(&database, "SELECT count(*) FROM chunk"), 0);
 }
 
 #[test]
 fn a_second_open_fails_while_the_first_store_lives() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.db");
-    let first = open(&path).unwrap();
+    let (_dir, path, first) = new_store();
     let error = open(&path).unwrap_err();
     assert!(matches!(error, OpenError::Owned(..)), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("in use by another ctxbench mount")
-    );
+    has(&error.to_string(), &["in use by another ctxbench mount"]);
     drop(first);
     open(&path).unwrap();
 }
@@ -325,24 +298,24 @@ fn an_open_refuses_a_foreign_file_and_leaves_it_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
 
-    std::fs::write(
-        &path,
-        "this is text, and long enough to be looked at as a database header",
-    )
-    .unwrap();
-    let before = std::fs::read(&path).unwrap();
-    let error = open(&path).unwrap_err();
+    let refused = || {
+        let before = std::fs::read(&path).unwrap();
+        let error = open(&path).unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        error
+    };
+
+    let text = "this is text, and long enough to be looked at as a database header";
+    std::fs::write(&path, text).unwrap();
+    let error = refused();
     assert!(matches!(error, OpenError::Unreadable { .. }), "{error}");
-    assert_eq!(std::fs::read(&path).unwrap(), before);
 
     std::fs::remove_file(&path).unwrap();
     let foreign = rusqlite::Connection::open(&path).unwrap();
     foreign.execute_batch("CREATE TABLE t (n)").unwrap();
     drop(foreign);
-    let before = std::fs::read(&path).unwrap();
-    let error = open(&path).unwrap_err();
+    let error = refused();
     assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
-    assert_eq!(std::fs::read(&path).unwrap(), before);
 
     std::fs::remove_file(&path).unwrap();
     drop(open(&path).unwrap());
@@ -353,14 +326,12 @@ fn an_open_refuses_a_foreign_file_and_leaves_it_unchanged() {
         let words = format!("schema version {version}; this ctxbench knows version 4");
         for error in [open(&path).err(), check(&path).err()] {
             let error = error.unwrap().to_string();
-            assert!(error.contains(&words), "{error}");
+            has(&error, &[&words]);
         }
     }
 
-    let error = open(&dir.path().join("missing/dir/a.db"))
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("missing/dir/a.db"), "{error}");
+    let error = open(&dir.path().join("missing/dir/a.db")).unwrap_err();
+    has(&error.to_string(), &["missing/dir/a.db"]);
 }
 
 #[test]
@@ -413,21 +384,12 @@ fn several_threads_see_one_file_system() {
             });
         }
     });
-    let mut count = 0;
-    store
-        .readdir(ROOT, 0, false, &mut |_| {
-            count += 1;
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!(count, 200);
+    assert_eq!(names(&store, ROOT).len(), 200);
 }
 
 #[test]
 fn a_check_reports_each_damage_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("fs.db");
-    let store = open(&path).unwrap();
+    let (dir, path, store) = new_store();
     write_file(&store, "a", &vec![7; 100_000]);
     write_file(&store, "b", b"small");
     store.link(&OWNER, 2, ROOT, b"c").unwrap();
@@ -487,8 +449,7 @@ fn a_check_reports_each_damage_and_nothing_else() {
 
 #[test]
 fn a_store_punches_a_range_far_larger_than_its_data() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(&dir.path().join("fs.db")).unwrap();
+    let (_dir, _, store) = new_store();
     write_file(&store, "a", &vec![7; 100_000]);
     resize(&store, 2, 400 << 30);
     store
@@ -537,12 +498,12 @@ fn an_open_without_its_log_fails_and_changes_nothing() {
         let error = open(&copy).unwrap_err();
         assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
         let words = error.to_string();
-        assert!(words.contains("b.db-wal is gone"), "{words}");
-        assert!(words.contains("put the log back"), "{words}");
-        assert!(words.contains("--without-log"), "{words}");
+        has(
+            &words,
+            &["b.db-wal is gone", "put the log back", "--without-log"],
+        );
     }
-    let problems = check(&copy).unwrap().problems;
-    assert!(problems[0].contains("b.db-wal is gone"), "{problems:?}");
+    has(&check(&copy).unwrap().problems[0], &["b.db-wal is gone"]);
     // An empty log in its place counts as missing.
     std::fs::write(&log, b"").unwrap();
     let error = open(&copy).unwrap_err();
@@ -608,9 +569,7 @@ fn go_on_without_log_refuses_an_inconsistent_database() {
 
 #[test]
 fn an_open_without_the_log_survives_a_removed_tail() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
-    let store = open(&path).unwrap();
+    let (dir, path, store) = new_store();
     write_file(&store, "note", b"acknowledged");
     write_file(&store, "long", &[7; HEAD as usize + 1]);
     drop(store);
@@ -622,9 +581,8 @@ fn an_open_without_the_log_survives_a_removed_tail() {
         names_in(&dir.path().join("a.db-tails")),
         Vec::<String>::new()
     );
-    killed(&path, &copy);
+    let copy = killed_without_log(dir.path(), &path);
     drop(store);
-    std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
 
     assert!(go_on_without_log(&copy).unwrap());
     let store = open(&copy).unwrap();
@@ -693,12 +651,7 @@ fn an_open_accepts_a_log_that_another_program_checkpointed() {
     drop(store);
     // The last connection checkpoints and removes the log when it closes.
     let other = rusqlite::Connection::open(&copy).unwrap();
-    let count = |sql| {
-        other
-            .query_row(sql, (), |row| row.get::<_, i64>(0))
-            .unwrap()
-    };
-    assert_eq!(count("SELECT count(*) FROM file"), 2);
+    assert_eq!(number(&other, "SELECT count(*) FROM file"), 2);
     drop(other);
     assert!(!dir.path().join("b.db-wal").exists());
     assert_whole(&copy);
@@ -768,8 +721,9 @@ fn damaged_content_is_an_error_and_never_data() {
 
     let problems = check(&path).unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems[0].contains("content is not what was written: /small: piece 0"));
-    assert!(problems[1].contains("/large: piece 1"), "{problems:?}");
+    let damaged = "content is not what was written: /small: piece 0";
+    has(&problems[0], &[damaged]);
+    has(&problems[1], &["/large: piece 1"]);
 
     let store = open(&path).unwrap();
     let ino = |name: &[u8]| store.lookup(ROOT, name).unwrap().ino;

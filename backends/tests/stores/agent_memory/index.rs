@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::{DAY, Memory, START, caller, with_memory};
-use crate::common::{create, node, read};
+use super::{DAY, Memory, START, caller, place, with_memory};
+use crate::common::{create, has, lacks, node, read};
 use backends::agent_memory::AgentMemory;
 use backends::sqlite::{SqliteStore, check};
 use backends::store::{Kind, ROOT, RenameMode, Store, Timestamp};
@@ -13,42 +13,25 @@ use backends::store::{Kind, ROOT, RenameMode, Store, Timestamp};
 #[test]
 fn a_search_finds_a_written_note_with_and_without_close() {
     with_memory(|memory| {
-        assert!(memory.ask(ROOT, ":search?RSI").starts_with("nothing found"));
+        memory.finds_nothing(ROOT, ":search?RSI");
         let ino = memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
         let found = memory.ask(ROOT, ":search?RSI");
-        assert!(
-            found.contains("/rule.md") && found.contains("RSI > 70 means exit"),
-            "{found}"
-        );
+        has(&found, &["/rule.md", "RSI > 70 means exit"]);
         // Without `close`: a request indexes marked notes, too.
-        memory
-            .store
-            .write(&memory.caller(), ino, 20, b"MACD too\n")
-            .unwrap();
-        assert!(memory.ask(ROOT, ":search?MACD").contains("/rule.md"));
+        let written = memory.store.write(&memory.caller(), ino, 20, b"MACD too\n");
+        written.unwrap();
+        has(&memory.ask(ROOT, ":search?MACD"), &["/rule.md"]);
         memory.write(ROOT, "rule.md", "nothing of the sort\n");
-        assert!(
-            memory
-                .ask(ROOT, ":search?MACD")
-                .starts_with("nothing found")
-        );
-        memory
-            .store
-            .unlink(&memory.caller(), ROOT, b"rule.md")
-            .unwrap();
-        assert!(
-            memory
-                .ask(ROOT, ":search?sort")
-                .starts_with("nothing found")
-        );
-        assert!(memory.ask(ROOT, ":history").contains("removed /rule.md"));
+        memory.finds_nothing(ROOT, ":search?MACD");
+        memory.unlink(ROOT, "rule.md");
+        memory.finds_nothing(ROOT, ":search?sort");
+        has(&memory.ask(ROOT, ":history"), &["removed /rule.md"]);
     });
 }
 
 #[test]
 fn an_open_indexes_notes_that_a_sqlite_mount_wrote() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let memory = Memory::open(&path, None);
     memory.write(ROOT, "first.md", "alpha\n");
     drop(memory);
@@ -56,24 +39,15 @@ fn an_open_indexes_notes_that_a_sqlite_mount_wrote() {
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     for number in 0..1200 {
         let file = create(&plain, ROOT, &format!("n{number}.md"), Kind::File);
-        plain
-            .write(
-                &caller(START),
-                file.ino,
-                0,
-                format!("beta{number}\n").as_bytes(),
-            )
-            .unwrap();
+        let text = format!("beta{number}\n");
+        let written = plain.write(&caller(START), file.ino, 0, text.as_bytes());
+        written.unwrap();
     }
     plain.unlink(&caller(START), ROOT, b"first.md").unwrap();
     drop(plain);
     let memory = Memory::open(&path, None);
-    assert!(
-        memory
-            .ask(ROOT, ":search?alpha")
-            .starts_with("nothing found")
-    );
-    assert!(memory.ask(ROOT, ":search?beta777").contains("/n777.md"));
+    memory.finds_nothing(ROOT, ":search?alpha");
+    has(&memory.ask(ROOT, ":search?beta777"), &["/n777.md"]);
     assert_eq!(memory.store.notes(), 1200);
     drop(memory);
     assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
@@ -81,8 +55,7 @@ fn an_open_indexes_notes_that_a_sqlite_mount_wrote() {
 
 #[test]
 fn the_documented_commands_drop_the_index_and_the_next_open_rebuilds_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let memory = Memory::open(&path, None);
     memory.write(ROOT, "a.md", "alpha\n");
     drop(memory);
@@ -104,15 +77,14 @@ fn the_documented_commands_drop_the_index_and_the_next_open_rebuilds_it() {
     create(&plain, ROOT, "b.md", Kind::File);
     drop(plain);
     let memory = Memory::open(&path, None);
-    assert!(memory.ask(ROOT, ":search?alpha").contains("/a.md"));
+    has(&memory.ask(ROOT, ":search?alpha"), &["/a.md"]);
     assert_eq!(memory.store.notes(), 2);
     assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
 }
 
 #[test]
 fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     let write = |name: &str, text: &[u8]| {
         let at = caller(START + DAY);
@@ -134,27 +106,20 @@ fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
         at.strftime("%Y-%m-%d").to_string()
     };
     let history = memory.ask(ROOT, "old.md:history");
-    assert!(
-        history.starts_with(&day(1)) && !history.contains("mallory"),
-        "{history}"
-    );
-    assert!(memory.ask(ROOT, "old.md:meta").contains("author: \n"));
-    assert!(!memory.ask(ROOT, ":recall?alpha").contains("mallory"));
-    assert!(memory.ask(ROOT, "kim.md:meta").contains("author: kim\n"));
+    assert!(history.starts_with(&day(1)), "{history}");
+    lacks(&history, &["mallory"]);
+    has(&memory.ask(ROOT, "old.md:meta"), &["author: \n"]);
+    lacks(&memory.ask(ROOT, ":recall?alpha"), &["mallory"]);
+    has(&memory.ask(ROOT, "kim.md:meta"), &["author: kim\n"]);
     memory.write(ROOT, "old.md", "alpha and beta\n");
     let history = memory.ask(ROOT, "old.md:history");
     assert!(history.starts_with(&day(30)), "{history}");
-    assert!(
-        memory
-            .ask(ROOT, "old.md:meta")
-            .contains("author: mallory\n")
-    );
+    has(&memory.ask(ROOT, "old.md:meta"), &["author: mallory\n"]);
 }
 
 #[test]
 fn a_search_orders_notes_by_time_whatever_is_indexed_first() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
     // A higher number is an older time, as `cp -p` and `tar` create files.
     for number in 0..600 {
@@ -164,25 +129,19 @@ fn a_search_orders_notes_by_time_whatever_is_indexed_first() {
     }
     drop(plain);
     let memory = Memory::open(&path, None);
-    let newest = |limit: usize| {
-        let found = memory.ask(ROOT, &format!(":search?halving&limit={limit}"));
-        let names = found
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split(' ').next());
+    let newest = || {
+        let found = memory.ask(ROOT, ":search?halving&limit=3");
+        has(&found, &["these 3 notes match; more were indexed"]);
+        let lines = found.lines().skip(1);
+        let names = lines.filter_map(|line| line.split(' ').next());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(newest(3), ["/n0.md", "/n1.md", "/n2.md"]);
-    assert!(
-        memory
-            .ask(ROOT, ":search?halving&limit=3")
-            .starts_with("these 3 notes match; more were indexed")
-    );
+    assert_eq!(newest(), ["/n0.md", "/n1.md", "/n2.md"]);
     // A note indexed last, with a time between the first two.
     let late = create(&memory.store, ROOT, "late.md", Kind::File);
     let at = caller(START - DAY / 48);
     memory.store.write(&at, late.ino, 0, b"halving\n").unwrap();
-    assert_eq!(newest(3), ["/n0.md", "/late.md", "/n1.md"]);
+    assert_eq!(newest(), ["/n0.md", "/late.md", "/n1.md"]);
 }
 
 #[test]
@@ -200,8 +159,7 @@ fn a_search_during_indexing_waits_for_the_whole_index() {
         }
         Timestamp(START)
     };
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let store = AgentMemory::open_at(&path, &caller(START), None, Box::new(clock)).unwrap();
     let old = create(&store, ROOT, "old", Kind::Directory).ino;
     let archive = create(&store, ROOT, "archive", Kind::Directory).ino;

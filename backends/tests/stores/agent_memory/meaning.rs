@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use backends::agent_memory::EmbeddingState::{Failed, Loading, Ready};
 use backends::agent_memory::{Embedder, Embeddings};
-use backends::store::{Ino, Kind, ROOT, RenameMode, Store};
+use backends::store::{Kind, ROOT, Store};
 use proptest::prelude::*;
 
-use super::Memory;
-use crate::common::create;
+use super::{Memory, place};
+use crate::common::{create, has};
 use crate::hosts::eventually;
 
 /// Words to which the model gives the same meaning.
@@ -157,14 +157,13 @@ impl Memory {
         eventually("the model is loaded", is_loaded);
         memory
     }
+}
 
-    /// Like `rm`: no request follows, so that the index has the note for a while.
-    fn remove(&self, dir: Ino, name: &str) {
-        let caller = self.caller();
-        if let Some(ino) = self.store.unlink(&caller, dir, name.as_bytes()).unwrap() {
-            self.store.reclaim(ino).unwrap();
-        }
-    }
+fn with_model(may: Option<usize>) -> (tempfile::TempDir, Arc<Model>, Memory) {
+    let (dir, path) = place();
+    let model = Model::new(may);
+    let memory = Memory::open_with(&path, None, &model);
+    (dir, model, memory)
 }
 
 fn embedded(memory: &Memory) {
@@ -189,8 +188,8 @@ fn basis(answer: &str) -> &str {
 
 #[test]
 fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut memory = Memory::open(&dir.path().join("m.db"), None);
+    let (_dir, path) = place();
+    let mut memory = Memory::open(&path, None);
     memory.write(ROOT, "pets.md", "My cat naps.\n");
     assert_eq!(basis(&ask(&memory, ":recall?cat")), "by full text");
     let (go, gone) = std::sync::mpsc::channel::<()>();
@@ -201,57 +200,47 @@ fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
     memory.store.set_embedder(load).unwrap();
     let reading = "by full text (the embedding model is being read)";
     assert_eq!(basis(&ask(&memory, ":recall?cat")), reading);
-    assert!(ask(&memory, ":recall?felines").contains(reading));
-    assert!(ask(&memory, ":stats").contains("the embedding model is being read"));
+    has(&ask(&memory, ":recall?felines"), &[reading]);
+    has(
+        &ask(&memory, ":stats"),
+        &["the embedding model is being read"],
+    );
     go.send(()).unwrap();
     embedded(&memory);
     let found = ask(&memory, ":recall?felines");
     assert_eq!(basis(&found), "by full text and meaning");
-    assert!(found.contains("My cat naps."), "{found}");
+    has(&found, &["My cat naps."]);
 }
 
 #[test]
 fn a_recall_finds_notes_without_a_vector_by_words_and_counts_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(Some(0));
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+    let (_dir, model, memory) = with_model(Some(0));
     // A request does not wait for the model, which may not embed yet.
     memory.write(ROOT, "pets.md", "Cats sleep.\n");
     model.begun(1);
     memory.write(ROOT, "money.md", "Revenue rose.\n");
     let by_words = ask(&memory, ":recall?cats");
     let missing = "2 of 2 notes have no embedding yet: by full text";
-    assert!(by_words.contains("Cats sleep."), "{by_words}");
-    assert_eq!(
-        basis(&by_words),
-        format!("by full text and meaning; {missing}")
+    has(&by_words, &["Cats sleep."]);
+    let both = "by full text and meaning";
+    assert_eq!(basis(&by_words), format!("{both}; {missing}"));
+    has(
+        &ask(&memory, ":recall?felines"),
+        &["# nothing found", missing],
     );
-    let by_meaning = ask(&memory, ":recall?felines");
-    assert!(
-        by_meaning.starts_with("# nothing found") && by_meaning.contains(missing),
-        "{by_meaning}"
-    );
-    assert!(ask(&memory, ":stats").contains("waiting-to-be-embedded: 2\n"));
+    has(&ask(&memory, ":stats"), &["waiting-to-be-embedded: 2\n"]);
     model.let_go_on(1);
     model.begun(2);
-    let half = ask(&memory, ":recall?felines");
-    assert!(
-        half.contains("Cats sleep.")
-            && half.contains("1 of 2 notes have no embedding yet: by full text"),
-        "{half}"
-    );
+    let missing = "1 of 2 notes have no embedding yet: by full text";
+    has(&ask(&memory, ":recall?felines"), &["Cats sleep.", missing]);
     model.let_go_on(1);
     embedded(&memory);
-    assert_eq!(
-        basis(&ask(&memory, ":recall?felines")),
-        "by full text and meaning"
-    );
+    assert_eq!(basis(&ask(&memory, ":recall?felines")), both);
 }
 
 #[test]
 fn the_worker_embeds_the_newest_notes_first_and_stops_after_a_batch() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let model = Model::new(Some(0));
     let memory = Memory::open_with(&path, None, &model);
     memory.write(ROOT, "0.md", "n0 cat\n");
@@ -280,9 +269,7 @@ fn the_worker_embeds_the_newest_notes_first_and_stops_after_a_batch() {
 
 #[test]
 fn a_note_changed_during_its_embedding_is_embedded_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(Some(0));
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+    let (_dir, model, memory) = with_model(Some(0));
     memory.write(ROOT, "note.md", "kitten\n");
     model.begun(1);
     // Size and inode stay the same, so only the modification time shows the change.
@@ -290,15 +277,13 @@ fn a_note_changed_during_its_embedding_is_embedded_again() {
     model.let_go_on_for_ever();
     embedded(&memory);
     assert_eq!(model.notes(), ["kitten", "budget"]);
-    assert!(ask(&memory, ":recall?felines").starts_with("# nothing found"));
-    assert!(ask(&memory, ":recall?money").contains("budget"));
+    memory.finds_nothing(ROOT, ":recall?felines");
+    has(&ask(&memory, ":recall?money"), &["budget"]);
 }
 
 #[test]
 fn the_worker_skips_notes_removed_while_they_waited() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(Some(0));
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+    let (_dir, model, memory) = with_model(Some(0));
     memory.write(ROOT, "first.md", "cat\n");
     model.begun(1);
     for number in 0..5 {
@@ -306,96 +291,65 @@ fn the_worker_skips_notes_removed_while_they_waited() {
     }
     // Without a request, the index still has the notes for a while.
     for number in 0..5 {
-        memory.remove(ROOT, &format!("{number}.md"));
+        memory.unlink(ROOT, &format!("{number}.md"));
     }
     model.let_go_on_for_ever();
     embedded(&memory);
     assert_eq!(model.notes(), ["cat"]);
     // A removed note with a vector is no longer counted.
-    memory.remove(ROOT, "first.md");
+    memory.unlink(ROOT, "first.md");
     model.asked.lock().unwrap().may = Some(0);
     memory.write(ROOT, "last.md", "kitten\n");
-    let found = ask(&memory, ":recall?kitten");
-    assert!(
-        found.contains("1 of 1 notes have no embedding yet"),
-        "{found}"
-    );
-    memory.remove(ROOT, "last.md");
+    let missing = "1 of 1 notes have no embedding yet";
+    has(&ask(&memory, ":recall?kitten"), &[missing]);
+    memory.unlink(ROOT, "last.md");
     model.let_go_on_for_ever();
     // The new note reuses the id of a removed one.
     memory.write(ROOT, "new.md", "naps\n");
     embedded(&memory);
     let found = ask(&memory, ":recall?rest");
-    assert!(
-        found.contains("new.md") && basis(&found) == "by full text and meaning",
-        "{found}"
-    );
+    has(&found, &["new.md"]);
+    assert_eq!(basis(&found), "by full text and meaning");
 }
 
 #[test]
 fn the_worker_retries_a_failed_batch_and_stops_at_the_fifth_failure() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(None);
+    let (_dir, model, memory) = with_model(None);
     model.asked.lock().unwrap().fails = 1;
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
     memory.write(ROOT, "note.md", "cat\n");
     embedded(&memory);
-    assert!(ask(&memory, ":recall?felines").contains("note.md"));
+    has(&ask(&memory, ":recall?felines"), &["note.md"]);
     model.asked.lock().unwrap().fails = usize::MAX;
     memory.write(ROOT, "more.md", "kitten\n");
     failed(&memory);
-    let found = ask(&memory, ":recall?kitten");
-    assert!(
-        found.contains("more.md")
-            && found.contains("by full text (embeddings have failed, see :stats)"),
-        "{found}"
-    );
-    let stats = ask(&memory, ":stats");
-    assert!(
-        stats.contains("embeddings have failed: it is a bad day"),
-        "{stats}"
-    );
+    let by = "by full text (embeddings have failed, see :stats)";
+    has(&ask(&memory, ":recall?kitten"), &["more.md", by]);
+    let why = "embeddings have failed: it is a bad day";
+    has(&ask(&memory, ":stats"), &[why]);
 }
 
 #[test]
 fn vectors_outlive_mounts_and_moves_but_not_their_model() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let model = Model::new(None);
     let memory = Memory::open_with(&path, None, &model);
     let aside = create(&memory.store, ROOT, "aside", Kind::Directory).ino;
     memory.write(ROOT, "pets.md", "cat\n");
     memory.write(ROOT, "binary", "\0\0");
     embedded(&memory);
-    memory
-        .store
-        .rename(
-            &memory.caller(),
-            (ROOT, b"pets.md"),
-            (aside, b"p.md"),
-            RenameMode::Replace,
-        )
-        .unwrap();
+    memory.rename((ROOT, "pets.md"), (aside, "p.md"));
     let asked = ":recall?felines";
-    assert!(ask(&memory, asked).contains("/aside/p.md"));
+    has(&ask(&memory, asked), &["/aside/p.md"]);
     drop(memory);
     // The vector also survives a move on a mount without a model.
     let memory = Memory::open(&path, None);
-    memory
-        .store
-        .rename(
-            &memory.caller(),
-            (aside, b"p.md"),
-            (aside, b"q.md"),
-            RenameMode::Replace,
-        )
-        .unwrap();
-    assert!(ask(&memory, asked).starts_with("# nothing found"));
+    memory.rename((aside, "p.md"), (aside, "q.md"));
+    memory.finds_nothing(ROOT, asked);
     drop(memory);
     let again = Model::new(None);
     let memory = Memory::open_with(&path, None, &again);
     embedded(&memory);
-    assert!(ask(&memory, asked).contains("/aside/q.md"));
+    has(&ask(&memory, asked), &["/aside/q.md"]);
     assert_eq!(again.notes(), Vec::<String>::new());
     drop(memory);
     let other = Arc::new(Model {
@@ -405,35 +359,29 @@ fn vectors_outlive_mounts_and_moves_but_not_their_model() {
     let memory = Memory::open_with(&path, None, &other);
     embedded(&memory);
     assert_eq!(other.notes(), ["cat"]);
-    assert!(ask(&memory, asked).contains("/aside/q.md"));
+    has(&ask(&memory, asked), &["/aside/q.md"]);
 }
 
 #[test]
 fn a_recall_ranks_the_closer_of_two_notes_with_equal_words_first() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(None);
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+    let (_dir, path) = place();
+    let memory = Memory::open_with(&path, None, &Model::new(None));
     // Both notes have the word; the older one is closer in meaning.
     memory.write(ROOT, "close.md", "tuesday kitten\n");
     memory.write(ROOT, "far.md", "tuesday revenue\n");
     memory.write(ROOT, "other.md", "budget of the month\n");
-    let order = |answer: &str| -> Vec<String> {
-        let names = answer.lines().filter_map(|line| line.strip_prefix("## /"));
-        names.map(str::to_owned).collect()
-    };
     embedded(&memory);
-    let found = ask(&memory, ":recall?tuesday+feline");
-    assert_eq!(order(&found).first().unwrap(), "close.md", "{found}");
+    let question = ":recall?tuesday+feline";
+    assert_eq!(memory.recalls(question)[0], "close.md");
     drop(memory);
-    let plain = Memory::open(&dir.path().join("m.db"), None);
-    let found = ask(&plain, ":recall?tuesday+feline");
-    assert_eq!(order(&found), ["far.md", "close.md"], "the newer first");
+    let plain = Memory::open(&path, None);
+    let found = plain.recalls(question);
+    assert_eq!(found, ["far.md", "close.md"], "the newer first");
 }
 
 #[test]
 fn a_recall_by_meaning_hides_private_notes_and_notes_out_of_scope() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let question = ":recall?felines";
     let below = |memory: &Memory, agent: &str| {
         let store = &memory.store;
@@ -445,49 +393,39 @@ fn a_recall_by_meaning_hides_private_notes_and_notes_out_of_scope() {
     let memory = Memory::open_with(&path, Some("kim"), &model);
     memory.write(below(&memory, "kim"), "secret.md", "My cat naps.\n");
     embedded(&memory);
-    assert!(ask(&memory, question).contains("secret.md"));
+    has(&ask(&memory, question), &["secret.md"]);
     drop(memory);
     let memory = Memory::open_with(&path, Some("lee"), &model);
     embedded(&memory);
-    assert!(ask(&memory, question).starts_with("# nothing found"));
+    memory.finds_nothing(ROOT, question);
     let aside = create(&memory.store, ROOT, "aside", Kind::Directory).ino;
     memory.write(ROOT, "here.md", "kitten\n");
     embedded(&memory);
-    let found = ask(&memory, question);
-    assert!(
-        found.contains("here.md") && !found.contains("secret.md"),
-        "{found}"
-    );
-    assert!(memory.ask(aside, question).starts_with("# nothing found"));
+    assert_eq!(memory.recalls(question), ["here.md"]);
+    memory.finds_nothing(aside, question);
 }
 
 #[test]
 fn a_recall_by_meaning_hides_expired_notes() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = Model::new(None);
-    let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+    let (_dir, _, memory) = with_model(None);
     memory.write(ROOT, "old.md", "---\nttl: 1s\n---\nkitten\n");
     memory.write(ROOT, "new.md", "---\nttl: 7d\n---\nkitten too\n");
     embedded(&memory);
     memory.pass(2_000_000_000);
-    let found = ask(&memory, ":recall?felines");
-    assert!(
-        found.contains("new.md") && !found.contains("old.md"),
-        "{found}"
-    );
+    assert_eq!(memory.recalls(":recall?felines"), ["new.md"]);
 }
 
 #[test]
 fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut memory = Memory::open(&dir.path().join("m.db"), None);
+    let (dir, path) = place();
+    let mut memory = Memory::open(&path, None);
     memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
     let model = dir.path().join("model");
     let refused = memory
         .store
         .set_embeddings(Embeddings::In(model.clone()))
         .unwrap_err();
-    assert!(refused.contains("config.json"), "{refused}");
+    has(&refused, &["config.json"]);
     std::fs::create_dir_all(model.join("1_Pooling")).unwrap();
     let config = r#"{"model_type": "bert", "hidden_act": "gelu", "hidden_size": 4, "intermediate_size": 8,
         "layer_norm_eps": 1e-12, "max_position_embeddings": 16, "num_attention_heads": 2,
@@ -499,27 +437,15 @@ fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
     std::fs::write(model.join("model.safetensors"), "no tensors").unwrap();
     memory.store.set_embeddings(Embeddings::In(model)).unwrap();
     failed(&memory);
-    let stats = ask(&memory, ":stats");
-    assert!(
-        stats.contains("embeddings have failed: ") && stats.contains("model.safetensors"),
-        "{stats}"
-    );
-    memory
-        .store
-        .set_embedder(|| panic!("on purpose: a model that panics"))
-        .unwrap();
+    let why = ["embeddings have failed: ", "model.safetensors"];
+    has(&ask(&memory, ":stats"), &why);
+    let panics = || panic!("on purpose: a model that panics");
+    memory.store.set_embedder(panics).unwrap();
     failed(&memory);
-    let recalled = ask(&memory, ":recall?RSI");
-    assert!(
-        recalled.contains("by full text (embeddings have failed, see :stats)")
-            && recalled.contains("RSI > 70"),
-        "{recalled}"
-    );
-    let stats = ask(&memory, ":stats");
-    assert!(
-        stats.contains("embeddings have failed: its thread panicked"),
-        "{stats}"
-    );
+    let by = "by full text (embeddings have failed, see :stats)";
+    has(&ask(&memory, ":recall?RSI"), &[by, "RSI > 70"]);
+    let why = "embeddings have failed: its thread panicked";
+    has(&ask(&memory, ":stats"), &[why]);
 }
 
 proptest! {
@@ -532,9 +458,7 @@ proptest! {
         max_tokens in 64_u64..600,
         batches in 0_usize..4,
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let model = Model::new(Some(0));
-        let memory = Memory::open_with(&dir.path().join("m.db"), None, &model);
+        let (_dir, model, memory) = with_model(Some(0));
         for (number, text) in notes.iter().enumerate() {
             memory.write(ROOT, &format!("{number}.md"), text);
         }

@@ -8,13 +8,15 @@ mod places;
 mod recall;
 mod requests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use backends::agent_memory::AgentMemory;
-use backends::store::{Caller, Change, Ino, Kind, ROOT, Store, Timestamp, XattrMode};
-use common::{caller, create, node, read};
+use backends::store::{
+    Caller, Errno, Ino, Kind, ROOT, RenameMode, Store, Timestamp, XattrMode,
+};
+use common::{caller, create, errno, has, node, read, size_change};
 
 const DAY: i64 = 86_400_000_000_000;
 
@@ -59,17 +61,13 @@ impl Memory {
         let caller = self.caller();
         let ino = match self.store.lookup(dir, name.as_bytes()) {
             Ok(attr) => {
-                let empty = Change {
-                    size: Some(0),
-                    ..Change::default()
-                };
+                let empty = size_change(0);
                 self.store.setattr(&caller, attr.ino, &empty).unwrap();
                 attr.ino
             }
             Err(_) => {
-                let made = self
-                    .store
-                    .create(&caller, dir, name.as_bytes(), &node(Kind::File));
+                let new = node(Kind::File);
+                let made = self.store.create(&caller, dir, name.as_bytes(), &new);
                 made.unwrap().ino
             }
         };
@@ -91,12 +89,50 @@ impl Memory {
         set.unwrap();
     }
 
+    fn rename(&self, from: (Ino, &str), to: (Ino, &str)) {
+        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+        let renamed = self
+            .store
+            .rename(&self.caller(), from, to, RenameMode::Replace);
+        renamed.unwrap();
+    }
+
+    /// Like `rm`: no request follows, so that the index has the note for a while.
+    fn unlink(&self, dir: Ino, name: &str) {
+        let removed = self.store.unlink(&self.caller(), dir, name.as_bytes());
+        if let Some(ino) = removed.unwrap() {
+            self.store.reclaim(ino).unwrap();
+        }
+    }
+
+    /// The notes that a recall shows, in its order.
+    fn recalls(&self, request: &str) -> Vec<String> {
+        let answer = self.ask(ROOT, request);
+        let names = answer.lines().filter_map(|line| line.strip_prefix("## /"));
+        names.map(str::to_owned).collect()
+    }
+
     /// The output of `cat NAME`.
     fn ask(&self, dir: Ino, name: &str) -> String {
         let attr = self.store.lookup(dir, name.as_bytes()).unwrap();
         let bytes = read(&self.store, attr.ino, 0, 1 << 24);
         assert_eq!(bytes.len() as u64, attr.size);
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[track_caller]
+    fn finds_nothing(&self, dir: Ino, request: &str) {
+        let answer = self.ask(dir, request);
+        let said = answer.trim_start_matches("# ");
+        assert!(said.starts_with("nothing found"), "{request}: {answer}");
+    }
+
+    /// Checks that a request is refused, and that `:stats` says why.
+    #[track_caller]
+    fn refuses(&self, request: &str, reason: &str) {
+        let refused = self.store.lookup(ROOT, request.as_bytes());
+        assert_eq!(errno(refused), Errno::INVAL, "{request:.100}");
+        has(&self.last_error(), &[reason]);
     }
 
     fn last_error(&self) -> String {
@@ -116,7 +152,14 @@ impl Memory {
     }
 }
 
-fn with_memory(test: impl FnOnce(&Memory)) {
+/// A directory that the test owns, and a database in it that is not there yet.
+fn place() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    test(&Memory::open(&dir.path().join("m.db"), None));
+    let path = dir.path().join("m.db");
+    (dir, path)
+}
+
+fn with_memory(test: impl FnOnce(&Memory)) {
+    let (_dir, path) = place();
+    test(&Memory::open(&path, None));
 }

@@ -1,6 +1,7 @@
 //! Recall: its order and its token budget.
 
-use super::{DAY, Memory, with_memory};
+use super::{DAY, Memory, place, with_memory};
+use crate::common::{has, lacks};
 use backends::store::{Errno, ROOT, Store};
 use proptest::prelude::*;
 
@@ -18,70 +19,50 @@ fn each_strategy_orders_relevant_notes_by_its_rule() {
         for number in 0..30 {
             memory.write(ROOT, &format!("other{number}.md"), "weather in Lisbon\n");
         }
-        let order = |strategy: &str| {
-            let text = memory.ask(ROOT, &format!(":recall?NVDA+risk&strategy={strategy}"));
-            text.lines()
-                .filter_map(|line| line.strip_prefix("## /"))
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
+        let order = |strategy| memory.recalls(&format!(":recall?NVDA+risk&strategy={strategy}"));
         assert_eq!(order("recency"), ["new.md", "middle.md", "old.md"]);
         assert_eq!(order("importance"), ["old.md", "middle.md", "new.md"]);
         // The old one has two words more, so it is a little less relevant: neither age nor importance outweighs that.
         assert_eq!(order("balanced").last().unwrap(), "old.md");
-        let missing = memory.ask(ROOT, ":recall?NVDA+zebra");
-        assert!(missing.contains("# in no note: zebra"), "{missing}");
+        has(
+            &memory.ask(ROOT, ":recall?NVDA+zebra"),
+            &["# in no note: zebra"],
+        );
     });
 }
 
 #[test]
 fn a_recall_counts_relevant_notes_only_if_it_read_them_all() {
     with_memory(|memory| {
-        for number in 0..60 {
-            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+        for (notes, says) in [
+            (0..60, "# 60 of 60 relevant notes, "),
+            (60..300, "# 100 of 128 candidates, "),
+        ] {
+            for number in notes {
+                memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
+            }
+            let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+            assert!(answer.starts_with(says), "{answer:.80}");
         }
-        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
-        assert!(
-            answer.starts_with("# 60 of 60 relevant notes, "),
-            "{answer:.80}"
-        );
-        for number in 60..300 {
-            memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
-        }
-        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
-        assert!(
-            answer.starts_with("# 100 of 128 candidates, "),
-            "{answer:.80}"
-        );
     });
 }
 
 #[test]
 fn a_recall_ranks_by_rarity_repetition_and_length_and_fills_its_budget() {
     with_memory(|memory| {
-        memory.write(
-            ROOT,
-            "once.md",
-            "the zebra was seen with many other animals of the plain\n",
-        );
-        memory.write(
-            ROOT,
-            "often.md",
-            "zebra, zebra and zebra again, near other animals there\n",
-        );
-        memory.write(ROOT, "short.md", "zebra\n");
+        let once = "the zebra was seen with many other animals of the plain\n";
+        let often = "zebra, zebra and zebra again, near other animals there\n";
+        for (name, text) in [("once", once), ("often", often), ("short", "zebra\n")] {
+            memory.write(ROOT, &format!("{name}.md"), text);
+        }
         for number in 0..40 {
             memory.write(ROOT, &format!("{number}.md"), "animals eat grass\n");
         }
-        let names = |request: &str| -> Vec<String> {
-            let answer = memory.ask(ROOT, request);
-            let names = answer.lines().filter_map(|line| line.strip_prefix("## /"));
-            names.map(str::to_owned).collect()
-        };
-        assert_eq!(names(":recall?zebra"), ["short.md", "often.md", "once.md"]);
+        let order = ["short.md", "often.md", "once.md"];
+        assert_eq!(memory.recalls(":recall?zebra"), order);
         // The rare word decides, and what has only the common one fills the rest of the budget.
-        let both = names(":recall?zebra+animals&max_tokens=300");
-        for name in ["short.md", "often.md", "once.md"] {
+        let both = memory.recalls(":recall?zebra+animals&max_tokens=300");
+        for name in order {
             assert!(both[..3].contains(&name.to_owned()), "{both:?}");
         }
         assert!(both.len() > 10, "{both:?}");
@@ -94,15 +75,11 @@ fn a_recall_finds_other_forms_of_a_word_and_a_search_does_not() {
         memory.write(ROOT, "a.md", "We painted the harbour\n");
         memory.write(ROOT, "b.md", "Nothing of the kind\n");
         for question in ["painting", "paints", "harbours"] {
-            let answer = memory.ask(ROOT, &format!(":recall?{question}"));
-            assert!(answer.contains("## /a.md") && !answer.contains("## /b.md"));
+            assert_eq!(memory.recalls(&format!(":recall?{question}")), ["a.md"]);
         }
-        let painting = memory.ask(ROOT, ":search?painting");
-        assert!(painting.starts_with("nothing found"), "{painting}");
-        let stem = memory.ask(ROOT, ":search?paint");
-        assert!(stem.starts_with("nothing found"), "{stem}");
-        let painted = memory.ask(ROOT, ":search?painted");
-        assert!(painted.contains("/a.md"), "{painted}");
+        memory.finds_nothing(ROOT, ":search?painting");
+        memory.finds_nothing(ROOT, ":search?paint");
+        has(&memory.ask(ROOT, ":search?painted"), &["/a.md"]);
     });
 }
 
@@ -110,29 +87,21 @@ fn a_recall_finds_other_forms_of_a_word_and_a_search_does_not() {
 fn a_recall_has_the_neighbours_of_a_turn_before_what_has_its_words_in_part() {
     with_memory(|memory| {
         let talk = memory.dir(ROOT, "talk");
-        for (number, text) in [
-            "Which zebra did you see?",
-            "The old one, by the river.",
-            "And then we left.",
-        ]
-        .iter()
-        .enumerate()
-        {
+        for (name, text) in [
+            ("0.md", "Which zebra did you see?"),
+            ("1.md", "The old one, by the river."),
+            ("2.md", "And then we left."),
+        ] {
             memory.pass(DAY / 1440);
-            memory.write(talk, &format!("{number}.md"), text);
+            memory.write(talk, name, text);
         }
         memory.pass(DAY);
         memory.write(talk, "later.md", "What I did today.");
         let other = memory.dir(ROOT, "other");
         memory.write(other, "note.md", "Bread and butter.");
         let answer = memory.ask(ROOT, ":recall?zebra");
-        assert!(
-            answer.contains("## /talk/0.md") && answer.contains("## /talk/1.md"),
-            "{answer}"
-        );
-        for name in ["talk/2.md", "talk/later.md", "other/note.md"] {
-            assert!(!answer.contains(name), "{name}: {answer}");
-        }
+        has(&answer, &["## /talk/0.md", "## /talk/1.md"]);
+        lacks(&answer, &["talk/2.md", "talk/later.md", "other/note.md"]);
     });
 }
 
@@ -147,7 +116,7 @@ fn a_note_that_does_not_fit_leaves_room_for_a_smaller_one() {
             memory.set(ino, "importance", "1");
         }
         let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100");
-        assert!(answer.contains("## /small.md"), "{answer}");
+        has(&answer, &["## /small.md"]);
     });
 }
 
@@ -171,8 +140,8 @@ proptest! {
         question in "[a-z]{1,3}( [a-z]{1,3}){0,6}",
         budgets in prop::collection::vec(64u64..3000, 1..6),
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let memory = Memory::open(&dir.path().join("m.db"), None);
+        let (_dir, path) = place();
+        let memory = Memory::open(&path, None);
         for (number, (text, repeat, tag)) in notes.iter().enumerate() {
             // The name has the question, too: a note that is not text is found by its name only.
             let mut bytes = format!("{question}\n").into_bytes();

@@ -1,7 +1,7 @@
 //! Names that are requests, errors of bad requests, and metadata of notes.
 
-use super::{DAY, Memory, START, caller, with_memory};
-use crate::common::{create, errno, names, node, read};
+use super::{DAY, Memory, START, caller, place, with_memory};
+use crate::common::{create, errno, has, lacks, names, node, read};
 use backends::sqlite::SqliteStore;
 use backends::store::{
     Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode,
@@ -18,14 +18,10 @@ fn listings_omit_requests_and_answers_refuse_writes() {
         assert_eq!((answer.nlink, answer.permissions), (0, 0o444));
         let store = &memory.store;
         let caller = memory.caller();
-        assert_eq!(
-            errno(store.write(&caller, answer.ino, 0, b"x")),
-            Errno::PERM
-        );
-        assert_eq!(
-            errno(store.setattr(&caller, answer.ino, &Change::default())),
-            Errno::PERM
-        );
+        let written = store.write(&caller, answer.ino, 0, b"x");
+        assert_eq!(errno(written), Errno::PERM);
+        let changed = store.setattr(&caller, answer.ino, &Change::default());
+        assert_eq!(errno(changed), Errno::PERM);
         assert_eq!(errno(store.lookup(answer.ino, b"x")), Errno::NOTDIR);
         for name in [&b":stats"[..], b":search?x", b"a.md:meta"] {
             let made = store.create(&caller, ROOT, name, &node(Kind::File));
@@ -35,9 +31,8 @@ fn listings_omit_requests_and_answers_refuse_writes() {
         }
         // Other names with colons are ordinary names.
         for name in [&b":note"[..], b"mail:2,S", b"b.md:meta", b":searching"] {
-            store
-                .create(&caller, ROOT, name, &node(Kind::File))
-                .unwrap();
+            let made = store.create(&caller, ROOT, name, &node(Kind::File));
+            made.unwrap();
         }
         assert_eq!(errno(store.lookup(ROOT, b":nothing")), Errno::NOENT);
     });
@@ -45,77 +40,55 @@ fn listings_omit_requests_and_answers_refuse_writes() {
 
 #[test]
 fn a_file_that_has_the_name_of_a_request_stays_reachable() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.db");
+    let (_dir, path) = place();
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
-    let made = create(&plain, ROOT, ":stats", Kind::File);
-    plain
-        .write(&caller(START), made.ino, 0, b"my own\n")
-        .unwrap();
+    let own = create(&plain, ROOT, ":stats", Kind::File).ino;
+    plain.write(&caller(START), own, 0, b"my own\n").unwrap();
     drop(plain);
     let memory = Memory::open(&path, None);
     assert_eq!(memory.ask(ROOT, ":stats"), "my own\n");
     assert_eq!(names(&memory.store, ROOT), [":stats"]);
-    memory
-        .store
-        .unlink(&memory.caller(), ROOT, b":stats")
-        .unwrap();
-    assert!(memory.ask(ROOT, ":stats").contains("notes: 0"));
+    memory.unlink(ROOT, ":stats");
+    has(&memory.ask(ROOT, ":stats"), &["notes: 0"]);
 }
 
 #[test]
 fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
     with_memory(|memory| {
-        let ino = memory.write(
-            ROOT,
-            "n.md",
-            "---\nimportance: 0.9\ntags: [trading]\nauthor: kim\n---\nbody of it\n",
-        );
+        let text = "---\nimportance: 0.9\ntags: [trading]\nauthor: kim\n---\nbody of it\n";
+        let ino = memory.write(ROOT, "n.md", text);
         let meta = memory.ask(ROOT, "n.md:meta");
-        assert!(
-            meta.contains("importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"),
-            "{meta}"
+        has(
+            &meta,
+            &["importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"],
         );
         memory.set(ino, "importance", "0.2");
         memory.set(ino, "tags", "nvda,trading");
-        assert!(
-            memory
-                .ask(ROOT, "n.md:meta")
-                .contains("importance: 0.2\ntags: nvda,trading\n")
+        has(
+            &memory.ask(ROOT, "n.md:meta"),
+            &["importance: 0.2\ntags: nvda,trading\n"],
         );
         assert_eq!(memory.ask(ROOT, "n.md:tags"), "nvda\ntrading\n");
         assert_eq!(memory.ask(ROOT, ":tags"), "1 nvda\n1 trading\n");
-        assert!(memory.ask(ROOT, ":meta").contains("n.md: 2026-"));
-        assert!(memory.ask(ROOT, ":search?tags:nvda").contains("/n.md"));
+        has(&memory.ask(ROOT, ":meta"), &["n.md: 2026-"]);
+        has(&memory.ask(ROOT, ":search?tags:nvda"), &["/n.md"]);
         // Front matter is not searched as text.
-        assert!(memory.ask(ROOT, ":search?kim").starts_with("nothing found"));
-        assert!(!memory.ask(ROOT, ":recall?body").contains("---"));
-        memory
-            .store
-            .removexattr(&memory.caller(), ino, b"user.ctx.importance")
-            .unwrap();
-        assert!(memory.ask(ROOT, "n.md:meta").contains("importance: 0.9\n"));
+        memory.finds_nothing(ROOT, ":search?kim");
+        lacks(&memory.ask(ROOT, ":recall?body"), &["---"]);
+        let (store, name) = (&memory.store, b"user.ctx.importance");
+        store.removexattr(&memory.caller(), ino, name).unwrap();
+        has(&memory.ask(ROOT, "n.md:meta"), &["importance: 0.9\n"]);
 
-        let wrong = memory.store.setxattr(
-            &memory.caller(),
-            ino,
-            b"user.ctx.importance",
-            b"very",
-            XattrMode::Set,
-        );
+        let wrong = store.setxattr(&memory.caller(), ino, name, b"very", XattrMode::Set);
         assert_eq!(errno(wrong), Errno::INVAL);
-        assert!(
-            memory
-                .last_error()
-                .contains("importance must be a number from 0 to 1")
-        );
+        let reason = "importance must be a number from 0 to 1";
+        has(&memory.last_error(), &[reason]);
         memory.write(ROOT, "odd.md", "---\nimportance: [\n---\nodd text\n");
-        assert!(
-            memory
-                .ask(ROOT, "odd.md:meta")
-                .contains("front-matter: not understood")
+        has(
+            &memory.ask(ROOT, "odd.md:meta"),
+            &["front-matter: not understood"],
         );
-        assert!(memory.ask(ROOT, ":search?odd").contains("/odd.md"));
+        has(&memory.ask(ROOT, ":search?odd"), &["/odd.md"]);
     });
 }
 
@@ -127,15 +100,11 @@ fn an_expired_note_is_not_found_but_stays_readable() {
         memory.write(dir, "always.md", "lasting fact\n");
         memory.set(ino, "ttl", "7d");
         assert!(memory.ask(ROOT, ":search?fact").starts_with("2 notes"));
-        assert!(
-            memory
-                .ask(ROOT, ":ttl")
-                .contains("/notes/soon.md expires 2026-")
-        );
+        has(&memory.ask(ROOT, ":ttl"), &["/notes/soon.md expires 2026-"]);
         assert_eq!(memory.ask(dir, ":ttl?expired"), "");
         memory.pass(8 * DAY);
         assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
-        assert!(!memory.ask(ROOT, ":recall?fact").contains("ephemeral"));
+        lacks(&memory.ask(ROOT, ":recall?fact"), &["ephemeral"]);
         assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
         assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
         assert_eq!(read(&memory.store, ino, 0, 100), b"ephemeral fact\n");
@@ -190,46 +159,24 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             (":recall?link=missing", "missing"),
             (":recall?link=a.md", "a.md"),
         ] {
-            let refused = memory.store.lookup(ROOT, request.as_bytes());
-            assert_eq!(errno(refused), Errno::INVAL, "{request}");
-            let said = memory.last_error();
-            assert!(said.contains(reason), "{request}: {said}");
+            memory.refuses(request, reason);
         }
         let long = format!(":search?{}", "word+".repeat(13_000));
-        assert_eq!(
-            errno(memory.store.lookup(ROOT, long.as_bytes())),
-            Errno::INVAL
-        );
-        assert!(memory.last_error().contains("4096 is the most"));
+        memory.refuses(&long, "4096 is the most");
         // Valid requests with special characters.
-        assert!(memory.ask(ROOT, ":search?\"it's+50%25\"").contains("/a.md"));
-        assert!(memory.ask(ROOT, ":search?text%0Alines").contains("/a.md"));
-        assert!(
-            memory
-                .ask(ROOT, ":recall?it's+\"50%25\"+(text")
-                .contains("/a.md")
-        );
-        assert!(
-            memory
-                .ask(ROOT, ":recall?AND+OR+NOT+text")
-                .contains("/a.md")
-        );
-        memory.write(
-            ROOT,
-            "question.txt",
-            &format!("{} quoted", "what ".repeat(500)),
-        );
-        assert!(
-            memory
-                .ask(ROOT, ":recall?file=question.txt")
-                .contains("/a.md")
-        );
+        let question = format!("{} quoted", "what ".repeat(500));
+        memory.write(ROOT, "question.txt", &question);
+        for request in [
+            ":search?\"it's+50%25\"",
+            ":search?text%0Alines",
+            ":recall?it's+\"50%25\"+(text",
+            ":recall?AND+OR+NOT+text",
+            ":recall?file=question.txt",
+        ] {
+            has(&memory.ask(ROOT, request), &["/a.md"]);
+        }
         memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
-        assert_eq!(
-            errno(memory.store.lookup(ROOT, b":recall?file=large.txt")),
-            Errno::INVAL
-        );
-        assert!(memory.last_error().contains("4096 is the most"));
+        memory.refuses(":recall?file=large.txt", "4096 is the most");
     });
 }
 
@@ -237,10 +184,7 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
 fn a_question_in_the_target_of_a_symbolic_link_is_no_note() {
     with_memory(|memory| {
         memory.write(ROOT, "a.md", "quoted text\n");
-        let (bare, history) = (
-            memory.ask(ROOT, ":recall?quoted"),
-            memory.ask(ROOT, ":history"),
-        );
+        let [bare, history] = [":recall?quoted", ":history"].map(|name| memory.ask(ROOT, name));
         let question = "what ".repeat(817) + "the quoted";
         assert_eq!(question.len(), TARGET_MAX);
         let link = NewNode {
@@ -250,8 +194,7 @@ fn a_question_in_the_target_of_a_symbolic_link_is_no_note() {
         let made = memory.store.create(&memory.caller(), ROOT, b"q", &link);
         made.unwrap();
         assert_eq!(memory.ask(ROOT, ":recall?link=q"), bare);
-        let gone = memory.store.unlink(&memory.caller(), ROOT, b"q");
-        gone.unwrap();
+        memory.unlink(ROOT, "q");
         assert_eq!(memory.ask(ROOT, ":history"), history);
     });
 }
@@ -260,20 +203,15 @@ fn a_question_in_the_target_of_a_symbolic_link_is_no_note() {
 fn a_search_finds_a_binary_file_by_its_name_only() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
-        let file = create(&memory.store, ROOT, "chart-nvda.png", Kind::File);
-        memory
-            .store
-            .write(&memory.caller(), file.ino, 0, &bytes)
-            .unwrap();
-        memory.store.close(file.ino).unwrap();
-        assert_eq!(read(&memory.store, file.ino, 0, 10_000), bytes);
-        assert!(memory.ask(ROOT, ":search?nvda").contains("(not text)"));
-        assert!(
-            memory
-                .ask(ROOT, "chart-nvda.png:meta")
-                .contains("it is not text")
+        let file = memory.write_bytes(ROOT, "chart-nvda.png", &bytes);
+        memory.store.close(file).unwrap();
+        assert_eq!(read(&memory.store, file, 0, 10_000), bytes);
+        has(&memory.ask(ROOT, ":search?nvda"), &["(not text)"]);
+        has(
+            &memory.ask(ROOT, "chart-nvda.png:meta"),
+            &["it is not text"],
         );
-        assert!(memory.ask(ROOT, ":stats").contains("not-text: 1"));
+        has(&memory.ask(ROOT, ":stats"), &["not-text: 1"]);
     });
 }
 
@@ -287,11 +225,9 @@ fn a_recall_hides_text_that_is_not_utf8_and_keeps_its_budget() {
         }
         let answer = memory.ask(ROOT, ":recall?regime&max_tokens=500");
         assert!(tokens::count(&answer) <= 500, "{answer}");
-        assert!(!answer.contains("caf"), "{answer}");
+        lacks(&answer, &["caf"]);
         let found = memory.ask(ROOT, ":search?regime");
-        assert!(
-            found.contains("(not text)") && !found.contains("caf"),
-            "{found}"
-        );
+        has(&found, &["(not text)"]);
+        lacks(&found, &["caf"]);
     });
 }

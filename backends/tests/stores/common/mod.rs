@@ -50,6 +50,22 @@ pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
     result.unwrap_err().errno
 }
 
+/// Checks that a text has each of these parts.
+#[track_caller]
+pub fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+/// Checks that a text has none of these parts.
+#[track_caller]
+pub fn lacks(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(!text.contains(part), "{part:?} is in {text}");
+    }
+}
+
 pub fn read(store: &dyn Store, ino: Ino, offset: u64, size: usize) -> Vec<u8> {
     let mut out = Vec::new();
     store.read(ino, offset, size, &mut out).unwrap();
@@ -70,9 +86,16 @@ pub fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
     names
 }
 
-fn size_change(size: u64) -> Change {
+pub fn size_change(size: u64) -> Change {
     Change {
         size: Some(size),
+        ..Change::default()
+    }
+}
+
+pub fn permissions(permissions: u16) -> Change {
+    Change {
+        permissions: Some(permissions),
         ..Change::default()
     }
 }
@@ -116,78 +139,46 @@ fn xattrs(store: &dyn Store, ino: Ino) -> String {
     format!("{names:?} {:?}", values.collect::<Vec<_>>())
 }
 
-/// A step of a random sequence. It picks inodes by index from those that the sequence has created.
+/// A step of a random sequence. A `usize` picks an inode from those that the sequence has created.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Create {
-        dir: usize,
-        name: u8,
-        kind: u8,
-    },
-    Link {
-        node: usize,
-        dir: usize,
-        name: u8,
-    },
-    Unlink {
-        dir: usize,
-        name: u8,
-    },
-    Rmdir {
-        dir: usize,
-        name: u8,
-    },
-    Rename {
-        from: usize,
-        name: u8,
-        to: usize,
-        new: u8,
-        mode: u8,
-    },
-    Write {
-        node: usize,
-        offset: u32,
-        length: u16,
-        byte: u8,
-    },
-    Truncate {
-        node: usize,
-        size: u32,
-    },
-    Punch {
-        node: usize,
-        offset: u32,
-        length: u32,
-    },
-    Xattr {
-        node: usize,
-        name: u8,
-        value: u8,
-    },
-    Reclaim {
-        node: usize,
-    },
+    /// In a directory, with a name, of a kind.
+    Create(usize, u8, u8),
+    /// Of a node, in a directory, with a name.
+    Link(usize, usize, u8),
+    Unlink(usize, u8),
+    Rmdir(usize, u8),
+    /// From a directory and name to others, in a mode.
+    Rename((usize, u8), (usize, u8), u8),
+    /// At an offset, so many times a byte.
+    Write(usize, u32, u16, u8),
+    Truncate(usize, u32),
+    /// An offset and a length.
+    Punch(usize, u32, u32),
+    /// A name and a value.
+    Xattr(usize, u8, u8),
+    Reclaim(usize),
 }
 
 pub fn step() -> impl Strategy<Value = Step> {
     let index = 0usize..12;
     let name = 0u8..6;
+    let entry = (index.clone(), name.clone());
     // Small files, and some with an end near the size at which a store may keep content elsewhere.
     let offset = prop_oneof![3 => 0u32..200_000, 1 => 1_000_000u32..1_100_000];
     prop_oneof![
-        4 => (index.clone(), name.clone(), 0u8..3).prop_map(|(dir, name, kind)| Step::Create { dir, name, kind }),
-        1 => (index.clone(), index.clone(), name.clone()).prop_map(|(node, dir, name)| Step::Link { node, dir, name }),
-        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Unlink { dir, name }),
-        1 => (index.clone(), name.clone()).prop_map(|(dir, name)| Step::Rmdir { dir, name }),
-        3 => (index.clone(), name.clone(), index.clone(), name.clone(), 0u8..3)
-            .prop_map(|(from, name, to, new, mode)| Step::Rename { from, name, to, new, mode }),
+        4 => (entry.clone(), 0u8..3).prop_map(|((dir, name), kind)| Step::Create(dir, name, kind)),
+        1 => (index.clone(), index.clone(), name).prop_map(|(node, dir, name)| Step::Link(node, dir, name)),
+        1 => entry.clone().prop_map(|(dir, name)| Step::Unlink(dir, name)),
+        1 => entry.clone().prop_map(|(dir, name)| Step::Rmdir(dir, name)),
+        3 => (entry.clone(), entry, 0u8..3).prop_map(|(from, to, mode)| Step::Rename(from, to, mode)),
         3 => (index.clone(), offset.clone(), any::<u16>(), any::<u8>())
-            .prop_map(|(node, offset, length, byte)| Step::Write { node, offset, length, byte }),
-        1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate { node, size }),
-        1 => (index.clone(), offset.clone(), 1u32..100_000)
-            .prop_map(|(node, offset, length)| Step::Punch { node, offset, length }),
-        1 => (index.clone(), 0u8..3, any::<u8>()).prop_map(|(node, name, value)| Step::Xattr { node, name, value }),
-        1 => index.prop_map(|node| Step::Reclaim { node }),
+            .prop_map(|(node, offset, length, byte)| Step::Write(node, offset, length, byte)),
+        1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate(node, size)),
+        1 => (index.clone(), offset, 1u32..100_000)
+            .prop_map(|(node, offset, length)| Step::Punch(node, offset, length)),
+        1 => (index.clone(), 0u8..3, any::<u8>()).prop_map(|(node, name, value)| Step::Xattr(node, name, value)),
+        1 => index.prop_map(Step::Reclaim),
     ]
 }
 
@@ -210,106 +201,71 @@ impl Driven<'_> {
         let place = |made: &[Ino], ino: Option<Ino>| {
             ino.map(|ino| made.iter().position(|made| *made == ino).unwrap())
         };
+        let store = self.store;
         let result = match *step {
-            Step::Create { dir, name: n, kind } => {
+            Step::Create(dir, n, kind) => {
                 let kind = [Kind::File, Kind::Directory, Kind::Symlink][usize::from(kind)];
                 let new = NewNode {
                     target: if kind == Kind::Symlink { b"t" } else { b"" },
                     ..node(kind)
                 };
-                self.store
-                    .create(&caller, self.ino(dir), &name(n), &new)
-                    .map(|attr| {
-                        self.made.push(attr.ino);
-                        None
-                    })
+                let made = store.create(&caller, self.ino(dir), &name(n), &new);
+                made.map(|attr| {
+                    self.made.push(attr.ino);
+                    None
+                })
             }
-            Step::Link { node, dir, name: n } => {
-                let linked = self
-                    .store
-                    .link(&caller, self.ino(node), self.ino(dir), &name(n));
+            Step::Link(node, dir, n) => {
+                let linked = store.link(&caller, self.ino(node), self.ino(dir), &name(n));
                 linked.map(|attr| place(&self.made, Some(attr.ino)))
             }
-            Step::Unlink { dir, name: n } => {
-                let gone = self.store.unlink(&caller, self.ino(dir), &name(n));
+            Step::Unlink(dir, n) => {
+                let gone = store.unlink(&caller, self.ino(dir), &name(n));
                 gone.map(|ino| place(&self.made, ino))
             }
-            Step::Rmdir { dir, name: n } => {
-                let gone = self.store.rmdir(&caller, self.ino(dir), &name(n));
+            Step::Rmdir(dir, n) => {
+                let gone = store.rmdir(&caller, self.ino(dir), &name(n));
                 gone.map(|ino| place(&self.made, ino))
             }
-            Step::Rename {
-                from,
-                name: n,
-                to,
-                new,
-                mode,
-            } => {
+            Step::Rename((from, old), (to, new), mode) => {
                 let mode = [
                     RenameMode::Replace,
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
                 ][usize::from(mode)];
-                let from = (self.ino(from), name(n));
-                let to = (self.ino(to), name(new));
-                let gone = self
-                    .store
-                    .rename(&caller, (from.0, &from.1), (to.0, &to.1), mode);
+                let (old, new) = (name(old), name(new));
+                let to = (self.ino(to), &*new);
+                let gone = store.rename(&caller, (self.ino(from), &old), to, mode);
                 gone.map(|ino| place(&self.made, ino))
             }
-            Step::Write {
-                node,
-                offset,
-                length,
-                byte,
-            } => {
+            Step::Write(node, offset, length, byte) => {
                 let data = vec![byte; usize::from(length) + 1];
-                self.store
-                    .write(&caller, self.ino(node), offset.into(), &data)
-                    .map(|()| None)
+                let written = store.write(&caller, self.ino(node), offset.into(), &data);
+                written.map(|()| None)
             }
-            Step::Truncate { node, size } => {
+            Step::Truncate(node, size) => {
                 let change = size_change(size.into());
-                self.store
-                    .setattr(&caller, self.ino(node), &change)
-                    .map(|_| None)
+                let changed = store.setattr(&caller, self.ino(node), &change);
+                changed.map(|_| None)
             }
-            Step::Punch {
-                node,
-                offset,
-                length,
-            } => self
-                .store
-                .fallocate(
-                    &caller,
-                    self.ino(node),
-                    Allocate::PunchHole,
-                    offset.into(),
-                    length.into(),
-                )
-                .map(|()| None),
-            Step::Xattr {
-                node,
-                name: n,
-                value,
-            } => self
-                .store
-                .setxattr(
-                    &caller,
-                    self.ino(node),
-                    &[b'k', n],
-                    &[value],
-                    XattrMode::Set,
-                )
-                .map(|()| None),
-            Step::Reclaim { node } => self.store.reclaim(self.ino(node)).map(|()| None),
+            Step::Punch(node, offset, length) => {
+                let (how, offset) = (Allocate::PunchHole, offset.into());
+                let punched = store.fallocate(&caller, self.ino(node), how, offset, length.into());
+                punched.map(|()| None)
+            }
+            Step::Xattr(node, n, value) => {
+                let (name, mode) = ([b'k', n], XattrMode::Set);
+                let set = store.setxattr(&caller, self.ino(node), &name, &[value], mode);
+                set.map(|()| None)
+            }
+            Step::Reclaim(node) => store.reclaim(self.ino(node)).map(|()| None),
         };
         let named = match *step {
-            Step::Create { dir, name, .. }
-            | Step::Link { dir, name, .. }
-            | Step::Unlink { dir, name }
-            | Step::Rmdir { dir, name } => Some((dir, name)),
-            Step::Rename { to, new, .. } => Some((to, new)),
+            Step::Create(dir, name, _)
+            | Step::Link(_, dir, name)
+            | Step::Unlink(dir, name)
+            | Step::Rmdir(dir, name)
+            | Step::Rename(_, (dir, name), _) => Some((dir, name)),
             _ => None,
         };
         if let Some((dir, n)) = named {

@@ -49,11 +49,15 @@ pub fn asker(model: impl Model + 'static, log: Option<&Path>) -> Asker {
 
 /// A history whose prompts have room for the whole log.
 pub fn history(model: impl Model + 'static, policy: Option<&str>) -> HistoryStore {
+    history_of(asker(model, None), policy)
+}
+
+pub fn history_of(asker: Asker, policy: Option<&str>) -> HistoryStore {
     let options = HistoryOptions {
         policy: policy.map(str::to_owned),
         log_bytes: 200 * 1024,
     };
-    HistoryStore::open(asker(model, None), options, None, &caller(1)).unwrap()
+    HistoryStore::open(asker, options, None, &caller(1)).unwrap()
 }
 
 /// A generated file system with `model`, without a cache.

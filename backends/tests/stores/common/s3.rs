@@ -22,9 +22,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
-use servers::{
-    Access, Answered, Embedded, Fault, FaultProxy, Operation, Options, Quirk, Rule, Server, When,
-};
+use servers::{Access, Answered, Embedded, Fault, FaultProxy, Operation, Quirk, Rule, When};
 
 use crate::common::{caller, create, names, now, read, resize, walk};
 
@@ -37,64 +35,23 @@ pub const SLACK: Duration = Duration::from_secs(8);
 /// How long a condition is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An embedded server.
 pub struct Service {
     pub access: Access,
-    pub runtime: tokio::runtime::Runtime,
-    _server: Server,
-    _dir: tempfile::TempDir,
-}
-
-/// How a server is started in `dir`.
-pub fn options(server: servers::Found, dir: &Path) -> Options {
-    Options {
-        server,
-        dir: dir.to_owned(),
-        port: 0,
-        rtt: Duration::ZERO,
-        keys: None,
-        launcher: Vec::new(),
-    }
-}
-
-pub fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-/// One server for all tests of this process.
-pub fn service() -> &'static Service {
-    static SERVICE: OnceLock<Service> = OnceLock::new();
-    SERVICE.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
-        let embedded = servers::ServerKind::Embedded.find().unwrap();
-        let server = runtime
-            .block_on(servers::start(options(embedded, dir.path())))
-            .unwrap();
-        Service {
-            access: server.access().clone(),
-            runtime,
-            _server: server,
-            _dir: dir,
-        }
-    })
-}
-
-/// A server that deviates from S3.
-pub struct Quirky {
-    pub access: Access,
-    pub runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
     _server: Embedded,
     _dir: tempfile::TempDir,
 }
 
-impl Quirky {
-    pub fn new(quirk: Quirk) -> Self {
+impl Service {
+    /// Starts one that deviates from S3 as `quirk` says.
+    pub fn start(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let (server, access) = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let access = Access {
@@ -116,6 +73,12 @@ impl Quirky {
             _dir: dir,
         }
     }
+}
+
+/// One server for all tests of this process.
+pub fn service() -> &'static Service {
+    static SERVICE: OnceLock<Service> = OnceLock::new();
+    SERVICE.get_or_init(|| Service::start(Quirk::None))
 }
 
 /// A mount of `agent`'s memory on a server, with nothing that happens by itself: a test says when.
@@ -190,6 +153,14 @@ impl Memory {
                 timeout: TIMEOUT,
                 ..config
             },
+        }
+    }
+
+    /// As [`Memory::config`], encrypted with a key of such bytes.
+    pub fn sealed(&self, writer: &str, key: u8) -> S3Config {
+        S3Config {
+            seal: Some(Secret([key; 32])),
+            ..self.config(writer)
         }
     }
 
