@@ -126,6 +126,8 @@ impl OpenAi {
                 url: config.base_url,
             });
         }
+        // rustls takes its cryptography from the process; a second call changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder().connect_timeout(CONNECT.min(config.timeout));
         if is_loopback(&url) {
             // A proxy would see file content, and cannot reach this machine's loopback servers.

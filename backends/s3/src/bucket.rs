@@ -186,6 +186,8 @@ struct Pool {
 impl Bucket {
     /// The bucket of a configuration. Fails if endpoint or access key cannot be used; the first request connects.
     pub fn new(config: &S3Config) -> Result<Self, S3OpenError> {
+        // rustls takes its cryptography from the process; a second call changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let options = ClientOptions::new()
             .with_allow_http(true)
             // Reading them takes longer than a mount may, and http needs none.

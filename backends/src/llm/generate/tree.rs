@@ -16,6 +16,9 @@ const ASKED_MAX: usize = 40;
 /// The most characters of a path, a target or a description that a model is asked for.
 const ASKED_LENGTH: usize = 60;
 
+/// The most characters of a path, a target or a description.
+const LENGTH_MAX: usize = 200;
+
 /// Tokens of one entry as small models write it, white space included.
 const TOKENS_AN_ENTRY: u32 = 80;
 
@@ -59,7 +62,7 @@ pub enum TreeError {
     /// The JSON does not match the schema.
     #[error("the tree does not fit its schema: at {at}: {why}")]
     Schema {
-        /// The location, as a JSON pointer.
+        /// The location, as in `entries[0].kind`.
         at: String,
         /// What is wrong at that location.
         why: String,
@@ -95,10 +98,10 @@ pub fn schema(most: usize) -> Value {
                 "items": {
                     "type": "object",
                     "properties": {
-                        "path": {"type": "string", "minLength": 1, "maxLength": 200},
+                        "path": {"type": "string", "minLength": 1, "maxLength": LENGTH_MAX},
                         "kind": {"type": "string", "enum": ["file", "directory", "symlink"]},
-                        "target": {"type": "string", "maxLength": 200},
-                        "about": {"type": "string", "maxLength": 200},
+                        "target": {"type": "string", "maxLength": LENGTH_MAX},
+                        "about": {"type": "string", "maxLength": LENGTH_MAX},
                     },
                     "required": ["path", "kind"],
                     "additionalProperties": false,
@@ -147,20 +150,16 @@ pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
     if count > ENTRIES_MAX {
         return Err(TreeError::TooMany(count));
     }
-    let wrong = |at: String, why: String| TreeError::Schema { at, why };
-    let validator = jsonschema::validator_for(&schema(ENTRIES_MAX))
-        .map_err(|error| wrong(String::new(), error.to_string()))?;
-    if let Err(error) = validator.validate(&value) {
-        let why: String = error.to_string().chars().take(300).collect();
-        let at = error.instance_path.to_string();
-        return Err(wrong(at, why));
-    }
     #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
     struct Tree {
         entries: Vec<TreeEntry>,
     }
-    let tree: Tree =
-        serde_json::from_value(value).map_err(|error| wrong(String::new(), error.to_string()))?;
+    let tree: Result<Tree, _> = serde_path_to_error::deserialize(value);
+    let tree = tree.map_err(|error| TreeError::Schema {
+        at: error.path().to_string(),
+        why: error.inner().to_string().chars().take(300).collect(),
+    })?;
     check(tree.entries)
 }
 
@@ -175,6 +174,17 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             path: entry.path.clone(),
             why: why.to_owned(),
         };
+        let texts = [
+            Some(&entry.path),
+            entry.target.as_ref(),
+            entry.about.as_ref(),
+        ];
+        let is_long = |text: &String| text.chars().count() > LENGTH_MAX;
+        if texts.into_iter().flatten().any(is_long) {
+            return Err(refuse(&format!(
+                "has a text of more than {LENGTH_MAX} characters"
+            )));
+        }
         let path = normal(&entry.path).map_err(|why| refuse(&why))?;
         let target = entry.target.take().filter(|target| !target.is_empty());
         entry.target = match (entry.kind, target) {
@@ -332,7 +342,7 @@ mod tests {
             (file("a\0b"), "NUL"),
             (format!("{},{}", file("a"), file("./a")), "twice"),
             (format!("{},{}", file("a"), file("a/b")), "no directory"),
-            (file(&"n".repeat(256)), "does not fit"),
+            (file(&"n".repeat(256)), "more than 200 characters"),
             (file("."), "names nothing"),
             (file(".llmfs/model"), "control directory"),
             (r#"{"path":"l","kind":"symlink"}"#.to_owned(), "nowhere"),
@@ -344,11 +354,11 @@ mod tests {
             (link("a/l", "b/../.."), "outside"),
             (
                 r#"{"path":"l","kind":"device"}"#.to_owned(),
-                "/entries/0/kind",
+                "entries[0].kind",
             ),
             (r#"{"path":"l","kind":"file","mode":7}"#.to_owned(), "mode"),
             (r#"{"kind":"file"}"#.to_owned(), "path"),
-            (String::new(), "/entries"),
+            (String::new(), "no entries"),
         ];
         for (entries, expected) in bad {
             let error = parse(&tree(&entries)).unwrap_err().to_string();
