@@ -1,7 +1,8 @@
 //! SQL as an agent's tools: `query`, and `execute` where rows may be changed. In-process, over a SQLite file that other
 //! programs write. How an agent reaches them is in [`crate::inbox`], and in the MCP server of the harness.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::{Value as SqlValue, ValueRef};
-use rusqlite::{Connection, OpenFlags, params_from_iter};
+use rusqlite::{Connection, OpenFlags, ffi, params_from_iter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -61,6 +62,9 @@ impl ToolDefinition {
 
 /// The tools over one database.
 pub struct SqlTool {
+    file: PathBuf,
+    /// Device and inode of the open file: a program may put another one in its place.
+    identity: (u64, u64),
     reader: Gate,
     /// `None` without `execute`.
     writer: Option<Gate>,
@@ -130,12 +134,8 @@ impl SqlTool {
     /// # Errors
     /// Why it is no readable SQLite database, in words.
     pub fn open(file: &Path, may_write: bool) -> Result<Self, String> {
-        let failed = |error| {
-            format!(
-                "cannot open {} as a SQLite database: {error}",
-                file.display()
-            )
-        };
+        let failed = |error: rusqlite::Error| unusable(file, &error);
+        let identity = identity(file).map_err(|error| unusable(file, &error))?;
         let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
         let reader = reader.map_err(failed)?;
         // Statements that compute or read a larger value fail before SQLite has allocated it.
@@ -155,6 +155,8 @@ impl SqlTool {
         let writer =
             may_write.then(|| Gate::open(file, OpenFlags::SQLITE_OPEN_READ_WRITE, changes));
         Ok(Self {
+            file: file.to_owned(),
+            identity,
             reader,
             writer: writer.transpose().map_err(failed)?,
             schema,
@@ -200,6 +202,12 @@ impl SqlTool {
     }
 
     fn run(&mut self, tool: &str, is_write: bool, asked: Statement) -> Result<String, String> {
+        let found = identity(&self.file);
+        let found = found.map_err(|error| format!("{tool}: {}", unusable(&self.file, &error)))?;
+        if found != self.identity {
+            let opened = Self::open(&self.file, self.writer.is_some());
+            *self = opened.map_err(|reason| format!("{tool}: {reason}"))?;
+        }
         let parameters: Result<Vec<SqlValue>, String> = (1..)
             .zip(asked.parameters)
             .map(|(n, value)| bound(tool, n, value))
@@ -209,6 +217,7 @@ impl SqlTool {
             Some(gate) if is_write => changed(gate, &asked.sql, parameters).map(Some),
             _ => rows(&self.reader, &asked.sql, parameters),
         };
+        let answer = answer.map(|answer| answer.map(|answer| answer.to_string()));
         let answer = answer.map_err(|error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) if is_write => {
                 "execute: only INSERT, UPDATE and DELETE are allowed, on this database".to_owned()
@@ -230,17 +239,29 @@ impl SqlTool {
     }
 }
 
-fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<String> {
-    gate.start();
-    let count = gate
-        .db
-        .prepare_cached(sql)?
-        .execute(params_from_iter(parameters))?;
-    Ok(json!({"changed_rows": count}).to_string())
+/// How many rows a statement changed, and the rows of its RETURNING clause.
+fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<Value> {
+    if gate.db.prepare_cached(sql)?.readonly() {
+        let refused = ffi::Error::new(ffi::SQLITE_AUTH);
+        return Err(rusqlite::Error::SqliteFailure(refused, None));
+    }
+    let returned = rows(gate, sql, parameters)?;
+    // SQLite has made all changes before it returns the first row, whatever of the rows is read.
+    let mut answer = json!({"changed_rows": gate.db.changes()});
+    match returned {
+        Some(returned) if returned["columns"] == json!([]) => {}
+        Some(Value::Object(returned)) => {
+            for (name, value) in returned {
+                answer[name] = value;
+            }
+        }
+        _ => answer["truncated"] = json!("the first returned row is too large; the change is made"),
+    }
+    Ok(answer)
 }
 
 /// The rows as JSON, as many as have room; `None` if the first one has none.
-fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<Option<String>> {
+fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<Option<Value>> {
     gate.start();
     let mut statement = gate.db.prepare_cached(sql)?;
     let columns: Vec<&str> = statement.column_names().collect();
@@ -281,7 +302,16 @@ fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<O
             "more rows than {ROWS_MAX}, or more than {BYTES_MAX} bytes; use LIMIT and OFFSET"
         ));
     }
-    Ok(Some(answer.to_string()))
+    Ok(Some(answer))
+}
+
+fn identity(file: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::metadata(file).map(|found| (found.dev(), found.ino()))
+}
+
+fn unusable(file: &Path, error: &dyn std::fmt::Display) -> String {
+    let file = file.display();
+    format!("cannot open {file} as a SQLite database: {error}")
 }
 
 /// The statements that created tables and views, as SQLite keeps them.
@@ -468,7 +498,12 @@ mod tests {
             execute("UPDATE t SET b = 'z' WHERE a = 1").unwrap(),
             r#"{"changed_rows":1}"#
         );
+        assert_eq!(
+            execute("INSERT INTO t VALUES (7, 'a'), (8, 'b') RETURNING a").unwrap(),
+            r#"{"changed_rows":2,"columns":["a"],"rows":[[7],[8]]}"#
+        );
         for sql in [
+            "SELECT a FROM t".to_owned(),
             "SELECT load_extension('x')".to_owned(),
             "DROP TABLE t".to_owned(),
             "PRAGMA journal_mode = OFF".to_owned(),
@@ -481,6 +516,24 @@ mod tests {
             ask(&mut tools, json!({"sql": "SELECT b FROM t"}))
                 .unwrap()
                 .contains("z")
+        );
+    }
+
+    #[test]
+    fn the_tools_use_the_database_that_took_the_place_of_theirs() {
+        let (dir, mut tools) = tools();
+        let other = dir.path().join("b.db");
+        let db = Connection::open(&other).unwrap();
+        db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (5)")
+            .unwrap();
+        std::fs::rename(&other, dir.path().join("a.db")).unwrap();
+        let count = json!({"sql": "SELECT a FROM t"});
+        assert!(ask(&mut tools, count.clone()).unwrap().contains("[[5]]"));
+        std::fs::remove_file(dir.path().join("a.db")).unwrap();
+        let error = ask(&mut tools, count).unwrap_err();
+        assert!(
+            error.contains("a.db") && error.contains("No such file"),
+            "{error}"
         );
     }
 

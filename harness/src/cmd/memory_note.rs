@@ -12,9 +12,9 @@ use super::mcp::call_memory;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench remember /tmp/avm 'RSI above 70: exit' --importance 0.9 --tag trading
-  ctxbench remember ~/memory/notes 'the build needs protoc' --importance 0.9")]
+  ctxbench remember ~/memory/ctxbench 'the build needs protoc'    # the directory of one project")]
 pub struct Remember {
-    /// The mount, or a directory in it.
+    /// The mount, or a directory in it; the note is written below its `notes/`.
     dir: PathBuf,
     /// The text of the note.
     text: String,

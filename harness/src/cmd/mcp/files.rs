@@ -18,6 +18,9 @@ const LINES_MAX: usize = 200;
 /// The most characters of a line that a search shows.
 const LINE_MAX: usize = 400;
 
+/// The most bytes that a read shows: about 65,000 tokens.
+const READ_MAX: usize = 256 << 10;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListArguments {
@@ -104,6 +107,7 @@ impl FileTools {
                     .and_then(|_| one.read_file(path, asked.offset, asked.limit))
             }
         }
+        .map(shortened)
         .map_err(|error| error.to_string())
     }
 
@@ -174,6 +178,19 @@ impl FileTools {
     }
 }
 
+/// As much of an answer as a read shows: whole lines, or of a longer line its beginning.
+fn shortened(mut answer: String) -> String {
+    if answer.len() <= READ_MAX {
+        return answer;
+    }
+    answer.truncate(answer.floor_char_boundary(READ_MAX));
+    if let Some(end) = answer.rfind('\n') {
+        answer.truncate(end);
+    }
+    answer += &format!("\n(cut after {READ_MAX} bytes; go on with `offset`, or give `limit`)");
+    answer
+}
+
 /// The files of a state by name.
 fn contents(files: &Files) -> Result<std::collections::BTreeMap<String, String>, String> {
     #[derive(Deserialize)]
@@ -236,5 +253,23 @@ impl Toolset for FileTools {
             "search" => arguments(name, given).and_then(|asked| self.search(&asked)),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_shows_whole_lines_to_its_limit_and_says_where_it_cut() {
+        let short = "1: a\n2: b".to_owned();
+        assert_eq!(shortened(short.clone()), short);
+        let lines = "line é\n".repeat(READ_MAX / 4);
+        let cut = shortened(lines);
+        let (shown, note) = cut.rsplit_once('\n').unwrap();
+        assert!(shown.len() <= READ_MAX && shown.ends_with("line é"));
+        assert!(note.contains("`offset`"), "{note}");
+        let line = shortened("é".repeat(READ_MAX));
+        assert!(line.starts_with("éé") && line.len() < READ_MAX + 200);
     }
 }

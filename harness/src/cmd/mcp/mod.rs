@@ -8,6 +8,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -219,7 +220,7 @@ async fn serve(server: Server, signals: Vec<tokio::signal::unix::Signal>) -> any
 /// Answers one client's requests, one after another.
 struct Server {
     tools: Vec<Tool>,
-    toolsets: Mutex<Vec<Box<dyn Toolset>>>,
+    toolsets: Arc<Mutex<Vec<Box<dyn Toolset>>>>,
 }
 
 impl Server {
@@ -227,7 +228,7 @@ impl Server {
         let tools = toolsets.iter().flat_map(|set| set.definitions());
         Self {
             tools: tools.collect(),
-            toolsets: Mutex::new(toolsets),
+            toolsets: Arc::new(Mutex::new(toolsets)),
         }
     }
 }
@@ -253,11 +254,19 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let mut toolsets = self.toolsets.lock();
-        let mut called = toolsets
-            .iter_mut()
-            .filter_map(|set| set.call(&request.name, arguments.clone()));
-        match called.next() {
+        let (toolsets, name) = (Arc::clone(&self.toolsets), request.name.clone());
+        // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
+        let called = tokio::task::spawn_blocking(move || {
+            let mut toolsets = toolsets.lock();
+            let mut called = toolsets
+                .iter_mut()
+                .filter_map(|set| set.call(&name, arguments.clone()));
+            called.next()
+        });
+        let called = called.await.map_err(|error| {
+            ErrorData::internal_error(format!("{} failed: {error}", request.name), None)
+        })?;
+        match called {
             Some(Ok(text)) => Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into()),
             Some(Err(text)) => Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into()),
             None => {

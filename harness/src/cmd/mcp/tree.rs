@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat,
@@ -102,14 +103,40 @@ impl Tree {
         unlinkat(&self.root, name, AtFlags::empty())
     }
 
+    /// Removes the symbolic links of the root whose names begin with `start`, and that are older than `age`.
+    ///
+    /// # Errors
+    /// [`Errno`] of the failed call.
+    pub fn remove_links(&self, start: &str, age: Duration) -> Result<(), Errno> {
+        let root = self.beneath(".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        for entry in Dir::read_from(&root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if !name.to_bytes().starts_with(start.as_bytes()) {
+                continue;
+            }
+            let Ok(stat) = statat(&root, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let made = UNIX_EPOCH + Duration::from_secs(stat.st_mtime.unsigned_abs());
+            let is_old = made.elapsed().is_ok_and(|elapsed| elapsed > age);
+            if is_old && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                unlinkat(&root, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
     fn make_parents(&self, path: &str) -> Result<(), Errno> {
         let Some(parent) = Path::new(path).parent() else {
             return Ok(());
         };
         let mut made = String::new();
         for component in parent.components() {
-            let Component::Normal(name) = component else {
-                return Err(Errno::XDEV);
+            let name = match component {
+                Component::Normal(name) => name,
+                Component::CurDir => continue,
+                _ => return Err(Errno::XDEV),
             };
             let within = match made.is_empty() {
                 true => ".",
@@ -135,7 +162,12 @@ impl Tree {
     pub fn list(&self, dir: &str, limit: usize) -> Result<(Vec<(String, u64)>, bool), String> {
         let failed = |error: Errno| format!("cannot list {dir}: {}", reason(error));
         let mut found = Vec::new();
-        let mut waiting = vec![dir.trim_end_matches('/').to_owned()];
+        // An agent that means the whole workspace may say "" or "/", too.
+        let top = match dir.trim_end_matches('/') {
+            "" => ".",
+            dir => dir,
+        };
+        let mut waiting = vec![top.to_owned()];
         while let Some(dir) = waiting.pop() {
             let opened = match self.beneath(&dir, OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(opened) => opened,
@@ -197,4 +229,33 @@ pub fn written(path: &str, result: Result<(), Errno>, saved: String) -> Answer {
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_begin_with_the_workspace_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree::open(dir.path()).unwrap();
+        tree.write("./a.md", b"a", true).unwrap();
+        tree.write("./b/./c.md", b"c", true).unwrap();
+        assert_eq!(tree.read("a.md").unwrap(), b"a");
+        let listed = [("a.md".to_owned(), 1), ("b/c.md".to_owned(), 1)];
+        for whole in [".", "", "/"] {
+            assert_eq!(
+                tree.list(whole, 9).unwrap(),
+                (listed.to_vec(), false),
+                "{whole:?}"
+            );
+        }
+        for outside in ["../d.md", "/d/e.md", "b/../../d.md"] {
+            assert_eq!(
+                tree.write(outside, b"d", true),
+                Err(Errno::XDEV),
+                "{outside}"
+            );
+        }
+    }
 }
