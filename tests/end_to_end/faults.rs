@@ -1,7 +1,6 @@
 //! `ctxbench fault` over real mounts: it finds breaches, ends hangs and leaves nothing behind.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use rundir::Run;
@@ -12,12 +11,12 @@ use rundir::faults::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, ctxbench, has, mountable, mounts_under, run, stderr, stdout,
-    wait_for, words,
+    Scratch, Succeeds, as_root, ctxbench, has, mountable, mounts_under, refused, run, stderr,
+    stdout, wait_for, words,
 };
 
 /// Runs `ctxbench fault`. Returns its exit code, the recorded run and its standard error.
-fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, Run, String) {
+pub fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, Run, String) {
     let results = scratch.dir("results");
     let work = scratch.dir("work");
     let output = ctxbench(["fault", "--results", results.to_str().unwrap()])
@@ -38,7 +37,8 @@ fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, Run, String) {
     )
 }
 
-fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
+/// The outcome of a scenario.
+pub fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
     let mut own = run
         .fault_outcomes
         .iter()
@@ -215,18 +215,12 @@ fn the_fault_command_lists_selects_and_checks_scenarios() {
         "name = \"mine\"\ngroup = \"daemon\"\ntitle = \"t\"\ncolour = 3\n",
     )
     .unwrap();
-    refused(&file, &[":4: ", "colour"]);
-    let missing = run(["fault", "--scenario", "nonsense"]);
-    assert_eq!(missing.status.code(), Some(1));
-    has(&stderr(&missing), &["kill-idle"]);
-}
-
-fn refused(file: &Path, words: &[&str]) {
-    let output = run(["fault", "--scenario", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1));
-    for word in words {
-        assert!(stderr(&output).contains(word), "{}", stderr(&output));
-    }
+    let said = refused(&["fault", "--scenario", file.to_str().unwrap()]);
+    has(&said, &[":4: ", "colour"]);
+    has(
+        &refused(&["fault", "--scenario", "nonsense"]),
+        &["kill-idle"],
+    );
 }
 
 #[test]

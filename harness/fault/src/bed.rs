@@ -11,19 +11,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use backends::backend::{Backend, Workspace, WorkspaceConfig};
-use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::Context;
+use backends::backend::{Backend, Launch, Workspace, WorkspaceConfig};
+use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
+use rustix::process::Signal;
 use workloads::fault::Scenario;
 
-use super::agent::{Answer, Task};
+use super::agent::{Answer, Job};
 use super::disk::SmallDisk;
 use super::history::History;
-pub use mount::MOUNT;
+pub use records::{STREAM, unread};
 
-use super::watch::{Agent, Waited, culprit, waiting_requests};
+use super::watch::{Agent, Waited, culprit, send, waiting_requests};
 
 /// Why a scenario did not run to its end.
 #[derive(Debug)]
@@ -36,9 +37,26 @@ pub enum ScenarioError {
     Interrupted,
 }
 
+impl ScenarioError {
+    /// How the outcome records it, with the reason. `None` if the user interrupted the run.
+    pub fn reason(self) -> Option<(Status, String)> {
+        match self {
+            ScenarioError::Skipped(reason) => Some((Status::Skipped, reason)),
+            ScenarioError::Infra(reason) => Some((Status::Infra, reason)),
+            ScenarioError::Interrupted => None,
+        }
+    }
+}
+
 impl From<io::Error> for ScenarioError {
     fn from(error: io::Error) -> Self {
         ScenarioError::Infra(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for ScenarioError {
+    fn from(error: anyhow::Error) -> Self {
+        ScenarioError::Infra(format!("{error:#}"))
     }
 }
 
@@ -81,7 +99,7 @@ pub struct TestBed {
     acknowledged_before_cut: Option<u64>,
     /// How many successful `fsync` calls the agent processes reported.
     fsyncs: u64,
-    /// The answer to a task that no agent process received, because nothing was mounted.
+    /// The answer to a job that no agent process received, because nothing was mounted.
     unasked: Option<Answer>,
     /// Names of files written to the mount point's directory while nothing was mounted there.
     beside: Option<String>,
@@ -130,22 +148,20 @@ impl TestBed {
 
     /// Opens the workspace: starts its daemon and mounts it.
     pub fn open(&mut self) -> Injected {
-        let workspace = self.backend.open(&self.config);
-        let workspace =
-            workspace.map_err(|error| ScenarioError::Infra(format!("opening: {error}")))?;
-        self.workspace = Some(workspace);
+        self.workspace = Some(self.backend.open(&self.config).context("opening")?);
         Ok(())
+    }
+
+    /// The backend with a daemon of our own that is started in another way.
+    pub fn launched_by(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
+        let launched = self.backend.launched_by(launch);
+        launched.map_or_else(|| skipped("its daemon is not one of ours"), Ok)
     }
 
     /// The directory in which the agent process works.
     pub fn root(&self) -> PathBuf {
         let root = self.workspace.as_ref().map(|open| open.root().to_owned());
         root.unwrap_or_else(|| self.mount_point())
-    }
-
-    /// A directory in the workspace for files that are not records.
-    pub fn dir(&self) -> PathBuf {
-        self.root().join("other")
     }
 
     /// Path of the acknowledgement log, on a plain file system next to the workspace.
@@ -158,6 +174,11 @@ impl TestBed {
     /// The time limit of one call.
     pub fn hang_limit(&self) -> Duration {
         Duration::from_secs_f64(self.scenario.limits.hang)
+    }
+
+    /// The disk of its own under the workspace.
+    pub fn disk(&self) -> Injected<&SmallDisk> {
+        Ok(self.disk.as_ref().context("there is no small disk")?)
     }
 
     /// Describes the injected fault, in a sentence.
@@ -196,26 +217,26 @@ impl TestBed {
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────
 
-    /// Gives the agent process a task, without waiting for the answer.
-    pub fn begin(&mut self, task: &Task) -> Injected {
+    /// Gives the agent process a job on the file, directory or workspace `at`, without waiting for the
+    /// answer.
+    pub fn begin(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(ScenarioError::Interrupted);
         }
-        if task.place().is_some_and(|place| self.is_bare(place)) {
+        let at = at.as_ref();
+        if !job.is_of_open_file() && self.is_bare(at) {
             self.unasked = Some(mount::not_mounted());
             return Ok(());
         }
-        if self.agent.is_none() {
-            self.agent = Some(Agent::start(&self.config.program)?);
-        }
-        match &mut self.agent {
-            Some(agent) => Ok(agent.ask(task)?),
-            None => Ok(()),
-        }
+        let agent = match self.agent.take() {
+            Some(agent) => agent,
+            None => Agent::start(&self.config.program)?,
+        };
+        Ok(self.agent.insert(agent).ask(at, job)?)
     }
 
     /// Waits for the agent process's answer. `None` if it hung or was killed. Both are recorded, and the
-    /// next task starts a new process.
+    /// next job starts a new process.
     pub fn end(&mut self) -> Injected<Option<Answer>> {
         let limit = self.hang_limit();
         self.end_within(limit)
@@ -272,10 +293,26 @@ impl TestBed {
         }
     }
 
-    /// Gives the agent a task and waits for the answer.
-    pub fn perform(&mut self, task: &Task) -> Injected<Option<Answer>> {
-        self.begin(task)?;
+    /// Gives the agent process a job and waits for the answer.
+    pub fn perform(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<Answer>> {
+        self.begin(at, job)?;
         self.end()
+    }
+
+    /// As [`TestBed::perform`]. Returns whether there was an answer without a failure.
+    pub fn succeeds(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<bool> {
+        let answer = self.perform(at, job)?;
+        Ok(answer.is_some_and(|answer| answer.failures.is_empty()))
+    }
+
+    /// As [`TestBed::perform`]. Failures are not added to the outcome; a hang is.
+    pub fn try_out(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<Answer>> {
+        let before = self.outcome.seen.clone();
+        let answer = self.perform(at, job)?;
+        if answer.is_some() {
+            self.outcome.seen = before;
+        }
+        Ok(answer)
     }
 
     /// The agent process, if one is running.
@@ -283,7 +320,7 @@ impl TestBed {
         self.agent.as_mut()
     }
 
-    /// Drops the agent process. The next task starts a new one.
+    /// Drops the agent process. The next job starts a new one.
     pub fn dismiss_agent(&mut self) {
         self.agent = None;
     }
@@ -320,7 +357,7 @@ impl TestBed {
     fn blame(&self, agent: &mut Agent) -> Hang {
         // Measured first, because finding the culprit may take seconds.
         let waited = agent.in_call();
-        let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
+        let daemon = self.daemon();
         let had_daemon = self.backend.describe().daemons > 0;
         let mount = self.mount_point();
         let waiting = waiting_requests(&mount);
@@ -346,6 +383,31 @@ impl TestBed {
         self.outcome.hang.get_or_insert(hang);
     }
 
+    /// Waits until a condition holds. Returns false if `limit` passes first.
+    pub fn wait_until(
+        &mut self,
+        limit: Duration,
+        tick: Duration,
+        mut is_so: impl FnMut(&mut Self) -> Injected<bool>,
+    ) -> Injected<bool> {
+        let deadline = Instant::now() + limit;
+        while !is_so(self)? {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(ScenarioError::Interrupted);
+            }
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(tick);
+        }
+        Ok(true)
+    }
+
+    /// The short duration, or with `--long` the long one.
+    pub fn seconds(&self, short: f64, long: f64) -> f64 {
+        if self.is_long { long } else { short }
+    }
+
     /// Path of the ctxbench binary.
     pub fn program(&self) -> &Path {
         &self.config.program
@@ -357,11 +419,9 @@ impl Drop for TestBed {
         // The agent process is dropped first, because it may have open files in the mount. A stopped daemon
         // gets SIGCONT, so that it can end.
         self.agent = None;
-        if let Some(pid) = self.workspace.as_ref().and_then(|open| open.daemon())
-            && let Some(pid) = Pid::from_raw(pid as i32)
-        {
+        if let Some(daemon) = self.daemon() {
             // An error means that the daemon has ended.
-            let _ = kill_process(pid, Signal::CONT);
+            let _ = send(daemon, Signal::CONT);
         }
         self.workspace = None;
     }

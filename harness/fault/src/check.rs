@@ -170,6 +170,13 @@ pub fn check(
     audit
 }
 
+/// Says of each example of an audit where it was found.
+pub fn locate(audit: &mut Audit, place: &str) {
+    for example in &mut audit.examples {
+        *example = format!("{place}: {example}");
+    }
+}
+
 /// How many log lines have begun, lack the promised acknowledgement and are absent.
 fn unpromised_lines(
     history: &History,

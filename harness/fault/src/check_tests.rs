@@ -16,6 +16,14 @@ fn fate_of(log: &str, found: State, promised: Acknowledgement) -> Fate {
     fate(&steps, &found, Some(promised))
 }
 
+const BEGUN: &str = "put 1 1\n";
+const WRITTEN: &str = "put 1 1\nwrite 1 1\n";
+const ONCE: &str = "put 1 1\nfsync 1 1\n";
+/// The removal is not acknowledged.
+const REMOVED: &str = "put 1 1\nfsync 1 1\nremove 1 2\n";
+const SYNCED: &str = "put 1 1\nfsync 1 1\nremove 1 2\nfsync 1 2\n";
+/// The removal came before the acknowledged later version.
+const REWRITTEN: &str = "put 1 1\nremove 1 2\nfsync 1 2\nput 1 3\nfsync 1 3\n";
 const TWICE: &str = "put 1 1\nwrite 1 1\nfsync 1 1\nput 1 2\nwrite 1 2\n";
 
 #[test]
@@ -34,66 +42,20 @@ fn the_audit_tells_each_planted_fault_from_the_others() {
         (TWICE, damaged(), Write, Fate::Torn),
         (TWICE, damaged(), Fsync, Fate::Half),
         (TWICE, damaged(), Sync, Fate::Half),
-        ("put 1 1\nfsync 1 1\n", damaged(), Fsync, Fate::Torn),
-        (
-            "put 1 1\nfsync 1 1\nremove 1 2\n",
-            damaged(),
-            Fsync,
-            Fate::Torn,
-        ),
+        (ONCE, damaged(), Fsync, Fate::Torn),
+        (REMOVED, damaged(), Fsync, Fate::Torn),
         ("", damaged(), Fsync, Fate::Torn),
         (TWICE, State::Whole(9), Write, Fate::Phantom),
         (TWICE, unreadable(), Write, Fate::Unreadable),
-        (
-            "put 1 1\n",
-            State::Absent,
-            Write,
-            Fate::AbsentNeverAcknowledged,
-        ),
-        (
-            "put 1 1\n",
-            State::Empty,
-            Write,
-            Fate::AbsentNeverAcknowledged,
-        ),
-        ("put 1 1\n", State::Whole(1), Write, Fate::Present),
-        (
-            "put 1 1\nwrite 1 1\n",
-            State::Empty,
-            Fsync,
-            Fate::Unpromised,
-        ),
-        (
-            "put 1 1\nfsync 1 1\nremove 1 2\nfsync 1 2\n",
-            State::Whole(1),
-            Fsync,
-            Fate::Phantom,
-        ),
-        (
-            "put 1 1\nfsync 1 1\nremove 1 2\nfsync 1 2\n",
-            State::Absent,
-            Fsync,
-            Fate::Present,
-        ),
-        (
-            "put 1 1\nfsync 1 1\nremove 1 2\n",
-            State::Whole(1),
-            Fsync,
-            Fate::Present,
-        ),
-        (
-            "put 1 1\nfsync 1 1\nremove 1 2\n",
-            State::Absent,
-            Fsync,
-            Fate::Present,
-        ),
-        // The removal came before the acknowledged later version.
-        (
-            "put 1 1\nremove 1 2\nfsync 1 2\nput 1 3\nfsync 1 3\n",
-            State::Absent,
-            Fsync,
-            Fate::Lost,
-        ),
+        (BEGUN, State::Absent, Write, Fate::AbsentNeverAcknowledged),
+        (BEGUN, State::Empty, Write, Fate::AbsentNeverAcknowledged),
+        (BEGUN, State::Whole(1), Write, Fate::Present),
+        (WRITTEN, State::Empty, Fsync, Fate::Unpromised),
+        (SYNCED, State::Whole(1), Fsync, Fate::Phantom),
+        (SYNCED, State::Absent, Fsync, Fate::Present),
+        (REMOVED, State::Whole(1), Fsync, Fate::Present),
+        (REMOVED, State::Absent, Fsync, Fate::Present),
+        (REWRITTEN, State::Absent, Fsync, Fate::Lost),
         ("", State::Whole(1), Write, Fate::Phantom),
     ] {
         assert_eq!(

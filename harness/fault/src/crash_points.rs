@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, Return, Verdict};
+use rundir::faults::{Audit, CrashPoints, KILLED_DAEMON, Return, Status, Verdict};
 use rustix::io::Errno;
-use workloads::fault::Work;
+use workloads::fault::SyncClass;
 
-use super::agent::{Answer, LastCall, Task};
-use super::bed::{Injected, MOUNT, ScenarioError, TestBed};
-use super::check::check;
+use super::agent::{Answer, Job};
+use super::bed::{Injected, STREAM, ScenarioError, TestBed, unread};
+use super::check::{check, locate};
 
 /// Longest time of work before a kill, in microseconds. It fits about twenty changes.
 pub const LONGEST_US: u64 = 12_000;
@@ -24,47 +24,18 @@ pub const LONGEST_US: u64 = 12_000;
 /// sync.
 pub const LONGEST_SYNC_US: u64 = 60_000;
 
-/// Changes of one point: more than fit before the kill.
-const CHANGES: u64 = 100_000;
-
-/// What the agent process writes between two points.
-pub struct Settings {
-    /// The number of records.
-    pub records: u64,
-    /// Bytes of each record.
-    pub bytes: usize,
-}
-
-impl Settings {
-    /// The settings of a scenario's work.
-    pub fn of_work(work: &Work) -> Self {
-        Self {
-            records: work.records,
-            bytes: work.bytes,
-        }
-    }
-}
-
 /// The results of all points so far.
-#[derive(Default)]
 pub struct Hits {
-    /// How many points there were.
-    pub points: u64,
-    /// Points at which a request was in flight to the daemon.
-    pub in_flight: u64,
-    /// Points at which a change had begun and was not acknowledged.
-    pub unacknowledged: u64,
-    /// Points before which at least one new change was acknowledged.
-    pub newly_acknowledged: u64,
-    /// Points after which a promise was broken.
-    pub broken: u64,
-    /// How often the daemon had ended before the kill.
-    pub died_by_itself: u64,
-    /// The audits of all points, added up.
-    pub audit: Audit,
+    /// Their line in the run directory.
+    pub line: CrashPoints,
     /// Unknown files next to the records at the first broken promise.
     pub beside: Option<String>,
     recoveries: Vec<f64>,
+}
+
+/// Counts a point at which something is so.
+pub fn count(points: &mut Option<u64>, is_so: bool) {
+    *points.get_or_insert(0) += u64::from(is_so);
 }
 
 /// Whether another point can follow. A break holds the reason.
@@ -79,36 +50,59 @@ fn was_with_daemon(answer: &Answer) -> bool {
 }
 
 impl Hits {
+    /// No point of this loss yet.
+    pub fn new(bed: &TestBed, loss: &str) -> Self {
+        // Of a lost machine, only broken promises are counted.
+        let counted = (loss == KILLED_DAEMON).then_some(0);
+        let line = CrashPoints {
+            seed: bed.seed,
+            in_flight: counted,
+            unacknowledged: counted,
+            newly_acknowledged: counted,
+            broken: Some(0),
+            audit: Audit::default(),
+            ..CrashPoints::not_run(&bed.outcome.backend, loss, Status::Ran, "")
+        };
+        Self {
+            line,
+            beside: None,
+            recoveries: Vec::new(),
+        }
+    }
+
     /// Kills the daemon of an open test bed at a seeded moment of its work, remounts and audits every
     /// record. Breaks with the reason if that fails.
-    pub fn hit(&mut self, bed: &mut TestBed, settings: &Settings, point: u64) -> Injected<Next> {
+    pub fn hit(&mut self, bed: &mut TestBed, point: u64) -> Injected<Next> {
         let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37).wrapping_add(point));
         let has_bucket = bed.backend.promises().machine_loss.is_some();
-        let mut task = bed.write_task(CHANGES);
-        task.records = settings.records;
-        task.bytes = settings.bytes;
-        task.log = dice.random_range(0..2) == 0;
-        task.sync = match dice.random_range(0..8) {
-            0 | 1 => LastCall::Fsync,
-            2 if has_bucket => LastCall::Sync,
-            _ => LastCall::Close,
+        let mut changes = bed.changes(STREAM);
+        changes.log = dice.random_range(0..2) == 0;
+        changes.sync = match dice.random_range(0..8) {
+            0 | 1 => SyncClass::Fsync,
+            2 if has_bucket => SyncClass::Sync,
+            _ => SyncClass::Close,
         };
-        let longest = match task.sync {
-            LastCall::Sync => LONGEST_SYNC_US,
+        let longest = match changes.sync {
+            SyncClass::Sync => LONGEST_SYNC_US,
             _ => LONGEST_US,
         };
-        let first = task.first;
-        bed.begin(&Task::Write(task))?;
+        let first = changes.first;
+        bed.begin(bed.root(), &Job::Change(changes))?;
         let after = Duration::from_micros(dice.random_range(0..longest));
         std::thread::sleep(after);
         let exit_reason = bed.kill_daemon()?;
         let answer = bed.end()?;
-        self.died_by_itself += u64::from(exit_reason.is_some());
-        self.in_flight += u64::from(answer.as_ref().is_some_and(was_with_daemon));
+        let line = &mut self.line;
+        line.died_by_itself += u64::from(exit_reason.is_some());
+        count(
+            &mut line.in_flight,
+            answer.as_ref().is_some_and(was_with_daemon),
+        );
         bed.read_acknowledgements()?;
         let acknowledged = bed.history.acknowledged_since(first);
-        self.newly_acknowledged += u64::from(!acknowledged.is_empty());
-        self.unacknowledged += u64::from(bed.history.has_unacknowledged_since(first));
+        count(&mut line.newly_acknowledged, !acknowledged.is_empty());
+        let is_left = bed.history.has_unacknowledged_since(first);
+        count(&mut line.unacknowledged, is_left);
         self.look(bed, point, acknowledged)
     }
 
@@ -120,7 +114,7 @@ impl Hits {
         point: u64,
         acknowledged: BTreeMap<String, u64>,
     ) -> Injected<Next> {
-        self.points += 1;
+        self.line.points += 1;
         let promised = bed.backend.promises().killed_daemon;
         bed.workspace = None;
         let started = Instant::now();
@@ -131,31 +125,21 @@ impl Hits {
             return Ok(self.gone(bed, point, started, reason));
         }
         self.recoveries.push(started.elapsed().as_secs_f64() * 1e3);
-        let task = Task::ReadRecords {
-            root: bed.root(),
-            seed: bed.seed,
+        let answer = bed.perform(bed.root(), &Job::ReadRecords(bed.seed))?;
+        let hung = || Err("reading the records hung".to_owned());
+        let answer = answer.map_or_else(hung, |answer| unread(&answer).map_or(Ok(answer), Err));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(self.gone(bed, point, started, reason)),
         };
-        let Some(answer) = bed.perform(&task)? else {
-            let reason = "reading the records hung".to_owned();
-            return Ok(self.gone(bed, point, started, reason));
-        };
-        let mut failures = answer.failures.iter();
-        if let Some(failure) =
-            failures.find(|failure| matches!(failure.call.as_str(), "readdir" | MOUNT))
-        {
-            let reason = format!("{}: {}", failure.call, failure.text);
-            return Ok(self.gone(bed, point, started, reason));
-        }
         let mut found = check(&bed.history, &answer.found, promised);
-        for example in &mut found.examples {
-            *example = format!("point {point}: {example}");
-        }
+        locate(&mut found, &format!("point {point}"));
         // Each change counts once, at the point before which it was acknowledged.
         found.acknowledged = acknowledged;
-        self.audit.add(&found);
+        self.line.audit.add(&found);
         let class = promised.unwrap_or(Acknowledgement::Sync);
         if found.verdict == Verdict::Invalid {
-            self.broken += 1;
+            count(&mut self.line.broken, true);
             bed.history.adopt(&answer.found, class);
             if let Some(beside) = answer.facts.get("beside") {
                 let beside: String = beside.to_string().chars().take(400).collect();
@@ -170,16 +154,15 @@ impl Hits {
 
     /// Records the worst result: the store does not recover, so no record is readable.
     fn gone(&mut self, bed: &mut TestBed, point: u64, since: Instant, reason: String) -> Next {
-        let ms = since.elapsed().as_millis() as u64;
         let reason = format!("after point {point} it did not come back: {reason}");
-        bed.recovered(Return::Never, ms, Some(reason.clone()));
+        bed.recovered(Return::Never, since.elapsed(), Some(reason.clone()));
         bed.breach(reason.clone());
-        self.broken += 1;
+        count(&mut self.line.broken, true);
         let mut audit = Audit::unknown(&reason);
         audit.verdict = Verdict::Invalid;
         audit.unreadable = bed.history.records().len() as u64;
         audit.examples.push(reason.clone());
-        self.audit.add(&audit);
+        self.line.audit.add(&audit);
         Next::Break(reason)
     }
 

@@ -7,42 +7,27 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use backends::promise::Acknowledgement;
-use rundir::faults::{
-    Audit, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status, Verdict,
-};
+use rundir::faults::{CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status, Verdict};
 
-use super::agent::Task;
+use super::agent::Job;
 use super::bed::{Injected, ScenarioError, TestBed, infra};
-use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, Settings};
+use super::check::locate;
+use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, count};
 use super::power_loss::PowerCuts;
 use super::record::{LOG_LINES, STRANGERS};
 
 /// Number of kills between two machine losses.
 const POINTS_A_MACHINE: u64 = 50;
 
-/// The records that are written.
-const SETTINGS: Settings = Settings {
-    records: 48,
-    bytes: 512,
-};
-
 /// Called with the number of finished points.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
-
-/// The results of machine losses.
-#[derive(Default)]
-struct Machines {
-    points: u64,
-    broken: u64,
-    audit: Audit,
-}
 
 /// Kills the daemon `points` times, with machine losses in between if there is a bucket. Returns the
 /// results even if the run ended early; the reason is then in the lines.
 pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
-    let mut hits = Hits::default();
-    let mut machines = Machines::default();
+    let mut hits = Hits::new(bed, KILLED_DAEMON);
+    let mut machines = Hits::new(bed, MACHINE_LOSS);
     let ended = all_kills(bed, points, &mut hits, &mut machines, progress);
     let (status, reason) = match ended {
         Ok(Next::Continue(())) => (Status::Ran, None),
@@ -53,39 +38,24 @@ pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected
             (Status::Infra, Some(reason))
         }
     };
-    let line = |loss: &str, how: String, points, audit| CrashPoints {
-        loss: loss.to_owned(),
-        how,
-        seed: bed.seed,
-        points,
-        audit,
-        reason: reason.clone(),
-        took_ms: began.elapsed().as_millis() as u64,
-        ..CrashPoints::not_run(&bed.outcome.backend, loss, status, "")
-    };
-    hits.audit.examples.extend(hits.beside.take());
-    let how = format!(
+    hits.line.audit.examples.extend(hits.beside.take());
+    hits.line.recovery_ms = hits.recovery_ms();
+    hits.line.how = format!(
         "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench s3 sync is called) that the seed decides, into a stream of changes; which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
         LONGEST_US / 1000,
         LONGEST_SYNC_US / 1000
     );
-    let mut lines = vec![CrashPoints {
-        in_flight: Some(hits.in_flight),
-        unacknowledged: Some(hits.unacknowledged),
-        newly_acknowledged: Some(hits.newly_acknowledged),
-        broken: Some(hits.broken),
-        died_by_itself: hits.died_by_itself,
-        recovery_ms: hits.recovery_ms(),
-        ..line(KILLED_DAEMON, how, hits.points, hits.audit)
-    }];
+    machines.line.how = format!(
+        "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench s3 sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
+    );
+    let mut lines = vec![hits.line];
     if bed.backend.promises().machine_loss.is_some() {
-        let how = format!(
-            "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench s3 sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
-        );
-        lines.push(CrashPoints {
-            broken: Some(machines.broken),
-            ..line(MACHINE_LOSS, how, machines.points, machines.audit)
-        });
+        lines.push(machines.line);
+    }
+    for line in &mut lines {
+        line.status = status;
+        line.reason.clone_from(&reason);
+        line.took_ms = began.elapsed().as_millis() as u64;
     }
     Ok(lines)
 }
@@ -94,15 +64,15 @@ fn all_kills(
     bed: &mut TestBed,
     points: u64,
     hits: &mut Hits,
-    machines: &mut Machines,
+    machines: &mut Hits,
     progress: Progress<'_>,
 ) -> Injected<Next> {
     bed.open()?;
     let promises = bed.backend.promises();
     let has_bucket = promises.machine_loss.is_some();
-    let mut broken_at_sync = 0;
+    let mut broken_at_sync = hits.line.broken;
     for point in 0..points {
-        let next = hits.hit(bed, &SETTINGS, point)?;
+        let next = hits.hit(bed, point)?;
         progress(point + 1);
         if next.is_break() {
             return Ok(next);
@@ -118,9 +88,9 @@ fn all_kills(
         if has_bucket {
             // Synced changes must be in the bucket. Later changes may be there in part, since any of them
             // may have been uploaded.
-            hits.died_by_itself += u64::from(bed.kill_daemon()?.is_some());
+            hits.line.died_by_itself += u64::from(bed.kill_daemon()?.is_some());
             // After a broken promise, the expected content of the bucket is unknown.
-            if hits.broken == broken_at_sync {
+            if hits.line.broken == broken_at_sync {
                 lose_machine(bed, point, machines)?;
             }
             let next = hits.look(bed, point, BTreeMap::new())?;
@@ -132,18 +102,18 @@ fn all_kills(
         if has_bucket {
             // After the sync, all changes are in the bucket, and the killed daemon uploads nothing more.
             let synced = bed.sync_and_kill()?;
-            synced.map_err(|error| {
-                ScenarioError::Infra(format!(
+            if let Err(error) = synced {
+                return infra(format!(
                     "ctxbench s3 sync failed between crash points: {error}"
-                ))
-            })?;
+                ));
+            }
             bed.history.shorten(Acknowledgement::Sync);
             lose_machine(bed, point, machines)?;
             let next = hits.look(bed, point, BTreeMap::new())?;
             if next.is_break() {
                 return Ok(next);
             }
-            broken_at_sync = hits.broken;
+            broken_at_sync = hits.line.broken;
         }
     }
     Ok(Next::Continue(()))
@@ -151,27 +121,22 @@ fn all_kills(
 
 /// Removes the log, which would otherwise grow without bound.
 fn remove_log(bed: &mut TestBed) -> Injected {
-    let task = Task::RemoveLog { root: bed.root() };
-    match bed.perform(&task)? {
-        Some(answer) if answer.failures.is_empty() => {
-            bed.history.forget(LOG_LINES..STRANGERS);
-            Ok(())
-        }
-        _ => infra("the log could not be removed"),
+    if !bed.succeeds(bed.root(), &Job::RemoveLog)? {
+        return infra("the log could not be removed");
     }
+    bed.history.forget(LOG_LINES..STRANGERS);
+    Ok(())
 }
 
 /// Audits what another machine finds in the bucket.
-fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Machines) -> Injected {
+fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected {
     let Some(mut audit) = bed.audit_machine_loss()? else {
         return infra("there is nothing to mount");
     };
-    machines.points += 1;
-    machines.broken += u64::from(audit.verdict == Verdict::Invalid);
-    for example in &mut audit.examples {
-        *example = format!("after point {point}: {example}");
-    }
-    machines.audit.add(&audit);
+    machines.line.points += 1;
+    count(&mut machines.line.broken, audit.verdict == Verdict::Invalid);
+    locate(&mut audit, &format!("after point {point}"));
+    machines.line.audit.add(&audit);
     Ok(())
 }
 
@@ -200,16 +165,12 @@ pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injecte
         }
         progress(at + 1);
     }
-    let losses = cuts.losses;
     Ok(CrashPoints {
         how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
         reason,
         seed: bed.seed,
-        points: losses.points,
-        unjudged: losses.unjudged,
-        mixtures: Some(losses.mixtures),
-        audit: losses.audit,
+        backend: bed.outcome.backend.clone(),
         took_ms: began.elapsed().as_millis() as u64,
-        ..CrashPoints::not_run(&bed.outcome.backend, POWER_LOSS, Status::Ran, "")
+        ..cuts.losses
     })
 }

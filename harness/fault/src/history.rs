@@ -169,30 +169,17 @@ impl History {
     }
 
     /// Whether the records together were ever in the found state: the state after some prefix of all
-    /// changes. An empty file counts as absent, because it was created and not yet written.
+    /// changes.
     pub fn had_state(&self, found: &BTreeMap<u64, State>) -> bool {
-        let mut changes: Vec<(u64, u64, Change)> = Vec::new();
-        for (number, steps) in &self.records {
-            changes.extend(
-                steps
-                    .iter()
-                    .map(|step| (step.version, *number, step.change)),
-            );
-        }
+        let records = self.records.iter();
+        let changes = records.flat_map(|(number, steps)| {
+            let steps = steps.iter();
+            steps.map(|step| (*number, step.version, step.change))
+        });
+        let mut changes: Vec<_> = changes.collect();
         // A record is written before its log line, which has the higher number.
-        changes.sort_by_key(|(version, number, _)| (*version, *number));
-        let mut found = found.clone();
-        found.retain(|_, state| *state != State::Empty);
-        let mut state = BTreeMap::new();
-        let mut was_so = state == found;
-        for (version, number, change) in changes {
-            match change {
-                Change::Put => state.insert(number, State::Whole(version)),
-                Change::Remove => state.remove(&number),
-            };
-            was_so |= state == found;
-        }
-        was_so
+        changes.sort_by_key(|(number, version, _)| (*version, *number));
+        was_state(BTreeMap::new(), &changes, 0, found)
     }
 
     /// Whether a change from `first` on has begun and is not acknowledged.
@@ -212,6 +199,30 @@ impl History {
             }
         }
     }
+}
+
+/// Whether the found state is the state after some prefix of `changes`, from `base` on, that includes at
+/// least the first `acknowledged`. Changes are record, version and kind. An empty file counts as absent, because
+/// it was created and not yet written.
+pub fn was_state(
+    base: BTreeMap<u64, State>,
+    changes: &[(u64, u64, Change)],
+    acknowledged: usize,
+    found: &BTreeMap<u64, State>,
+) -> bool {
+    let is_there = |_: &u64, state: &mut State| *state != State::Empty;
+    let (mut state, mut found) = (base, found.clone());
+    state.retain(is_there);
+    found.retain(is_there);
+    let mut was_so = acknowledged == 0 && state == found;
+    for ((number, version, change), made) in changes.iter().zip(1..) {
+        match change {
+            Change::Put => state.insert(*number, State::Whole(*version)),
+            Change::Remove => state.remove(number),
+        };
+        was_so |= made >= acknowledged && state == found;
+    }
+    was_so
 }
 
 /// The log line for a change that begins.
@@ -315,6 +326,17 @@ mod tests {
         let mut made = whole(&[(1, 1)]);
         made.insert(2, State::Empty);
         assert!(history.had_state(&made));
+        let changes = [
+            (1, 1, Change::Put),
+            (2, 2, Change::Put),
+            (1, 3, Change::Remove),
+        ];
+        let is_state = |acknowledged, found: &[(u64, u64)]| {
+            was_state(whole(&[(9, 9)]), &changes, acknowledged, &whole(found))
+        };
+        assert!(is_state(0, &[(9, 9)]) && is_state(3, &[(2, 2), (9, 9)]));
+        assert!(!is_state(1, &[(9, 9)]), "the first was acknowledged");
+        assert!(!is_state(0, &[]), "the base was there before");
     }
 
     #[test]

@@ -20,4 +20,4 @@ mod second;
 mod watch;
 
 pub use estimate::{Estimate, of_points, roughly};
-pub use schedule::{Ended, Live, ScenarioRun, Watcher, misfit, run_all, scenario_runs};
+pub use schedule::{Ended, Live, ScenarioRun, misfit, run_all, scenario_runs};

@@ -6,21 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail};
 use backends::promise::Acknowledgement;
 use backends::sqlite::{HEAD, SqliteStore};
-use backends::store::{
-    Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, StoreError, Timestamp,
-};
+use backends::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, Verdict};
+use rundir::faults::{Audit, CrashPoints, POWER_LOSS, Status, Verdict};
 
-use super::check::check;
-use super::history::{Change, History};
+use super::check::{check, locate};
+use super::history::{Change, History, was_state};
 use super::record::{State, content, identify, name, number};
 
 /// How many records there are.
@@ -45,23 +44,10 @@ const NODE: NewNode<'_> = NewNode {
 };
 
 /// Makes a store durable. Tests replace it.
-type Fsync = fn(&SqliteStore) -> io::Result<()>;
+type Fsync = fn(&SqliteStore) -> Result<()>;
 
 /// The bytes of each of a store's files.
 type Image = BTreeMap<&'static str, Vec<u8>>;
-
-/// The results of all points.
-#[derive(Debug, Default)]
-pub struct PowerLosses {
-    /// How many points were judged.
-    pub points: u64,
-    /// How many points were not judged, because SQLite checkpointed its log.
-    pub unjudged: u64,
-    /// How many points left a state that the records together never had.
-    pub mixtures: u64,
-    /// The audit of the records, added up.
-    pub audit: Audit,
-}
 
 /// A store under simulated power loss, and the history of its records.
 pub struct PowerCuts {
@@ -73,11 +59,7 @@ pub struct PowerCuts {
     generation: u64,
     fsync: Fsync,
     /// The results so far.
-    pub losses: PowerLosses,
-}
-
-fn failed(error: StoreError) -> io::Error {
-    io::Error::other(error.to_string())
+    pub losses: CrashPoints,
 }
 
 fn caller() -> Caller {
@@ -93,7 +75,7 @@ impl PowerCuts {
     ///
     /// # Errors
     /// If the directory or the store cannot be created.
-    pub fn new(dir: &Path, seed: u64) -> io::Result<Self> {
+    pub fn new(dir: &Path, seed: u64) -> Result<Self> {
         let mut cuts = Self {
             dir: dir.to_owned(),
             seed,
@@ -101,8 +83,12 @@ impl PowerCuts {
             history: History::default(),
             next: 1,
             generation: 0,
-            fsync: |store| store.fsync(ROOT, false).map_err(failed),
-            losses: PowerLosses::default(),
+            fsync: |store| Ok(store.fsync(ROOT, false)?),
+            losses: CrashPoints {
+                audit: Audit::default(),
+                mixtures: Some(0),
+                ..CrashPoints::not_run("", POWER_LOSS, Status::Ran, "")
+            },
         };
         fs::create_dir_all(cuts.place())?;
         cuts.open()?;
@@ -113,24 +99,23 @@ impl PowerCuts {
         self.dir.join(format!("g{}", self.generation))
     }
 
-    fn open(&mut self) -> io::Result<()> {
-        let opened = SqliteStore::open(&self.place().join(FILES[0]), &caller());
-        self.store = Some(opened.map_err(|error| io::Error::other(error.to_string()))?);
+    fn open(&mut self) -> Result<()> {
+        let path = self.place().join(FILES[0]);
+        self.store = Some(SqliteStore::open(&path, &caller())?);
         Ok(())
     }
 
-    fn store(&self) -> io::Result<&SqliteStore> {
-        let store = self.store.as_ref();
-        store.ok_or_else(|| io::Error::other("the store is not open"))
+    fn store(&self) -> Result<&SqliteStore> {
+        self.store.as_ref().context("the store is not open")
     }
 
-    fn image(&self) -> io::Result<Image> {
+    fn image(&self) -> Result<Image> {
         let mut image = Image::new();
         for file in FILES {
             match fs::read(self.place().join(file)) {
                 Ok(bytes) => image.insert(file, bytes),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error.into()),
             };
         }
         Ok(image)
@@ -141,17 +126,15 @@ impl PowerCuts {
     /// # Errors
     /// If the store fails before the cut or cannot be opened after it, or if files cannot be read and
     /// written.
-    pub fn cut(&mut self, point: u64) -> io::Result<()> {
+    pub fn cut(&mut self, point: u64) -> Result<()> {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(point));
         let base = self.found()?;
         let [before, _] = self.syncs()?;
-        self.store()?.fsync(ROOT, false).map_err(failed)?;
+        self.store()?.fsync(ROOT, false)?;
         let mut counted = self.syncs()?;
         if counted[0] == before {
             // What the mount has written since its own sync counts as synced below.
-            return Err(io::Error::other(
-                "the first fsync of a mount did not sync SQLite's log",
-            ));
+            bail!("the first fsync of a mount did not sync SQLite's log");
         }
         let mut synced = self.image()?;
         let before = synced.get(FILES[0]).cloned();
@@ -190,17 +173,17 @@ impl PowerCuts {
         for (file, bytes) in image {
             fs::write(self.place().join(file), bytes)?;
         }
-        self.judge(point, &base, &done, acknowledged, has_copied)
+        self.judge(point, base, &done, acknowledged, has_copied)
     }
 
     /// How many syncs of SQLite's log and of the redo log there were.
-    fn syncs(&self) -> io::Result<[u64; 2]> {
+    fn syncs(&self) -> Result<[u64; 2]> {
         let counters = self.store()?.counters();
         Ok([counters["log_syncs"], counters["redo_syncs"]])
     }
 
     /// Takes over what was synced since `counted`.
-    fn note_syncs(&self, counted: &mut [u64; 2], synced: &mut Image) -> io::Result<()> {
+    fn note_syncs(&self, counted: &mut [u64; 2], synced: &mut Image) -> Result<()> {
         let now = self.syncs()?;
         if now == *counted {
             return Ok(());
@@ -216,29 +199,19 @@ impl PowerCuts {
     }
 
     /// Makes a change that is too long to wait for its commit.
-    fn commit_at_once(&self) -> io::Result<()> {
+    fn commit_at_once(&self) -> Result<()> {
         let store = self.store()?;
-        let ino = match store.lookup(ROOT, LONG) {
-            Ok(attr) => attr.ino,
-            Err(_) => {
-                store
-                    .create(&caller(), ROOT, LONG, &NODE)
-                    .map_err(failed)?
-                    .ino
-            }
-        };
-        let bytes = vec![1; HEAD as usize];
-        store.write(&caller(), ino, 0, &bytes).map_err(failed)
+        overwrite(store, LONG, &vec![1; HEAD as usize])
     }
 
     fn judge(
         &mut self,
         point: u64,
-        base: &BTreeMap<u64, State>,
+        base: BTreeMap<u64, State>,
         done: &[(u64, u64, Change)],
         acknowledged: usize,
         has_copied: bool,
-    ) -> io::Result<()> {
+    ) -> Result<()> {
         if let Err(error) = self.open() {
             // A store must open after every power cut. While it does not, every record counts as
             // unreadable.
@@ -257,11 +230,9 @@ impl PowerCuts {
             self.losses.points += 1;
             let mut audit = check(&self.history, &found, Some(Acknowledgement::Fsync));
             audit.acknowledged = BTreeMap::from([("fsync".to_owned(), acknowledged as u64)]);
-            for example in &mut audit.examples {
-                *example = format!("point {point}: {example}");
-            }
-            if !is_a_state_there_was(base, done, acknowledged, &found) {
-                self.losses.mixtures += 1;
+            locate(&mut audit, &format!("point {point}"));
+            if !was_state(base, done, acknowledged, &found) {
+                self.losses.mixtures = self.losses.mixtures.map(|own| own + 1);
                 audit.verdict = Verdict::Invalid;
                 audit.examples.push(format!(
                     "point {point}: the records together are in no state that they ever were"
@@ -275,10 +246,9 @@ impl PowerCuts {
         Ok(())
     }
 
-    fn change(&mut self, version: u64, dice: &mut ChaCha8Rng) -> io::Result<(u64, Change)> {
+    fn change(&mut self, version: u64, dice: &mut ChaCha8Rng) -> Result<(u64, Change)> {
         let number = dice.random_range(0..RECORDS);
         let file = name(number);
-        let caller = caller();
         let how = dice.random_range(0..10);
         let change = if how == 0 {
             Change::Remove
@@ -289,41 +259,23 @@ impl PowerCuts {
         let store = self.store()?;
         let bytes = content(self.seed, number, version, BYTES);
         let reclaimed = match how {
-            0 => match store.unlink(&caller, ROOT, file.as_bytes()) {
-                Err(error) if error.errno == Errno::NOENT => None,
-                unlinked => unlinked.map_err(failed)?,
-            },
+            0 => unlink(store, file.as_bytes())?,
             1..=4 => {
                 // A power cut may have left the temporary file behind.
-                let left = match store.unlink(&caller, ROOT, b".new") {
-                    Err(error) if error.errno == Errno::NOENT => None,
-                    unlinked => unlinked.map_err(failed)?,
-                };
-                if let Some(ino) = left {
-                    store.reclaim(ino).map_err(failed)?;
+                if let Some(ino) = unlink(store, b".new")? {
+                    store.reclaim(ino)?;
                 }
-                let made = store
-                    .create(&caller, ROOT, b".new", &NODE)
-                    .map_err(failed)?;
-                store.write(&caller, made.ino, 0, &bytes).map_err(failed)?;
+                overwrite(store, b".new", &bytes)?;
                 let to = (ROOT, file.as_bytes());
-                let renamed = store.rename(&caller, (ROOT, b".new"), to, RenameMode::Replace);
-                renamed.map_err(failed)?
+                store.rename(&caller(), (ROOT, b".new"), to, RenameMode::Replace)?
             }
             _ => {
-                let ino = match store.lookup(ROOT, file.as_bytes()) {
-                    Ok(attr) => attr.ino,
-                    Err(_) => {
-                        let made = store.create(&caller, ROOT, file.as_bytes(), &NODE);
-                        made.map_err(failed)?.ino
-                    }
-                };
-                store.write(&caller, ino, 0, &bytes).map_err(failed)?;
+                overwrite(store, file.as_bytes(), &bytes)?;
                 None
             }
         };
         if let Some(ino) = reclaimed {
-            store.reclaim(ino).map_err(failed)?;
+            store.reclaim(ino)?;
         }
         self.history
             .acknowledge(number, version, Acknowledgement::Write);
@@ -331,16 +283,14 @@ impl PowerCuts {
     }
 
     /// Reads the state of every record.
-    fn found(&self) -> io::Result<BTreeMap<u64, State>> {
+    fn found(&self) -> Result<BTreeMap<u64, State>> {
         let store = self.store()?;
         let mut inodes = Vec::new();
-        store
-            .readdir(ROOT, 0, false, &mut |entry| {
-                let name = String::from_utf8_lossy(entry.name);
-                inodes.extend(number(&name).map(|number| (number, entry.ino)));
-                ControlFlow::Continue(())
-            })
-            .map_err(failed)?;
+        store.readdir(ROOT, 0, false, &mut |entry| {
+            let name = String::from_utf8_lossy(entry.name);
+            inodes.extend(number(&name).map(|number| (number, entry.ino)));
+            ControlFlow::Continue(())
+        })?;
         let mut found = BTreeMap::new();
         for (number, ino) in inodes {
             let mut bytes = Vec::new();
@@ -352,6 +302,21 @@ impl PowerCuts {
         }
         Ok(found)
     }
+}
+
+/// Removes a name. Returns the inode that has none any more.
+fn unlink(store: &SqliteStore, name: &[u8]) -> Result<Option<u64>> {
+    match store.unlink(&caller(), ROOT, name) {
+        Err(error) if error.errno == Errno::NOENT => Ok(None),
+        unlinked => Ok(unlinked?),
+    }
+}
+
+/// Writes to the start of a file, which is created if it does not exist.
+fn overwrite(store: &SqliteStore, name: &[u8], bytes: &[u8]) -> Result<()> {
+    let found = store.lookup(ROOT, name);
+    let found = found.or_else(|_| store.create(&caller(), ROOT, name, &NODE));
+    Ok(store.write(&caller(), found?.ino, 0, bytes)?)
 }
 
 /// The content of the disk after a power cut: each piece is from the last sync or from now.
@@ -382,33 +347,6 @@ fn mix(synced: &Image, now: &Image, dice: &mut ChaCha8Rng) -> Image {
     left
 }
 
-/// Whether the records are in the state after some prefix of `done` that includes all acknowledged changes.
-fn is_a_state_there_was(
-    base: &BTreeMap<u64, State>,
-    done: &[(u64, u64, Change)],
-    acknowledged: usize,
-    found: &BTreeMap<u64, State>,
-) -> bool {
-    let mut state = base.clone();
-    // A new file is empty between its creation and its first write. Empty files count as absent.
-    let is_same = |state: &BTreeMap<u64, State>| {
-        let (mut state, mut found) = (state.clone(), found.clone());
-        state.retain(|_, own| *own != State::Empty);
-        found.retain(|_, own| *own != State::Empty);
-        state == found
-    };
-    for (at, (number, version, change)) in done.iter().enumerate() {
-        if at >= acknowledged && is_same(&state) {
-            return true;
-        }
-        match change {
-            Change::Put => state.insert(*number, State::Whole(*version)),
-            Change::Remove => state.remove(number),
-        };
-    }
-    is_same(&state)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,7 +362,7 @@ mod tests {
         assert_eq!(losses.points + losses.unjudged, 40);
         assert_eq!(losses.audit.verdict, Verdict::Valid, "{losses:?}");
         assert!(losses.audit.present > 100, "{losses:?}");
-        assert_eq!(losses.mixtures, 0);
+        assert_eq!(losses.mixtures, Some(0));
     }
 
     #[test]
@@ -440,34 +378,5 @@ mod tests {
         }
         let losses = &cuts.losses;
         assert_eq!(losses.audit.verdict, Verdict::Invalid, "{losses:?}");
-    }
-
-    #[test]
-    fn a_store_with_a_later_change_alone_is_in_no_past_state() {
-        let done = [
-            (1, 1, Change::Put),
-            (2, 2, Change::Put),
-            (1, 3, Change::Remove),
-        ];
-        let whole = |versions: &[(u64, u64)]| -> BTreeMap<u64, State> {
-            let versions = versions.iter();
-            versions
-                .map(|(number, version)| (*number, State::Whole(*version)))
-                .collect()
-        };
-        let base = whole(&[]);
-        let is_state = |acknowledged, found: &[(u64, u64)]| {
-            is_a_state_there_was(&base, &done, acknowledged, &whole(found))
-        };
-        assert!(is_state(0, &[]) && is_state(0, &[(1, 1)]) && is_state(0, &[(1, 1), (2, 2)]));
-        assert!(is_state(3, &[(2, 2)]) && is_state(0, &[(2, 2)]));
-        assert!(!is_state(1, &[]), "the first was acknowledged");
-        assert!(!is_state(0, &[(1, 3)]));
-        let done = [(1, 1, Change::Put), (2, 2, Change::Put)];
-        let mixture = whole(&[(2, 2)]);
-        assert!(
-            !is_a_state_there_was(&base, &done, 0, &mixture),
-            "the second without the first"
-        );
     }
 }

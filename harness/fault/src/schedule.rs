@@ -3,7 +3,7 @@
 //! The faults live in `injections`.
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
 use workloads::fault::{Group, Need, Scenario};
 
-use super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
 use super::crash_run;
 use super::injections;
 
@@ -94,20 +94,6 @@ fn workspace_config(dir: PathBuf, program: PathBuf) -> WorkspaceConfig {
     }
 }
 
-/// Executes scenario runs.
-pub trait Executor {
-    /// Executes one run. `None` if it was interrupted and leaves no complete outcome.
-    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome>;
-}
-
-/// Observes the progress.
-pub trait Watcher {
-    /// A run begins; `left` runs remain, including it.
-    fn begins(&mut self, run: &ScenarioRun, left: usize);
-    /// An outcome was recorded.
-    fn recorded(&mut self, outcome: &FaultOutcome);
-}
-
 /// How the execution ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -117,27 +103,27 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Executes all runs and records each outcome.
+/// Executes all runs and records each outcome. `execute` gives no outcome if it was interrupted. `recorded`
+/// hears of each outcome, and how many runs are left after it.
 ///
 /// # Errors
 /// If an outcome cannot be recorded.
 pub fn run_all(
     runs: &[ScenarioRun],
-    executor: &mut dyn Executor,
+    execute: &mut dyn FnMut(&ScenarioRun) -> Option<FaultOutcome>,
     writer: &Writer,
-    watcher: &mut dyn Watcher,
+    recorded: &mut dyn FnMut(&FaultOutcome, usize),
     interrupt: &AtomicBool,
 ) -> Result<Ended, RunError> {
-    for (at, run) in runs.iter().enumerate() {
+    for (done, run) in (1..).zip(runs) {
         if interrupt.load(Ordering::Relaxed) {
             return Ok(Ended::Interrupted);
         }
-        watcher.begins(run, runs.len() - at);
-        let Some(outcome) = executor.run(run) else {
+        let Some(outcome) = execute(run) else {
             return Ok(Ended::Interrupted);
         };
         writer.outcome(&outcome)?;
-        watcher.recorded(&outcome);
+        recorded(&outcome, runs.len() - done);
     }
     Ok(Ended::Complete)
 }
@@ -176,14 +162,17 @@ impl Live {
         let scenario = crash_points_scenario();
         for (backend, unavailable) in &self.backends {
             let name = backend.describe().name;
+            let not_run = |loss, status, reason: String| {
+                let line = CrashPoints::not_run(&name, loss, status, reason);
+                writer.crash_points(&line)
+            };
             let why = match (misfit(&scenario, &**backend), unavailable) {
                 (Some(reason), _) => Some((Status::Unfit, reason)),
                 (None, Some(reason)) => Some((Status::Infra, reason.clone())),
                 (None, None) => None,
             };
             if let Some((status, reason)) = why {
-                let line = CrashPoints::not_run(&name, KILLED_DAEMON, status, reason);
-                writer.crash_points(&line)?;
+                not_run(KILLED_DAEMON, status, reason)?;
                 continue;
             }
             let dir = self.scratch.join(format!("c-{name}"));
@@ -198,67 +187,31 @@ impl Live {
             );
             let kills =
                 guarded(|| crash_run::kills(&mut bed, points, &mut |at| told(&name, "kills", at)));
-            let failed = |reason| {
-                vec![CrashPoints::not_run(
-                    &name,
-                    KILLED_DAEMON,
-                    Status::Infra,
-                    reason,
-                )]
+            let record = |loss, lines: Injected<Vec<CrashPoints>>| {
+                match lines.map_err(ScenarioError::reason) {
+                    Ok(lines) => lines
+                        .iter()
+                        .try_for_each(|line| writer.crash_points(line))?,
+                    Err(Some((status, reason))) => not_run(loss, status, reason)?,
+                    Err(None) => return Ok(Ended::Interrupted),
+                }
+                anyhow::Ok(Ended::Complete)
             };
-            let Some(lines) = whole(kills, failed) else {
+            if record(KILLED_DAEMON, kills)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
-            };
-            for line in lines {
-                writer.crash_points(&line)?;
             }
             let cuts = match name.as_str() {
                 "sqlite" => guarded(|| {
                     let mut told = |at| told(&name, "power cuts", at);
                     crash_run::power_cuts(&bed, points, &mut told).map(|line| vec![line])
                 }),
-                _ => Err(ScenarioError::Skipped(POWER_LOSS_NOT_LOOKED_AT.to_owned())),
+                _ => skipped(POWER_LOSS_NOT_LOOKED_AT),
             };
-            // Unmounts before the next backend mounts.
-            drop(bed);
-            let failed = |reason| {
-                vec![CrashPoints::not_run(
-                    &name,
-                    POWER_LOSS,
-                    Status::Infra,
-                    reason,
-                )]
-            };
-            let lines = match cuts {
-                Err(ScenarioError::Skipped(reason)) => vec![CrashPoints::not_run(
-                    &name,
-                    POWER_LOSS,
-                    Status::Skipped,
-                    reason,
-                )],
-                cuts => match whole(cuts, failed) {
-                    Some(lines) => lines,
-                    None => return Ok(Ended::Interrupted),
-                },
-            };
-            for line in lines {
-                writer.crash_points(&line)?;
+            if record(POWER_LOSS, cuts)? == Ended::Interrupted {
+                return Ok(Ended::Interrupted);
             }
         }
         Ok(Ended::Complete)
-    }
-}
-
-/// The result lines of the crash points, or a line with the reason of the failure. `None` if the user
-/// interrupted the run.
-fn whole(
-    result: Injected<Vec<CrashPoints>>,
-    failed: impl FnOnce(String) -> Vec<CrashPoints>,
-) -> Option<Vec<CrashPoints>> {
-    match result {
-        Ok(lines) => Some(lines),
-        Err(ScenarioError::Interrupted) => None,
-        Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => Some(failed(reason)),
     }
 }
 
@@ -276,12 +229,13 @@ fn guarded<T>(scenario: impl FnOnce() -> Injected<T>) -> Injected<T> {
 /// The requirements of crash points on a backend, in the form of a scenario.
 fn crash_points_scenario() -> Scenario {
     let text = include_str!("crash_points.toml");
-    Scenario::parse(std::path::Path::new("crash_points.toml"), text)
+    Scenario::parse(Path::new("crash_points.toml"), text)
         .unwrap_or_else(|error| unreachable!("it is built in, and a test reads it: {error}"))
 }
 
-impl Executor for Live {
-    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
+impl Live {
+    /// Executes one run. `None` if it was interrupted and leaves no complete outcome.
+    pub fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
         let began = Instant::now();
         let scenario = &self.scenarios[run.scenario];
         let (backend, unavailable) = &self.backends[run.backend];
@@ -318,17 +272,10 @@ impl Executor for Live {
         {
             tracing::warn!("removing {}: {error}", dir.display());
         }
-        match result {
-            Ok(()) => {}
-            Err(ScenarioError::Interrupted) => return None,
-            Err(ScenarioError::Skipped(reason)) => {
-                outcome.status = Status::Skipped;
-                outcome.reason = Some(reason);
-            }
-            Err(ScenarioError::Infra(reason)) => {
-                outcome.status = Status::Infra;
-                outcome.reason = Some(reason);
-            }
+        if let Err(error) = result {
+            let (status, reason) = error.reason()?;
+            outcome.status = status;
+            outcome.reason = Some(reason);
         }
         outcome.took_ms = began.elapsed().as_millis() as u64;
         (!self.interrupt.load(Ordering::Relaxed)).then_some(outcome)

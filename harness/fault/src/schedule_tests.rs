@@ -16,39 +16,6 @@ fn scenario(name: &str, rest: &str) -> Scenario {
     Scenario::parse(Path::new("x.toml"), &text).unwrap()
 }
 
-/// An executor that succeeds, and can be interrupted at a given run.
-struct Scripted {
-    executed: Vec<ScenarioRun>,
-    interrupted_at: Option<usize>,
-}
-
-impl Executor for Scripted {
-    fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
-        if self.interrupted_at == Some(self.executed.len()) {
-            return None;
-        }
-        self.executed.push(*run);
-        let (scenario, backend) = (run.scenario.to_string(), run.backend.to_string());
-        Some(FaultOutcome::ran(&scenario, "daemon", &backend, run.seed))
-    }
-}
-
-#[derive(Default)]
-struct Counting {
-    begun: usize,
-    recorded: usize,
-}
-
-impl Watcher for Counting {
-    fn begins(&mut self, _: &ScenarioRun, _: usize) {
-        self.begun += 1;
-    }
-
-    fn recorded(&mut self, _: &FaultOutcome) {
-        self.recorded += 1;
-    }
-}
-
 fn writer(dir: &Path) -> Writer {
     let plan = Plan::without_passes(
         "fault",
@@ -63,50 +30,50 @@ fn writer(dir: &Path) -> Writer {
     Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
 }
 
-fn run_scripted(
-    interrupted_at: Option<usize>,
-) -> (Ended, Vec<ScenarioRun>, Vec<FaultOutcome>, Counting) {
+/// What a schedule of three seeds and scenarios on two backends did until it was interrupted at the given run.
+struct Scheduled {
+    ended: Ended,
+    /// Scenario, backend and seed of each run that was executed.
+    executed: Vec<(usize, usize, u64)>,
+    outcomes: usize,
+    /// How many runs were left after each one.
+    left: Vec<usize>,
+}
+
+fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> Scheduled {
     let dir = tempfile::tempdir().unwrap();
     let scenarios = [scenario("a", "seeds = [1, 2]"), scenario("b", "")];
-    let runs = scenario_runs(&scenarios, 2, None);
-    let writer = writer(dir.path());
-    let mut executor = Scripted {
-        executed: Vec::new(),
-        interrupted_at,
-    };
-    let mut watcher = Counting::default();
+    let (mut executed, mut left) = (Vec::new(), Vec::new());
     let ended = run_all(
-        &runs,
-        &mut executor,
-        &writer,
-        &mut watcher,
-        &AtomicBool::new(false),
-    )
-    .unwrap();
+        &scenario_runs(&scenarios, 2, None),
+        &mut |run| {
+            if interrupted_at == Some(executed.len()) {
+                return None;
+            }
+            executed.push((run.scenario, run.backend, run.seed));
+            let (scenario, backend) = (run.scenario.to_string(), run.backend.to_string());
+            Some(FaultOutcome::ran(&scenario, "daemon", &backend, run.seed))
+        },
+        &writer(dir.path()),
+        &mut |_, runs| left.push(runs),
+        &AtomicBool::new(interrupt),
+    );
     let run = Run::read(&dir.path().join("run")).unwrap();
-    (ended, executor.executed, run.fault_outcomes, watcher)
+    Scheduled {
+        ended: ended.unwrap(),
+        executed,
+        outcomes: run.fault_outcomes.len(),
+        left,
+    }
 }
 
 #[test]
 fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
-    let (ended, executed, outcomes, watcher) = run_scripted(None);
-    assert_eq!(ended, Ended::Complete);
-    let order: Vec<(usize, usize, u64)> = executed
-        .iter()
-        .map(|run| (run.scenario, run.backend, run.seed))
-        .collect();
-    assert_eq!(
-        order,
-        [
-            (0, 0, 1),
-            (0, 0, 2),
-            (0, 1, 1),
-            (0, 1, 2),
-            (1, 0, 1),
-            (1, 1, 1)
-        ]
-    );
-    assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (6, 6, 6));
+    let all = schedule(None, false);
+    assert_eq!((all.ended, all.outcomes), (Ended::Complete, 6));
+    assert_eq!(all.executed[..3], [(0, 0, 1), (0, 0, 2), (0, 1, 1)]);
+    assert_eq!(all.executed[3..], [(0, 1, 2), (1, 0, 1), (1, 1, 1)]);
+    assert_eq!(all.left, [5, 4, 3, 2, 1, 0]);
     let given = scenario_runs(&[scenario("a", "seeds = [1, 2]")], 1, Some(9));
     assert_eq!(given.len(), 1);
     assert_eq!(given[0].seed, 9);
@@ -114,25 +81,12 @@ fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
 
 #[test]
 fn an_interrupted_run_keeps_its_finished_outcomes() {
-    let (ended, _, outcomes, watcher) = run_scripted(Some(3));
-    assert_eq!(ended, Ended::Interrupted);
-    assert_eq!((outcomes.len(), watcher.begun, watcher.recorded), (3, 4, 3));
-    let set = AtomicBool::new(true);
-    let dir = tempfile::tempdir().unwrap();
-    let mut executor = Scripted {
-        executed: Vec::new(),
-        interrupted_at: None,
-    };
-    let runs = scenario_runs(&[scenario("a", "")], 1, None);
-    let ended = run_all(
-        &runs,
-        &mut executor,
-        &writer(dir.path()),
-        &mut Counting::default(),
-        &set,
-    );
-    assert_eq!(ended.unwrap(), Ended::Interrupted);
-    assert!(executor.executed.is_empty());
+    let part = schedule(Some(3), false);
+    assert_eq!((part.ended, part.outcomes), (Ended::Interrupted, 3));
+    assert_eq!(part.left.len(), 3);
+    let none = schedule(None, true);
+    assert_eq!((none.ended, none.outcomes), (Ended::Interrupted, 0));
+    assert!(none.executed.is_empty());
 }
 
 #[test]
@@ -162,13 +116,8 @@ fn a_misfit_names_the_missing_need() {
 #[test]
 fn crash_points_need_a_database_that_outlives_its_daemon() {
     let scenario = crash_points_scenario();
-    let fits = |name: &str| {
-        misfit(
-            &scenario,
-            &*backends::registry::Registry::default().find(name).unwrap(),
-        )
-        .is_none()
-    };
+    let registry = backends::registry::Registry::default();
+    let fits = |name: &str| misfit(&scenario, &*registry.find(name).unwrap()).is_none();
     assert!(fits("sqlite") && fits("agent-memory") && fits("s3-embedded"));
     assert!(!fits("direct") && !fits("memory"));
 }

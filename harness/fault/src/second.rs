@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backends::READY;
 use backends::backend::{Backend, Workspace, WorkspaceConfig};
+
+use super::watch::wait_until;
 
 /// The result of mounting a second time.
 pub enum Second {
@@ -68,12 +70,9 @@ pub fn mount_over(
         .stdout(Stdio::piped())
         .stderr(File::create(log)?)
         .spawn()?;
-    let deadline = Instant::now() + patience;
-    while matches!(process.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            process.kill()?;
-        }
-        std::thread::sleep(Duration::from_millis(2));
+    let has_ended = || !matches!(process.try_wait(), Ok(None));
+    if !wait_until(patience, Duration::from_millis(2), has_ended) {
+        process.kill()?;
     }
     let said = process.wait_with_output()?.stdout;
     let is_mounted = said.starts_with(READY.as_bytes());

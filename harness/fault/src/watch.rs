@@ -14,15 +14,15 @@ use parking_lot::Mutex;
 use rundir::faults::{Culprit, Hang};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::agent::{Answer, Task};
+use super::agent::{Answer, Job};
 
 /// How long a hanging agent process may take to end after each signal, before the next means.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time limit of a task, as a multiple of the time limit of one call.
-const CALLS_A_TASK: u32 = 20;
+/// Time limit of a job, as a multiple of the time limit of one call.
+const CALLS_A_JOB: u32 = 20;
 
-/// The call name of an agent process that has a task and has not made its first call.
+/// The call name of an agent process that has a job and has not made its first call.
 const START: &str = "start";
 
 /// The call whose returns are counted, because it makes data durable.
@@ -61,7 +61,7 @@ impl Uninterruptible {
     }
 }
 
-/// The progress of an agent process with its task.
+/// The progress of an agent process with its job.
 struct Progress {
     /// The current call, or the last one.
     call: String,
@@ -76,7 +76,7 @@ struct Progress {
 pub enum Waited {
     /// The agent process answered.
     Answered(Answer),
-    /// A call or the task exceeded its time limit.
+    /// A call or the job exceeded its time limit.
     Overdue,
     /// The agent process ended; its exit status, if known.
     Ended(Option<ExitStatus>),
@@ -142,25 +142,25 @@ impl Agent {
         self.process.id()
     }
 
-    /// Sends the agent process a task.
+    /// Gives the agent process a job on the file, directory or workspace `at`.
     ///
     /// # Errors
     /// If the process has ended.
-    pub fn ask(&mut self, task: &Task) -> io::Result<()> {
+    pub fn ask(&mut self, at: &Path, job: &Job) -> io::Result<()> {
         {
             let mut progress = self.progress.lock();
             progress.since = Instant::now();
             START.clone_into(&mut progress.call);
         }
-        let line = serde_json::to_string(task)?;
+        let line = serde_json::to_string(&(at, job))?;
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")
     }
 
-    /// Waits for the answer. A call may take at most `limit`, the task at most `CALLS_A_TASK` times
+    /// Waits for the answer. A call may take at most `limit`, the job at most `CALLS_A_JOB` times
     /// `limit`.
     pub fn wait(&mut self, limit: Duration, interrupt: &AtomicBool) -> Waited {
-        let deadline = Instant::now() + limit * CALLS_A_TASK;
+        let deadline = Instant::now() + limit * CALLS_A_JOB;
         if let Some(answer) = self.early.take() {
             return Waited::Answered(answer);
         }
@@ -184,10 +184,8 @@ impl Agent {
 
     /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
-            // An error means that the process has ended.
-            let _ = kill_process(pid, signal);
-        }
+        // An error means that the process has ended.
+        let _ = send(self.process.id(), signal);
     }
 
     /// The name of the current call, or of the last one.
@@ -200,7 +198,7 @@ impl Agent {
         self.progress.lock().syncs
     }
 
-    /// Whether the current call of the task has been in flight for at least this long.
+    /// Whether the current call of the job has been in flight for at least this long.
     pub fn is_waiting(&mut self, for_at_least: Duration) -> bool {
         if self.early.is_none() {
             self.early = self.answers.try_recv().ok();
@@ -262,15 +260,10 @@ impl Agent {
     }
 
     fn ends_within(&mut self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            if !matches!(self.process.try_wait(), Ok(None)) {
-                return true;
-            }
+        wait_until(patience, Duration::from_millis(5), || {
             self.see();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        false
+            !matches!(self.process.try_wait(), Ok(None))
+        })
     }
 }
 
@@ -286,6 +279,28 @@ impl Drop for Agent {
             );
         }
     }
+}
+
+/// Waits until a condition holds, with a pause of `tick` between two checks. Returns false if `limit` passes
+/// first.
+pub fn wait_until(limit: Duration, tick: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !is_so() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(tick);
+    }
+    true
+}
+
+/// Sends a process a signal.
+///
+/// # Errors
+/// If there is no such process.
+pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, signal)?)
 }
 
 /// Aborts the connection of a FUSE mount. Returns whether that succeeded.
@@ -371,21 +386,26 @@ fn waiting_process(waiting: Option<u64>) -> Culprit {
 mod tests {
     use super::*;
 
+    fn until(what: &str, is_so: impl FnMut() -> bool) {
+        assert!(
+            wait_until(Duration::from_secs(20), TICK / 10, is_so),
+            "{what}"
+        );
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
     #[test]
     fn a_process_is_stopped_when_all_its_threads_are() {
         assert!(!stands_still(std::process::id()), "this thread runs");
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_raw(child.id() as i32).unwrap();
-        let until = |wanted: bool| {
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while stands_still(child.id()) != wanted && Instant::now() < deadline {}
-            stands_still(child.id())
-        };
+        let mut child = sleeper();
         assert!(!stands_still(child.id()));
-        kill_process(pid, Signal::STOP).unwrap();
-        assert!(until(true));
-        kill_process(pid, Signal::CONT).unwrap();
-        assert!(!until(false));
+        send(child.id(), Signal::STOP).unwrap();
+        until("it stops", || stands_still(child.id()));
+        send(child.id(), Signal::CONT).unwrap();
+        until("it goes on", || !stands_still(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!stands_still(child.id()));
@@ -393,38 +413,22 @@ mod tests {
 
     #[test]
     fn the_daemons_state_determines_the_culprit() {
-        let nowhere = Path::new("/nonexistent");
-        assert_eq!(culprit(None, true, nowhere, None), Culprit::DaemonDied);
-        assert_eq!(culprit(None, false, nowhere, None), Culprit::NoDaemon);
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_raw(child.id() as i32).unwrap();
-        kill_process(pid, Signal::STOP).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while state_of(child.id()) != Some('T') {
-            assert!(Instant::now() < deadline);
-        }
-        assert_eq!(
-            culprit(Some(child.id()), true, nowhere, Some(1)),
-            Culprit::DaemonStuck
-        );
-        kill_process(pid, Signal::CONT).unwrap();
-        assert_eq!(
-            culprit(Some(child.id()), true, nowhere, Some(1)),
-            Culprit::DaemonStuck
-        );
+        let of =
+            |daemon, had_daemon| culprit(daemon, had_daemon, Path::new("/nonexistent"), Some(1));
+        assert_eq!(of(None, true), Culprit::DaemonDied);
+        assert_eq!(of(None, false), Culprit::NoDaemon);
+        let mut child = sleeper();
+        let daemon = child.id();
+        send(daemon, Signal::STOP).unwrap();
+        until("it stops", || state_of(daemon) == Some('T'));
+        assert_eq!(of(Some(daemon), true), Culprit::DaemonStuck);
+        send(daemon, Signal::CONT).unwrap();
+        assert_eq!(of(Some(daemon), true), Culprit::DaemonStuck);
         child.kill().unwrap();
-        while state_of(child.id()) != Some('Z') {
-            assert!(Instant::now() < deadline);
-        }
-        assert_eq!(
-            culprit(Some(child.id()), true, nowhere, Some(1)),
-            Culprit::DaemonDied
-        );
+        until("it ends", || state_of(daemon) == Some('Z'));
+        assert_eq!(of(Some(daemon), true), Culprit::DaemonDied);
         child.wait().unwrap();
-        assert_eq!(
-            culprit(Some(child.id()), true, nowhere, Some(1)),
-            Culprit::DaemonDied
-        );
+        assert_eq!(of(Some(daemon), true), Culprit::DaemonDied);
     }
 
     #[test]
@@ -451,19 +455,11 @@ mod tests {
     fn scripted(dir: &Path, script: &str) -> Agent {
         use std::os::unix::fs::PermissionsExt;
         let program = dir.join("agent");
-        std::fs::write(&program, format!("#!/bin/sh\nread task\n{script}\n")).unwrap();
+        std::fs::write(&program, format!("#!/bin/sh\nread job\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
         let mut agent = Agent::start(&program).unwrap();
-        agent.ask(&Task::SyncHeld).unwrap();
+        agent.ask(dir, &Job::SyncHeld).unwrap();
         agent
-    }
-
-    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 
     #[test]

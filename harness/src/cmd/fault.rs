@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::plan::{LiveArm, arm, single_arms};
 use crate::scratch::{ScratchDisk, Want};
 use fault::{
-    Ended, Estimate, Live, ScenarioRun, Watcher, misfit, of_points, roughly, run_all, scenario_runs,
+    Ended, Estimate, Live, ScenarioRun, misfit, of_points, roughly, run_all, scenario_runs,
 };
 
 /// Inject faults under backends; report losses.
@@ -153,12 +153,10 @@ impl Fault {
             is_long: self.long,
             sites: 0,
         };
-        let mut progress = Lines {
-            names: plan.scenarios.iter().map(|s| s.name.clone()).collect(),
-            estimate,
-            label: String::new(),
-        };
-        let mut ended = run_all(&runs, &mut live, &writer, &mut progress, &interrupt.flag())
+        let mut execute = |run: &ScenarioRun| live.run(run);
+        let mut recorded = |outcome: &FaultOutcome, left| print_outcome(outcome, left, &estimate);
+        let flag = interrupt.flag();
+        let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag)
             .map_err(anyhow::Error::from);
         if matches!(ended, Ok(Ended::Complete)) && self.crash_points > 0 {
             if self.backend.is_empty() {
@@ -282,46 +280,25 @@ fn plan(scenarios: &[Scenario], arms: &[LiveArm], crash_points: u64) -> Plan {
     }
 }
 
-/// Prints a line on standard error for each outcome.
-struct Lines {
-    names: Vec<String>,
-    estimate: Estimate,
-    label: String,
-}
-
-impl Watcher for Lines {
-    fn begins(&mut self, run: &ScenarioRun, left: usize) {
-        self.label = format!(
-            "{left:4} left, about {:>6}  {}",
-            roughly(self.estimate.left(left)),
-            self.names[run.scenario]
-        );
+/// Prints a line about an outcome on standard error, and about the runs that are left.
+fn print_outcome(outcome: &FaultOutcome, left: usize, estimate: &Estimate) {
+    let kind = outcome.cell();
+    if kind == CellKind::Unfit {
+        return;
     }
-
-    fn recorded(&mut self, outcome: &FaultOutcome) {
-        let kind = outcome.cell();
-        if kind == CellKind::Unfit {
-            return;
-        }
-        let more = outcome
-            .reason
-            .clone()
-            .or_else(|| outcome.breaches.first().cloned())
-            .or_else(|| {
-                outcome
-                    .seen
-                    .first()
-                    .map(|seen| format!("{}: {}", seen.call, seen.text))
-            })
-            .unwrap_or_default();
-        eprintln!(
-            "{} on {}: {} ({:.1} s) {more}",
-            self.label,
-            outcome.backend,
-            kind.words(),
-            outcome.took_ms as f64 / 1e3
-        );
-    }
+    let seen = outcome.seen.first();
+    let seen = seen.map(|seen| format!("{}: {}", seen.call, seen.text));
+    let breach = outcome.breaches.first().cloned();
+    let more = outcome.reason.clone().or(breach).or(seen);
+    eprintln!(
+        "{left:4} left, about {:>6}  {} on {}: {} ({:.1} s) {}",
+        roughly(estimate.left(left)),
+        outcome.scenario,
+        outcome.backend,
+        kind.words(),
+        outcome.took_ms as f64 / 1e3,
+        more.unwrap_or_default()
+    );
 }
 
 /// Writes the page and prints a summary. The exit code is 1 if a promise was breached or an outcome is unknown.

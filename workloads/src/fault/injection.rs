@@ -1,13 +1,14 @@
 //! Injections: the faults that a scenario can inject, with their parameters.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::llm::LlmFault;
 use super::s3::S3Fault;
 
 /// An injected fault with its parameters: `injection = "kill-daemon"`, or a table such as
 /// `[injection.stop-daemon]`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Injection {
     /// No fault: the work as a reference.
@@ -128,7 +129,7 @@ pub enum Injection {
 }
 
 /// How several writers change one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteMode {
     /// Append each line by one `write` with `O_APPEND`.
@@ -141,37 +142,32 @@ pub enum WriteMode {
     Rename,
 }
 
+/// A parameter of an injection, with its least and its greatest value.
+pub(super) type Bounds = (&'static str, f64, f64, f64);
+
+/// The name of an enum's variant in files.
+fn variant(of: &impl Serialize) -> String {
+    match serde_json::to_value(of) {
+        Ok(Value::String(name)) => name,
+        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        _ => String::new(),
+    }
+}
+
+impl LlmFault {
+    /// Its name in files.
+    pub fn name(&self) -> String {
+        format!("llm.{}", variant(self))
+    }
+}
+
 impl Injection {
     /// Its name in files.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> String {
         match self {
-            Injection::Nothing => "nothing",
-            Injection::S3(fault) => fault.name(),
+            Injection::S3(fault) => format!("s3.{}", variant(fault)),
             Injection::Llm(fault) => fault.name(),
-            Injection::KillDaemon => "kill-daemon",
-            Injection::StopDaemon { .. } => "stop-daemon",
-            Injection::PanicDaemon => "panic-daemon",
-            Injection::MountTwice => "mount-twice",
-            Injection::UnmountInUse => "unmount-in-use",
-            Injection::CrashLoop { .. } => "crash-loop",
-            Injection::FillDisk { .. } => "fill-disk",
-            Injection::FillQuota { .. } => "fill-quota",
-            Injection::CutPower { .. } => "cut-power",
-            Injection::RemountReadOnly => "remount-read-only",
-            Injection::LockDatabase { .. } => "lock-database",
-            Injection::TruncateDatabase => "truncate-database",
-            Injection::FlipBits { .. } => "flip-bits",
-            Injection::NewerDatabase => "newer-database",
-            Injection::RemoveLog => "remove-log",
-            Injection::ManyWriters { .. } => "many-writers",
-            Injection::TwoMounts { .. } => "two-mounts",
-            Injection::KillClient => "kill-client",
-            Injection::OpenMany { .. } => "open-many",
-            Injection::ManyFiles { .. } => "many-files",
-            Injection::LargeFile { .. } => "large-file",
-            Injection::OddNames => "odd-names",
-            Injection::DeepPath { .. } => "deep-path",
-            Injection::RemoveTree => "remove-tree",
+            other => variant(other),
         }
     }
 
@@ -182,58 +178,60 @@ impl Injection {
 
     /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
-        let positive = |field: &str, value: f64| {
-            let is_so = value > 0.0 && value <= 3600.0;
-            let name = self.name();
-            is_so.then_some(()).ok_or(format!(
-                "field `injection.{name}.{field}`: {value} is not above 0 and at most 3600"
-            ))
-        };
-        let up_to = |field: &str, value: u64, most: u64| {
-            let name = self.name();
-            (1..=most).contains(&value).then_some(()).ok_or(format!(
-                "field `injection.{name}.{field}`: {value} is not from 1 to {most}"
-            ))
-        };
-        match self {
-            Injection::S3(fault) => fault.check(),
-            Injection::Llm(fault) => fault.check(),
+        for (field, value, least, most) in self.ranges() {
+            if !(least..=most).contains(&value) {
+                let name = self.name();
+                return Err(format!(
+                    "field `injection.{name}.{field}`: {value} is not from {least} to {most}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn ranges(&self) -> Vec<Bounds> {
+        let seconds = |field, value| (field, value, 0.001, 3600.0);
+        let up_to = |field, value: u64, most: u64| (field, value as f64, 1.0, most as f64);
+        match *self {
+            Injection::S3(fault) => fault.ranges(),
+            Injection::Llm(fault) => fault.ranges(),
             Injection::StopDaemon {
-                seconds,
+                seconds: short,
                 long_seconds,
-            } => {
-                positive("seconds", *seconds)?;
-                positive("long_seconds", *long_seconds)
+            } => vec![
+                seconds("seconds", short),
+                seconds("long_seconds", long_seconds),
+            ],
+            Injection::LockDatabase { seconds: locked } => vec![seconds("seconds", locked)],
+            Injection::CrashLoop { kills } => vec![up_to("kills", kills.into(), 1000)],
+            Injection::FillDisk { mib } | Injection::FillQuota { mib } => {
+                vec![up_to("mib", mib, 1024)]
             }
-            Injection::LockDatabase { seconds } => positive("seconds", *seconds),
-            Injection::CrashLoop { kills } => up_to("kills", (*kills).into(), 1000),
-            Injection::FillDisk { mib } | Injection::FillQuota { mib } => up_to("mib", *mib, 1024),
             Injection::CutPower { mib, cuts } => {
-                up_to("mib", *mib, 1024)?;
-                up_to("cuts", (*cuts).into(), 1000)
+                vec![up_to("mib", mib, 1024), up_to("cuts", cuts.into(), 1000)]
             }
-            Injection::FlipBits { bits } => up_to("bits", (*bits).into(), 1_000_000),
+            Injection::FlipBits { bits } => vec![up_to("bits", bits.into(), 1_000_000)],
             Injection::ManyWriters {
                 processes, times, ..
-            } => {
-                up_to("processes", (*processes).into(), 64)?;
-                up_to("times", (*times).into(), 10_000)
-            }
-            Injection::TwoMounts { notes } => up_to("notes", (*notes).into(), 10_000),
+            } => vec![
+                up_to("processes", processes.into(), 64),
+                up_to("times", times.into(), 10_000),
+            ],
+            Injection::TwoMounts { notes } => vec![up_to("notes", notes.into(), 10_000)],
             Injection::OpenMany { files } | Injection::ManyFiles { files } => {
-                up_to("files", *files, 1_000_000)
+                vec![up_to("files", files, 1_000_000)]
             }
             Injection::LargeFile {
                 mib,
                 written_mib,
                 long_written_mib,
-            } => {
-                up_to("mib", *mib, 65_536)?;
-                up_to("written_mib", *written_mib, *mib)?;
-                up_to("long_written_mib", *long_written_mib, *mib)
-            }
-            Injection::DeepPath { depth } => up_to("depth", (*depth).into(), 1000),
-            _ => Ok(()),
+            } => vec![
+                up_to("mib", mib, 65_536),
+                up_to("written_mib", written_mib, mib),
+                up_to("long_written_mib", long_written_mib, mib),
+            ],
+            Injection::DeepPath { depth } => vec![up_to("depth", depth.into(), 1000)],
+            _ => Vec::new(),
         }
     }
 }

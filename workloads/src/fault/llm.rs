@@ -1,9 +1,11 @@
 //! Faults of a language model's provider.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use super::injection::Bounds;
 
 /// A fault of the provider, as in `injection = { llm = "hang" }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum LlmFault {
     /// Status 429, with or without `Retry-After`.
@@ -34,32 +36,13 @@ pub enum LlmFault {
 }
 
 impl LlmFault {
-    /// Its name in files.
-    pub fn name(&self) -> &'static str {
-        match self {
-            LlmFault::RateLimited { .. } => "llm.rate-limited",
-            LlmFault::ServerError => "llm.server-error",
-            LlmFault::Hang => "llm.hang",
-            LlmFault::StreamCut => "llm.stream-cut",
-            LlmFault::InvalidJson => "llm.invalid-json",
-            LlmFault::Empty => "llm.empty",
-            LlmFault::Refusal => "llm.refusal",
-            LlmFault::ContextOverflow => "llm.context-overflow",
-            LlmFault::KeyRevoked => "llm.key-revoked",
-            LlmFault::BudgetExhausted => "llm.budget-exhausted",
-            LlmFault::WrongContent => "llm.wrong-content",
-        }
-    }
-
-    /// Checks the parameters.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Its parameters.
+    pub(super) fn ranges(self) -> Vec<Bounds> {
         match self {
             LlmFault::RateLimited {
                 retry_after: Some(seconds),
-            } if *seconds > 3600 => Err(format!(
-                "field `injection.llm.rate-limited.retry_after`: {seconds} s is more than an hour"
-            )),
-            _ => Ok(()),
+            } => vec![("retry_after", seconds as f64, 0.0, 3600.0)],
+            _ => Vec::new(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
 use inputs::{InputError, parse_toml, sha256};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
@@ -124,7 +124,7 @@ pub enum Moment {
 }
 
 /// The last call for each record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncClass {
     /// `close`.

@@ -1,9 +1,11 @@
 //! Faults of an S3 server and of the network to it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use super::injection::Bounds;
 
 /// An S3 fault with its parameters, as in `[injection.s3.outage]`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum S3Fault {
     /// No request succeeds for a while, and the agent continues.
@@ -48,7 +50,7 @@ pub enum S3Fault {
 }
 
 /// The cause of an outage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutageCause {
     /// The server's process is killed, and restarted on its data.
@@ -70,7 +72,7 @@ pub enum OutageCause {
 }
 
 /// The failure of some requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Flaky {
     /// Of every `every` requests, the first `length` get 503 `SlowDown`.
@@ -98,7 +100,7 @@ pub enum Flaky {
 }
 
 /// The defect of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BadAnswer {
     /// The connection is reset in the middle of the body.
@@ -112,56 +114,32 @@ pub enum BadAnswer {
 }
 
 impl S3Fault {
-    /// Its name in files.
-    pub fn name(&self) -> &'static str {
+    /// Its parameters.
+    pub(super) fn ranges(self) -> Vec<Bounds> {
+        let whole = |field, value: u64, least, most| (field, value as f64, least, most);
         match self {
-            S3Fault::Outage { .. } => "s3.outage",
-            S3Fault::Flaky { .. } => "s3.flaky",
-            S3Fault::Slow { .. } => "s3.slow",
-            S3Fault::BadAnswer { .. } => "s3.bad-answer",
-            S3Fault::DamagedUpload => "s3.damaged-upload",
-            S3Fault::StaleList => "s3.stale-list",
-            S3Fault::PartitionInSync => "s3.partition-in-sync",
-            S3Fault::Conflict { .. } => "s3.conflict",
-            S3Fault::Emptied => "s3.emptied",
-        }
-    }
-
-    /// Checks the parameters.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let within = |field: &str, value: f64, least: f64, most: f64| {
-            let name = self.name();
-            (least..=most).contains(&value).then_some(()).ok_or(format!(
-                "field `injection.{name}.{field}`: {value} is not from {least} to {most}"
-            ))
-        };
-        match *self {
             S3Fault::Outage {
                 seconds,
                 long_seconds,
                 files,
                 ..
-            } => {
-                within("seconds", seconds, 1.0, 3600.0)?;
-                within("long_seconds", long_seconds, seconds, 3600.0)?;
-                within("files", files as f64, 1.0, 10_000.0)
-            }
-            S3Fault::Slow { rtt_ms } => within("rtt_ms", rtt_ms, 0.1, 10_000.0),
-            S3Fault::Conflict { files } => within("files", files as f64, 1.0, 100.0),
+            } => vec![
+                ("seconds", seconds, 1.0, 3600.0),
+                ("long_seconds", long_seconds, seconds, 3600.0),
+                whole("files", files, 1.0, 10_000.0),
+            ],
+            S3Fault::Slow { rtt_ms } => vec![("rtt_ms", rtt_ms, 0.1, 10_000.0)],
+            S3Fault::Conflict { files } => vec![whole("files", files, 1.0, 100.0)],
             S3Fault::Flaky { how } => match how {
-                Flaky::SlowDownBursts { length, every } => {
-                    within("how.every", every as f64, 2.0, 1000.0)?;
-                    within("how.length", length as f64, 1.0, every as f64 - 1.0)
-                }
+                Flaky::SlowDownBursts { length, every } => vec![
+                    whole("how.every", every, 2.0, 1000.0),
+                    whole("how.length", length, 1.0, every as f64 - 1.0),
+                ],
                 Flaky::InternalErrors { nth }
                 | Flaky::LostAnswers { nth }
-                | Flaky::Resets { nth } => within("how.nth", nth as f64, 2.0, 1000.0),
+                | Flaky::Resets { nth } => vec![whole("how.nth", nth, 2.0, 1000.0)],
             },
-            S3Fault::BadAnswer { .. }
-            | S3Fault::DamagedUpload
-            | S3Fault::StaleList
-            | S3Fault::PartitionInSync
-            | S3Fault::Emptied => Ok(()),
+            _ => Vec::new(),
         }
     }
 }

@@ -1,109 +1,31 @@
 //! Unusual requests of one agent process: many files, large files, odd names, deep paths.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rundir::faults::Fact;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 
 use super::Caller;
 
 /// Bytes per write to a large file.
 const PIECE: usize = 1 << 20;
 
-/// A task of unusual file system calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClientTask {
-    /// Opens many files at once; writes and reads each through its descriptor.
-    OpenMany {
-        /// An empty directory.
-        dir: PathBuf,
-        /// The number of files.
-        files: u64,
-    },
-    /// Creates many files in one directory, lists them and removes them.
-    ManyFiles {
-        /// An empty directory.
-        dir: PathBuf,
-        /// The number of files.
-        files: u64,
-    },
-    /// Writes a large, mostly sparse file.
-    LargeFile {
-        /// Path of the file.
-        file: PathBuf,
-        /// Its size in MiB.
-        mib: u64,
-        /// MiB that are written: a third each at the start, in the middle and at the end.
-        written_mib: u64,
-    },
-    /// Creates files whose names programs often mishandle.
-    OddNames {
-        /// An empty directory.
-        dir: PathBuf,
-    },
-    /// Creates nested directories with a file at the bottom, and renames the top.
-    DeepPath {
-        /// An empty directory.
-        dir: PathBuf,
-        /// The number of levels.
-        depth: u32,
-    },
-    /// `rm -rf`.
-    RemoveTree {
-        /// The directory that is removed.
-        dir: PathBuf,
-    },
-    /// Reads existing files one after the other, until a read fails.
-    ReadAll {
-        /// Their directory.
-        dir: PathBuf,
-    },
+/// Performs an unusual request. The first failure is recorded and ends it. Facts `done` and `seconds`.
+pub(super) fn timed(caller: &mut Caller, request: impl FnOnce(&mut Caller) -> io::Result<()>) {
+    let started = Instant::now();
+    let done = request(caller);
+    caller.fact("done", Fact::Count(u64::from(done.is_ok())));
+    caller.fact("seconds", Fact::Number(started.elapsed().as_secs_f64()));
 }
 
-impl ClientTask {
-    /// The path that the task works on.
-    pub(super) fn place(&self) -> &Path {
-        match self {
-            ClientTask::LargeFile { file, .. } => file,
-            ClientTask::OpenMany { dir, .. }
-            | ClientTask::ManyFiles { dir, .. }
-            | ClientTask::OddNames { dir }
-            | ClientTask::DeepPath { dir, .. }
-            | ClientTask::RemoveTree { dir }
-            | ClientTask::ReadAll { dir } => dir,
-        }
-    }
-
-    /// Performs the task. The first failure is recorded and ends it.
-    pub(super) fn perform(self, caller: &mut Caller) {
-        let started = Instant::now();
-        let done = match &self {
-            ClientTask::OpenMany { dir, files } => open_many(dir, *files, caller),
-            ClientTask::ManyFiles { dir, files } => many_files(dir, *files, caller),
-            ClientTask::LargeFile {
-                file,
-                mib,
-                written_mib,
-            } => large_file(file, *mib, *written_mib, caller),
-            ClientTask::OddNames { dir } => odd_names(dir, caller),
-            ClientTask::DeepPath { dir, depth } => deep_path(dir, *depth, caller),
-            ClientTask::RemoveTree { dir } => remove_tree(dir, caller),
-            ClientTask::ReadAll { dir } => read_all(dir, caller),
-        };
-        caller.fact("done", Fact::Count(u64::from(done.is_ok())));
-        caller.fact("seconds", Fact::Number(started.elapsed().as_secs_f64()));
-    }
-}
-
-fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
+pub(super) fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
     let most = Some(files + 64);
     let limit = Rlimit {
         current: most,
@@ -133,7 +55,7 @@ fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
     Ok(())
 }
 
-fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
+pub(super) fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
     caller.call("mkdir", || fs::create_dir_all(dir))?;
     let started = Instant::now();
     for number in 0..files {
@@ -142,12 +64,9 @@ fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
     }
     caller.fact("create_s", Fact::Number(started.elapsed().as_secs_f64()));
     let started = Instant::now();
-    let listed = caller.call("readdir", || {
-        let entries = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name()));
-        entries.collect::<io::Result<Vec<OsString>>>()
-    })?;
+    let listed = caller.call("readdir", || list(dir))?;
     caller.fact("list_s", Fact::Number(started.elapsed().as_secs_f64()));
-    let different: std::collections::BTreeSet<&OsString> = listed.iter().collect();
+    let different: BTreeSet<&OsString> = listed.iter().collect();
     if listed.len() as u64 != files || different.len() != listed.len() {
         let (names, different) = (listed.len(), different.len());
         caller.wrong(
@@ -166,7 +85,17 @@ fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
     Ok(())
 }
 
-fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::Result<()> {
+fn list(dir: &Path) -> io::Result<Vec<OsString>> {
+    let entries = fs::read_dir(dir)?;
+    entries.map(|entry| Ok(entry?.file_name())).collect()
+}
+
+pub(super) fn large_file(
+    path: &Path,
+    mib: u64,
+    written: u64,
+    caller: &mut Caller,
+) -> io::Result<()> {
     let third = (written / 3).max(1);
     if let Some(dir) = path.parent() {
         caller.call("mkdir", || fs::create_dir_all(dir))?;
@@ -175,8 +104,12 @@ fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::R
     options.read(true).write(true).create(true).truncate(true);
     let file = caller.call("open", || options.open(path))?;
     let starts = [0, (mib / 2).max(third), mib - third];
-    let piece = |at: u64| vec![(at % 251) as u8 + 1; PIECE];
-    for at in starts.iter().flat_map(|start| *start..*start + third) {
+    let written: BTreeSet<u64> = starts.iter().flat_map(|at| *at..*at + third).collect();
+    let piece = |at: &u64| match written.contains(at) {
+        true => vec![(at % 251) as u8 + 1; PIECE],
+        false => vec![0; PIECE],
+    };
+    for at in &written {
         caller.call("write", || file.write_all_at(&piece(at), at << 20))?;
     }
     caller.call("fsync", || file.sync_all())?;
@@ -185,28 +118,13 @@ fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::R
         caller.wrong("stat", format!("{size} bytes instead of {}", mib << 20));
     }
     let mut bytes = vec![0; PIECE];
-    let written_at = |at: u64| {
-        starts
-            .iter()
-            .any(|start| (*start..*start + third).contains(&at))
-    };
     let mut wrong = 0;
     // Every written piece, and one piece of each hole.
-    let holes = [third, mib / 2 + third]
-        .into_iter()
-        .filter(|at| *at < mib && !written_at(*at));
-    let all = starts
-        .iter()
-        .flat_map(|start| *start..*start + third)
-        .chain(holes);
-    for at in all {
+    let holes = [third, mib / 2 + third].into_iter().filter(|at| *at < mib);
+    let all: BTreeSet<u64> = written.iter().copied().chain(holes).collect();
+    for at in &all {
         caller.call("read", || file.read_exact_at(&mut bytes, at << 20))?;
-        let wanted = if written_at(at) {
-            piece(at)
-        } else {
-            vec![0; PIECE]
-        };
-        wrong += u64::from(bytes != wanted);
+        wrong += u64::from(bytes != piece(at));
     }
     if wrong > 0 {
         caller.wrong("read", format!("{wrong} MiB do not hold what was written"));
@@ -273,7 +191,7 @@ fn names() -> Vec<OsString> {
     names
 }
 
-fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
+pub(super) fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     caller.call("mkdir", || fs::create_dir_all(dir))?;
     let (mut held, mut refused) = (Vec::new(), Vec::new());
     for name in names() {
@@ -290,10 +208,7 @@ fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     if !refused.is_empty() {
         caller.fact("refused", Fact::Words(refused.join("; ")));
     }
-    let listed = caller.call("readdir", || {
-        let entries = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name()));
-        entries.collect::<io::Result<Vec<OsString>>>()
-    })?;
+    let listed = caller.call("readdir", || list(dir))?;
     for name in &held {
         if !listed.contains(name) {
             caller.wrong("readdir", format!("{:?} is not listed", shown(name)));
@@ -329,7 +244,7 @@ fn shown(name: &OsStr) -> String {
     text
 }
 
-fn deep_path(dir: &Path, depth: u32, caller: &mut Caller) -> io::Result<()> {
+pub(super) fn deep_path(dir: &Path, depth: u32, caller: &mut Caller) -> io::Result<()> {
     let inside = |top: &Path| {
         let mut path = top.to_owned();
         path.extend((0..depth).map(|level| format!("d{level}")));
@@ -355,7 +270,7 @@ fn deep_path(dir: &Path, depth: u32, caller: &mut Caller) -> io::Result<()> {
     caller.call("rm -rf", || fs::remove_dir_all(&renamed))
 }
 
-fn remove_tree(dir: &Path, caller: &mut Caller) -> io::Result<()> {
+pub(super) fn remove_tree(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     let mut tries = 0u64;
     loop {
         tries += 1;
@@ -370,50 +285,30 @@ fn remove_tree(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     }
 }
 
-fn read_all(dir: &Path, caller: &mut Caller) -> io::Result<()> {
-    let entries = caller.call("readdir", || {
-        fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()
-    })?;
-    for entry in entries {
-        caller.call("read", || fs::read(entry.path()))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{Job, Kept, perform};
     use super::*;
 
     #[test]
-    fn a_plain_directory_passes_every_client_task() {
+    fn a_plain_directory_passes_every_unusual_request() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        for task in [
-            ClientTask::OpenMany {
-                dir: at("open"),
-                files: 20,
-            },
-            ClientTask::ManyFiles {
-                dir: at("many"),
-                files: 50,
-            },
-            ClientTask::LargeFile {
-                file: at("new").join("large"),
-                mib: 9,
-                written_mib: 3,
-            },
-            ClientTask::OddNames { dir: at("odd") },
-            ClientTask::DeepPath {
-                dir: at("deep"),
-                depth: 30,
-            },
-            ClientTask::ReadAll { dir: at("odd") },
-            ClientTask::RemoveTree { dir: at("open") },
+        let large = Job::LargeFile {
+            mib: 9,
+            written_mib: 3,
+        };
+        for (at, job) in [
+            ("open", Job::OpenMany(20)),
+            ("many", Job::ManyFiles(50)),
+            ("new/large", large),
+            ("odd", Job::OddNames),
+            ("deep", Job::DeepPath(30)),
+            ("open", Job::RemoveTree),
         ] {
-            let mut caller = Caller::default();
-            task.clone().perform(&mut caller);
-            assert_eq!(caller.answer.failures, [], "{task:?}");
-            assert_eq!(caller.answer.facts["done"], Fact::Count(1), "{task:?}");
+            let kept = &mut Kept::default();
+            let answer = perform(&dir.path().join(at), job.clone(), kept).unwrap();
+            assert_eq!(answer.failures, [], "{job:?}");
+            assert_eq!(answer.facts["done"], Fact::Count(1), "{job:?}");
         }
     }
 }

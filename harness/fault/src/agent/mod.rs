@@ -1,6 +1,6 @@
 //! The agent process of a scenario: the only process that touches the mount. It may hang or be killed.
 //!
-//! It reads one JSON task per line from standard input and writes one JSON answer per line to standard
+//! It reads one job per line from standard input, as JSON, and writes one JSON answer per line to standard
 //! output. Before each call it writes `>` and the call's name, for the watchdog in `watch`.
 
 mod client;
@@ -15,84 +15,111 @@ use std::time::{Duration, Instant};
 
 use rundir::faults::{Fact, SeenKind};
 use serde::{Deserialize, Serialize};
+use workloads::fault::WriteMode;
 
-pub use client::ClientTask;
-pub use records::{Held, LastCall, WriteTask};
-pub use remote::{RemoteTask, Series};
-pub use sharing::{How, ShareTask, word};
+pub use records::{Changes, Held};
+pub use remote::Series;
+pub use sharing::word;
 
 use super::record::{LOG, State};
 use backends::attribute;
+use client::timed;
 
-/// A task of an agent process.
+/// A job of an agent process. Its file, directory or workspace comes with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Task {
-    /// Writes, overwrites and removes records.
-    Write(WriteTask),
+pub enum Job {
+    // Records.
+    /// Writes, overwrites and removes records of the workspace.
+    Change(Changes),
     /// Writes one record and keeps its file open.
-    WriteAndHold(WriteTask),
+    ChangeAndHold(Changes),
     /// Syncs and closes the file that is kept open.
     SyncHeld,
-    /// Reads every record and the log.
-    ReadRecords {
-        /// The workspace.
-        root: PathBuf,
-        /// The seed of the records.
-        seed: u64,
-    },
-    /// The first calls of any program: list the directory, stat, statfs, write a file and read it.
-    Look {
-        /// The workspace.
-        root: PathBuf,
-    },
-    /// Waits for the bucket, as `ctxbench s3 sync` does.
-    Sync {
-        /// The workspace.
-        root: PathBuf,
-    },
-    /// Asks the mount how many changes are not in the bucket yet. Fact `pending`.
-    Pending {
-        /// The workspace.
-        root: PathBuf,
-    },
+    /// Reads every record of the seed, and the log.
+    ReadRecords(u64),
     /// Removes the log of the records.
-    RemoveLog {
-        /// The workspace.
-        root: PathBuf,
+    RemoveLog,
+
+    // The workspace.
+    /// The first calls of any program: list the directory, stat, statfs, write a file and read it.
+    Look,
+    /// Waits for the bucket, as `ctxbench s3 sync` does.
+    Sync,
+    /// Asks the mount how many changes are not in the bucket yet. Fact `pending`.
+    Pending,
+
+    // A file that several agent processes use.
+    /// Adds lines to a file. Fact `not_added` names the lines with a failed call.
+    AddLines {
+        /// How a line is added.
+        how: WriteMode,
+        /// Number of the agent process.
+        agent: u32,
+        /// The number of lines.
+        times: u32,
+        /// Microseconds between two lines.
+        pause_us: u64,
     },
-    /// A task of several concurrent agent processes on one file.
-    Share(ShareTask),
-    /// A task of unusual requests.
-    Client(ClientTask),
-    /// A task on files that other hosts or a model also serve.
-    Remote(RemoteTask),
+    /// Counts the lines of a file that are whole, damaged or duplicated. Fact `present` names the whole
+    /// ones.
+    CountLines,
+    /// Tries to take an exclusive `flock` and to keep it. Fact `locked`: 1 if it succeeded.
+    TryLock,
+    /// Releases the lock.
+    Unlock,
+    /// Waits until a file has this content. Facts `partial_reads` and `seen_after_ms`.
+    AwaitText(String),
+
+    // Unusual requests.
+    /// Opens so many files in an empty directory at once; writes and reads each through its descriptor.
+    OpenMany(u64),
+    /// Creates so many files in an empty directory, lists them and removes them.
+    ManyFiles(u64),
+    /// Writes a large, mostly sparse file.
+    LargeFile {
+        /// Its size in MiB.
+        mib: u64,
+        /// MiB that are written: a third each at the start, in the middle and at the end.
+        written_mib: u64,
+    },
+    /// Creates files whose names programs often mishandle.
+    OddNames,
+    /// Creates so many nested directories with a file at the bottom, and renames the top.
+    DeepPath(u32),
+    /// `rm -rf`.
+    RemoveTree,
+
+    // Files that other hosts or a model also serve.
+    /// Writes each file of a series, even after a failure.
+    WriteSeries(Series),
+    /// Reads each file of a series and compares it with the expected content.
+    ReadSeries(Series),
+    /// Removes each file of a series.
+    RemoveSeries(Series),
+    /// Waits until all files of a series have their sizes. Fact `awaited`: how many do.
+    AwaitSeries(Series),
+    /// Lists a directory. Fact `names`: one name per line.
+    List,
+    /// Creates an empty directory.
+    MakeDir,
+    /// Writes a file.
+    WriteText(String),
+    /// Reads a file whose content is unknown but not empty. Facts `bytes` and `text`.
+    ReadAny,
 }
 
-impl Task {
-    /// A path that the task works on. `None` if it only uses an open file.
-    pub fn place(&self) -> Option<&Path> {
-        match self {
-            Task::Write(task) | Task::WriteAndHold(task) => Some(&task.root),
-            Task::SyncHeld => None,
-            Task::ReadRecords { root, .. }
-            | Task::Look { root }
-            | Task::Sync { root }
-            | Task::Pending { root }
-            | Task::RemoveLog { root } => Some(root),
-            Task::Share(task) => task.place(),
-            Task::Client(task) => Some(task.place()),
-            Task::Remote(task) => Some(task.place()),
-        }
+impl Job {
+    /// Whether the job only uses a file that is open already.
+    pub fn is_of_open_file(&self) -> bool {
+        matches!(self, Job::SyncHeld | Job::Unlock)
     }
 }
 
-/// The result of a task.
+/// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// How many calls were made.
-    pub calls: u64,
-    /// How many of them were successful `fsync` calls.
+    /// How many `fsync` calls succeeded.
     pub fsyncs: u64,
     /// Duration of the longest call, in nanoseconds.
     pub longest_ns: u64,
@@ -102,8 +129,30 @@ pub struct Answer {
     pub next: u64,
     /// The states of the records that were read.
     pub found: BTreeMap<u64, State>,
-    /// Other results of the task, by name.
+    /// Other results of the job, by name.
     pub facts: BTreeMap<String, Fact>,
+}
+
+impl Answer {
+    /// The first failure, in words.
+    pub fn failure(&self) -> Option<String> {
+        let first = self.failures.first();
+        first.map(|failure| format!("{}: {}", failure.call, failure.text))
+    }
+
+    /// A fact that is a count; 0 without it.
+    pub fn count(&self, name: &str) -> u64 {
+        match self.facts.get(name) {
+            Some(Fact::Count(count)) => *count,
+            _ => 0,
+        }
+    }
+
+    /// A fact in words; empty without it.
+    pub fn words(&self, name: &str) -> String {
+        let fact = self.facts.get(name);
+        fact.map(ToString::to_string).unwrap_or_default()
+    }
 }
 
 /// A call that failed or gave a wrong result.
@@ -126,7 +175,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Makes a call and records its failure. The caller decides whether the failure ends the task.
+    /// Makes a call and records its failure. The caller decides whether the failure ends the job.
     pub(super) fn call<T>(
         &mut self,
         name: &str,
@@ -136,7 +185,6 @@ impl Caller {
         let _ = writeln!(io::stdout(), ">{name}");
         let started = Instant::now();
         let result = call();
-        self.answer.calls += 1;
         let took = started.elapsed().as_nanos() as u64;
         self.answer.longest_ns = self.answer.longest_ns.max(took);
         self.answer.fsyncs += u64::from(name == "fsync" && result.is_ok());
@@ -179,22 +227,22 @@ impl Caller {
     }
 }
 
-/// State that an agent process keeps between tasks.
+/// State that an agent process keeps between jobs.
 #[derive(Default)]
 struct Kept {
     held: Option<Held>,
-    share: sharing::Kept,
+    lock: Option<std::fs::File>,
 }
 
-/// Performs tasks until standard input ends.
+/// Performs jobs until standard input ends.
 ///
 /// # Errors
-/// If a task cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
+/// If a job cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
 pub fn serve() -> anyhow::Result<()> {
     let mut kept = Kept::default();
     for line in io::stdin().lock().lines() {
-        let task: Task = serde_json::from_str(&line?)?;
-        let answer = perform(task, &mut kept)?;
+        let (at, job): (PathBuf, Job) = serde_json::from_str(&line?)?;
+        let answer = perform(&at, job, &mut kept)?;
         let mut out = io::stdout().lock();
         let answer = serde_json::to_string(&answer)?;
         if writeln!(out, "{answer}")
@@ -207,42 +255,80 @@ pub fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn perform(task: Task, kept: &mut Kept) -> anyhow::Result<Answer> {
-    let mut caller = Caller::default();
-    match task {
-        Task::Write(task) => task.perform(&mut caller)?,
-        Task::WriteAndHold(task) => kept.held = task.write_and_hold(&mut caller)?,
-        Task::SyncHeld => {
+/// Performs a job on the file, directory or workspace `at`. Failed calls are in the answer.
+fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<Answer> {
+    let mut own = Caller::default();
+    let caller = &mut own;
+    match job {
+        Job::Change(changes) => changes.perform(at, caller)?,
+        Job::ChangeAndHold(changes) => kept.held = changes.write_and_hold(at, caller)?,
+        Job::SyncHeld => {
             if let Some(held) = kept.held.take() {
-                held.sync(&mut caller)?;
+                held.sync(caller)?;
             }
         }
-        Task::ReadRecords { root, seed } => {
-            caller.answer.found = records::read(&root, seed, &mut caller);
+        Job::ReadRecords(seed) => caller.answer.found = records::read(at, seed, caller),
+        Job::RemoveLog => {
+            // There may be no log.
+            let _ = caller.call("unlink", || unlink(&at.join(LOG)));
         }
-        Task::Look { root } => look(&root, &mut caller),
-        Task::Sync { root } => {
-            // A failure is recorded.
-            let _ = caller.call("sync", || records::sync(&root));
+        Job::Look => look(at, caller),
+        Job::Sync => {
+            let _ = caller.call("sync", || records::sync(at));
         }
-        Task::Pending { root } => {
-            let asked = || Ok(attribute::get(&root, "user.ctx.pending")?);
+        Job::Pending => {
+            let asked = || Ok(attribute::get(at, "user.ctx.pending")?);
             if let Ok(pending) = caller.call("getxattr", asked) {
                 caller.fact("pending", Fact::Count(pending.trim().parse()?));
             }
         }
-        Task::RemoveLog { root } => {
-            // A failure is recorded. There may be no log.
-            let _ = caller.call("unlink", || match std::fs::remove_file(root.join(LOG)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            });
+        Job::AddLines {
+            how,
+            agent,
+            times,
+            pause_us,
+        } => {
+            let pause = Duration::from_micros(pause_us);
+            sharing::add_lines(at, how, agent, times, pause, caller);
         }
-        Task::Share(task) => task.perform(&mut caller, &mut kept.share)?,
-        Task::Client(task) => task.perform(&mut caller),
-        Task::Remote(task) => task.perform(&mut caller),
+        Job::CountLines => sharing::count(at, caller),
+        Job::TryLock => {
+            if let Some(lock) = sharing::try_lock(at, caller) {
+                kept.lock = Some(lock);
+            }
+        }
+        Job::Unlock => kept.lock = None,
+        Job::AwaitText(text) => sharing::await_text(at, &text, caller),
+        Job::OpenMany(files) => timed(caller, |own| client::open_many(at, files, own)),
+        Job::ManyFiles(files) => timed(caller, |own| client::many_files(at, files, own)),
+        Job::LargeFile { mib, written_mib } => {
+            timed(caller, |own| client::large_file(at, mib, written_mib, own));
+        }
+        Job::OddNames => timed(caller, |own| client::odd_names(at, own)),
+        Job::DeepPath(depth) => timed(caller, |own| client::deep_path(at, depth, own)),
+        Job::RemoveTree => timed(caller, |own| client::remove_tree(at, own)),
+        Job::WriteSeries(series) => series.write(at, caller),
+        Job::ReadSeries(series) => series.read(at, caller),
+        Job::RemoveSeries(series) => series.remove(at, caller),
+        Job::AwaitSeries(series) => series.wait_for(at, caller),
+        Job::List => remote::list(at, caller),
+        Job::MakeDir => {
+            let _ = caller.call("mkdir", || std::fs::create_dir(at));
+        }
+        Job::WriteText(text) => {
+            let _ = caller.call("write", || std::fs::write(at, text));
+        }
+        Job::ReadAny => remote::read_any(at, caller),
     }
-    Ok(caller.answer)
+    Ok(own.answer)
+}
+
+/// Removes a file that may be gone already.
+fn unlink(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// The first calls of any program. Each one is made even if an earlier one failed.
@@ -263,13 +349,6 @@ fn look(root: &Path, caller: &mut Caller) {
             );
         }
         _ => {}
-    }
-}
-
-/// Sleeps for `micros` microseconds.
-fn pause(micros: u64) {
-    if micros > 0 {
-        std::thread::sleep(Duration::from_micros(micros));
     }
 }
 

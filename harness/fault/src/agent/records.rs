@@ -1,4 +1,4 @@
-//! Tasks of the agent process that write and read records.
+//! Jobs of the agent process that write and read records.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,12 +14,14 @@ use rand_chacha::ChaCha8Rng;
 use rundir::faults::Fact;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use workloads::fault::SyncClass;
 
 use super::super::history::{Change, acknowledge_lines, begin_line};
 use super::super::record::{
     DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
 };
-use super::{Caller, pause};
+use super::remote::names;
+use super::{Caller, unlink};
 use backends::attribute;
 
 /// Name prefix of a temporary file that is renamed over a record.
@@ -28,23 +30,9 @@ const NEW: &str = ".new-";
 /// Number of changes between two calls of `ctxbench s3 sync`.
 const CHANGES_A_SYNC: u64 = 10;
 
-/// The last call of each change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LastCall {
-    /// `close`.
-    Close,
-    /// `fsync` of file and directory.
-    Fsync,
-    /// `fsync`, and `ctxbench s3 sync` after every tenth change.
-    Sync,
-}
-
 /// Changes of records. The seed and the change's number determine which record changes, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WriteTask {
-    /// The workspace.
-    pub root: PathBuf,
+pub struct Changes {
     /// Path of the acknowledgement log, outside the mount.
     pub acknowledgements: PathBuf,
     /// The seed.
@@ -58,11 +46,9 @@ pub struct WriteTask {
     /// Bytes of each record.
     pub bytes: usize,
     /// The last call of each change.
-    pub sync: LastCall,
+    pub sync: SyncClass,
     /// Whether each change also appends a line to the log.
     pub log: bool,
-    /// Microseconds between two changes.
-    pub pause_us: u64,
 }
 
 /// A record that was written and whose file is still open.
@@ -83,7 +69,7 @@ enum How {
     Remove,
 }
 
-/// Why a task stopped. A failure of the backend is already recorded.
+/// Why a job stopped. A failure of the backend is already recorded.
 enum Stopped {
     ByBackend,
     ByHarness(anyhow::Error),
@@ -96,42 +82,49 @@ impl From<io::Error> for Stopped {
 }
 
 struct Writer<'a> {
-    task: &'a WriteTask,
+    task: &'a Changes,
     caller: &'a mut Caller,
     journal: File,
+    /// The workspace.
+    root: &'a Path,
     dir: PathBuf,
 }
 
-impl WriteTask {
-    fn writer<'a>(&'a self, caller: &'a mut Caller) -> anyhow::Result<Writer<'a>> {
+impl Changes {
+    /// Makes all changes, up to the first that fails.
+    pub(super) fn perform(&self, root: &Path, caller: &mut Caller) -> anyhow::Result<()> {
+        self.write(root, caller, |writer| writer.all()).map(drop)
+    }
+
+    /// Writes the record of the first change, and keeps its file open.
+    pub(super) fn write_and_hold(
+        &self,
+        root: &Path,
+        caller: &mut Caller,
+    ) -> anyhow::Result<Option<Held>> {
+        self.write(root, caller, |writer| writer.hold())
+    }
+
+    fn write<T>(
+        &self,
+        root: &Path,
+        caller: &mut Caller,
+        how: impl FnOnce(&mut Writer<'_>) -> Result<T, Stopped>,
+    ) -> anyhow::Result<Option<T>> {
         let journal = OpenOptions::new()
             .append(true)
             .create(true)
             .open(&self.acknowledgements)
             .with_context(|| format!("opening {}", self.acknowledgements.display()))?;
-        Ok(Writer {
+        let done = how(&mut Writer {
             task: self,
             caller,
             journal,
-            dir: self.root.join(DIR),
-        })
-    }
-
-    /// Makes all changes, up to the first that fails.
-    pub(super) fn perform(&self, caller: &mut Caller) -> anyhow::Result<()> {
-        let mut writer = self.writer(caller)?;
-        let ended = writer.all();
-        match ended {
-            Err(Stopped::ByHarness(error)) => Err(error),
-            Ok(()) | Err(Stopped::ByBackend) => Ok(()),
-        }
-    }
-
-    /// Writes the record of the first change, and keeps its file open.
-    pub(super) fn write_and_hold(&self, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
-        let mut writer = self.writer(caller)?;
-        match writer.hold() {
-            Ok(held) => Ok(Some(held)),
+            root,
+            dir: root.join(DIR),
+        });
+        match done {
+            Ok(done) => Ok(Some(done)),
             Err(Stopped::ByBackend) => Ok(None),
             Err(Stopped::ByHarness(error)) => Err(error),
         }
@@ -157,11 +150,11 @@ impl Writer<'_> {
     }
 
     fn all(&mut self) -> Result<(), Stopped> {
-        let dir = self.dir.clone();
         self.caller.answer.next = self.task.first;
-        self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
-        if self.task.sync != LastCall::Close {
-            self.sync_dir(&self.task.root.clone())?;
+        self.caller
+            .call("mkdir", || fs::create_dir_all(&self.dir))?;
+        if self.task.sync != SyncClass::Close {
+            self.sync_dir(self.root)?;
         }
         let mut unsynced = Vec::new();
         for version in self.task.first..self.task.first + self.task.changes {
@@ -173,14 +166,12 @@ impl Writer<'_> {
                 self.append(version)?;
                 unsynced.push((LOG_LINES + version, version));
             }
-            if self.task.sync == LastCall::Sync && version % CHANGES_A_SYNC == 0 {
-                let root = self.task.root.clone();
-                self.caller.call("sync", || sync(&root))?;
+            if self.task.sync == SyncClass::Sync && version % CHANGES_A_SYNC == 0 {
+                self.caller.call("sync", || sync(self.root))?;
                 let lines = acknowledge_lines(&unsynced, Acknowledgement::Sync);
                 self.note(&lines)?;
                 unsynced.clear();
             }
-            pause(self.task.pause_us);
         }
         Ok(())
     }
@@ -200,43 +191,47 @@ impl Writer<'_> {
             How::Overwrite | How::Replace => Change::Put,
         };
         self.note(&begin_line(number, version, change))?;
-        let bytes = content(task.seed, number, version, task.bytes);
         match how {
             How::Remove => {
-                let removed = self.caller.call("unlink", || match fs::remove_file(&path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    removed => removed,
-                });
-                removed?;
+                self.caller.call("unlink", || unlink(&path))?;
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
             How::Overwrite => {
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false);
-                let file = self.caller.call("open", || options.open(&path))?;
-                self.caller.call("write", || file.write_all_at(&bytes, 0))?;
-                self.acknowledge(number, version, Acknowledgement::Write)?;
+                let file = self.overwrite(number, version)?;
                 self.finish(file)?;
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
             How::Replace => {
                 let new = self.dir.join(format!("{NEW}{number}"));
                 let mut file = self.caller.call("create", || File::create(&new))?;
+                let bytes = content(task.seed, number, version, task.bytes);
                 self.caller.call("write", || file.write_all(&bytes))?;
                 self.finish(file)?;
                 self.caller.call("rename", || fs::rename(&new, &path))?;
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
         }
-        if self.task.sync != LastCall::Close {
+        if self.task.sync != SyncClass::Close {
             self.sync_dir(&self.dir.clone())?;
             self.acknowledge(number, version, Acknowledgement::Fsync)?;
         }
         Ok(number)
     }
 
+    /// Writes a record in place, and keeps its file open.
+    fn overwrite(&mut self, number: u64, version: u64) -> Result<File, Stopped> {
+        let path = self.dir.join(name(number));
+        let bytes = content(self.task.seed, number, version, self.task.bytes);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = self.caller.call("open", || options.open(&path))?;
+        self.caller.call("write", || file.write_all_at(&bytes, 0))?;
+        self.acknowledge(number, version, Acknowledgement::Write)?;
+        Ok(file)
+    }
+
     fn append(&mut self, version: u64) -> Result<(), Stopped> {
-        let path = self.task.root.join(LOG);
+        let path = self.root.join(LOG);
         let line = log_line(self.task.seed, version);
         self.note(&begin_line(LOG_LINES + version, version, Change::Put))?;
         let mut options = OpenOptions::new();
@@ -246,15 +241,15 @@ impl Writer<'_> {
         self.acknowledge(LOG_LINES + version, version, Acknowledgement::Write)?;
         self.finish(file)?;
         let class = match self.task.sync {
-            LastCall::Close => Acknowledgement::Close,
-            LastCall::Fsync | LastCall::Sync => Acknowledgement::Fsync,
+            SyncClass::Close => Acknowledgement::Close,
+            SyncClass::Fsync | SyncClass::Sync => Acknowledgement::Fsync,
         };
         self.acknowledge(LOG_LINES + version, version, class)
     }
 
-    /// Syncs the file if the task asks for that, and closes it.
+    /// Syncs the file if the job asks for that, and closes it.
     fn finish(&mut self, file: File) -> Result<(), Stopped> {
-        if self.task.sync != LastCall::Close {
+        if self.task.sync != SyncClass::Close {
             self.caller.call("fsync", || file.sync_all())?;
         }
         Ok(self.caller.call("close", || close(file))?)
@@ -267,19 +262,13 @@ impl Writer<'_> {
 
     fn hold(&mut self) -> Result<Held, Stopped> {
         let task = self.task;
-        let dir = self.dir.clone();
         self.caller.answer.next = task.first + 1;
-        self.caller.call("mkdir", || fs::create_dir_all(&dir))?;
+        self.caller
+            .call("mkdir", || fs::create_dir_all(&self.dir))?;
         // A record that no other change writes.
         let (number, version) = (task.records, task.first);
         self.note(&begin_line(number, version, Change::Put))?;
-        let path = dir.join(name(number));
-        let bytes = content(task.seed, number, version, task.bytes);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        let file = self.caller.call("open", || options.open(&path))?;
-        self.caller.call("write", || file.write_all_at(&bytes, 0))?;
-        self.acknowledge(number, version, Acknowledgement::Write)?;
+        let file = self.overwrite(number, version)?;
         let journal = self.journal.try_clone();
         let journal = journal.map_err(|error| Stopped::ByHarness(error.into()))?;
         Ok(Held {
@@ -350,22 +339,19 @@ fn strange(dir: &Path, name: &str, seed: u64) -> String {
     }
 }
 
-/// Reads every record and the log. The fact `beside` names files that no task made.
+/// Reads every record and the log. The fact `beside` names files that no job made.
 pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64, State> {
     let mut found = BTreeMap::new();
     let dir = root.join(DIR);
-    let names = caller.call("readdir", || match fs::read_dir(&dir) {
+    let names = caller.call("readdir", || match names(&dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-        Ok(entries) => entries
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect(),
+        listed => listed,
     });
     let mut beside = Vec::new();
     for name in names.unwrap_or_default() {
         let Some(number) = number(&name) else {
             if !name.starts_with(NEW) {
-                // A file that no task made, such as a conflict copy. It gets a record number from the hash
+                // A file that no job made, such as a conflict copy. It gets a record number from the hash
                 // of its name.
                 let mut hasher = DefaultHasher::new();
                 name.hash(&mut hasher);

@@ -3,21 +3,23 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rundir::faults::Fact;
 use serde::{Deserialize, Serialize};
 
+use super::super::watch::wait_until;
 use super::Caller;
 
-/// Interval between two listings of a directory while waiting for files.
+/// Interval between two looks for awaited files.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A series of files: `NAME-0`, `NAME-1`, ….
+/// Time limit for awaited files.
+const AWAIT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A series of files in a directory: `NAME-0`, `NAME-1`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// Their directory.
-    pub dir: PathBuf,
     /// Prefix of their names.
     pub name: String,
     /// Number of the first file.
@@ -30,49 +32,38 @@ pub struct Series {
     pub version: u64,
 }
 
-/// A task on files of a series or on a directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RemoteTask {
-    /// Writes each file, even after a failure.
-    Write(Series),
-    /// Reads each file and compares it with the expected content.
-    Read(Series),
-    /// Removes each file.
-    Remove(Series),
-    /// Waits until all files are listed with their sizes. Fact `awaited`: how many are.
-    Await(Series),
-    /// Lists a directory. Fact `names`: one name per line.
-    List {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// Creates an empty directory.
-    MakeDir {
-        /// Path of the directory.
-        dir: PathBuf,
-    },
-    /// Writes a file.
-    WriteText {
-        /// Path of the file.
-        file: PathBuf,
-        /// The new content.
-        text: String,
-    },
-    /// Reads a file whose content is unknown but not empty. Facts `bytes` and `text`.
-    ReadAny {
-        /// Path of the file.
-        file: PathBuf,
-    },
-}
-
 impl Series {
-    fn path(&self, number: u64) -> PathBuf {
-        self.dir.join(format!("{}-{number}", self.name))
+    /// The first version of a series.
+    pub fn new(name: &str, files: u64, bytes: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            first: 0,
+            files,
+            bytes,
+            version: 1,
+        }
     }
 
-    fn numbers(&self) -> std::ops::Range<u64> {
-        self.first..self.first + self.files
+    /// Some of its files.
+    pub fn part(&self, first: u64, files: u64) -> Self {
+        Self {
+            first,
+            files,
+            ..self.clone()
+        }
+    }
+
+    /// The same files with other content.
+    pub fn version(&self, version: u64) -> Self {
+        Self {
+            version,
+            ..self.clone()
+        }
+    }
+
+    fn paths(&self, dir: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
+        let numbers = self.first..self.first + self.files;
+        numbers.map(|number| (number, dir.join(format!("{}-{number}", self.name))))
     }
 
     /// Expected content of a file: lines with its name and number, so that any wrong byte is found.
@@ -83,86 +74,58 @@ impl Series {
                 self.name, self.version
             )
         };
-        let mut content = Vec::with_capacity(self.bytes);
-        let mut at = 0;
-        while content.len() < self.bytes {
-            content.extend_from_slice(line(at).as_bytes());
-            at += 1;
-        }
-        content.truncate(self.bytes);
-        content
+        let lines = (0..).flat_map(|at| line(at).into_bytes());
+        lines.take(self.bytes).collect()
     }
-}
 
-impl RemoteTask {
-    /// The path that the task works on.
-    pub(super) fn place(&self) -> &Path {
-        match self {
-            RemoteTask::Write(series)
-            | RemoteTask::Read(series)
-            | RemoteTask::Remove(series)
-            | RemoteTask::Await(series) => &series.dir,
-            RemoteTask::List { dir } | RemoteTask::MakeDir { dir } => dir,
-            RemoteTask::WriteText { file, .. } | RemoteTask::ReadAny { file } => file,
+    pub(super) fn write(&self, dir: &Path, caller: &mut Caller) {
+        for (number, path) in self.paths(dir) {
+            // A failure is recorded.
+            let _ = caller.call("write", || fs::write(path, self.content(number)));
         }
     }
 
-    /// Performs the task and records its failures.
-    pub(super) fn perform(self, caller: &mut Caller) {
-        match self {
-            RemoteTask::Write(series) => {
-                for number in series.numbers() {
-                    let content = series.content(number);
-                    // A failure is recorded.
-                    let _ = caller.call("write", || fs::write(series.path(number), &content));
-                }
-            }
-            RemoteTask::Read(series) => read(&series, caller),
-            RemoteTask::Remove(series) => {
-                for number in series.numbers() {
-                    let _ = caller.call("unlink", || fs::remove_file(series.path(number)));
-                }
-            }
-            RemoteTask::Await(series) => wait_for(&series, caller),
-            RemoteTask::List { dir } => {
-                let names = caller.call("readdir", || names(&dir));
-                let names = names.unwrap_or_default();
-                caller.fact("names", Fact::Words(names.join("\n")));
-            }
-            RemoteTask::MakeDir { dir } => {
-                let _ = caller.call("mkdir", || fs::create_dir(&dir));
-            }
-            RemoteTask::WriteText { file, text } => {
-                let _ = caller.call("write", || fs::write(&file, text));
-            }
-            RemoteTask::ReadAny { file } => read_any(&file, caller),
+    pub(super) fn remove(&self, dir: &Path, caller: &mut Caller) {
+        for (_, path) in self.paths(dir) {
+            let _ = caller.call("unlink", || fs::remove_file(path));
         }
     }
-}
 
-fn read(series: &Series, caller: &mut Caller) {
-    let mut right = 0;
-    for number in series.numbers() {
-        let Ok(bytes) = caller.call("read", || fs::read(series.path(number))) else {
-            continue;
-        };
-        let wanted = series.content(number);
-        if bytes == wanted {
-            right += 1;
-        } else {
+    pub(super) fn read(&self, dir: &Path, caller: &mut Caller) {
+        let mut right = 0;
+        for (number, path) in self.paths(dir) {
+            let Ok(bytes) = caller.call("read", || fs::read(path)) else {
+                continue;
+            };
+            let wanted = self.content(number);
+            if bytes == wanted {
+                right += 1;
+                continue;
+            }
             let first = bytes.iter().zip(&wanted).position(|(is, must)| is != must);
-            let name = &series.name;
             let what = match first {
                 Some(at) => format!("byte {at} of {} is wrong", wanted.len()),
                 None => format!("{} bytes instead of {}", bytes.len(), wanted.len()),
             };
-            caller.wrong("read", format!("{name} files: {what}"));
+            caller.wrong("read", format!("{} files: {what}", self.name));
         }
+        caller.fact("right", Fact::Count(right));
     }
-    caller.fact("right", Fact::Count(right));
+
+    pub(super) fn wait_for(&self, dir: &Path, caller: &mut Caller) {
+        let is_there =
+            |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == self.bytes as u64);
+        let mut there = 0;
+        wait_until(AWAIT_LIMIT, POLL_INTERVAL, || {
+            there = self.paths(dir).filter(|(_, path)| is_there(path)).count() as u64;
+            there == self.files
+        });
+        caller.fact("awaited", Fact::Count(there));
+    }
 }
 
-fn names(dir: &Path) -> io::Result<Vec<String>> {
+/// The names in a directory, in order.
+pub(super) fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?;
     let mut names: Vec<String> = entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
@@ -171,23 +134,12 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn wait_for(series: &Series, caller: &mut Caller) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let is_there = |number| {
-        fs::metadata(series.path(number)).is_ok_and(|found| found.len() == series.bytes as u64)
-    };
-    let mut there = 0;
-    while Instant::now() < deadline {
-        there = series.numbers().filter(|number| is_there(*number)).count() as u64;
-        if there == series.files {
-            break;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    caller.fact("awaited", Fact::Count(there));
+pub(super) fn list(dir: &Path, caller: &mut Caller) {
+    let names = caller.call("readdir", || names(dir)).unwrap_or_default();
+    caller.fact("names", Fact::Words(names.join("\n")));
 }
 
-fn read_any(file: &Path, caller: &mut Caller) {
+pub(super) fn read_any(file: &Path, caller: &mut Caller) {
     let Ok(bytes) = caller.call("read", || fs::read(file)) else {
         return;
     };
@@ -201,55 +153,35 @@ fn read_any(file: &Path, caller: &mut Caller) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Answer, Job, Kept, perform};
     use super::*;
 
-    fn series(dir: &Path) -> Series {
-        Series {
-            dir: dir.to_owned(),
-            name: "mine".to_owned(),
-            first: 3,
-            files: 4,
-            bytes: 100,
-            version: 1,
-        }
-    }
-
-    fn done(task: RemoteTask) -> super::super::Answer {
-        let mut caller = Caller::default();
-        task.perform(&mut caller);
-        caller.answer
+    fn done(at: &Path, job: Job) -> Answer {
+        perform(at, job, &mut Kept::default()).unwrap()
     }
 
     #[test]
     fn a_reader_accepts_written_files_and_finds_a_wrong_byte() {
         let dir = tempfile::tempdir().unwrap();
-        let series = series(dir.path());
-        assert_eq!(done(RemoteTask::Write(series.clone())).failures, []);
-        let awaited = done(RemoteTask::Await(series.clone()));
-        assert_eq!(awaited.facts["awaited"], Fact::Count(4));
-        let read = done(RemoteTask::Read(series.clone()));
-        assert_eq!(
-            (read.failures.len(), &read.facts["right"]),
-            (0, &Fact::Count(4))
-        );
+        let dir = dir.path();
+        let series = Series::new("mine", 7, 100).part(3, 4);
+        let read = |series: &Series| done(dir, Job::ReadSeries(series.clone()));
+        assert_eq!(done(dir, Job::WriteSeries(series.clone())).failures, []);
+        let awaited = done(dir, Job::AwaitSeries(series.clone()));
+        assert_eq!(awaited.count("awaited"), 4);
+        let right = read(&series);
+        assert_eq!((right.failures.len(), right.count("right")), (0, 4));
         let mut wrong = series.content(4);
         wrong[50] ^= 1;
-        fs::write(series.path(4), wrong).unwrap();
-        fs::write(series.path(5), "").unwrap();
-        let read = done(RemoteTask::Read(series.clone()));
-        assert_eq!(read.facts["right"], Fact::Count(2));
-        assert!(
-            read.failures[0].text.contains("byte 50 of 100"),
-            "{:?}",
-            read.failures
-        );
-        assert!(read.failures[1].text.contains("0 bytes instead of 100"));
-        let later = Series {
-            version: 2,
-            ..series.clone()
-        };
-        assert_eq!(done(RemoteTask::Read(later)).facts["right"], Fact::Count(0));
-        assert_eq!(done(RemoteTask::Remove(series)).failures, []);
+        fs::write(dir.join("mine-4"), wrong).unwrap();
+        fs::write(dir.join("mine-5"), "").unwrap();
+        let wrong = read(&series);
+        assert_eq!(wrong.count("right"), 2);
+        let texts = [0, 1].map(|at| wrong.failures[at].text.as_str());
+        assert!(texts[0].contains("byte 50 of 100"), "{texts:?}");
+        assert!(texts[1].contains("0 bytes instead of 100"), "{texts:?}");
+        assert_eq!(read(&series.version(2)).count("right"), 0);
+        assert_eq!(done(dir, Job::RemoveSeries(series)).failures, []);
     }
 
     #[test]
@@ -257,13 +189,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();
-        assert_eq!(
-            done(RemoteTask::ReadAny { file: file.clone() })
-                .failures
-                .len(),
-            1
-        );
+        assert_eq!(done(&file, Job::ReadAny).failures.len(), 1);
         fs::write(&file, "x").unwrap();
-        assert_eq!(done(RemoteTask::ReadAny { file }).failures, []);
+        assert_eq!(done(&file, Job::ReadAny).failures, []);
     }
 }

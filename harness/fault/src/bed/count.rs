@@ -32,7 +32,7 @@ fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
 impl TestBed {
     /// The counters now. `None` if the backend has none.
     pub fn counted(&mut self) -> Option<Counted> {
-        let daemon = self.workspace.as_ref()?.daemon()?;
+        let daemon = self.daemon()?;
         Some(Counted {
             daemon,
             counters: self.counters()?,

@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use backends::fuse;
 use backends::fuse::connection::{detach, mount_at};
 use rundir::faults::{Recovery, Return};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use super::super::agent::{Answer, Task};
-use super::super::watch::stands_still;
+use super::super::agent::Job;
+use super::super::watch::{send, stands_still, wait_until};
 use super::{Injected, ScenarioError, TestBed, infra};
 
 /// How long a daemon without a connection may take to end by itself, before it counts as left behind.
@@ -43,13 +44,11 @@ impl TestBed {
     /// Cuts the power of the disk under the store and kills the daemon, as a machine failure would. The
     /// agent process survives, because it is not part of that machine.
     pub fn lose_power(&mut self) -> Injected {
-        let disk = self.disk.as_ref();
-        let disk = disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))?;
         // Later lines of the log do not count: ext4 may report success for an `fsync` that was in flight at
         // the cut.
         let acknowledged = std::fs::metadata(self.acknowledgements()).map_or(0, |log| log.len());
         self.acknowledged_before_cut = Some(acknowledged);
-        disk.cut_power()?;
+        self.disk()?.cut_power()?;
         if let Some(workspace) = &mut self.workspace {
             workspace.kill()?;
             self.has_lost_daemon |= self.backend.describe().daemons > 0;
@@ -66,9 +65,7 @@ impl TestBed {
         if matches!(mount_at(&mount), Ok(Some(_))) {
             detach(&mount)?;
         }
-        let disk = self.disk.as_ref();
-        let disk = disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))?;
-        disk.start_again().map_err(ScenarioError::Infra)
+        self.disk()?.start_again().map_err(ScenarioError::Infra)
     }
 
     /// The exit reason of a daemon that ended without being asked to.
@@ -76,28 +73,27 @@ impl TestBed {
         self.workspace.as_mut()?.exit_reason()
     }
 
+    /// The process id of the daemon.
+    pub fn daemon(&self) -> Option<u32> {
+        self.workspace.as_ref()?.daemon()
+    }
+
     /// Sends the daemon a signal.
     pub fn signal_daemon(&mut self, signal: Signal) -> Injected {
-        let pid = self.workspace.as_ref().and_then(|open| open.daemon());
-        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
-        let pid = pid.ok_or_else(|| ScenarioError::Infra("there is no daemon to signal".into()))?;
-        kill_process(pid, signal).map_err(|error| ScenarioError::Infra(error.to_string()))
+        let daemon = self.daemon().context("there is no daemon to signal")?;
+        Ok(send(daemon, signal)?)
     }
 
     /// Stops the daemon with SIGSTOP, and returns once all its threads are stopped.
     pub fn stop_daemon(&mut self) -> Injected {
         self.signal_daemon(Signal::STOP)?;
-        let daemon = self.workspace.as_ref().and_then(|open| open.daemon());
-        let deadline = Instant::now() + STOP_PATIENCE;
-        while !daemon.is_some_and(stands_still) {
-            if Instant::now() > deadline {
-                // Dropping the test bed sends SIGCONT first.
-                return infra(format!(
-                    "not each thread of the daemon stood still within {} s of SIGSTOP",
-                    STOP_PATIENCE.as_secs()
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let stands = || self.daemon().is_some_and(stands_still);
+        if !wait_until(STOP_PATIENCE, Duration::from_millis(1), stands) {
+            // Dropping the test bed sends SIGCONT first.
+            return infra(format!(
+                "not each thread of the daemon stood still within {} s of SIGSTOP",
+                STOP_PATIENCE.as_secs()
+            ));
         }
         Ok(())
     }
@@ -107,26 +103,27 @@ impl TestBed {
         self.workspace.as_mut()?.counters().ok().flatten()
     }
 
-    /// Performs the calls that any program makes first on a mount.
-    pub fn look(&mut self) -> Injected<Option<Answer>> {
-        let task = Task::Look { root: self.root() };
-        self.perform(&task)
-    }
-
     /// Whether the mount is usable now. Failures are not added to the outcome.
     pub fn is_usable(&mut self) -> Injected<Result<(), String>> {
-        let before = self.outcome.seen.clone();
-        let answer = self.look()?;
-        if answer.is_some() {
-            self.outcome.seen = before;
+        let looked = self.try_out(self.root(), &Job::Look)?;
+        let failure = match looked {
+            None => Some("looking at it hung".to_owned()),
+            Some(answer) => answer.failure(),
+        };
+        Ok(failure.map_or(Ok(()), Err))
+    }
+
+    /// Expects that the mount is usable again by itself since the fault ended. Otherwise that is a breach, in
+    /// the given words, and it is mounted again.
+    pub fn go_on(&mut self, since: Instant, otherwise: &str) -> Injected {
+        match self.is_usable()? {
+            Ok(()) => self.recovered(Return::ByItself, since.elapsed(), None),
+            Err(reason) => {
+                self.breach(format!("{otherwise}: {reason}"));
+                self.come_back()?;
+            }
         }
-        Ok(match answer {
-            None => Err("looking at it hung".to_owned()),
-            Some(answer) => match answer.failures.first() {
-                None => Ok(()),
-                Some(failure) => Err(format!("{}: {}", failure.call, failure.text)),
-            },
-        })
+        Ok(())
     }
 
     /// Recovers as a restarted caller does: opens the workspace until it is usable or the recovery limit
@@ -139,15 +136,8 @@ impl TestBed {
     /// Removes what an earlier mount left behind. Returns the manual step that this took, if any.
     fn clear_away(&mut self) -> Injected<Option<String>> {
         self.dismiss_agent();
-        let began = Instant::now();
-        let has_daemon = |bed: &Self| {
-            let open = bed.workspace.as_ref();
-            open.is_some_and(|open| open.daemon().is_some())
-        };
-        while has_daemon(self) && self.exit_reason().is_none() && began.elapsed() < END_PATIENCE {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let is_left = has_daemon(self) && self.exit_reason().is_none();
+        let has_ended = || self.daemon().is_none() || self.exit_reason().is_some();
+        let is_left = !wait_until(END_PATIENCE, Duration::from_millis(10), has_ended);
         if let Some(workspace) = &mut self.workspace
             && !is_left
         {
@@ -179,18 +169,18 @@ impl TestBed {
                 }
                 Err(error) => Err(error.to_string()),
             };
-            let ms = started.elapsed().as_millis() as u64;
+            let after = started.elapsed();
             match tried {
                 Ok(()) => {
                     let how = match step {
                         Some(_) => Return::AfterStep,
                         None => Return::NextMount,
                     };
-                    self.recovered(how, ms, step);
+                    self.recovered(how, after, step);
                     return Ok(());
                 }
-                Err(reason) if started.elapsed() > limit => {
-                    self.recovered(Return::Never, ms, Some(reason.clone()));
+                Err(reason) if after > limit => {
+                    self.recovered(Return::Never, after, Some(reason.clone()));
                     self.breach(format!(
                         "it did not come back within {} s: {reason}",
                         limit.as_secs_f64()
@@ -215,8 +205,7 @@ impl TestBed {
     /// Returns the words of a second refusal.
     pub fn open_with(&mut self, option: &str) -> Injected<Result<(), String>> {
         let backend = self.backend.with_option(option);
-        let backend = backend
-            .ok_or_else(|| ScenarioError::Infra("no option can be given to its daemon".into()))?;
+        let backend = backend.context("no option can be given to its daemon")?;
         Ok(match backend.open(&self.config) {
             Ok(workspace) => {
                 self.workspace = Some(workspace);
@@ -229,17 +218,10 @@ impl TestBed {
     /// Whether the daemons' log contains `words` after its byte `from`. Waits for the thread that writes
     /// the log.
     pub fn logs(&self, from: usize, words: &str) -> bool {
-        let began = Instant::now();
-        loop {
+        wait_until(LOG_PATIENCE, Duration::from_millis(10), || {
             let log = self.daemon_log();
-            if log.get(from..).is_some_and(|log| log.contains(words)) {
-                return true;
-            }
-            if began.elapsed() > LOG_PATIENCE {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            log.get(from..).is_some_and(|log| log.contains(words))
+        })
     }
 
     /// The standard error of all daemons so far.
@@ -248,7 +230,8 @@ impl TestBed {
     }
 
     /// Records how the backend recovered.
-    pub fn recovered(&mut self, how: Return, ms: u64, step: Option<String>) {
+    pub fn recovered(&mut self, how: Return, after: Duration, step: Option<String>) {
+        let ms = after.as_millis() as u64;
         self.outcome.recovery = Some(Recovery { how, ms, step });
     }
 

@@ -8,10 +8,10 @@ use rundir::faults::SeenKind;
 use super::super::agent::{Answer, Failure};
 use super::TestBed;
 
-/// The call that fails where nothing is mounted, before any task reaches the agent process.
-pub const MOUNT: &str = "mount";
+/// The call that fails where nothing is mounted, before any job reaches the agent process.
+pub(super) const MOUNT: &str = "mount";
 
-/// The answer to a task on a mount point where nothing is mounted.
+/// The answer to a job on a mount point where nothing is mounted.
 pub(super) fn not_mounted() -> Answer {
     let failure = Failure {
         call: MOUNT.to_owned(),

@@ -1,45 +1,54 @@
 //! The records of a test bed: writing them, reading the acknowledgement log, and auditing them.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use backends::promise::Acknowledgement;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
-use workloads::fault::SyncClass;
 
-use super::super::agent::{Answer, LastCall, Task, WriteTask};
+use super::super::agent::{Answer, Changes, Job};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
 use super::super::second::Second;
 use super::mount::MOUNT;
 use super::{Injected, ScenarioError, TestBed, infra};
 
+/// More changes than fit before a stream of them is interrupted.
+pub const STREAM: u64 = 100_000;
+
 impl TestBed {
-    /// The task that makes `changes` changes with the settings of the scenario.
-    pub fn write_task(&self, changes: u64) -> WriteTask {
+    /// A random number that follows from the seed.
+    pub fn random(&self, range: Range<u64>) -> u64 {
+        ChaCha8Rng::seed_from_u64(self.seed).random_range(range)
+    }
+
+    /// The next changes, with the settings of the scenario.
+    pub fn changes(&self, changes: u64) -> Changes {
         let work = self.scenario.work;
-        WriteTask {
-            root: self.root(),
+        Changes {
             acknowledgements: self.acknowledgements(),
             seed: self.seed,
             first: self.next_change,
             changes,
             records: work.records,
             bytes: work.bytes,
-            sync: match work.sync {
-                SyncClass::Close => LastCall::Close,
-                SyncClass::Fsync => LastCall::Fsync,
-                SyncClass::Sync => LastCall::Sync,
-            },
+            sync: work.sync,
             log: work.log,
-            pause_us: 0,
         }
+    }
+
+    /// Begins to make changes.
+    pub fn begin_changes(&mut self, changes: u64) -> Injected {
+        self.begin(self.root(), &Job::Change(self.changes(changes)))
     }
 
     /// Makes changes, waits for the answer, and reads the acknowledgement log.
     pub fn write(&mut self, changes: u64) -> Injected<Option<Answer>> {
-        let task = Task::Write(self.write_task(changes));
-        let answer = self.perform(&task)?;
+        self.begin_changes(changes)?;
+        let answer = self.end()?;
         self.read_acknowledgements()?;
         Ok(answer)
     }
@@ -48,11 +57,13 @@ impl TestBed {
     pub fn write_whole(&mut self, changes: u64) -> Injected<Option<String>> {
         Ok(match self.write(changes)? {
             None => Some("the agent hung or ended".to_owned()),
-            Some(answer) => {
-                let first = answer.failures.first();
-                first.map(|failure| format!("{} failed: {}", failure.call, failure.text))
-            }
+            Some(answer) => answer.failure(),
         })
+    }
+
+    /// Writes one record, and keeps its file open in the agent process. Returns whether that succeeded.
+    pub fn hold(&mut self) -> Injected<bool> {
+        self.succeeds(self.root(), &Job::ChangeAndHold(self.changes(1)))
     }
 
     /// Makes all of the scenario's changes while no fault is active. A failure is then the harness's.
@@ -61,6 +72,12 @@ impl TestBed {
             None => Ok(()),
             Some(failed) => infra(format!("before anything was broken, {failed}")),
         }
+    }
+
+    /// Opens the workspace, and makes all of the scenario's changes.
+    pub fn open_and_fill(&mut self) -> Injected {
+        self.open()?;
+        self.fill()
     }
 
     /// Makes changes after a fault that must have no lasting effect. A failure is a breach.
@@ -120,32 +137,24 @@ impl TestBed {
         if let Some(beside) = &self.beside {
             return Ok(Audit::unknown(beside));
         }
-        let task = Task::ReadRecords {
-            root: self.root(),
-            seed: self.seed,
-        };
-        let Some(answer) = self.perform(&task)? else {
+        let Some(answer) = self.perform(self.root(), &Job::ReadRecords(self.seed))? else {
             return Ok(Audit::unknown("reading the records hung"));
         };
-        let mut failures = answer.failures.iter();
-        // Without a listing or a mount, no record's state is known. A failed read concerns only its record.
-        let says_nothing = |call: &str| matches!(call, "readdir" | MOUNT);
-        if let Some(failure) = failures.find(|failure| says_nothing(&failure.call)) {
-            let known = check(&self.history, &answer.found, None);
-            let mut audit = Audit::unknown(format!("{}: {}", failure.call, failure.text));
-            audit.acknowledged = known.acknowledged;
-            audit.unreadable = self.history.records().len() as u64;
-            return Ok(audit);
-        }
-        Ok(check(&self.history, &answer.found, promised))
+        Ok(match unread(&answer) {
+            Some(reason) => Audit {
+                acknowledged: self.history.acknowledged_since(0),
+                unreadable: self.history.records().len() as u64,
+                ..Audit::unknown(reason)
+            },
+            None => check(&self.history, &answer.found, promised),
+        })
     }
 
     /// Runs `ctxbench s3 sync` and kills the daemon as soon as it returns, so that the daemon sends nothing
     /// afterwards. All acknowledged changes then count as acknowledged by `sync`. Returns the failure of
     /// the sync.
     pub fn sync_and_kill(&mut self) -> Injected<Result<(), String>> {
-        let root = self.root();
-        let answer = self.perform(&Task::Sync { root })?;
+        let answer = self.perform(self.root(), &Job::Sync)?;
         let failed = match &answer {
             None => Some("it hung".to_owned()),
             Some(answer) => answer.failures.first().map(|failure| failure.text.clone()),
@@ -195,16 +204,20 @@ impl TestBed {
         root: PathBuf,
         promised: Option<Acknowledgement>,
     ) -> Injected<Audit> {
-        let task = Task::ReadRecords {
-            root,
-            seed: self.seed,
-        };
-        Ok(match self.perform(&task)? {
+        Ok(match self.perform(root, &Job::ReadRecords(self.seed))? {
             None => Audit::unknown("reading the records hung"),
-            Some(answer) => match answer.failures.first() {
-                Some(failure) => Audit::unknown(format!("{}: {}", failure.call, failure.text)),
+            Some(answer) => match answer.failure() {
+                Some(failure) => Audit::unknown(failure),
                 None => check(&self.history, &answer.found, promised),
             },
         })
     }
+}
+
+/// Why no record's state is known after reading them: there is no listing, or no mount. A failed read concerns
+/// only its record.
+pub fn unread(answer: &Answer) -> Option<String> {
+    let mut failures = answer.failures.iter();
+    let failure = failures.find(|failure| matches!(failure.call.as_str(), "readdir" | MOUNT))?;
+    Some(format!("{}: {}", failure.call, failure.text))
 }

@@ -3,25 +3,21 @@
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Fact, IN_USE, Return, SeenKind};
+use rundir::faults::{Fact, IN_USE, SeenKind};
 use rustix::process::Signal;
 
-use super::super::agent::{Answer, ClientTask, ShareTask, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::agent::Job;
+use super::super::bed::{Injected, TestBed, infra};
 use super::super::record::DIR;
 use super::super::watch::Agent;
 
-/// Runs one unusual task, and adds its facts to the outcome.
-pub fn ask(bed: &mut TestBed, what: String, task: ClientTask) -> Injected<Option<Answer>> {
-    if bed.workspace.is_none() {
-        bed.open()?;
-    }
-    // Records that the task must not affect.
+/// Makes an unusual request on `name` in a directory of its own, and adds its facts to the outcome.
+pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
+    bed.open()?;
+    // Records that the request must not affect.
     bed.fill()?;
     bed.injected(what);
-    let answer = bed.perform(&Task::Client(task))?;
+    let answer = bed.perform(bed.root().join("other").join(name), job)?;
     if let Some(answer) = &answer {
         for (name, fact) in answer.facts.clone() {
             if name == "done" && fact != Fact::Count(1) {
@@ -37,26 +33,22 @@ pub fn ask(bed: &mut TestBed, what: String, task: ClientTask) -> Injected<Option
             bed.breach("the agent saw what is not so");
         }
     }
-    // Whatever the task was, the mount must still be usable.
+    // Whatever the request was, the mount must still be usable.
     if let Err(reason) = bed.is_usable()? {
         bed.breach(format!("it cannot be used afterwards: {reason}"));
         bed.come_back()?;
     }
-    bed.audit()?;
-    Ok(answer)
+    bed.audit()
 }
 
 /// Kills the agent process while it writes.
 pub fn killed(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.write(20)?;
-    let lock = ShareTask::TryLock {
-        file: bed.root().join("lock"),
-    };
-    bed.perform(&Task::Share(lock.clone()))?;
-    let task = bed.write_task(bed.scenario.work.changes);
-    bed.begin(&Task::Write(task))?;
-    let after = ChaCha8Rng::seed_from_u64(bed.seed).random_range(5_000..40_000);
+    let lock = bed.root().join("lock");
+    bed.perform(&lock, &Job::TryLock)?;
+    bed.begin_changes(bed.scenario.work.changes)?;
+    let after = bed.random(5_000..40_000);
     std::thread::sleep(Duration::from_micros(after));
     if let Some(agent) = bed.agent() {
         agent.signal(Signal::KILL);
@@ -69,20 +61,9 @@ pub fn killed(bed: &mut TestBed) -> Injected {
     if bed.end()?.is_some() {
         return infra("the agent was done before it was killed");
     }
-    let usable = bed.is_usable()?;
-    let ms = killed.elapsed().as_millis() as u64;
-    match usable {
-        Ok(()) => bed.recovered(Return::ByItself, ms, None),
-        Err(reason) => {
-            bed.breach(format!(
-                "it cannot be used after its agent was killed: {reason}"
-            ));
-            bed.come_back()?;
-        }
-    }
-    let locked = bed.perform(&Task::Share(lock))?;
-    let is_free = locked.is_some_and(|answer| answer.facts.get("locked") == Some(&Fact::Count(1)));
-    if !is_free {
+    bed.go_on(killed, "it cannot be used after its agent was killed")?;
+    let locked = bed.perform(lock, &Job::TryLock)?;
+    if locked.is_none_or(|answer| answer.count("locked") != 1) {
         bed.breach("the lock of an agent that was killed is still held");
     }
     bed.read_acknowledgements()?;
@@ -93,12 +74,10 @@ pub fn killed(bed: &mut TestBed) -> Injected {
 pub fn removed(bed: &mut TestBed) -> Injected {
     bed.open()?;
     bed.write(100)?;
-    let task = bed.write_task(bed.scenario.work.changes);
-    bed.begin(&Task::Write(task))?;
+    bed.begin_changes(bed.scenario.work.changes)?;
     std::thread::sleep(Duration::from_millis(20));
     let mut other = Agent::start(bed.program())?;
-    let dir = bed.root().join(DIR);
-    other.ask(&Task::Client(ClientTask::RemoveTree { dir }))?;
+    other.ask(&bed.root().join(DIR), &Job::RemoveTree)?;
     bed.injected("rm -rf of the records' directory, 20 ms into a stream of changes in it");
     if let (Some(answer), _) = bed.end_of(other)? {
         for (name, fact) in answer.facts {
@@ -109,8 +88,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
         }
     }
     if bed.end()?.is_some_and(|writer| writer.failures.is_empty()) {
-        let message = "the writer met nothing of the rm -rf: nothing was hit";
-        return Err(ScenarioError::Infra(message.into()));
+        return infra("the writer met nothing of the rm -rf: nothing was hit");
     }
     bed.read_acknowledgements()?;
     bed.forget_removed();

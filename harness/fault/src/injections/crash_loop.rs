@@ -1,38 +1,41 @@
 //! A caller that starts the daemon repeatedly, as cron does, and a SIGKILL for each start.
 
+use std::time::Duration;
+
 use rundir::faults::{Fact, KILLED_DAEMON, Return};
 
-use super::super::bed::{Injected, ScenarioError, TestBed};
-use super::super::crash_points::{Hits, Settings};
+use super::super::bed::{Injected, TestBed, infra};
+use super::super::crash_points::Hits;
 
 /// Runs the scenario with `kills` starts.
 pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
-    let settings = Settings::of_work(&bed.scenario.work);
     bed.open()?;
     bed.injected(format!(
         "{kills} starts, each hit by kill -9 while it wrote"
     ));
-    let mut hits = Hits::default();
+    let mut hits = Hits::new(bed, KILLED_DAEMON);
     for kill in 0..u64::from(kills) {
         // The break's reason is already recorded.
-        if hits.hit(bed, &settings, kill)?.is_break() {
+        if hits.hit(bed, kill)?.is_break() {
             break;
         }
     }
-    if hits.newly_acknowledged + hits.unacknowledged == 0 {
-        let message = "no change had begun at any of the kills: nothing was hit";
-        return Err(ScenarioError::Infra(message.into()));
+    let line = &hits.line;
+    let unacknowledged = line.unacknowledged.unwrap_or(0);
+    if line.newly_acknowledged.unwrap_or(0) + unacknowledged == 0 {
+        return infra("no change had begun at any of the kills: nothing was hit");
     }
-    bed.fact("in_flight", Fact::Count(hits.in_flight));
-    bed.fact("unacknowledged", Fact::Count(hits.unacknowledged));
+    bed.fact("in_flight", Fact::Count(line.in_flight.unwrap_or(0)));
+    bed.fact("unacknowledged", Fact::Count(unacknowledged));
     let (median, longest) = hits.recovery_ms();
     bed.fact("recovery_ms_median", Fact::Number(median));
     bed.fact("recovery_ms_longest", Fact::Number(longest));
     if bed.outcome.recovery.is_none() {
-        bed.recovered(Return::NextMount, longest as u64, None);
+        let longest = Duration::from_secs_f64(longest / 1e3);
+        bed.recovered(Return::NextMount, longest, None);
     }
     bed.outcome
         .audits
-        .insert(KILLED_DAEMON.to_owned(), hits.audit);
+        .insert(KILLED_DAEMON.to_owned(), hits.line.audit);
     Ok(())
 }

@@ -1,22 +1,16 @@
 //! Kills of the daemon, and the control scenario without a fault.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backends::promise::Acknowledgement;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rundir::faults::{IN_USE, ORDERLY_END};
 use workloads::fault::Moment;
 
-use super::super::agent::{Answer, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::agent::{Answer, Job};
+use super::super::bed::{Injected, STREAM, TestBed, infra};
 
 /// Changes before the fault, where the scenario's own changes are in flight during it.
 const BEFORE: u64 = 20;
-
-/// Changes of a stream: more than fit before the kill.
-const MANY: u64 = 100_000;
 
 /// The control scenario without a fault. Every acknowledged change must be present.
 pub fn nothing(bed: &mut TestBed) -> Injected {
@@ -48,13 +42,12 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
             bed.fill()?;
             bed.injected("kill -9 of the daemon, nothing under way");
             bed.kill_daemon()?;
-            bed.look()?;
+            bed.perform(bed.root(), &Job::Look)?;
         }
         Moment::AfterSync => {
             bed.write(BEFORE)?;
-            let task = bed.write_task(MANY);
-            bed.begin(&Task::Write(task))?;
-            let nth = ChaCha8Rng::seed_from_u64(bed.seed).random_range(20..60);
+            bed.begin_changes(STREAM)?;
+            let nth = bed.random(20..60);
             await_syncs(bed, nth)?;
             bed.kill_daemon()?;
             bed.injected(format!(
@@ -64,24 +57,19 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
         }
         Moment::BeforeSync => {
             bed.fill()?;
-            let task = bed.write_task(1);
-            let held = bed.perform(&Task::WriteAndHold(task))?;
-            if held.is_none_or(|answer| !answer.failures.is_empty()) {
-                let message = "nothing was written that could have been synced";
-                return Err(ScenarioError::Infra(message.into()));
+            if !bed.hold()? {
+                return infra("nothing was written that could have been synced");
             }
             bed.injected("kill -9 of the daemon after write returned, before fsync was called");
             bed.kill_daemon()?;
-            let synced = bed.perform(&Task::SyncHeld)?;
-            if synced.is_some_and(|answer| answer.failures.is_empty()) {
+            if bed.succeeds(bed.root(), &Job::SyncHeld)? {
                 bed.breach("fsync on a dead mount returned success");
             }
         }
         Moment::Writing => {
             bed.write(BEFORE)?;
-            let task = bed.write_task(bed.scenario.work.changes);
-            bed.begin(&Task::Write(task))?;
-            let after = ChaCha8Rng::seed_from_u64(bed.seed).random_range(2_000..30_000);
+            bed.begin_changes(bed.scenario.work.changes)?;
+            let after = bed.random(2_000..30_000);
             std::thread::sleep(Duration::from_micros(after));
             bed.kill_daemon()?;
             bed.injected(format!(
@@ -101,27 +89,20 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 /// Checks that the kill interrupted the stream of changes.
 fn hit(answer: Option<Answer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        let message = "the changes were made before the daemon was killed: nothing was hit";
-        return Err(ScenarioError::Infra(message.into()));
+        return infra("the changes were made before the daemon was killed: nothing was hit");
     }
     Ok(())
 }
 
-/// Waits until `wanted` more `fsync` calls of the current task have returned.
+/// Waits until `wanted` more `fsync` calls of the current job have returned.
 fn await_syncs(bed: &mut TestBed, wanted: u64) -> Injected {
-    let deadline = Instant::now() + bed.hang_limit();
     let syncs = |bed: &mut TestBed| bed.agent().map_or(0, |agent| agent.syncs());
-    let before = syncs(bed);
-    while syncs(bed) < before + wanted {
-        if bed.interrupt.load(Ordering::Relaxed) {
-            return Err(ScenarioError::Interrupted);
-        }
-        if Instant::now() > deadline {
-            let message = format!("{wanted} calls of fsync did not return in time");
-            return Err(ScenarioError::Infra(message));
-        }
-        // Shorter than one `fsync` call.
-        std::thread::sleep(Duration::from_micros(20));
+    let enough = syncs(bed) + wanted;
+    // Shorter than one `fsync` call.
+    let tick = Duration::from_micros(20);
+    let limit = bed.hang_limit();
+    match bed.wait_until(limit, tick, |bed| Ok(syncs(bed) >= enough))? {
+        true => Ok(()),
+        false => infra(format!("{wanted} calls of fsync did not return in time")),
     }
-    Ok(())
 }

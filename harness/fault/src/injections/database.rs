@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -14,27 +15,29 @@ use rundir::faults::{Audit, Fact, ORDERLY_END, Return, SeenKind};
 use rusqlite::Connection;
 use rustix::io::Errno;
 
-use super::super::agent::Task;
-use super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::agent::Job;
+use super::super::bed::{Injected, TestBed, infra};
 
 /// The mount options that a refused mount may name as a fix.
 const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
+
+/// What a check says of a database without a problem.
+const WHOLE: &str = "whole";
 
 /// Page size of the stores' databases, in bytes.
 const PAGE: u64 = 4096;
 
 fn database(bed: &TestBed) -> Injected<PathBuf> {
     let found = bed.backend.database(&bed.config);
-    found.ok_or_else(|| ScenarioError::Infra("there is no database".into()))
+    Ok(found.context("there is no database")?)
 }
 
 /// Another connection holds a write transaction for `seconds`.
 pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     let path = database(bed)?;
-    let other = Connection::open(&path).map_err(sqlite)?;
-    other.execute_batch("BEGIN IMMEDIATE").map_err(sqlite)?;
+    let other = Connection::open(&path).context("SQLite")?;
+    other.execute_batch("BEGIN IMMEDIATE").context("SQLite")?;
     bed.injected(format!(
         "another connection holds SQLite's write lock for {seconds} s"
     ));
@@ -57,30 +60,16 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     // In WAL mode, readers need no write lock.
     bed.audit_as("while-locked", Some(Acknowledgement::Write))?;
     std::thread::sleep(left);
-    other.execute_batch("ROLLBACK").map_err(sqlite)?;
+    other.execute_batch("ROLLBACK").context("SQLite")?;
     drop(other);
     let unlocked = Instant::now();
-    match bed.is_usable()? {
-        Ok(()) => {
-            let ms = unlocked.elapsed().as_millis() as u64;
-            bed.recovered(Return::ByItself, ms, None);
-        }
-        Err(reason) => {
-            bed.breach(format!("it did not go on when the lock was gone: {reason}"));
-            bed.come_back()?;
-        }
-    }
+    bed.go_on(unlocked, "it did not go on when the lock was gone")?;
     bed.audit()
-}
-
-fn sqlite(error: rusqlite::Error) -> ScenarioError {
-    ScenarioError::Infra(format!("SQLite: {error}"))
 }
 
 /// Fills the store and unmounts it in order, so that the database file holds all data.
 fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     let path = database(bed)?;
     if let Err(error) = bed.close()? {
         return infra(format!("an orderly end: {error}"));
@@ -91,30 +80,27 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
 /// Mounts a damaged store and checks how it reports the damage. Missing data must give an error, never
 /// other bytes.
 fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
-    let checked = backends::sqlite::check(path);
-    let said = match &checked {
-        Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),
-        Ok(checked) => format!(
-            "{} problems, such as: {}",
-            checked.problems.len(),
-            checked.problems[0]
-        ),
+    let said = match backends::sqlite::check(path) {
+        Ok(checked) => match checked.problems.as_slice() {
+            [] => WHOLE.to_owned(),
+            [first, ..] => format!("{} problems, such as: {first}", checked.problems.len()),
+        },
         Err(error) => error.to_string(),
     };
-    let is_told_by_check = said != "whole";
+    let is_told_by_check = said != WHOLE;
     bed.fact("check_store", Fact::Words(said));
     let started = Instant::now();
     match bed.backend.open(&bed.config) {
         Err(error) => {
             let words = error.to_string();
             bed.saw("mount", SeenKind::Refusal, None, refusal(&words));
-            let ms = started.elapsed().as_millis() as u64;
+            let after = started.elapsed();
             let helped = if named(&words).is_empty() {
                 let step = "a copy of the database: what it held cannot be mended";
-                bed.recovered(Return::Never, ms, Some(step.to_owned()));
+                bed.recovered(Return::Never, after, Some(step.to_owned()));
                 None
             } else {
-                follow(bed, &words, ms)?
+                follow(bed, &words, after)?
             };
             let audit = match helped {
                 // The store ended in order, so a bucket holds all of it.
@@ -131,7 +117,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
         }
         Ok(workspace) => {
             bed.workspace = Some(workspace);
-            let audit = bed.audit_promise(bed.backend.promises().killed_daemon)?;
+            let mut audit = bed.audit_promise(bed.backend.promises().killed_daemon)?;
             let wrong = audit.torn + audit.stale + audit.phantom;
             let missing = audit.lost;
             if wrong + missing > 0 && !is_told_by_check {
@@ -139,8 +125,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
             }
             // The fault removed the missing records, so the audit's note lists them. Wrong content is the
             // backend's failure.
-            let mut shown = audit;
-            shown.note = Some(format!(
+            audit.note = Some(format!(
                 "{missing} records were gone without an error; doctor --store {}",
                 if is_told_by_check {
                     "finds the damage"
@@ -148,7 +133,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                     "finds nothing"
                 }
             ));
-            bed.outcome.audits.insert("damaged".to_owned(), shown);
+            bed.outcome.audits.insert("damaged".to_owned(), audit);
         }
     }
     Ok(())
@@ -196,10 +181,9 @@ pub fn newer(bed: &mut TestBed) -> Injected {
     let path = fill_and_end(bed)?;
     let version = backends::sqlite::SCHEMA_VERSION;
     let set = |version: i32| -> Injected {
-        let other = Connection::open(&path).map_err(sqlite)?;
-        other
-            .pragma_update(None, "user_version", version)
-            .map_err(sqlite)
+        let other = Connection::open(&path).context("SQLite")?;
+        let set = other.pragma_update(None, "user_version", version);
+        Ok(set.context("SQLite")?)
     };
     set(version + 1)?;
     bed.injected(format!("the database says schema version {}", version + 1));
@@ -239,8 +223,7 @@ pub fn newer(bed: &mut TestBed) -> Injected {
 pub fn remove_log(bed: &mut TestBed) -> Injected {
     // An orderly end checkpoints the log, so that there is an earlier state.
     let path = fill_and_end(bed)?;
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     bed.kill_daemon()?;
     bed.dismiss_agent();
     bed.workspace = None;
@@ -254,32 +237,40 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     let said_before = bed.daemon_log().len();
     let started = Instant::now();
     let opened = bed.backend.open(&bed.config);
-    let ms = started.elapsed().as_millis() as u64;
-    match opened {
+    let after = started.elapsed();
+    let (told, is_silent) = match opened {
         Err(error) => {
             let words = error.to_string();
             bed.saw("mount", SeenKind::Refusal, None, refusal(&words));
-            return refused_without_log(bed, &words, ms);
+            let Some(option) = follow(bed, &words, after)? else {
+                let audit = Audit::unknown("the store is refused: nothing of it can be read");
+                bed.outcome.audits.insert("log-gone".to_owned(), audit);
+                return Ok(());
+            };
+            let told = format!("the mount was refused, and then told to go on by {option}");
+            (told, false)
         }
-        Ok(workspace) => bed.workspace = Some(workspace),
-    }
-    bed.recovered(Return::NextMount, ms, None);
-    let is_told = bed.logs(said_before, "-wal");
-    let checked = backends::sqlite::check(&path);
-    let words = match &checked {
-        Ok(checked) if checked.problems.is_empty() => "whole".to_owned(),
-        Ok(checked) => checked.problems[0].clone(),
-        Err(error) => error.to_string(),
+        Ok(workspace) => {
+            bed.workspace = Some(workspace);
+            bed.recovered(Return::NextMount, after, None);
+            let is_told = bed.logs(said_before, "-wal");
+            let problem = match backends::sqlite::check(&path) {
+                Ok(checked) => checked.problems.into_iter().next(),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(problem) = &problem {
+                bed.breach(format!("what is left is not whole: {problem}"));
+            }
+            let words = problem.unwrap_or_else(|| WHOLE.to_owned());
+            bed.fact("check_store", Fact::Words(words));
+            let told = match is_told {
+                true => "the daemon's log names the -wal file",
+                false => "the next mount says nothing",
+            };
+            bed.fact("told", Fact::Words(told.to_owned()));
+            (told.to_owned(), !is_told)
+        }
     };
-    if words != "whole" {
-        bed.breach(format!("what is left is not whole: {words}"));
-    }
-    bed.fact("check_store", Fact::Words(words));
-    let told = match is_told {
-        true => "the daemon's log names the -wal file",
-        false => "the next mount says nothing",
-    };
-    bed.fact("told", Fact::Words(told.to_owned()));
     // The promise for a killed daemon applies: lost changes count even though the harness removed the log.
     let promised = bed.backend.promises().killed_daemon;
     let mut audit = bed.audit_promise(promised)?;
@@ -287,29 +278,34 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
         "what was in the log was taken away on purpose, with the log; {told}"
     ));
     let gone = audit.lost + audit.stale;
-    if gone > 0 && !is_told {
+    if gone > 0 && is_silent {
         bed.breach(format!(
             "{gone} records were in the log alone; the next mount works, and nothing says that they are gone"
         ));
     }
     bed.fact("gone_with_the_log", Fact::Count(gone));
-    must_be_a_state(bed)?;
+    // The recovered state must be a past state. Later changes without earlier ones are a mixture.
+    if let Some(answer) = bed.perform(bed.root(), &Job::ReadRecords(bed.seed))?
+        && answer.failures.is_empty()
+        && !bed.history.had_state(&answer.found)
+    {
+        bed.breach("what is left is no state that there ever was, but a mixture");
+    }
     bed.outcome.audits.insert("log-gone".to_owned(), audit);
     Ok(())
 }
 
 /// Mounts with each option that the refusal names, in order, and returns the first accepted one. Records
 /// how the backend recovered.
-fn follow(bed: &mut TestBed, words: &str, ms: u64) -> Injected<Option<&'static str>> {
+fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'static str>> {
     let named = named(words);
     let mut refused = String::new();
     for option in &named {
         let began = Instant::now();
         match bed.open_with(option)? {
             Ok(()) => {
-                let ms = began.elapsed().as_millis() as u64;
                 let step = format!("a mount with {option}, as the refusal says");
-                bed.recovered(Return::AfterStep, ms, Some(step));
+                bed.recovered(Return::AfterStep, began.elapsed(), Some(step));
                 return Ok(Some(option));
             }
             Err(words) => {
@@ -327,7 +323,7 @@ fn follow(bed: &mut TestBed, words: &str, ms: u64) -> Injected<Option<&'static s
         true => format!("the mount is refused, which names no option that would help: {words}"),
         false => format!("none of {} helps: {refused}", named.join(", ")),
     };
-    bed.recovered(Return::Never, ms, Some(step));
+    bed.recovered(Return::Never, after, Some(step));
     if !named.is_empty() {
         bed.breach(format!(
             "the step that the refusal names does not help: {refused}"
@@ -353,41 +349,6 @@ fn named(words: &str) -> Vec<&'static str> {
     let mut places: Vec<(usize, &str)> = places.collect();
     places.sort_unstable();
     places.into_iter().map(|(_, step)| step).collect()
-}
-
-/// Follows the refusal's advice to mount without the log, and audits the records.
-fn refused_without_log(bed: &mut TestBed, words: &str, ms: u64) -> Injected {
-    let audit = match follow(bed, words, ms)? {
-        None => Audit::unknown("the store is refused: nothing of it can be read"),
-        Some(option) => {
-            // The same promise applies as where the mount is not refused.
-            let mut audit = bed.audit_promise(bed.backend.promises().killed_daemon)?;
-            audit.note = Some(format!(
-                "what was in the log was taken away on purpose, with the log; the mount was refused, and then told to go on by {option}"
-            ));
-            let gone = audit.lost + audit.stale;
-            bed.fact("gone_with_the_log", Fact::Count(gone));
-            must_be_a_state(bed)?;
-            audit
-        }
-    };
-    bed.outcome.audits.insert("log-gone".to_owned(), audit);
-    Ok(())
-}
-
-/// The recovered state must be a past state. Later changes without earlier ones are a mixture.
-fn must_be_a_state(bed: &mut TestBed) -> Injected {
-    let task = Task::ReadRecords {
-        root: bed.root(),
-        seed: bed.seed,
-    };
-    if let Some(answer) = bed.perform(&task)?
-        && answer.failures.is_empty()
-        && !bed.history.had_state(&answer.found)
-    {
-        bed.breach("what is left is no state that there ever was, but a mixture");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

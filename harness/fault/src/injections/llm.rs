@@ -1,15 +1,16 @@
 //! Faults of a language model's provider. The provider is scripted, so every answer is simulated.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use backends::backend::Launch;
 use models::{Behaviour, FakeServer};
-use rundir::faults::{Fact, Return};
+use rundir::faults::{Fact, Return, SeenKind};
 use workloads::fault::LlmFault;
 
-use super::super::agent::{RemoteTask, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::agent::{Answer, Job};
+use super::super::bed::{Injected, TestBed, infra, skipped};
 
 /// Content of the file that the model is asked for. For `llm-history`, the scenario also writes it there.
 const CONTENT: &str = "the ledger says 42\n";
@@ -41,53 +42,55 @@ fn answer(mode: Mode, content: &str) -> String {
     }
 }
 
-fn script(fault: LlmFault, mode: Mode) -> Vec<Behaviour> {
-    let status =
-        |status: u16, message: &str| vec![Behaviour::Status(status, message.to_owned(), None)];
+/// A fault in words, and what the provider does.
+fn script(fault: LlmFault, mode: Mode) -> (String, Behaviour) {
+    let status = |status: u16, said: &str, message: &str| {
+        let words = format!("the provider answered {status}{said}");
+        (words, Behaviour::Status(status, message.to_owned(), None))
+    };
+    let words = |words: &str, behaviour| (words.to_owned(), behaviour);
     match fault {
-        LlmFault::RateLimited { retry_after } => vec![Behaviour::Status(
-            429,
-            "Rate limit reached".to_owned(),
-            retry_after.map(|seconds| seconds.to_string()),
-        )],
-        LlmFault::ServerError => status(500, "The server had an error"),
-        LlmFault::Hang => vec![Behaviour::Hang],
-        LlmFault::StreamCut => vec![Behaviour::BreakOff],
-        LlmFault::InvalidJson => vec![Behaviour::Garbage],
-        LlmFault::Empty => vec![Behaviour::Say(String::new())],
-        LlmFault::Refusal => vec![Behaviour::Say(REFUSAL.to_owned())],
+        LlmFault::RateLimited { retry_after } => {
+            let seconds = retry_after.map(|seconds| seconds.to_string());
+            let words = match &seconds {
+                Some(seconds) => format!("the provider answered 429 with Retry-After: {seconds}"),
+                None => "the provider answered 429 without Retry-After".to_owned(),
+            };
+            let message = "Rate limit reached".to_owned();
+            (words, Behaviour::Status(429, message, seconds))
+        }
+        LlmFault::ServerError => status(500, "", "The server had an error"),
+        LlmFault::Hang => words(
+            "the provider took the request and never answered",
+            Behaviour::Hang,
+        ),
+        LlmFault::StreamCut => words("the stream of the answer broke off", Behaviour::BreakOff),
+        LlmFault::InvalidJson => words(
+            "the provider answered with what is no JSON",
+            Behaviour::Garbage,
+        ),
+        LlmFault::Empty => words(
+            "the model answered with nothing",
+            Behaviour::Say(String::new()),
+        ),
+        LlmFault::Refusal => words(
+            &format!("the model answered {REFUSAL:?}"),
+            Behaviour::Say(REFUSAL.to_owned()),
+        ),
         LlmFault::ContextOverflow => status(
             400,
+            ": the question is too long",
             "This model's maximum context length is 8192 tokens (context_length_exceeded)",
         ),
-        LlmFault::KeyRevoked => status(401, "Incorrect API key provided (invalid_api_key)"),
-        LlmFault::BudgetExhausted => vec![Behaviour::Say(answer(mode, CONTENT))],
-        LlmFault::WrongContent => vec![Behaviour::Say(answer(mode, OTHER))],
-    }
-}
-
-fn words(fault: LlmFault) -> String {
-    match fault {
-        LlmFault::RateLimited {
-            retry_after: Some(seconds),
-        } => format!("the provider answered 429 with Retry-After: {seconds}"),
-        LlmFault::RateLimited { retry_after: None } => {
-            "the provider answered 429 without Retry-After".to_owned()
-        }
-        LlmFault::ServerError => "the provider answered 500".to_owned(),
-        LlmFault::Hang => "the provider took the request and never answered".to_owned(),
-        LlmFault::StreamCut => "the stream of the answer broke off".to_owned(),
-        LlmFault::InvalidJson => "the provider answered with what is no JSON".to_owned(),
-        LlmFault::Empty => "the model answered with nothing".to_owned(),
-        LlmFault::Refusal => format!("the model answered {REFUSAL:?}"),
-        LlmFault::ContextOverflow => {
-            "the provider answered 400: the question is too long".to_owned()
-        }
-        LlmFault::KeyRevoked => "the provider answered 401".to_owned(),
-        LlmFault::BudgetExhausted => "the mount's budget of tokens was spent".to_owned(),
-        LlmFault::WrongContent => {
-            "the model answered with as many bytes as the file has, and other ones".to_owned()
-        }
+        LlmFault::KeyRevoked => status(401, "", "Incorrect API key provided (invalid_api_key)"),
+        LlmFault::BudgetExhausted => words(
+            "the mount's budget of tokens was spent",
+            Behaviour::Say(answer(mode, CONTENT)),
+        ),
+        LlmFault::WrongContent => words(
+            "the model answered with as many bytes as the file has, and other ones",
+            Behaviour::Say(answer(mode, OTHER)),
+        ),
     }
 }
 
@@ -108,15 +111,12 @@ impl World {
         let server = FakeServer::start(script)?;
         let dir = bed.config.dir.clone();
         let timeout = (bed.scenario.limits.hang - SLACK).max(1.0);
-        let mut arguments: Vec<std::ffi::OsString> = [
-            "--provider=openai".to_owned(),
-            "--model=simulated".to_owned(),
-            format!("--base-url={}", server.base_url()),
-            format!("--answer-timeout={timeout}"),
-        ]
-        .into_iter()
-        .map(Into::into)
-        .collect();
+        let mut arguments: Vec<OsString> = vec![
+            "--provider=openai".into(),
+            "--model=simulated".into(),
+            format!("--base-url={}", server.base_url()).into(),
+            format!("--answer-timeout={timeout}").into(),
+        ];
         if let Some(tokens) = budget {
             arguments.push(format!("--max-tokens={tokens}").into());
         }
@@ -137,10 +137,7 @@ impl World {
                 ("OPENAI_API_KEY", String::new()),
             ],
         };
-        let backend = bed.backend.launched_by(launch);
-        let backend = backend
-            .ok_or_else(|| ScenarioError::Skipped("its daemon is not one of ours".into()))?;
-        bed.backend = backend.into();
+        bed.backend = bed.launched_by(launch)?.into();
         Ok(Self { server, mode })
     }
 
@@ -163,32 +160,26 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
     let world = World::start(bed, Vec::new(), budget)?;
     if fault == LlmFault::WrongContent && world.mode == Mode::Generate {
-        let reason = "generated content has no expected bytes";
-        return Err(ScenarioError::Skipped(reason.into()));
+        return skipped("generated content has no expected bytes");
     }
     bed.open()?;
     let file = world.file(bed);
     if world.mode == Mode::History {
-        let write = Task::Remote(RemoteTask::WriteText {
-            file: file.clone(),
-            text: CONTENT.to_owned(),
-        });
-        let written = bed.perform(&write)?;
-        if written.is_none_or(|answer| !answer.failures.is_empty()) {
+        if !bed.succeeds(&file, &Job::WriteText(CONTENT.to_owned()))? {
             return infra("the file could not be written");
         }
     }
     if fault == LlmFault::BudgetExhausted {
         // The first answer uses up the token budget.
         world.server.behave(healed(world.mode));
-        let first = Task::Remote(RemoteTask::ReadAny { file: file.clone() });
-        bed.perform(&first)?;
+        bed.perform(&file, &Job::ReadAny)?;
         bed.outcome.seen.clear();
     }
-    bed.injected(words(fault));
+    let (words, behaviour) = script(fault, world.mode);
+    bed.injected(words);
     bed.outcome.label = Some("simulated: a scripted provider, no model".to_owned());
     let calls = world.server.calls();
-    world.server.behave(script(fault, world.mode));
+    world.server.behave(vec![behaviour]);
     let log = bed.config.dir.join("mnt.llmfs.log");
     let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
 
@@ -198,7 +189,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
         _ => file.clone(),
     };
     let started = Instant::now();
-    let read = bed.perform(&Task::Remote(RemoteTask::ReadAny { file: target }))?;
+    let read = bed.perform(target, &Job::ReadAny)?;
     bed.fact("read_ms", Fact::Count(started.elapsed().as_millis() as u64));
     let calls = (world.server.calls() - calls) as u64;
     bed.fact("model_calls", Fact::Count(calls));
@@ -226,33 +217,24 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     world.server.behave(healed(world.mode));
     let began = Instant::now();
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
-    loop {
-        let seen = bed.outcome.seen.clone();
-        let read = bed.perform(&Task::Remote(RemoteTask::ReadAny { file: file.clone() }))?;
-        bed.outcome.seen = seen;
-        let text = read.as_ref().and_then(|answer| answer.facts.get("text"));
-        let ms = began.elapsed().as_millis() as u64;
-        if text == Some(&Fact::Words(CONTENT.to_owned())) {
-            bed.recovered(Return::ByItself, ms, None);
-            return Ok(());
-        }
-        if began.elapsed() > limit {
-            let kept = text.map(ToString::to_string).unwrap_or_default();
-            bed.recovered(Return::Never, ms, Some(format!("it keeps {kept:?}")));
-            bed.breach("what went wrong once stays in the file");
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(200));
+    let mut kept = String::new();
+    let is_healed = bed.wait_until(limit, Duration::from_millis(200), |bed| {
+        let read = bed.try_out(&file, &Job::ReadAny)?;
+        kept = read.map(|answer| answer.words("text")).unwrap_or_default();
+        Ok(kept == CONTENT)
+    })?;
+    let after = began.elapsed();
+    if is_healed {
+        bed.recovered(Return::ByItself, after, None);
+    } else {
+        bed.recovered(Return::Never, after, Some(format!("it keeps {kept:?}")));
+        bed.breach("what went wrong once stays in the file");
     }
+    Ok(())
 }
 
 /// Checks that a failure gives an error number and a log line, never an empty file.
-fn judge(
-    bed: &mut TestBed,
-    fault: LlmFault,
-    read: Option<super::super::agent::Answer>,
-    said: &str,
-) {
+fn judge(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
     let Some(read) = read else {
         return;
     };
@@ -278,7 +260,7 @@ fn judge(
             // The reader cannot tell this content from correct content.
             bed.saw(
                 "read",
-                rundir::faults::SeenKind::WrongBytes,
+                SeenKind::WrongBytes,
                 None,
                 "what the file does not hold, and no error",
             );

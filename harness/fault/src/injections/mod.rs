@@ -14,12 +14,11 @@ mod storage;
 
 use workloads::fault::{Injection, Moment};
 
-use super::agent::ClientTask;
+use super::agent::Job;
 use super::bed::{Injected, TestBed};
 
 /// Runs the test bed's scenario.
 pub fn run(bed: &mut TestBed) -> Injected {
-    let inside = |bed: &TestBed, name: &str| bed.dir().join(name);
     match bed.scenario.injection.clone() {
         Injection::Nothing => daemon::nothing(bed),
         Injection::KillDaemon => {
@@ -51,24 +50,18 @@ pub fn run(bed: &mut TestBed) -> Injected {
         Injection::TwoMounts { notes } => sharing::two_mounts(bed, notes),
         Injection::KillClient => client::killed(bed),
         Injection::OpenMany { files } => {
-            bed.open()?;
-            let dir = inside(bed, "open");
             let what = format!("{files} files open at once");
-            client::ask(bed, what, ClientTask::OpenMany { dir, files }).map(drop)
+            client::ask(bed, what, "open", &Job::OpenMany(files))
         }
         Injection::ManyFiles { files } => {
-            bed.open()?;
-            let dir = inside(bed, "many");
             let what = format!("{files} files in one directory");
-            client::ask(bed, what, ClientTask::ManyFiles { dir, files }).map(drop)
+            client::ask(bed, what, "many", &Job::ManyFiles(files))
         }
         Injection::LargeFile {
             mib,
             written_mib,
             long_written_mib,
         } => {
-            bed.open()?;
-            let file = inside(bed, "large");
             let written_mib = match bed.is_long {
                 true => long_written_mib,
                 false => written_mib,
@@ -78,24 +71,15 @@ pub fn run(bed: &mut TestBed) -> Injected {
                 bed.outcome.label = Some(label);
             }
             let what = format!("a file of {mib} MiB, {written_mib} of them written");
-            let task = ClientTask::LargeFile {
-                file,
-                mib,
-                written_mib,
-            };
-            client::ask(bed, what, task).map(drop)
+            client::ask(bed, what, "large", &Job::LargeFile { mib, written_mib })
         }
         Injection::OddNames => {
-            bed.open()?;
-            let dir = inside(bed, "odd");
             let what = "names that programs trip over".to_owned();
-            client::ask(bed, what, ClientTask::OddNames { dir }).map(drop)
+            client::ask(bed, what, "odd", &Job::OddNames)
         }
         Injection::DeepPath { depth } => {
-            bed.open()?;
-            let dir = inside(bed, "deep");
             let what = format!("{depth} directories within one another");
-            client::ask(bed, what, ClientTask::DeepPath { dir, depth }).map(drop)
+            client::ask(bed, what, "deep", &Job::DeepPath(depth))
         }
         Injection::S3(fault) => s3::run(bed, fault),
         Injection::Llm(fault) => llm::run(bed, fault),

@@ -7,17 +7,17 @@ use backends::promise::Acknowledgement;
 use rundir::faults::{Fact, ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 
-use super::super::agent::Task;
+use super::super::agent::Job;
 use super::super::bed::{Injected, TestBed, infra, skipped};
 use super::super::second::{Second, mount_over};
+use super::super::watch::wait_until;
 
 /// How long a daemon may take to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Mounts the store a second time, then another file system on the same directory.
 pub fn twice(bed: &mut TestBed) -> Injected {
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     bed.injected("a second mount of the same store elsewhere, then one on the same directory");
     let beside = bed.config.dir.join("second");
     let second = Second::start(&*bed.backend, &bed.config, &beside)?;
@@ -73,11 +73,8 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
 
 /// Unmounts while an agent process has a file open, then sends SIGTERM to the daemon.
 pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
-    bed.open()?;
-    bed.fill()?;
-    let task = bed.write_task(1);
-    let held = bed.perform(&Task::WriteAndHold(task))?;
-    if held.is_none_or(|answer| !answer.failures.is_empty()) {
+    bed.open_and_fill()?;
+    if !bed.hold()? {
         return infra("no file could be held open");
     }
     bed.injected("an unmount while a file is open, then SIGTERM to the daemon");
@@ -95,14 +92,11 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     bed.signal_daemon(Signal::TERM)?;
     // The daemon may wait for the open file.
     std::thread::sleep(Duration::from_millis(500));
-    bed.perform(&Task::SyncHeld)?;
+    bed.perform(bed.root(), &Job::SyncHeld)?;
     bed.dismiss_agent();
-    while bed.workspace.is_some() && bed.exit_reason().is_none() {
-        if started.elapsed() > END_PATIENCE {
-            bed.breach("the daemon did not end after SIGTERM");
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let has_ended = || bed.workspace.is_none() || bed.exit_reason().is_some();
+    if !wait_until(END_PATIENCE, Duration::from_millis(10), has_ended) {
+        bed.breach("the daemon did not end after SIGTERM");
     }
     bed.fact(
         "daemon_ended_ms",

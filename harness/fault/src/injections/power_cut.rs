@@ -7,19 +7,19 @@
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, Fact, POWER_LOSS, Return, Verdict};
+use workloads::fault::SyncClass;
 
-use super::super::agent::{LastCall, Task};
-use super::super::bed::{Injected, ScenarioError, TestBed};
-use super::storage::{disk, on_small_disk};
+use super::super::agent::Job;
+use super::super::bed::{Injected, STREAM, TestBed, infra};
+use super::super::check::locate;
+use super::storage::on_small_disk;
 
 /// Synced changes before each cut.
 const SYNCED: u64 = 10;
-
-/// Changes of a stream: more than fit before the cut.
-const MANY: u64 = 100_000;
 
 /// Range of the delay before the power cut, in microseconds.
 const MOMENTS_US: std::ops::Range<u64> = 2_000..200_000;
@@ -54,9 +54,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         }
         copies += remove_copies(&bed.root())?;
         let mut audit = bed.audit_promise(bed.backend.promises().power_loss)?;
-        for example in &mut audit.examples {
-            *example = format!("cut {at}: {example}");
-        }
+        locate(&mut audit, &format!("cut {at}"));
         let acknowledged = std::mem::take(&mut audit.acknowledged);
         total.add(&audit);
         // Each change counts once, however often its record is audited.
@@ -76,8 +74,9 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         bed.fact("conflict_copies", Fact::Count(copies));
     }
     if discarded == 0 {
-        let message = "what was not synced was there after each cut: nothing was lost that could be, and it proves nothing";
-        return Err(ScenarioError::Infra(message.into()));
+        return infra(
+            "what was not synced was there after each cut: nothing was lost that could be, and it proves nothing",
+        );
     }
     total.note = Some(format!(
         "records, looked at after each of {cuts} cuts; after {discarded} of them an unsynced file was gone"
@@ -92,15 +91,14 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
 /// Removes conflict copies below `dir`; how many there were. A bucket may have later versions than the disk after a cut, and
 /// `s3` then keeps both: no version is lost, and the copy has no record's name.
 fn remove_copies(dir: &Path) -> Injected<u64> {
-    let infra = |error: std::io::Error| ScenarioError::Infra(format!("conflict copies: {error}"));
     let (mut removed, mut dirs) = (0, vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).map_err(infra)? {
-            let entry = entry.map_err(infra)?;
-            if entry.file_type().map_err(infra)?.is_dir() {
+        for entry in std::fs::read_dir(dir).context("conflict copies")? {
+            let entry = entry.context("conflict copies")?;
+            if entry.file_type().context("conflict copies")?.is_dir() {
                 dirs.push(entry.path());
             } else if entry.file_name().to_string_lossy().contains(".conflict-") {
-                std::fs::remove_file(entry.path()).map_err(infra)?;
+                std::fs::remove_file(entry.path()).context("conflict copies")?;
                 removed += 1;
             }
         }
@@ -112,30 +110,28 @@ fn remove_copies(dir: &Path) -> Injected<u64> {
 /// log.
 fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
     let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
-    let mut task = bed.write_task(MANY);
+    let mut changes = bed.changes(STREAM);
     // Some streams do not sync, so that unsynced data lies between synced data.
-    task.sync = match dice.random_range(0..3) {
-        0 => LastCall::Close,
-        _ => LastCall::Fsync,
+    changes.sync = match dice.random_range(0..3) {
+        0 => SyncClass::Close,
+        _ => SyncClass::Fsync,
     };
     let (synced, unsynced) = (format!("synced-{at}"), format!("unsynced-{at}"));
-    disk(bed)?.plant(&synced, true)?;
-    bed.begin(&Task::Write(task))?;
+    bed.disk()?.plant(&synced, true)?;
+    bed.begin(bed.root(), &Job::Change(changes))?;
     std::thread::sleep(Duration::from_micros(dice.random_range(MOMENTS_US)));
-    disk(bed)?.plant(&unsynced, false)?;
+    bed.disk()?.plant(&unsynced, false)?;
     let counters = bed.counters();
     *redo_syncs += counters.map_or(0, |own| own.store.get("redo_syncs").copied().unwrap_or(0));
     bed.lose_power()?;
     let answer = bed.end()?;
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        let message = "the changes were made before the power went: nothing was hit";
-        return Err(ScenarioError::Infra(message.into()));
+        return infra("the changes were made before the power went: nothing was hit");
     }
     bed.read_acknowledgements()?;
     bed.start_machine()?;
-    if !disk(bed)?.has(&synced) {
-        let message = "a file that was synced is not there after the cut: it is no power cut";
-        return Err(ScenarioError::Infra(message.into()));
+    if !bed.disk()?.has(&synced) {
+        return infra("a file that was synced is not there after the cut: it is no power cut");
     }
-    Ok(!disk(bed)?.has(&unsynced))
+    Ok(!bed.disk()?.has(&unsynced))
 }

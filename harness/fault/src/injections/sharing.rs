@@ -7,19 +7,10 @@ use std::time::Duration;
 use rundir::faults::{Audit, Fact, SeenKind};
 use workloads::fault::WriteMode;
 
-use super::super::agent::{Answer, How, RemoteTask, ShareTask, Task, word};
+use super::super::agent::{Answer, Job, word};
 use super::super::bed::{Injected, TestBed, skipped};
 use super::super::second::Second;
 use super::super::watch::Agent;
-
-fn how(mode: WriteMode) -> How {
-    match mode {
-        WriteMode::Append => How::Append,
-        WriteMode::ReadModifyWrite => How::ReadModifyWrite,
-        WriteMode::Locked => How::Locked,
-        WriteMode::Rename => How::Rename,
-    }
-}
 
 /// Several processes add lines to one file.
 pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> Injected {
@@ -30,11 +21,10 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
     ));
     let roots = vec![file; processes as usize];
     let before = bed.counted();
-    let added = add_lines(bed, &roots, times, how(mode), 0)?;
+    let added = add_lines(bed, &roots, times, mode, 0)?;
     bed.count_syncs(before.as_ref());
     let Some(found) = read_lines(bed, &roots[0])? else {
-        let audit = Audit::unknown("the shared file could not be read at the end");
-        bed.outcome.audits.insert("shared-file".to_owned(), audit);
+        lines_unread(bed);
         return Ok(());
     };
     let lost = added.acknowledged.difference(&found.present).count() as u64;
@@ -64,6 +54,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
 }
 
 /// The result of several agent processes adding lines.
+#[derive(Default)]
 struct Added {
     /// The lines whose calls all succeeded.
     acknowledged: BTreeSet<String>,
@@ -78,10 +69,8 @@ struct Lines {
 }
 
 fn words(answer: &Answer, name: &str) -> BTreeSet<String> {
-    match answer.facts.get(name) {
-        Some(Fact::Words(words)) => words.split_whitespace().map(str::to_owned).collect(),
-        _ => BTreeSet::new(),
-    }
+    let words = answer.words(name);
+    words.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The lines of an agent process whose calls all succeeded.
@@ -97,28 +86,25 @@ fn add_lines(
     bed: &mut TestBed,
     files: &[PathBuf],
     times: u32,
-    how: How,
+    how: WriteMode,
     pause_us: u64,
 ) -> Injected<Added> {
     let mut agents = Vec::new();
     for (agent, file) in (0..).zip(files) {
         let mut process = Agent::start(bed.program())?;
-        process.ask(&Task::Share(ShareTask::AddLines {
-            file: file.clone(),
+        let job = Job::AddLines {
             how,
             agent,
             times,
             pause_us,
-        }))?;
+        };
+        process.ask(file, &job)?;
         agents.push(process);
     }
-    let mut added = Added {
-        acknowledged: BTreeSet::new(),
-        torn_reads: 0,
-    };
+    let mut added = Added::default();
     for (number, agent) in (0..).zip(agents) {
         if let (Some(answer), _) = bed.end_of(agent)? {
-            added.torn_reads += count(&answer, "torn_reads");
+            added.torn_reads += answer.count("torn_reads");
             added
                 .acknowledged
                 .extend(acknowledged(number, times, &answer));
@@ -136,23 +122,19 @@ fn add_lines(
 
 /// Reads the lines of a file. `None` if it cannot be read.
 fn read_lines(bed: &mut TestBed, file: &Path) -> Injected<Option<Lines>> {
-    let task = Task::Share(ShareTask::CountLines {
-        file: file.to_owned(),
-    });
-    let answer = bed.perform(&task)?;
+    let answer = bed.perform(file, &Job::CountLines)?;
     let answer = answer.filter(|answer| answer.facts.contains_key("present"));
     Ok(answer.map(|answer| Lines {
         present: words(&answer, "present"),
-        damaged: count(&answer, "lines_damaged"),
-        twice: count(&answer, "lines_twice"),
+        damaged: answer.count("lines_damaged"),
+        twice: answer.count("lines_twice"),
     }))
 }
 
-fn count(answer: &Answer, name: &str) -> u64 {
-    match answer.facts.get(name) {
-        Some(Fact::Count(count)) => *count,
-        _ => 0,
-    }
+/// Records that the fate of the lines is unknown.
+fn lines_unread(bed: &mut TestBed) {
+    let audit = Audit::unknown("the shared file could not be read at the end");
+    bed.outcome.audits.insert("shared-file".to_owned(), audit);
 }
 
 /// Two mounts of one store. A backend without mounts uses its directory twice.
@@ -178,7 +160,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     locks(bed, &here, &there)?;
     // Both processes use read-modify-rename without locks. The pauses let each see the other's changes.
     let files = [here.join("both.md"), there.join("both.md")];
-    let added = add_lines(bed, &files, 20, How::Rename, 20_000)?;
+    let added = add_lines(bed, &files, 20, WriteMode::Rename, 20_000)?;
     settle(bed, &here, &there, &added)?;
     bed.dismiss_agent();
     second.end();
@@ -193,17 +175,9 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
     for note in 0..notes {
         let name = format!("note-{note}.md");
         let text = format!("note {note}\n").repeat(100);
-        other.ask(&Task::Share(ShareTask::AwaitNote {
-            file: there.join(&name),
-            text: text.clone(),
-            limit_ms: 10_000,
-        }))?;
+        other.ask(&there.join(&name), &Job::AwaitText(text.clone()))?;
         std::thread::sleep(Duration::from_millis(20));
-        let task = ShareTask::WriteNote {
-            file: here.join(&name),
-            text,
-        };
-        bed.perform(&Task::Share(task))?;
+        bed.perform(here.join(&name), &Job::WriteText(text))?;
         let written = std::time::Instant::now();
         let (answer, agent) = bed.end_of(other)?;
         if let Some(answer) = answer {
@@ -211,7 +185,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
             if answer.failures.is_empty() {
                 delays.push(written.elapsed().as_secs_f64() * 1e3);
             }
-            partial += count(&answer, "partial_reads");
+            partial += answer.count("partial_reads");
         }
         other = match agent {
             Some(agent) => agent,
@@ -230,17 +204,12 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
 /// Whether a lock held on one mount excludes the other mount.
 fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
     let mut other = Agent::start(bed.program())?;
-    let task = |dir: &Path| {
-        Task::Share(ShareTask::TryLock {
-            file: dir.join("lock"),
-        })
-    };
-    let mine = bed.perform(&task(here))?;
+    let mine = bed.perform(here.join("lock"), &Job::TryLock)?;
     std::thread::sleep(Duration::from_millis(50));
-    other.ask(&task(there))?;
+    other.ask(&there.join("lock"), &Job::TryLock)?;
     let (theirs, other) = bed.end_of(other)?;
     if let (Some(mine), Some(theirs)) = (mine, theirs) {
-        let excludes = count(&mine, "locked") == 1 && count(&theirs, "locked") == 0;
+        let excludes = mine.count("locked") == 1 && theirs.count("locked") == 0;
         let words = if excludes {
             "flock on one excludes the other"
         } else {
@@ -248,7 +217,7 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
         };
         bed.fact("locks", Fact::Words(words.to_owned()));
     }
-    bed.perform(&Task::Share(ShareTask::Unlock))?;
+    bed.perform(here, &Job::Unlock)?;
     drop(other);
     Ok(())
 }
@@ -257,10 +226,7 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
 fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Injected {
     for _ in 0..2 {
         for root in [here, there] {
-            let task = Task::Sync {
-                root: root.to_owned(),
-            };
-            bed.perform(&task)?;
+            bed.perform(root, &Job::Sync)?;
         }
         // Longer than the interval between two polls.
         std::thread::sleep(Duration::from_millis(1_500));
@@ -268,15 +234,10 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
     let one = read_lines(bed, &here.join("both.md"))?;
     let other = read_lines(bed, &there.join("both.md"))?;
     let (Some(one), Some(other)) = (one, other) else {
-        let audit = Audit::unknown("the shared file could not be read at the end");
-        bed.outcome.audits.insert("shared-file".to_owned(), audit);
+        lines_unread(bed);
         return Ok(());
     };
-    let lost: BTreeSet<String> = added
-        .acknowledged
-        .difference(&one.present)
-        .cloned()
-        .collect();
+    let lost = &added.acknowledged - &one.present;
     bed.fact("updates_lost", Fact::Count(lost.len() as u64));
     if one.present != other.present {
         bed.breach(format!(
@@ -308,14 +269,10 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
 
 /// The conflict copies in a directory.
 fn kept_beside(bed: &mut TestBed, dir: &Path) -> Injected<Vec<PathBuf>> {
-    let list = RemoteTask::List {
-        dir: dir.to_owned(),
-    };
-    let Some(answer) = bed.perform(&Task::Remote(list))? else {
+    let Some(answer) = bed.perform(dir, &Job::List)? else {
         return Ok(Vec::new());
     };
-    let names = answer.facts.get("names").map(ToString::to_string);
-    let names = names.unwrap_or_default();
+    let names = answer.words("names");
     let kept = names.lines().filter(|name| name.contains("conflict"));
     Ok(kept.map(|name| dir.join(name)).collect())
 }

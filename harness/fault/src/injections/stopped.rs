@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use backends::fuse::{self, Command};
 use rundir::faults::{Fact, Return, SeenKind};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use super::super::agent::Task;
-use super::super::bed::{Injected, ScenarioError, TestBed, infra};
-use super::super::watch::{Agent, state_of};
+use super::super::agent::Job;
+use super::super::bed::{Injected, TestBed, infra};
+use super::super::watch::{Agent, send, state_of, wait_until};
 
 /// How long a call must be in flight to count as waiting.
 const UNDER_WAY: Duration = Duration::from_millis(300);
@@ -21,20 +22,18 @@ const ASKED_FOR: &str = "this panic was asked for";
 
 /// SIGSTOP, and SIGCONT `seconds` later. `long` is the full length.
 pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
-    let seconds = if bed.is_long { long } else { seconds };
+    let seconds = bed.seconds(seconds, long);
     if seconds < long {
         bed.outcome.label = Some(format!("shortened: {seconds} s instead of {long} s"));
     }
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     bed.injected(format!(
         "SIGSTOP of the daemon, and SIGCONT {seconds} s later"
     ));
     let before = bed.counted();
     bed.stop_daemon()?;
     let resumer = Resumer::start(bed, Duration::from_secs_f64(seconds))?;
-    let task = bed.write_task(10);
-    bed.begin(&Task::Write(task))?;
+    bed.begin_changes(10)?;
     interrupt_another(bed)?;
     let answer = bed.end()?;
     let resumed = resumer.wait();
@@ -46,8 +45,7 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
     }
     match (answer, bed.is_usable()?) {
         (_, Ok(())) => {
-            let ms = resumed.elapsed().as_millis() as u64;
-            bed.recovered(Return::ByItself, ms, None);
+            bed.recovered(Return::ByItself, resumed.elapsed(), None);
             bed.count_syncs(before.as_ref());
         }
         (Some(_), Err(reason)) => {
@@ -68,18 +66,15 @@ struct Resumer {
 
 impl Resumer {
     fn start(bed: &TestBed, after: Duration) -> Injected<Self> {
-        let pid = bed.workspace.as_ref().and_then(|open| open.daemon());
-        let pid = pid.and_then(|pid| Pid::from_raw(pid as i32));
-        let pid = pid.ok_or_else(|| ScenarioError::Infra("there is no daemon to resume".into()))?;
+        let daemon = bed.daemon().context("there is no daemon to resume")?;
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::clone(&is_cancelled);
         let thread = std::thread::spawn(move || {
-            let deadline = Instant::now() + after;
-            while Instant::now() < deadline && !cancelled.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            wait_until(after, Duration::from_millis(10), || {
+                cancelled.load(Ordering::Acquire)
+            });
             // An error means that the daemon has ended.
-            let _ = kill_process(pid, Signal::CONT);
+            let _ = send(daemon, Signal::CONT);
             Instant::now()
         });
         Ok(Self {
@@ -108,15 +103,12 @@ impl Drop for Resumer {
 /// Interrupts a second agent process whose call waits for the stopped daemon.
 fn interrupt_another(bed: &mut TestBed) -> Injected {
     let mut another = Agent::start(bed.program())?;
-    another.ask(&Task::Look { root: bed.root() })?;
-    let began = Instant::now();
-    while !another.is_waiting(UNDER_WAY) {
-        if began.elapsed() > bed.hang_limit() {
-            let words = "not measured: no call of another agent waited".to_owned();
-            bed.fact("interrupted_by", Fact::Words(words));
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    another.ask(&bed.root(), &Job::Look)?;
+    let waits = || another.is_waiting(UNDER_WAY);
+    if !wait_until(bed.hang_limit(), Duration::from_millis(10), waits) {
+        let words = "not measured: no call of another agent waited".to_owned();
+        bed.fact("interrupted_by", Fact::Words(words));
+        return Ok(());
     }
     let state = state_of(another.pid()).unwrap_or('?');
     let call = another.call();
@@ -141,20 +133,15 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
 
 /// A panic in the thread that serves the next request.
 pub fn panic(bed: &mut TestBed) -> Injected {
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     let control = bed.config.dir.join("control");
     fuse::ask(&control, Command::PanicNext)?;
     bed.injected("a panic in the thread that answers the next request, before the store is called");
-    let looked = bed.look()?;
-    let failed = looked
-        .as_ref()
-        .is_some_and(|answer| !answer.failures.is_empty());
-    let hung = looked.is_none();
+    let is_unharmed = bed.succeeds(bed.root(), &Job::Look)?;
     if !bed.logs(0, ASKED_FOR) {
         return infra("the daemon's log says nothing of a panic: nothing was hit");
     }
-    if !failed && !hung {
+    if is_unharmed {
         bed.saw("look", SeenKind::Nothing, None, "no call failed");
     }
     let started = Instant::now();
@@ -171,8 +158,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
     }
     match usable {
         Ok(()) => {
-            let ms = started.elapsed().as_millis() as u64;
-            bed.recovered(Return::ByItself, ms, None);
+            bed.recovered(Return::ByItself, started.elapsed(), None);
             // One serving thread is missing from now on. The daemon reports the panic when it ends.
             if let Err(error) = bed.close()? {
                 let last = error.lines().last().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use backends::promise::Acknowledgement;
 use rundir::faults::{Return, SeenKind};
 use rustix::io::Errno;
 
-use super::super::bed::{Injected, ScenarioError, TestBed};
+use super::super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::super::disk::SmallDisk;
 
 /// Number of changes by which a full disk must have caused an error.
@@ -17,15 +17,12 @@ const DISK: u64 = 256;
 
 /// Mounts a small disk at the workspace's directory, and fills the store.
 pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
-    let disk = SmallDisk::mount(&bed.config.dir, mib).map_err(ScenarioError::Skipped)?;
-    bed.disk = Some(disk);
-    bed.open()?;
-    bed.fill()
+    fill_on(bed, SmallDisk::mount(&bed.config.dir, mib))
 }
 
-pub(super) fn disk(bed: &TestBed) -> Injected<&SmallDisk> {
-    let disk = bed.disk.as_ref();
-    disk.ok_or_else(|| ScenarioError::Infra("there is no small disk".into()))
+fn fill_on(bed: &mut TestBed, disk: Result<SmallDisk, String>) -> Injected {
+    bed.disk = Some(disk.map_err(ScenarioError::Skipped)?);
+    bed.open_and_fill()
 }
 
 /// The disk fills up, and is freed again.
@@ -36,37 +33,29 @@ pub fn full(bed: &mut TestBed, mib: u64) -> Injected {
 
 /// The quota is used up, and freed again.
 pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
-    let disk = SmallDisk::with_quota(&bed.config.dir, mib).map_err(ScenarioError::Skipped)?;
-    bed.disk = Some(disk);
-    bed.open()?;
-    bed.fill()?;
+    fill_on(bed, SmallDisk::with_quota(&bed.config.dir, mib))?;
     let what = format!("a quota of {mib} MiB (a btrfs qgroup, which binds root, too)");
     use_up(bed, &what, &[Errno::DQUOT, Errno::NOSPC])
 }
 
 /// Uses up the store's space, and frees it again. `told` lists the allowed error numbers.
 fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
-    let filled = disk(bed)?.fill()?;
+    let filled = bed.disk()?.fill()?;
     bed.injected(format!(
         "{what} under the store was used up by a file of {} MiB",
         filled >> 20
     ));
     let answer = bed.write(MANY)?;
     if let Some(answer) = &answer {
-        match answer.failures.first() {
-            None => {
-                let message =
-                    format!("{MANY} changes found room although none was left: nothing was hit");
-                return Err(ScenarioError::Infra(message));
-            }
-            Some(failure)
-                if told
-                    .iter()
-                    .any(|told| failure.errno == Some(told.raw_os_error())) => {}
-            Some(failure) => {
-                let text = failure.text.clone();
-                bed.breach(format!("that no room is left is told as {text}"));
-            }
+        let Some(failure) = answer.failures.first() else {
+            return infra(format!(
+                "{MANY} changes found room although none was left: nothing was hit"
+            ));
+        };
+        let is_told = |told: &Errno| failure.errno == Some(told.raw_os_error());
+        if !told.iter().any(is_told) {
+            let text = &failure.text;
+            bed.breach(format!("that no room is left is told as {text}"));
         }
     }
     if let Some(exit_reason) = bed.exit_reason() {
@@ -74,18 +63,18 @@ fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     }
     // Part of a failed change may be present: a short `write` breaks no promise.
     bed.audit_as("while-full", Some(Acknowledgement::Fsync))?;
-    disk(bed)?.empty()?;
+    bed.disk()?.empty()?;
     let emptied = Instant::now();
-    go_on(bed, emptied)?;
+    go_on_or_mount(bed, emptied)?;
     bed.fill_again()?;
     bed.audit_as("after-it", Some(Acknowledgement::Fsync))
 }
 
 /// Whether the mount recovers by itself. If not, mounts again.
-fn go_on(bed: &mut TestBed, since: Instant) -> Injected {
+fn go_on_or_mount(bed: &mut TestBed, since: Instant) -> Injected {
     match bed.is_usable()? {
         Ok(()) => {
-            bed.recovered(Return::ByItself, since.elapsed().as_millis() as u64, None);
+            bed.recovered(Return::ByItself, since.elapsed(), None);
             Ok(())
         }
         Err(reason) => {
@@ -105,10 +94,9 @@ fn go_on(bed: &mut TestBed, since: Instant) -> Injected {
 /// A file system error makes the disk read-only. The harness repairs it with e2fsck.
 pub fn read_only(bed: &mut TestBed) -> Injected {
     on_small_disk(bed, DISK)?;
-    disk(bed)?.break_down().map_err(ScenarioError::Skipped)?;
+    bed.disk()?.break_down().map_err(ScenarioError::Skipped)?;
     bed.injected("the kernel met an error on the disk under the store, and made it read-only");
-    let answer = bed.write(20)?;
-    if answer.is_some_and(|answer| answer.failures.is_empty()) {
+    if bed.write_whole(20)?.is_none() {
         bed.breach(
             "changes were acknowledged by fsync although the disk under the store is read-only",
         );
@@ -122,7 +110,7 @@ pub fn read_only(bed: &mut TestBed) -> Injected {
             error.lines().next().unwrap_or_default(),
         );
     }
-    disk(bed)?.repair().map_err(ScenarioError::Infra)?;
+    bed.disk()?.repair().map_err(ScenarioError::Infra)?;
     let step =
         "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
     bed.come_back_after(Some(step.to_owned()))?;

@@ -5,10 +5,9 @@ mod single;
 mod two_hosts;
 mod world;
 
-use servers::{Fault, Rule};
+use servers::Fault;
 use workloads::fault::S3Fault;
 
-use super::super::agent::Series;
 use super::super::bed::{Injected, TestBed};
 use world::World;
 
@@ -33,10 +32,7 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
             long_seconds,
             files,
         } => {
-            let seconds = match bed.is_long {
-                true => long_seconds,
-                false => seconds,
-            };
+            let seconds = bed.seconds(seconds, long_seconds);
             outage::outage(bed, world, cause, seconds, files)
         }
         S3Fault::PartitionInSync => outage::partition_in_sync(bed, world),
@@ -51,23 +47,11 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
     world.check_keys(bed)
 }
 
-/// A rule that refuses every request with this status and error code.
-fn refuse(status: u16, code: &str) -> Rule {
-    Rule::always(Fault::Refuse {
+/// An answer with this status and error code, in place of the server's.
+fn refusal(status: u16, code: &str) -> Fault {
+    Fault::Refuse {
         status,
         code: code.to_owned(),
         retry_after: None,
-    })
-}
-
-/// A series of files in the test bed's mount.
-fn series(bed: &TestBed, name: &str, files: u64, bytes: usize) -> Series {
-    Series {
-        dir: bed.root(),
-        name: name.to_owned(),
-        first: 0,
-        files,
-        bytes,
-        version: 1,
     }
 }

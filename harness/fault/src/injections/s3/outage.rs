@@ -1,7 +1,6 @@
 //! Outages of the S3 server: no request succeeds for a while, and the agent process continues to work.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use backends::promise::Acknowledgement;
@@ -10,10 +9,10 @@ use rustix::process::Signal;
 use servers::{Fault, Operation, Rule};
 use workloads::fault::OutageCause;
 
-use super::super::super::agent::{RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed};
-use super::world::{World, memory_peak, names, recover, sync, watch_memory, whole};
-use super::{BLOB, refuse, series};
+use super::super::super::agent::{Job, Series};
+use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::world::{World, memory_peak, names, read, recover, sync, watch_memory, whole, write};
+use super::{BLOB, refusal};
 
 /// Seconds of the full-length outage, which a backend must survive without loss.
 const WHOLE: f64 = 600.0;
@@ -77,87 +76,62 @@ pub fn outage(
     seconds: f64,
     files: u64,
 ) -> Injected {
-    bed.open()?;
-    bed.fill()?;
-    let old = series(bed, "old", 4, 100);
-    whole(bed, RemoteTask::Write(old.clone()))?;
-    let before = series(bed, "replaced", 4, 100);
-    whole(bed, RemoteTask::Write(before.clone()))?;
+    bed.open_and_fill()?;
+    let old = Series::new("old", 4, 100);
+    write(bed, &old)?;
+    let replaced = Series::new("replaced", 4, 100);
+    write(bed, &replaced)?;
     sync(bed, bed.root())?;
-    let there = series(bed, "there", 6, BLOB);
+    let there = Series::new("there", 6, BLOB);
     world.others_write(bed, &there)?;
-    let large = |name, files| series(bed, name, files, LARGE);
-    let (filler, bulk) = (
-        large("filler", LARGE_FILES_BEFORE),
-        large("bulk", LARGE_FILES),
-    );
+    let bulk = Series::new("bulk", LARGE_FILES, LARGE);
     if is_weighed(cause) {
-        whole(bed, RemoteTask::Write(filler))?;
+        write(bed, &Series::new("filler", LARGE_FILES_BEFORE, LARGE))?;
         sync(bed, bed.root())?;
     }
     let began = Instant::now();
-    begin(world, cause)?;
-    describe(bed, cause, seconds);
+    begin(bed, world, cause, seconds)?;
 
     // Files that only the bucket has.
-    let one = |number| Series {
-        first: number,
-        files: 1,
-        ..there.clone()
-    };
+    let read_one = |number| Job::ReadSeries(there.part(number, 1));
     if cause == OutageCause::ServerStopped {
-        let read = Task::Remote(RemoteTask::Read(one(1)));
-        interrupt(bed, "read_interrupted_after_ms", &read)?;
+        interrupt(bed, "read_interrupted_after_ms", &read_one(1))?;
         // A sync without changes would return at once.
-        let pending = series(bed, "pending", 1, BYTES);
-        whole(bed, RemoteTask::Write(pending))?;
-        let root = bed.root();
-        interrupt(bed, "sync_interrupted_after_ms", &Task::Sync { root })?;
+        write(bed, &Series::new("pending", 1, BYTES))?;
+        interrupt(bed, "sync_interrupted_after_ms", &Job::Sync)?;
         if bed.outcome.hang.is_some() {
             // Only an abort ended the call, so the mount is gone.
             return Ok(());
         }
     }
-    let read = bed.perform(&Task::Remote(RemoteTask::Read(one(0))))?;
-    if read.is_some_and(|answer| answer.failures.is_empty()) {
-        let message = "content that only the bucket has could be read: nothing was broken";
-        return Err(ScenarioError::Infra(message.into()));
+    if bed.succeeds(bed.root(), &read_one(0))? {
+        return infra("content that only the bucket has could be read: nothing was broken");
     }
     // Files that the cache has.
     bed.audit_as("during", Some(Acknowledgement::Write))?;
-    let mine = series(bed, "mine", files, BYTES);
-    bed.perform(&Task::Remote(RemoteTask::Write(mine.clone())))?;
-    let replaced = Series {
-        version: 2,
-        ..before
-    };
-    bed.perform(&Task::Remote(RemoteTask::Write(replaced.clone())))?;
-    let dir = bed.root().join("made-meanwhile");
-    bed.perform(&Task::Remote(RemoteTask::MakeDir { dir }))?;
-    bed.perform(&Task::Remote(RemoteTask::Remove(old)))?;
+    let mine = Series::new("mine", files, BYTES);
+    bed.perform(bed.root(), &Job::WriteSeries(mine.clone()))?;
+    let replaced = replaced.version(2);
+    bed.perform(bed.root(), &Job::WriteSeries(replaced.clone()))?;
+    bed.perform(bed.root().join("made-meanwhile"), &Job::MakeDir)?;
+    bed.perform(bed.root(), &Job::RemoveSeries(old))?;
     bed.write(10)?;
     let before = match is_weighed(cause) {
         true => {
             let before = watch_memory(bed);
-            bed.perform(&Task::Remote(RemoteTask::Write(bulk.clone())))?;
+            bed.perform(bed.root(), &Job::WriteSeries(bulk.clone()))?;
             before
         }
         false => None,
     };
-    let root = bed.root();
-    let synced = bed.perform(&Task::Sync { root })?;
-    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+    if bed.succeeds(bed.root(), &Job::Sync)? {
         bed.breach("ctxbench s3 sync returned success while nothing got through");
     }
     if !matches!(cause, OutageCause::ServerKilled | OutageCause::Partition) {
         world.fired(bed)?;
     }
-    while began.elapsed().as_secs_f64() < seconds {
-        if bed.interrupt.load(Ordering::Relaxed) {
-            return Err(ScenarioError::Interrupted);
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
+    bed.wait_until(left, Duration::from_millis(100), |_| Ok(false))?;
     if is_weighed(cause) {
         weigh(bed, before);
     }
@@ -166,14 +140,14 @@ pub fn outage(
     if !recover(bed)? {
         return Ok(());
     }
-    whole(bed, RemoteTask::Read(there))?;
-    whole(bed, RemoteTask::Read(mine.clone()))?;
-    whole(bed, RemoteTask::Read(replaced.clone()))?;
+    for series in [&there, &mine, &replaced] {
+        read(bed, series)?;
+    }
     if is_weighed(cause) {
-        whole(bed, RemoteTask::Read(bulk))?;
+        read(bed, &bulk)?;
     }
     no_conflict(bed)?;
-    after(bed, world, &[mine, replaced])?;
+    afterwards(bed, world, &[mine, replaced])?;
     let names = names(bed, bed.root())?;
     if names.iter().any(|name| name.starts_with("old-")) {
         bed.breach("files that were deleted during the outage are on a new machine");
@@ -184,30 +158,60 @@ pub fn outage(
     Ok(())
 }
 
-/// The answer of a proxy to every request: status, code, and in what it deviates from the cause.
-fn refusal(cause: OutageCause) -> Option<(u16, &'static str, &'static str)> {
-    Some(match cause {
-        OutageCause::ServerKilled | OutageCause::ServerStopped | OutageCause::Partition => {
-            return None;
-        }
-        OutageCause::AccessDenied => (403, "AccessDenied", ""),
+/// An outage in words, the proxy's fault that makes it, and in what the proxy deviates from the cause. No proxy
+/// takes part where there is no deviation, not even an empty one.
+fn means(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>) {
+    let told = |words: &str, fault, deviation| (words.to_owned(), fault, deviation);
+    let refused = |status, code: &str, deviation| {
+        let words = format!("every request was answered {status} {code}");
+        (words, Some(refusal(status, code)), Some(deviation))
+    };
+    match cause {
+        OutageCause::ServerKilled => told(
+            "the server's process was killed; started again on what it had",
+            None,
+            None,
+        ),
+        OutageCause::Partition => told(
+            "connections were refused, and those there were reset",
+            None,
+            Some(": no packet was dropped"),
+        ),
+        OutageCause::ServerStopped => told(
+            "connections were taken and requests read, and nothing was answered",
+            Some(Fault::Hang),
+            Some(""),
+        ),
+        OutageCause::AccessDenied => refused(403, "AccessDenied", ""),
         OutageCause::CredentialsRevoked => {
             let kept = "; the server would have taken the keys";
-            (403, "InvalidAccessKeyId", kept)
+            refused(403, "InvalidAccessKeyId", kept)
         }
-        OutageCause::ClockSkew => (403, "RequestTimeTooSkewed", "; no clock was off"),
-        OutageCause::BucketDeleted => (404, "NoSuchBucket", "; the bucket was there"),
-        OutageCause::SlowDown => (503, "SlowDown", ""),
-    })
+        OutageCause::ClockSkew => refused(403, "RequestTimeTooSkewed", "; no clock was off"),
+        OutageCause::BucketDeleted => refused(404, "NoSuchBucket", "; the bucket was there"),
+        OutageCause::SlowDown => refused(503, "SlowDown", ""),
+    }
 }
 
-fn begin(world: &mut World, cause: OutageCause) -> Injected {
-    match (cause, refusal(cause)) {
-        (_, Some((status, code, _))) => world.set(vec![refuse(status, code)]),
-        (OutageCause::ServerKilled, _) => return world.kill_server(),
-        (OutageCause::Partition, _) => return world.partition(true),
-        _ => world.set(vec![Rule::always(Fault::Hang)]),
+/// Begins an outage, and describes it.
+fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64) -> Injected {
+    let (what, fault, deviation) = means(cause);
+    match fault {
+        Some(fault) => world.set(vec![Rule::always(fault)]),
+        None if cause == OutageCause::Partition => world.partition(true)?,
+        None => world.kill_server()?,
     }
+    bed.injected(format!("{what}, for {seconds} s"));
+    let timeout = World::timeout(bed);
+    let mut label = vec![format!("a request may take {timeout} s")];
+    if let Some(deviation) = deviation {
+        label.push(format!("simulated by a proxy{deviation}"));
+    }
+    if seconds < WHOLE {
+        label.push(format!("{seconds} s in place of {WHOLE} s"));
+    }
+    bed.outcome.label = Some(label.join("; "));
+    bed.fact("outage_s", Fact::Number(seconds));
     Ok(())
 }
 
@@ -222,62 +226,24 @@ fn end(world: &mut World, cause: OutageCause) -> Injected {
     }
 }
 
-fn describe(bed: &mut TestBed, cause: OutageCause, seconds: f64) {
-    let answered;
-    let (what, proxy) = match (cause, refusal(cause)) {
-        (_, Some((status, code, deviation))) => {
-            answered = format!("every request was answered {status} {code}");
-            (answered.as_str(), Some(deviation))
-        }
-        (OutageCause::ServerKilled, _) => (
-            "the server's process was killed; started again on what it had",
-            None,
-        ),
-        (OutageCause::Partition, _) => (
-            "connections were refused, and those there were reset",
-            Some(": no packet was dropped"),
-        ),
-        _ => (
-            "connections were taken and requests read, and nothing was answered",
-            Some(""),
-        ),
-    };
-    bed.injected(format!("{what}, for {seconds} s"));
-    let timeout = World::timeout(bed);
-    let mut label = vec![format!("a request may take {timeout} s")];
-    if let Some(deviation) = proxy {
-        label.push(format!("simulated by a proxy{deviation}"));
-    }
-    if seconds < WHOLE {
-        label.push(format!("{seconds} s in place of {WHOLE} s"));
-    }
-    bed.outcome.label = Some(label.join("; "));
-    bed.fact("outage_s", Fact::Number(seconds));
-}
-
 /// Measures how long a call that waits for the server takes to end after SIGINT.
-fn interrupt(bed: &mut TestBed, fact: &str, task: &Task) -> Injected {
-    bed.begin(task)?;
-    let began = Instant::now();
-    let in_call = loop {
-        let waiting = bed.agent().map(|agent| {
-            let is_waiting = agent.is_waiting(BEFORE_INTERRUPT);
-            (is_waiting, agent.in_call())
-        });
-        match waiting {
-            Some((true, in_call)) => break in_call,
-            Some((false, _)) if began.elapsed() < 2 * BEFORE_INTERRUPT => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            _ => {
-                // A process without a waiting call would end at once, which proves nothing.
-                let words = "not measured: no call waited".to_owned();
-                bed.fact(fact, Fact::Words(words));
-                bed.end()?;
-                return Ok(());
-            }
-        }
-    };
+fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> Injected {
+    bed.begin(bed.root(), job)?;
+    let tick = Duration::from_millis(10);
+    let mut in_call = Duration::ZERO;
+    let is_waiting = bed.wait_until(2 * BEFORE_INTERRUPT, tick, |bed| {
+        Ok(bed.agent().is_some_and(|agent| {
+            in_call = agent.in_call();
+            agent.is_waiting(BEFORE_INTERRUPT)
+        }))
+    })?;
+    if !is_waiting {
+        // A process without a waiting call would end at once, which proves nothing.
+        let words = "not measured: no call waited".to_owned();
+        bed.fact(fact, Fact::Words(words));
+        bed.end()?;
+        return Ok(());
+    }
     let signalled = Instant::now();
     if let Some(agent) = bed.agent() {
         agent.signal(Signal::INT);
@@ -323,7 +289,7 @@ pub fn no_conflict(bed: &mut TestBed) -> Injected {
 }
 
 /// Audits the records on this mount and on a new machine, which must also have the series.
-pub fn after(bed: &mut TestBed, world: &World, series: &[Series]) -> Injected {
+pub fn afterwards(bed: &mut TestBed, world: &World, series: &[Series]) -> Injected {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     // New changes, so that the sync has something to upload.
     bed.fill_again()?;
@@ -334,11 +300,7 @@ pub fn after(bed: &mut TestBed, world: &World, series: &[Series]) -> Injected {
 /// Checks that a new machine, which the test bed is now, has the series.
 pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
     for series in series {
-        let there = Series {
-            dir: bed.root(),
-            ..series.clone()
-        };
-        if let Err(ScenarioError::Infra(reason)) = whole(bed, RemoteTask::Read(there)) {
+        if let Err(ScenarioError::Infra(reason)) = read(bed, series) {
             bed.breach(format!(
                 "on a new machine, of the files {}: {reason}",
                 series.name
@@ -350,13 +312,12 @@ pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
 
 /// Cuts the connections while `ctxbench s3 sync` uploads a commit. Another host must see all of its changes or none.
 pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
-    bed.open()?;
-    bed.fill()?;
-    let old = series(bed, "old", 20, 100);
-    whole(bed, RemoteTask::Write(old.clone()))?;
+    bed.open_and_fill()?;
+    let old = Series::new("old", 20, 100);
+    write(bed, &old)?;
     sync(bed, bed.root())?;
     let elsewhere = world.elsewhere(bed)?;
-    let mine = series(bed, "mine", 20, BYTES);
+    let mine = Series::new("mine", 20, BYTES);
     let batch = Batch {
         dir: elsewhere,
         new: mine.name.clone(),
@@ -367,19 +328,17 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     world.set(vec![
         Rule::always(Fault::Delay { ms: 1000.0 }).of(&[Operation::Put]),
     ]);
-    let root = bed.root();
     let before = world.commits();
-    whole(bed, RemoteTask::Write(mine.clone()))?;
-    whole(bed, RemoteTask::Remove(old))?;
-    bed.begin(&Task::Sync { root })?;
+    write(bed, &mine)?;
+    whole(bed, bed.root(), &Job::RemoveSeries(old))?;
+    bed.begin(bed.root(), &Job::Sync)?;
     std::thread::sleep(Duration::from_millis(300));
     world.partition(true)?;
     bed.injected("connections were reset and refused 300 ms into ctxbench s3 sync, for 5 s");
     bed.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
     let synced = bed.end()?;
     if synced.is_some_and(|answer| answer.failures.is_empty()) {
-        let reason = "the sync was over before the connections were cut";
-        return Err(ScenarioError::Infra(reason.into()));
+        return infra("the sync was over before the connections were cut");
     }
     batch.observe(bed, Duration::from_secs(5))?;
     world.proxy.clear();
@@ -391,7 +350,7 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     let commits = world.commits() - before;
     bed.fact("commits_of_the_batch", Fact::Count(commits));
     no_conflict(bed)?;
-    after(bed, world, &[mine])
+    afterwards(bed, world, &[mine])
 }
 
 /// Changes of one commit: files that are new, and as many that are removed.
@@ -407,26 +366,23 @@ impl Batch {
     /// Lists the directory for a while. A part of the batch must not be visible. One listing takes several calls,
     /// between which a commit may arrive, so only a part that two listings show is a breach.
     fn observe(&self, bed: &mut TestBed, time: Duration) -> Injected {
-        let began = Instant::now();
         let mut before = None;
-        while began.elapsed() < time {
-            let names = names(bed, self.dir.clone())?;
+        let tick = Duration::from_millis(50);
+        let is_seen = bed.wait_until(time, tick, |bed| {
+            let names = names(bed, &self.dir)?;
             let count = |start: &str| {
                 let start = format!("{start}-");
                 names.iter().filter(|name| name.starts_with(&start)).count() as u64
             };
             let shown = (count(&self.new), count(&self.removed));
             let is_part = shown != (0, self.files) && shown != (self.files, 0);
-            if is_part && before == Some(shown) {
-                let (new, old) = shown;
-                let files = self.files;
-                bed.breach(format!(
-                    "another host saw half of a commit: {new} of {files} new files, and {old} of {files} removed ones"
-                ));
-                return Ok(());
-            }
-            before = Some(shown);
-            std::thread::sleep(Duration::from_millis(50));
+            Ok(before.replace(shown) == Some(shown) && is_part)
+        })?;
+        if let (true, Some((new, old))) = (is_seen, before) {
+            let files = self.files;
+            bed.breach(format!(
+                "another host saw half of a commit: {new} of {files} new files, and {old} of {files} removed ones"
+            ));
         }
         Ok(())
     }
@@ -435,24 +391,21 @@ impl Batch {
 /// The server restarts with an empty bucket. The cache may hold the only copy of the files. The mount must stop uploading
 /// and say what to do, and that must help.
 pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
-    bed.open()?;
-    bed.fill()?;
-    let mine = series(bed, "mine", 20, BYTES);
-    whole(bed, RemoteTask::Write(mine.clone()))?;
+    bed.open_and_fill()?;
+    let mine = Series::new("mine", 20, BYTES);
+    write(bed, &mine)?;
     sync(bed, bed.root())?;
     world.kill_server()?;
     world.start_server(true)?;
     bed.injected("the server was killed, and came back with an empty bucket");
     std::thread::sleep(UNTIL_NOTICED);
-    let read = bed.perform(&Task::Remote(RemoteTask::Read(mine.clone())))?;
-    if read.is_none_or(|answer| !answer.failures.is_empty()) {
+    if !bed.succeeds(bed.root(), &Job::ReadSeries(mine.clone()))? {
         bed.breach("files of the cache are gone because they are gone in the bucket");
     }
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
-    let late = series(bed, "late", 3, BYTES);
-    whole(bed, RemoteTask::Write(late.clone()))?;
-    let root = bed.root();
-    let synced = bed.perform(&Task::Sync { root })?;
+    let late = Series::new("late", 3, BYTES);
+    write(bed, &late)?;
+    let synced = bed.perform(bed.root(), &Job::Sync)?;
     if synced.is_none_or(|answer| answer.failures.is_empty()) {
         bed.breach("ctxbench s3 sync returned success, and the bucket lacks most of the files");
     }
@@ -474,15 +427,15 @@ pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
             synced => Ok(synced?),
         },
     };
-    let ms = began.elapsed().as_millis() as u64;
+    let after = began.elapsed();
     if let Err(reason) = tried {
-        bed.recovered(Return::Never, ms, Some(format!("{step}: {reason}")));
+        bed.recovered(Return::Never, after, Some(format!("{step}: {reason}")));
         bed.breach(format!(
             "the step that the daemon's log names does not help: {reason}"
         ));
         return Ok(());
     }
-    bed.recovered(Return::AfterStep, ms, Some(step));
+    bed.recovered(Return::AfterStep, after, Some(step));
     bed.audit_as("refilled", Some(Acknowledgement::Write))?;
-    after(bed, world, &[mine, late])
+    afterwards(bed, world, &[mine, late])
 }

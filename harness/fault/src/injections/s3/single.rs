@@ -6,11 +6,11 @@ use rundir::faults::{Fact, Return, SeenKind};
 use servers::{Fault, Operation, Rule, When};
 use workloads::fault::{BadAnswer, Flaky};
 
-use super::super::super::agent::{RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
-use super::outage::{after, no_conflict, on_new_machine};
-use super::world::{World, names, recover, sync, whole};
-use super::{BLOB, series};
+use super::super::super::agent::{Job, Series};
+use super::super::super::bed::{Injected, TestBed, infra};
+use super::outage::{afterwards, no_conflict, on_new_machine};
+use super::world::{World, names, recover, sync, whole, write};
+use super::{BLOB, refusal};
 
 /// Bytes of a file that the daemon fetches in parts.
 const LARGE: usize = 9 << 20;
@@ -32,24 +32,19 @@ const COMMITS: &str = "/.ctx/log/";
 
 /// Some requests fail while the agent process works. Nothing may happen twice.
 pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
-    let refuse = |status: u16, code: &str| Fault::Refuse {
-        status,
-        code: code.to_owned(),
-        retry_after: None,
-    };
     let each = |nth: u64| When::Bursts {
         length: 1,
         every: nth,
     };
     let (rule, what) = match how {
         Flaky::SlowDownBursts { length, every } => (
-            Rule::always(refuse(503, "SlowDown"))
+            Rule::always(refusal(503, "SlowDown"))
                 .of(&ALL)
                 .when(When::Bursts { length, every }),
             format!("{length} of every {every} requests in a row were answered 503 SlowDown"),
         ),
         Flaky::InternalErrors { nth } => (
-            Rule::always(refuse(500, "InternalError"))
+            Rule::always(refusal(500, "InternalError"))
                 .of(&ALL)
                 .when(each(nth)),
             format!("every {nth}th request was answered 500 InternalError"),
@@ -65,76 +60,57 @@ pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
             format!("every {nth}th connection was reset before the server saw the request"),
         ),
     };
-    bed.open()?;
-    bed.fill()?;
-    let there = series(bed, "there", 40, BLOB);
+    bed.open_and_fill()?;
+    let there = Series::new("there", 40, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![rule]);
     bed.injected(format!(
         "{what}, while 60 files were written in 20 syncs and 40 were fetched"
     ));
     bed.outcome.label = Some("simulated by a proxy".to_owned());
-    let mine = series(bed, "mine", 60, 2000);
+    let mine = Series::new("mine", 60, 2000);
     for first in (0..mine.files).step_by(3) {
-        let three = Series {
-            first,
-            files: 3,
-            ..mine.clone()
-        };
-        bed.perform(&Task::Remote(RemoteTask::Write(three)))?;
-        bed.perform(&Task::Sync { root: bed.root() })?;
+        bed.perform(bed.root(), &Job::WriteSeries(mine.part(first, 3)))?;
+        bed.perform(bed.root(), &Job::Sync)?;
     }
-    bed.perform(&Task::Remote(RemoteTask::Read(there)))?;
+    bed.perform(bed.root(), &Job::ReadSeries(there))?;
     // From here on: only synced records, and uploads that a failed sync left over.
     let before = bed.counted();
     bed.write(20)?;
-    bed.perform(&Task::Sync { root: bed.root() })?;
+    bed.perform(bed.root(), &Job::Sync)?;
     world.fired(bed)?;
     world.proxy.clear();
     if recover(bed)? {
         bed.count_syncs(before.as_ref());
         no_conflict(bed)?;
-        after(bed, world, &[mine])?;
+        afterwards(bed, world, &[mine])?;
     }
     Ok(())
 }
 
 /// Every exchange takes longer. No call may fail.
 pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
-    bed.open()?;
-    bed.fill()?;
-    let there = series(bed, "there", 10, BLOB);
+    bed.open_and_fill()?;
+    let there = Series::new("there", 10, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![Rule::always(Fault::Delay { ms: rtt_ms })]);
     bed.injected(format!(
         "every exchange with the server took {rtt_ms} ms longer"
     ));
     bed.outcome.label = Some("simulated by a proxy, by exchange and not by packet".to_owned());
-    let milliseconds = |bed: &mut TestBed, name: &str, task: Task| -> Injected {
+    let milliseconds = |bed: &mut TestBed, name: &str, job: Job| -> Injected {
         let started = Instant::now();
-        bed.perform(&task)?;
+        bed.perform(bed.root(), &job)?;
         bed.fact(name, Fact::Number(started.elapsed().as_secs_f64() * 1e3));
         Ok(())
     };
-    milliseconds(
-        bed,
-        "first_read_of_10_ms",
-        Task::Remote(RemoteTask::Read(there.clone())),
-    )?;
-    milliseconds(
-        bed,
-        "second_read_of_10_ms",
-        Task::Remote(RemoteTask::Read(there)),
-    )?;
-    let mine = series(bed, "mine", 100, 1000);
+    for name in ["first_read_of_10_ms", "second_read_of_10_ms"] {
+        milliseconds(bed, name, Job::ReadSeries(there.clone()))?;
+    }
+    let mine = Series::new("mine", 100, 1000);
     let commits = world.commits();
-    milliseconds(
-        bed,
-        "write_of_100_ms",
-        Task::Remote(RemoteTask::Write(mine.clone())),
-    )?;
-    let root = bed.root();
-    milliseconds(bed, "sync_of_100_ms", Task::Sync { root })?;
+    milliseconds(bed, "write_of_100_ms", Job::WriteSeries(mine.clone()))?;
+    milliseconds(bed, "sync_of_100_ms", Job::Sync)?;
     bed.fact("commits_of_100", Fact::Count(world.commits() - commits));
     // Few changes, because each fsync may wait for several requests.
     let before = bed.counted();
@@ -142,7 +118,7 @@ pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
     world.fired(bed)?;
     if recover(bed)? {
         bed.count_syncs(before.as_ref());
-        after(bed, world, &[mine])?;
+        afterwards(bed, world, &[mine])?;
     }
     Ok(())
 }
@@ -168,19 +144,11 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
             "some bytes of the body were wrong, its length right",
         ),
     };
-    bed.open()?;
-    bed.fill()?;
-    let small = series(bed, "there", 4, BLOB);
-    let large = series(bed, "large", 2, LARGE);
+    bed.open_and_fill()?;
+    let small = Series::new("there", 4, BLOB);
+    let large = Series::new("large", 2, LARGE);
     world.others_write(bed, &small)?;
     world.others_write(bed, &large)?;
-    let one = |series: &Series, number: u64| {
-        Task::Remote(RemoteTask::Read(Series {
-            first: number,
-            files: 1,
-            ..series.clone()
-        }))
-    };
     bed.injected(format!(
         "{what}: of the first answer to GET of content, then of all, and then of all commits"
     ));
@@ -194,32 +162,24 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
     for (when, number) in [(When::First(1), 0), (When::Always, 1)] {
         for series in [&small, &large] {
             world.set(bad(BLOBS, when));
-            let answer = bed.perform(&one(series, number))?;
-            let failed = answer.is_none_or(|answer| !answer.failures.is_empty());
+            let one = Job::ReadSeries(series.part(number, 1));
+            let failed = !bed.succeeds(bed.root(), &one)?;
             errors += u64::from(failed);
-            hits += world
-                .proxy
-                .fired()
-                .iter()
-                .map(|fired| fired.done)
-                .sum::<u64>();
+            hits += world.hits();
             if failed && matches!(when, When::First(_)) {
                 bed.fact("one_bad_answer_is_an_error", Fact::Count(1));
             }
         }
     }
-    let late = series(bed, "late", 4, 2000);
-    let there = Series {
-        dir: world.elsewhere(bed)?,
-        ..late.clone()
-    };
+    let late = Series::new("late", 4, 2000);
+    let there = world.elsewhere(bed)?;
     world.set(bad(COMMITS, When::Always));
-    whole(bed, RemoteTask::Write(there.clone()))?;
-    sync(bed, there.dir)?;
+    whole(bed, &there, &Job::WriteSeries(late.clone()))?;
+    sync(bed, there)?;
     // Some polls.
     std::thread::sleep(Duration::from_secs(3));
     // Files of a commit that cannot be read are not there yet. They must not be wrong.
-    bed.perform(&Task::Remote(RemoteTask::Read(late.clone())))?;
+    bed.perform(bed.root(), &Job::ReadSeries(late.clone()))?;
     world.proxy.clear();
     bed.fact("requests_hit", Fact::Count(hits));
     bed.fact("reads_that_failed_of_4", Fact::Count(errors));
@@ -228,20 +188,15 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
     }
     // Once answers are right again, reads must be right. No wrong content may be cached.
     let began = Instant::now();
-    whole(bed, RemoteTask::Await(late.clone()))?;
+    whole(bed, bed.root(), &Job::AwaitSeries(late.clone()))?;
     for series in [&small, &large, &late] {
-        let read = bed.perform(&Task::Remote(RemoteTask::Read(series.clone())))?;
-        if read.is_none_or(|answer| !answer.failures.is_empty()) {
+        if !bed.succeeds(bed.root(), &Job::ReadSeries(series.clone()))? {
             bed.breach(format!("the files {} stay wrong", series.name));
         }
     }
-    bed.recovered(Return::ByItself, began.elapsed().as_millis() as u64, None);
-    if bed
-        .outcome
-        .seen
-        .iter()
-        .any(|seen| seen.what == SeenKind::WrongBytes)
-    {
+    bed.recovered(Return::ByItself, began.elapsed(), None);
+    let mut seen = bed.outcome.seen.iter();
+    if seen.any(|seen| seen.what == SeenKind::WrongBytes) {
         bed.breach("wrong bytes were read without an error");
     }
     Ok(())
@@ -249,8 +204,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
 
 /// Uploaded bytes are damaged. The server must refuse them, and the retry must succeed.
 pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
-    bed.open()?;
-    bed.fill()?;
+    bed.open_and_fill()?;
     sync(bed, bed.root())?;
     world.set(vec![
         Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
@@ -258,19 +212,17 @@ pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
     bed.injected("some bytes of every upload were wrong when the server got it");
     bed.outcome.label = Some("simulated by a proxy".to_owned());
     // Contents of commits, and contents with objects of their own.
-    let (mine, blobs) = (series(bed, "mine", 20, 2000), series(bed, "blobs", 4, BLOB));
-    whole(bed, RemoteTask::Write(mine.clone()))?;
-    whole(bed, RemoteTask::Write(blobs.clone()))?;
+    let (mine, blobs) = (Series::new("mine", 20, 2000), Series::new("blobs", 4, BLOB));
+    write(bed, &mine)?;
+    write(bed, &blobs)?;
     bed.write(10)?;
-    let root = bed.root();
-    let synced = bed.perform(&Task::Sync { root })?;
-    if synced.is_some_and(|answer| answer.failures.is_empty()) {
+    if bed.succeeds(bed.root(), &Job::Sync)? {
         bed.breach("ctxbench s3 sync returned success, and wrong bytes are in the bucket");
     }
     world.fired(bed)?;
     world.proxy.clear();
     if recover(bed)? {
-        after(bed, world, &[mine, blobs])?;
+        afterwards(bed, world, &[mine, blobs])?;
     }
     Ok(())
 }
@@ -278,39 +230,23 @@ pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
 /// Listings are stale. A new machine lists checkpoints, and must find the newest commit all the same.
 pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
     // The mount lists the checkpoints, of which there are none. The proxy repeats that answer later.
-    bed.open()?;
-    bed.fill()?;
-    let old = series(bed, "old", 10, 500);
-    whole(bed, RemoteTask::Write(old.clone()))?;
+    bed.open_and_fill()?;
+    let old = Series::new("old", 10, 500);
+    write(bed, &old)?;
     sync(bed, bed.root())?;
-    let mine = series(bed, "mine", COMMITS_UNTIL_CHECKPOINT, 500);
+    let mine = Series::new("mine", COMMITS_UNTIL_CHECKPOINT, 500);
     for first in 0..mine.files {
-        let one = Series {
-            first,
-            files: 1,
-            ..mine.clone()
-        };
-        whole(bed, RemoteTask::Write(one))?;
+        write(bed, &mine.part(first, 1))?;
         sync(bed, bed.root())?;
     }
-    let changed = Series {
-        files: 5,
-        version: 2,
-        ..old.clone()
-    };
-    whole(bed, RemoteTask::Write(changed.clone()))?;
-    let deleted = Series {
-        first: 5,
-        files: 5,
-        ..old
-    };
-    whole(bed, RemoteTask::Remove(deleted))?;
+    let changed = old.part(0, 5).version(2);
+    write(bed, &changed)?;
+    whole(bed, bed.root(), &Job::RemoveSeries(old.part(5, 5)))?;
     bed.fill_again()?;
     let checkpoints = world.checkpoints();
     bed.fact("checkpoints_not_listed", Fact::Count(checkpoints));
     if checkpoints == 0 {
-        let reason = "the mount has made no checkpoint: no listing is stale";
-        return Err(ScenarioError::Infra(reason.into()));
+        return infra("the mount has made no checkpoint: no listing is stale");
     }
     world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
     bed.injected("listings do not show the checkpoints, which a new machine looks for");
@@ -318,8 +254,7 @@ pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
         Some("simulated by a proxy, which answers with an earlier listing".to_owned());
     let began = Instant::now();
     world.lose_machine_behind(bed, &world.proxy.endpoint())?;
-    let ms = began.elapsed().as_millis() as u64;
-    bed.recovered(Return::ByItself, ms, None);
+    bed.recovered(Return::ByItself, began.elapsed(), None);
     world.fired(bed)?;
     on_new_machine(bed, &[mine, changed])?;
     let names = names(bed, bed.root())?;

@@ -1,14 +1,13 @@
 //! Two hosts change the same files while one of them has no connection to the bucket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rundir::faults::Fact;
 
-use super::super::super::agent::{RemoteTask, Series, Task};
+use super::super::super::agent::{Job, Series};
 use super::super::super::bed::{Injected, TestBed, infra};
-use super::series;
-use super::world::{World, names, recover, sync, whole};
+use super::world::{World, names, recover, sync, whole, write};
 
 /// Bytes of each file.
 const BYTES: usize = 700;
@@ -19,39 +18,23 @@ const APPENDED: &str = "appended";
 /// Both hosts must show both versions of each file afterwards, and all lines of a file to which both appended.
 pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     bed.open()?;
-    let base = series(bed, "shared", files, BYTES);
-    whole(bed, RemoteTask::Write(base.clone()))?;
+    let base = Series::new("shared", files, BYTES);
+    write(bed, &base)?;
     write_text(bed, bed.root(), "begun\n")?;
     sync(bed, bed.root())?;
     let elsewhere = world.elsewhere(bed)?;
-    let awaited = whole(
-        bed,
-        RemoteTask::Await(Series {
-            dir: elsewhere.clone(),
-            ..base.clone()
-        }),
-    )?;
-    if awaited.facts.get("awaited") != Some(&Fact::Count(files)) {
+    let awaited = whole(bed, &elsewhere, &Job::AwaitSeries(base.clone()))?;
+    if awaited.count("awaited") != files {
         return infra("the other host did not see the files");
     }
     world.partition(true)?;
-    let ours = Series {
-        version: 2,
-        ..base.clone()
-    };
-    let theirs = Series {
-        version: 3,
-        dir: elsewhere.clone(),
-        ..base
-    };
-    whole(bed, RemoteTask::Write(ours.clone()))?;
-    whole(bed, RemoteTask::Write(theirs.clone()))?;
+    let (ours, theirs) = (base.version(2), base.version(3));
+    write(bed, &ours)?;
+    whole(bed, &elsewhere, &Job::WriteSeries(theirs.clone()))?;
     write_text(bed, bed.root(), "begun\nours 1\nours 2\n")?;
     write_text(bed, elsewhere.clone(), "begun\ntheirs 1\ntheirs 2\n")?;
     sync(bed, elsewhere.clone())?;
-    let root = bed.root();
-    let cut_off = bed.perform(&Task::Sync { root })?;
-    if cut_off.is_some_and(|answer| answer.failures.is_empty()) {
+    if bed.succeeds(bed.root(), &Job::Sync)? {
         return infra("the host was not cut off");
     }
     world.partition(false)?;
@@ -74,51 +57,40 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
                 files - kept
             ));
         }
-        let winner_dir = dir.clone();
-        let winner = Series {
-            dir,
-            ..theirs.clone()
-        };
-        let read = bed.perform(&Task::Remote(RemoteTask::Read(winner)))?;
-        let right = read.and_then(|answer| answer.facts.get("right").cloned());
-        if right != Some(Fact::Count(files)) {
+        let read = bed.perform(&dir, &Job::ReadSeries(theirs.clone()))?;
+        if read.is_none_or(|answer| answer.count("right") != files) {
             bed.breach(format!(
                 "the first committed versions are not under their names {host}"
             ));
         }
-        let log = RemoteTask::ReadAny {
-            file: winner_dir.join(APPENDED),
-        };
-        let read = whole(bed, log)?.facts.remove("text");
+        let log = whole(bed, dir.join(APPENDED), &Job::ReadAny)?;
+        let read = log.facts.get("text");
         let both = Fact::Words("begun\ntheirs 1\ntheirs 2\nours 1\nours 2\n".to_owned());
-        if read.as_ref() != Some(&both) {
+        if read != Some(&both) {
             bed.breach(format!(
                 "not all lines that both appended are in the file {host}: {read:?}"
             ));
         }
     }
-    let conflicts = bed
-        .counters()
-        .and_then(|counters| counters.store.get("s3_conflicts").copied());
-    bed.fact("conflicts_detected", Fact::Count(conflicts.unwrap_or(0)));
-    if conflicts.unwrap_or(0) != files {
-        bed.breach(format!(
-            "{} conflicts were detected of {files}",
-            conflicts.unwrap_or(0)
-        ));
+    let counters = bed.counters();
+    let conflicts = counters.and_then(|own| own.store.get("s3_conflicts").copied());
+    let conflicts = conflicts.unwrap_or(0);
+    bed.fact("conflicts_detected", Fact::Count(conflicts));
+    if conflicts != files {
+        bed.breach(format!("{conflicts} conflicts were detected of {files}"));
     }
     Ok(())
 }
 
 /// Writes the file to which both hosts append.
 fn write_text(bed: &mut TestBed, dir: PathBuf, text: &str) -> Injected {
-    let (file, text) = (dir.join(APPENDED), text.to_owned());
-    whole(bed, RemoteTask::WriteText { file, text }).map(drop)
+    let job = Job::WriteText(text.to_owned());
+    whole(bed, dir.join(APPENDED), &job).map(drop)
 }
 
 /// How many conflict files hold this host's content.
-fn kept(bed: &mut TestBed, ours: &Series, dir: &std::path::Path) -> Injected<u64> {
-    let names = names(bed, dir.to_owned())?;
+fn kept(bed: &mut TestBed, ours: &Series, dir: &Path) -> Injected<u64> {
+    let names = names(bed, dir)?;
     let mut kept = 0;
     for number in 0..ours.files {
         let start = format!("{}-{number}.conflict-main-", ours.name);
@@ -126,18 +98,9 @@ fn kept(bed: &mut TestBed, ours: &Series, dir: &std::path::Path) -> Injected<u64
             continue;
         };
         let content = ours.content(number);
-        let read = whole(
-            bed,
-            RemoteTask::ReadAny {
-                file: dir.join(name),
-            },
-        )?;
-        let wanted: String = String::from_utf8_lossy(&content)
-            .chars()
-            .take(200)
-            .collect();
-        let is_ours = read.facts.get("text") == Some(&Fact::Words(wanted))
-            && read.facts.get("bytes") == Some(&Fact::Count(content.len() as u64));
+        let read = whole(bed, dir.join(name), &Job::ReadAny)?;
+        let is_ours = content.starts_with(read.words("text").as_bytes())
+            && read.count("bytes") == content.len() as u64;
         kept += u64::from(is_ours);
     }
     Ok(kept)

@@ -3,18 +3,20 @@
 //! The faults live in the sibling modules.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use backends::backend::{Launch, Workspace, WorkspaceConfig};
 use backends::promise::Acknowledgement;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
 use tokio::runtime::Runtime;
 
-use super::super::super::agent::{Answer, RemoteTask, Series, Task};
-use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::super::agent::{Answer, Job, Series};
+use super::super::super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
 
 /// The agent id in the object keys.
 const AGENT: &str = "agent";
@@ -47,20 +49,16 @@ pub struct World {
     before: usize,
 }
 
-fn spoiled(what: &str) -> impl FnOnce(std::io::Error) -> ScenarioError {
-    let what = what.to_owned();
-    move |error| ScenarioError::Infra(format!("{what}: {error}"))
-}
-
 /// The kind of server that a backend's name denotes.
 fn kind(backend: &str) -> Injected<ServerKind> {
     let kinds = ServerKind::ALL.into_iter();
     let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
-    found.next().ok_or_else(|| {
-        ScenarioError::Skipped(format!(
+    match found.next() {
+        Some(kind) => Ok(kind),
+        None => skipped(format!(
             "the server of {backend} is not ours: it is not broken on purpose"
-        ))
-    })
+        )),
+    }
 }
 
 impl World {
@@ -90,16 +88,16 @@ impl World {
         };
         let server = runtime
             .block_on(servers::start(options.clone()))
-            .map_err(|error| ScenarioError::Infra(format!("starting {kind}: {error}")))?;
+            .with_context(|| format!("starting {kind}"))?;
         let access = server.access().clone();
         let upstream: SocketAddr = access
             .endpoint
             .trim_start_matches("http://")
             .parse()
-            .map_err(|error| ScenarioError::Infra(format!("{}: {error}", access.endpoint)))?;
+            .with_context(|| access.endpoint.clone())?;
         options.port = upstream.port();
         options.keys = Some((access.access_key.clone(), access.secret_key.clone()));
-        let proxy = FaultProxy::start(0, upstream).map_err(spoiled("starting the proxy"))?;
+        let proxy = FaultProxy::start(0, upstream).context("starting the proxy")?;
         let mut other_config = bed.config.clone();
         other_config.dir = bed.config.dir.join("other");
         std::fs::create_dir_all(&other_config.dir)?;
@@ -118,7 +116,7 @@ impl World {
         };
         let mut launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.config));
         launch.arguments.extend(world.more.iter().map(Into::into));
-        world.go_by(bed, launch)?;
+        bed.backend = bed.launched_by(launch)?.into();
         Ok(world)
     }
 
@@ -128,7 +126,7 @@ impl World {
     }
 
     fn launch(&self, bed: &TestBed, endpoint: &str, writer: &str, cache: PathBuf) -> Launch {
-        let words: [(&str, String); 7] = [
+        let words = [
             ("--endpoint", endpoint.to_owned()),
             ("--region", self.region.clone()),
             ("--bucket", BUCKET.to_owned()),
@@ -138,7 +136,7 @@ impl World {
             ("--timeout", Self::timeout(bed).to_string()),
         ];
         let words = words.into_iter();
-        let mut arguments: Vec<std::ffi::OsString> = words
+        let mut arguments: Vec<OsString> = words
             .flat_map(|(name, value)| [name.into(), value.into()])
             .collect();
         arguments.extend(["--cache".into(), cache.into()]);
@@ -157,24 +155,14 @@ impl World {
         }
     }
 
-    fn go_by(&self, bed: &mut TestBed, launch: Launch) -> Injected {
-        let backend = bed.backend.launched_by(launch);
-        let backend = backend
-            .ok_or_else(|| ScenarioError::Skipped("its daemon is not one of ours".into()))?;
-        bed.backend = backend.into();
-        Ok(())
-    }
-
     // ── The fault ──────────────────────────────────────────────────────────────────────────────
 
     /// Kills the server. The proxy refuses connections, as the server's own port then does.
     pub fn kill_server(&mut self) -> Injected {
-        self.proxy
-            .partition(true)
-            .map_err(spoiled("refusing connections"))?;
+        self.partition(true)?;
         if let Some(server) = self.server.take() {
             let killed = self.runtime.block_on(server.kill());
-            killed.map_err(spoiled("killing the server"))?;
+            killed.context("killing the server")?;
         }
         Ok(())
     }
@@ -186,20 +174,15 @@ impl World {
             std::fs::create_dir_all(&self.options.dir)?;
             self.before = self.proxy.seen().len();
         }
-        let server = self
-            .runtime
-            .block_on(servers::start(self.options.clone()))
-            .map_err(|error| ScenarioError::Infra(format!("starting the server again: {error}")))?;
-        self.server = Some(server);
-        self.proxy
-            .partition(false)
-            .map_err(spoiled("taking connections"))
+        let started = servers::start(self.options.clone());
+        let started = self.runtime.block_on(started);
+        self.server = Some(started.context("starting the server again")?);
+        self.partition(false)
     }
 
     /// Makes the proxy refuse or accept connections.
     pub fn partition(&self, is_cut: bool) -> Injected {
-        let done = self.proxy.partition(is_cut);
-        done.map_err(spoiled("the partition"))
+        Ok(self.proxy.partition(is_cut).context("the partition")?)
     }
 
     pub fn set(&self, rules: Vec<Rule>) {
@@ -209,12 +192,17 @@ impl World {
     /// Records how many requests the active rules hit. Zero is an error, because the scenario would then
     /// prove nothing.
     pub fn fired(&self, bed: &mut TestBed) -> Injected {
-        let done: u64 = self.proxy.fired().iter().map(|fired| fired.done).sum();
-        bed.fact("requests_hit", Fact::Count(done));
-        if done == 0 {
+        let hits = self.hits();
+        bed.fact("requests_hit", Fact::Count(hits));
+        if hits == 0 {
             return infra("no request was hit by the fault");
         }
         Ok(())
+    }
+
+    /// How many requests the active rules hit.
+    pub fn hits(&self) -> u64 {
+        self.proxy.fired().iter().map(|fired| fired.done).sum()
     }
 
     // ── Checks of uploads ──────────────────────────────────────────────────────────────────────
@@ -286,11 +274,8 @@ impl World {
     pub fn elsewhere(&mut self, bed: &TestBed) -> Injected<PathBuf> {
         if self.other.is_none() {
             let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_config));
-            let backend = bed.backend.launched_by(launch);
-            let backend = backend
-                .ok_or_else(|| ScenarioError::Skipped("its daemon is not one of ours".into()))?;
-            let opened = backend.open(&self.other_config);
-            self.other = Some(opened.map_err(spoiled("the other host's mount"))?);
+            let opened = bed.launched_by(launch)?.open(&self.other_config);
+            self.other = Some(opened.context("the other host's mount")?);
         }
         let root = self.other.as_ref().map(|other| other.root().to_owned());
         Ok(root.unwrap_or_default())
@@ -298,17 +283,14 @@ impl World {
 
     /// Makes the other host write a series, and waits until the test bed's mount shows it.
     pub fn others_write(&mut self, bed: &mut TestBed, series: &Series) -> Injected {
-        let there = Series {
-            dir: self.elsewhere(bed)?,
-            ..series.clone()
-        };
-        whole(bed, RemoteTask::Write(there.clone()))?;
-        sync(bed, there.dir)?;
-        let awaited = whole(bed, RemoteTask::Await(series.clone()))?;
-        match awaited.facts.get("awaited") {
-            Some(Fact::Count(count)) if *count == series.files => Ok(()),
-            other => infra(format!(
-                "{other:?} of {} files of another host were seen",
+        let there = self.elsewhere(bed)?;
+        whole(bed, &there, &Job::WriteSeries(series.clone()))?;
+        sync(bed, there)?;
+        let awaited = whole(bed, bed.root(), &Job::AwaitSeries(series.clone()))?;
+        match awaited.count("awaited") {
+            count if count == series.files => Ok(()),
+            count => infra(format!(
+                "{count} of {} files of another host were seen",
                 series.files
             )),
         }
@@ -331,10 +313,9 @@ impl World {
                 Acknowledgement::Fsync
             }
             _ => {
-                let synced = bed.sync_and_kill()?;
-                synced.map_err(|error| {
-                    ScenarioError::Infra(format!("sync before the machine was lost: {error}"))
-                })?;
+                if let Err(error) = bed.sync_and_kill()? {
+                    return infra(format!("sync before the machine was lost: {error}"));
+                }
                 Acknowledgement::Sync
             }
         };
@@ -351,7 +332,7 @@ impl World {
             }
         }
         let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.config));
-        self.go_by(bed, launch)?;
+        bed.backend = bed.launched_by(launch)?.into();
         bed.open()?;
         bed.audit_as(MACHINE_LOSS, Some(acknowledged))
     }
@@ -377,37 +358,35 @@ fn cache(config: &WorkspaceConfig) -> PathBuf {
     config.dir.join(CACHE)
 }
 
-/// Performs a task while no fault is active. A failure is then the harness's.
-pub fn whole(bed: &mut TestBed, task: RemoteTask) -> Injected<Answer> {
-    match bed.perform(&Task::Remote(task))? {
-        Some(answer) if answer.failures.is_empty() => Ok(answer),
-        Some(answer) => {
-            let failure = &answer.failures[0];
-            let (call, text) = (&failure.call, &failure.text);
-            infra(format!("where nothing was broken, {call} failed: {text}"))
-        }
-        None => infra("where nothing was broken, the agent hung or ended"),
+/// Performs a job while no fault is active. A failure is then the harness's.
+pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<Answer> {
+    let answer = bed.perform(at, job)?;
+    let answer = answer.context("where nothing was broken, the agent hung or ended")?;
+    match answer.failure() {
+        Some(failure) => infra(format!("where nothing was broken, {failure}")),
+        None => Ok(answer),
     }
+}
+
+/// Writes a series in the test bed's mount while no fault is active.
+pub fn write(bed: &mut TestBed, series: &Series) -> Injected {
+    whole(bed, bed.root(), &Job::WriteSeries(series.clone())).map(drop)
+}
+
+/// Reads a series in the test bed's mount while no fault is active.
+pub fn read(bed: &mut TestBed, series: &Series) -> Injected {
+    whole(bed, bed.root(), &Job::ReadSeries(series.clone())).map(drop)
 }
 
 /// The names in a directory, while no fault is active.
-pub fn names(bed: &mut TestBed, dir: PathBuf) -> Injected<Vec<String>> {
-    let listed = whole(bed, RemoteTask::List { dir })?;
-    let names = listed.facts.get("names").map(ToString::to_string);
-    Ok(names
-        .unwrap_or_default()
-        .lines()
-        .map(str::to_owned)
-        .collect())
+pub fn names(bed: &mut TestBed, dir: impl AsRef<Path>) -> Injected<Vec<String>> {
+    let names = whole(bed, dir, &Job::List)?.words("names");
+    Ok(names.lines().map(str::to_owned).collect())
 }
 
 /// Runs `ctxbench s3 sync` while no fault is active.
-pub fn sync(bed: &mut TestBed, root: PathBuf) -> Injected {
-    match bed.perform(&Task::Sync { root })? {
-        Some(answer) if answer.failures.is_empty() => Ok(()),
-        Some(answer) => infra(format!("sync: {}", answer.failures[0].text)),
-        None => infra("sync hung"),
-    }
+pub fn sync(bed: &mut TestBed, root: impl AsRef<Path>) -> Injected {
+    whole(bed, root, &Job::Sync).map(drop)
 }
 
 /// Polls until the mount reports no pending changes, within the scenario's recovery limit. The mount has to
@@ -416,40 +395,28 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
     let started = Instant::now();
     let mut last = "the number of pending changes is not known".to_owned();
-    let is_by_itself = loop {
-        let seen = bed.outcome.seen.clone();
-        let root = bed.root();
-        let answer = bed.perform(&Task::Pending { root })?;
-        bed.outcome.seen = seen;
-        match answer
-            .as_ref()
-            .and_then(|answer| answer.facts.get("pending"))
-        {
-            Some(Fact::Count(0)) => break true,
-            Some(pending) => last = format!("{pending} changes were missing"),
-            None => {}
+    let is_by_itself = bed.wait_until(limit, Duration::from_millis(100), |bed| {
+        let answer = bed.try_out(bed.root(), &Job::Pending)?;
+        let pending = answer.and_then(|mut answer| answer.facts.remove("pending"));
+        if let Some(pending) = &pending {
+            last = format!("{pending} changes were missing");
         }
-        if started.elapsed() > limit {
-            break false;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    let ms = started.elapsed().as_millis() as u64;
-    let root = bed.root();
-    let answer = bed.perform(&Task::Sync { root })?;
-    let failed = match &answer {
+        Ok(pending == Some(Fact::Count(0)))
+    })?;
+    let after = started.elapsed();
+    let failed = match bed.perform(bed.root(), &Job::Sync)? {
         None => Some("sync hung".to_owned()),
-        Some(answer) => answer.failures.first().map(|failure| failure.text.clone()),
+        Some(answer) => answer.failures.into_iter().next().map(|own| own.text),
     };
     match (is_by_itself, failed) {
-        (true, None) => bed.recovered(Return::ByItself, ms, None),
+        (true, None) => bed.recovered(Return::ByItself, after, None),
         (false, None) => {
             let limit = limit.as_secs_f64();
             let step = format!("ctxbench s3 sync; after {limit} s {last}");
-            bed.recovered(Return::AfterStep, ms, Some(step));
+            bed.recovered(Return::AfterStep, after, Some(step));
         }
         (_, Some(reason)) => {
-            bed.recovered(Return::Never, ms, Some(reason.clone()));
+            bed.recovered(Return::Never, after, Some(reason.clone()));
             bed.breach(format!(
                 "changes made during the fault did not get to the bucket: {last}; {reason}"
             ));
@@ -467,14 +434,14 @@ pub fn memory_peak(bed: &TestBed) -> Option<u64> {
 /// Resets the kernel's record of the daemon's peak memory. Returns its current resident memory in KiB.
 /// `None` where the kernel forbids that.
 pub fn watch_memory(bed: &TestBed) -> Option<u64> {
-    let daemon = bed.workspace.as_ref()?.daemon()?;
+    let daemon = bed.daemon()?;
     // proc_pid_clear_refs(5): writing 5 sets the peak to the current value.
     std::fs::write(format!("/proc/{daemon}/clear_refs"), "5").ok()?;
     status(bed, "VmRSS:")
 }
 
 fn status(bed: &TestBed, field: &str) -> Option<u64> {
-    let daemon = bed.workspace.as_ref()?.daemon()?;
+    let daemon = bed.daemon()?;
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
