@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ViewStore;
+use super::draft::{Phase, hash};
 use super::nodes::{Above, Node, What};
-use super::pending::hash;
-use super::source::{Lent, Parameter, Version};
-use super::template::escape;
-use super::tree::{KEY, Query, VALUE};
+use super::source::{Lent, Parameter, Text, Version};
+use super::tree::{KEY, Query, Target, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp};
 
 /// The longest content of a file.
@@ -45,15 +44,10 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The number of a new open file: odd for a reader, even for a writer.
-    pub(super) fn open(&mut self, writes: bool) -> u64 {
-        self.opened += 2;
-        self.opened + u64::from(!writes)
-    }
-
-    /// Whether an open file is open for writing. 0, which no open file has, is the one that was created.
-    pub(super) fn writes(handle: u64) -> bool {
-        handle.is_multiple_of(2)
+    /// The number of a new open file.
+    pub(super) fn open(&mut self) -> u64 {
+        self.opened += 1;
+        self.opened
     }
 
     pub(super) fn release(&mut self, handle: u64) {
@@ -94,18 +88,39 @@ pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
     }
 }
 
+impl Target {
+    /// The path, and what follows it, in one line.
+    fn line(&self, row: &[Text]) -> Vec<u8> {
+        let (path, note) = row.split_at(self.path.columns().count().min(row.len()));
+        let mut line = self.path.render_path(path);
+        if let Some(template) = &self.note {
+            line.extend(b": ");
+            let values = note.iter().map(|it| it.as_deref().unwrap_or_default());
+            let note = template.render(values);
+            line.extend(note.into_iter().map(|byte| match byte.is_ascii_control() {
+                true => b' ',
+                false => byte,
+            }));
+        }
+        line
+    }
+}
+
 impl ViewStore {
-    /// The text of a query with one column: a line a row.
+    /// The text of a query: a line a row, of one column if there is no `target`.
     fn lines(
         &self,
         source: &mut Lent<'_>,
-        query: &Query,
+        (query, target): (&Query, Option<&Target>),
         above: &Above,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         self.query(source, query, above, more, &mut |mut row| {
-            text.extend(row.pop().flatten().unwrap_or_default());
+            text.extend(match target {
+                Some(target) => target.line(&row),
+                None => row.pop().flatten().unwrap_or_default(),
+            });
             text.push(b'\n');
             match text.len() <= BODY_MAX {
                 true => ControlFlow::Continue(()),
@@ -129,14 +144,15 @@ impl ViewStore {
             What::Computed(computed) => self.answer(
                 source,
                 ino,
-                &self.tree.computed[*computed],
+                (&self.tree.computed[*computed], None),
                 &node.above,
                 &[],
             ),
             What::Answer { question, text } => {
                 let question = &self.tree.questions[*question];
                 let text = [(question.column.as_str(), Parameter::Text(text))];
-                self.answer(source, ino, &question.lines, &node.above, &text)
+                let lines = (&question.lines, question.target.as_ref());
+                self.answer(source, ino, lines, &node.above, &text)
             }
             What::New { .. } => Ok(Body::default()),
             What::Level(_) => Err(Errno::ISDIR.into()),
@@ -149,7 +165,7 @@ impl ViewStore {
         &self,
         source: &mut Lent<'_>,
         ino: Ino,
-        query: &Query,
+        query: (&Query, Option<&Target>),
         above: &Above,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Body> {
@@ -188,24 +204,33 @@ impl ViewStore {
             let rest = body.get(offset.min(body.len())..).unwrap_or_default();
             out.extend_from_slice(&rest[..size.min(rest.len())]);
         };
+        if let Some(writer) = self.writer(handle) {
+            let mut draft = writer.draft.lock();
+            let is_as_committed = matches!(draft.phase, Phase::Clean | Phase::Outdated);
+            if offset == 0
+                && is_as_committed
+                && !writer.is_removed()
+                && let Some(now) = self.draft(&node)?
+            {
+                *draft = now;
+                let seen = hash(&draft.bytes);
+                self.state().writing.has_read(node.ino(), seen);
+            }
+            take(&draft.bytes);
+            return Ok(());
+        }
+        // A reader that began with one version of a row goes on with it.
+        if let Some((_, body)) = (self.state().contents.handles.get(&handle)).filter(|_| offset > 0)
         {
-            let state = self.state();
-            if let Some(bytes) = state.writing.bytes(ino) {
-                take(bytes);
-                return Ok(());
-            }
-            // A reader that began with one version of a row goes on with it.
-            if let Some((_, body)) = state.contents.handles.get(&handle).filter(|_| offset > 0) {
-                take(body);
-                return Ok(());
-            }
+            take(body);
+            return Ok(());
         }
         let body = self.body(&mut self.sources.take()?, ino, &node)?;
         take(&body);
         let is_read = offset == 0 && self.may_update(&node);
         // Before the lock: it may be long.
         let seen = is_read.then(|| hash(&*body));
-        let mut state = self.state();
+        let (ino, mut state) = (node.ino(), self.state());
         if let Some(seen) = seen {
             state.writing.has_read(ino, seen);
         }
@@ -253,9 +278,6 @@ impl ViewStore {
         let links = &self.tree.links[*links];
         let value = [(VALUE, Parameter::Text(value))];
         let row = self.first(source, &links.find, &node.above, &value)?;
-        let parts: Vec<Vec<u8>> = (row.ok_or(Errno::NOENT)?.into_iter())
-            .map(|value| escape(&value.unwrap_or_default()))
-            .collect();
-        Ok(links.target.render(parts.iter().map(Vec::as_slice)))
+        Ok(links.target.render_path(&row.ok_or(Errno::NOENT)?))
     }
 }

@@ -260,8 +260,12 @@ pub struct LinkDefinition {
 pub struct QuestionDefinition {
     /// The path; its last part is `:name?{column}`, and what stands for the column is its parameter.
     pub path: String,
-    /// A query with one column; each row is a line.
+    /// A query with one column, unless it has a `target`; each row is a line.
     pub rows: String,
+    /// The path of the file that a line is about, from columns of `rows`; each is as in the name of the file.
+    pub target: Option<String>,
+    /// What follows the path and `: `.
+    pub note: Option<String>,
 }
 
 /// The path and the text of a definition: of a shipped one by its name, or of a file.
@@ -306,5 +310,35 @@ impl Definition {
     /// With file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         parse_toml(file, text)
+    }
+
+    /// Refuses what a source of this kind does not have.
+    ///
+    /// # Errors
+    /// With file, line and field.
+    pub(super) fn check_source(
+        &self,
+        file: &Path,
+        text: &str,
+        kind: SourceKind,
+    ) -> Result<(), InputError> {
+        let is_asked = matches!(kind, SourceKind::Directory | SourceKind::Http);
+        let (field, kinds) = match &self.source {
+            it if it.channel.is_some() && kind != SourceKind::Postgresql => {
+                ("channel", "`postgresql` sources have")
+            }
+            it if it.stale_ms > 0 && !is_asked => {
+                ("stale_ms", "`directory` and `http` sources have")
+            }
+            _ => return Ok(()),
+        };
+        let sets = |line: &str| line.trim_start().starts_with(field);
+        let line = (text.lines().position(sets))
+            .or_else(|| text.lines().position(|line| line.contains(field)));
+        let message = format!("{field}: only {kinds} one");
+        Err(match line {
+            Some(line) => InputError::at(file, line + 1, message),
+            None => InputError::whole(file, message),
+        })
     }
 }

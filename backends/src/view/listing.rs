@@ -8,20 +8,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::ViewStore;
-use super::nodes::{Above, Node, What};
+use super::nodes::{Above, Node, Value, What};
 use super::rows::Shown;
 use super::source::{Lent, Parameter};
 use super::tree::{AFTER, Fixed, Level, PAGE, Query};
-use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
+use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
 /// Listings that readers can be in the middle of.
 const OPEN_LISTINGS: usize = 16;
+
+/// The most memory that the names of a listing take.
+const NAMES_MAX: usize = 128 << 20;
 
 /// Bits of a cookie below the number of its section.
 const SECTION: u32 = 54;
 
 /// The names that a query gave.
-type Names = Arc<Vec<Vec<u8>>>;
+type Names = Arc<Vec<Value>>;
 
 /// The rest of a page of files: of a section of a directory, after a key, with attributes or without.
 struct Page {
@@ -141,14 +144,14 @@ impl<'a> Lister<'a> {
         section: usize,
         level: &Level,
         query: &Query,
-        child: impl Fn(&Node, Vec<u8>) -> Node,
+        child: impl Fn(&Node, Value) -> Node,
     ) -> Result<ControlFlow<()>> {
         let Some(start) = self.start(section) else {
             return Ok(ControlFlow::Continue(()));
         };
         let names = self.all_names(section, query, start == 0)?;
         for (place, value) in names.iter().enumerate().skip(start) {
-            let name = self.view.value_name(level, value, <[u8]>::to_vec);
+            let name = self.view.value_name(level, &value.text, <[u8]>::to_vec);
             if name.len() > NAME_MAX {
                 tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
                 continue;
@@ -173,11 +176,27 @@ impl<'a> Lister<'a> {
             return Ok(Arc::clone(names));
         }
         let (mut names, above) = (Vec::new(), Above::clone(&self.node.above));
-        view.query(self.source()?, query, &above, &[], &mut |mut row| {
+        let mut bytes = 0;
+        view.query(self.source()?, query, &above, &[], &mut |row| {
+            let mut row = row.into_iter();
             // NULL is no name: the empty text is `%`.
-            names.extend(row.pop().flatten());
-            ControlFlow::Continue(())
+            if let Some(text) = row.next().flatten() {
+                let number = row.next().flatten();
+                bytes += text.len() + size_of::<Value>();
+                names.push(Value { text, number });
+            }
+            match bytes <= NAMES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         })?;
+        if bytes > NAMES_MAX {
+            let (path, most) = (&query.path, NAMES_MAX >> 20);
+            let reason = format!("rows of {path:?}: the names have more than {most} MiB");
+            return Err(StoreError::storage(Errno::FBIG, reason));
+        }
+        // A number and its text are two values of one name.
+        names.dedup_by(|one, other| one.text == other.text);
         let names = Arc::new(names);
         let mut state = view.state();
         state.listings.names.retain(|(of, _)| *of != place);
@@ -287,7 +306,10 @@ impl ViewStore {
         for links in &level.links {
             section += 1;
             let links = *links;
-            let child = |node: &Node, value| node.child(dir, What::Link { links, value });
+            let child = |node: &Node, value: Value| {
+                let value = value.text;
+                node.child(dir, What::Link { links, value })
+            };
             let list = &self.tree.links[links].list;
             if lister.names(section, level, list, child)?.is_break() {
                 return Ok(());

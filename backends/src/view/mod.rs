@@ -5,9 +5,9 @@
 mod backend;
 mod content;
 pub mod definition;
+mod draft;
 mod listing;
 mod nodes;
-mod pending;
 mod rows;
 mod source;
 mod template;
@@ -24,14 +24,15 @@ use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, RenameMode, Result,
-    StatFs, Store, Timestamp,
+    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result,
+    Slow, StatFs, Store, Timestamp,
 };
 use content::Contents;
 use definition::Definition;
+use draft::{Phase, Writing};
 use listing::Listings;
 use nodes::{Above, Node, Nodes, What};
-use pending::Writing;
+
 use source::Pool;
 pub use source::find_postgresql;
 use tree::Tree;
@@ -98,6 +99,8 @@ impl ViewStore {
             place: source::without_password(place),
             reason,
         };
+        let kind = definition.source.kind_of(place).map_err(unreachable)?;
+        definition.check_source(file, text, kind)?;
         let sources = source::open(&definition.source, place, may_write).map_err(unreachable)?;
         let mut tree = {
             let mut source = sources
@@ -144,10 +147,7 @@ impl Store for ViewStore {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        match self.pending_of_name(parent, name)? {
-            Some(attr) => Ok(attr),
-            None => self.find(parent, name),
-        }
+        self.lookup_any(parent, name)
     }
 
     fn keeps_missing(&self, _name: &[u8]) -> bool {
@@ -156,23 +156,43 @@ impl Store for ViewStore {
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         let node = self.node(ino)?;
-        let written = self.state().writing.size(ino);
-        match (&node.what, written) {
-            (_, Some(size)) => Ok(self.attr(ino, Kind::File, size, Some(Timestamp::now()))),
+        match node.what {
             // Also while the source is away.
-            (What::Level(_), _) => Ok(self.attr(ino, Kind::Directory, 0, None)),
+            What::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
             _ => self.node_attr(&mut self.sources.take()?, ino, &node),
         }
     }
 
+    fn getattr_handle(&self, handle: u64, ino: Ino) -> Result<Attr> {
+        let Some(writer) = self.writer(handle) else {
+            return self.getattr(ino);
+        };
+        let size = writer.draft.lock().bytes.len() as u64;
+        Ok(self.attr(ino, Kind::File, size, Some(Timestamp::now())))
+    }
+
     fn setattr(&self, _caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         match change.size {
-            Some(size) => self.resize(ino, size)?,
+            Some(size) => self.resize_row(ino, size)?,
             // Programs set times after they wrote a file. A row has its own.
-            None if change.permissions.is_none() && change.uid.is_none() => {}
+            None if (change.permissions, change.uid, change.gid) == (None, None, None) => {}
             None => return Err(Errno::PERM.into()),
         }
         self.getattr(ino)
+    }
+
+    fn setattr_handle(
+        &self,
+        handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+    ) -> Result<Attr> {
+        match change.size {
+            Some(size) => self.resize(handle, size)?,
+            None => return self.setattr(caller, ino, change),
+        }
+        self.getattr_handle(handle, ino)
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
@@ -215,10 +235,7 @@ impl Store for ViewStore {
 
     fn forget(&self, inos: &[Ino]) {
         let mut state = self.state();
-        let State { nodes, writing, .. } = &mut *state;
-        inos.iter()
-            .filter(|ino| !writing.is_pending(**ino))
-            .for_each(|ino| nodes.remove(*ino));
+        inos.iter().for_each(|ino| state.nodes.remove(*ino));
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
@@ -226,11 +243,14 @@ impl Store for ViewStore {
     }
 
     fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
-        let mut state = self.state();
-        if writes {
-            state.writing.drop_hidden(ino);
+        match writes {
+            true => self.open_writer(ino),
+            false => Ok(self.state().contents.open()),
         }
-        Ok(state.contents.open(writes))
+    }
+
+    fn truncates_at_open(&self) -> bool {
+        true
     }
 
     fn read_handle(
@@ -245,11 +265,35 @@ impl Store for ViewStore {
     }
 
     fn release(&self, handle: u64) {
-        self.state().contents.release(handle);
+        let mut state = self.state();
+        state.contents.release(handle);
+        state.writing.release(handle);
     }
 
-    fn write(&self, _caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.write_pending(ino, offset, data)
+    fn write_handle(
+        &self,
+        handle: u64,
+        _caller: &Caller,
+        _ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.write_draft(handle, Some(offset), data)
+    }
+
+    fn append_handle(
+        &self,
+        handle: u64,
+        _caller: &Caller,
+        _ino: Ino,
+        _end: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.write_draft(handle, None, data)
+    }
+
+    fn places_appends(&self) -> bool {
+        self.wants_close()
     }
 
     fn readdir(
@@ -275,30 +319,42 @@ impl Store for ViewStore {
         Ok(has_reason.then(|| REASON.to_vec()).into_iter().collect())
     }
 
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        self.commit(ino, true)
+    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn fsync_handle(&self, handle: u64, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.commit(handle, true)
     }
 
     fn sync(&self) -> Result<()> {
-        let pending = self.state().writing.pending();
-        let commits = pending.into_iter().map(|ino| self.commit(ino, false));
-        // All of them, also after an error.
-        commits.fold(Ok(()), Result::and)
+        self.commit_all()
     }
 
     fn wants_close(&self) -> bool {
         self.tree.files.iter().any(|files| files.write.is_any())
     }
 
-    fn close(&self, ino: Ino) -> Result<()> {
-        self.commit(ino, false)
+    fn close_handle(&self, handle: u64, _ino: Ino) -> Result<()> {
+        self.commit(handle, false)
     }
 
-    fn close_handle(&self, handle: u64, ino: Ino) -> Result<()> {
-        match Contents::writes(handle) {
-            true => self.close(ino),
-            // A writer may have written half of what it will.
-            false => Ok(()),
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        let state = self.state();
+        let file = state.nodes.get(ino).map(|node| &node.what);
+        let mut drafts = state.writing.writers_of(ino).map(|it| it.draft.try_lock());
+        match call {
+            // A statement waits as long as another program locks the row.
+            Slow::Close | Slow::Fsync => {
+                drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean))
+            }
+            Slow::Judged => {
+                (ino == ROOT || matches!(file, Some(What::Level(_)))) && self.wants_close()
+            }
+            Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
+            // The open file is being committed.
+            Slow::Read { .. } | Slow::Change => drafts.any(|draft| draft.is_none()),
+            Slow::Xattr | Slow::SizeForRead => false,
         }
     }
 

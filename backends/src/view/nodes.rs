@@ -1,16 +1,41 @@
 //! The nodes that the kernel knows by number: what each stands for, and its attributes.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::ViewStore;
 use super::rows::Shown;
+use super::source::{Parameter, Text};
 use super::tree::Level;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
 
 /// The columns of directories above a node, with what its path says of them.
-pub(super) type Above = Arc<Vec<(String, Vec<u8>)>>;
+pub(super) type Above = Arc<Vec<(String, Value)>>;
+
+/// The value that names a directory.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub(super) text: Vec<u8>,
+    /// The same as a number, where its column does not compare numbers with text.
+    pub(super) number: Text,
+}
+
+impl Value {
+    pub(super) fn parameter(&self) -> Parameter<'_> {
+        match &self.number {
+            Some(number) => Parameter::Number(number),
+            None => Parameter::Text(&self.text),
+        }
+    }
+}
+
+impl Hash for Value {
+    /// By its text: that is the name.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum What {
@@ -28,10 +53,11 @@ pub(super) enum What {
         question: usize,
         text: Vec<u8>,
     },
-    /// A file that has no row yet.
+    /// A file that has no row yet. The number keeps it apart from one that had the name before.
     New {
         files: usize,
         name: Vec<u8>,
+        number: u64,
     },
 }
 
@@ -73,6 +99,27 @@ impl Node {
 pub(super) struct Nodes(HashMap<Ino, Arc<Node>>);
 
 impl Nodes {
+    pub(super) fn get(&self, ino: Ino) -> Option<&Arc<Node>> {
+        self.0.get(&ino)
+    }
+
+    /// Remembers a node, because the kernel will ask for it by its number.
+    pub(super) fn know(&mut self, node: Node) -> Ino {
+        let ino = node.ino();
+        // A number of a directory can have become text, with the same name.
+        if let What::Level(_) = node.what {
+            self.0.insert(ino, Arc::new(node));
+        } else {
+            self.0.entry(ino).or_insert_with(|| Arc::new(node));
+        }
+        ino
+    }
+
+    /// Lets the number of a file that had no row go on as the one of `node`.
+    pub(super) fn replace(&mut self, ino: Ino, node: Node) {
+        self.0.insert(ino, Arc::new(node));
+    }
+
     pub(super) fn remove(&mut self, ino: Ino) {
         self.0.remove(&ino);
         // Much was looked at once: give the memory back.
@@ -87,7 +134,7 @@ impl ViewStore {
         if ino == ROOT {
             return Ok(Arc::new(Node::root()));
         }
-        let known = self.state().nodes.0.get(&ino).cloned();
+        let known = self.state().nodes.get(ino).cloned();
         known.ok_or_else(|| Errno::NOENT.into())
     }
 
@@ -99,15 +146,9 @@ impl ViewStore {
         }
     }
 
-    /// Remembers a node, because the kernel will ask for it by its number.
+    /// As [`Nodes::know`].
     pub(super) fn know(&self, node: Node) -> Ino {
-        let ino = node.ino();
-        self.state()
-            .nodes
-            .0
-            .entry(ino)
-            .or_insert_with(|| Arc::new(node));
-        ino
+        self.state().nodes.know(node)
     }
 
     pub(super) fn attr(

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use super::ViewStore;
 use super::definition::KeyPlace;
-use super::nodes::{Above, Node, What};
-use super::pending::Alias;
+use super::draft::Alias;
+use super::nodes::{Above, Node, Value, What};
 use super::source::{Lent, Parameter, Text};
-use super::template::{MARK, escape, escape_short, unescape};
-use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
+use super::template::{MARK, decode, escape, escape_short, room, unescape};
+use super::tree::{Files, Fixed, KEY, KEY_END, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
 
 /// What one query says of a file.
@@ -25,7 +25,7 @@ pub(super) fn parameters<'a>(
 ) -> Vec<(&'a str, Parameter<'a>)> {
     let above = above.iter();
     above
-        .map(|(column, value)| (column.as_str(), Parameter::Text(value)))
+        .map(|(column, value)| (column.as_str(), value.parameter()))
         .chain(more.iter().copied())
         .collect()
 }
@@ -46,13 +46,15 @@ fn key_in(name: &[u8], place: KeyPlace) -> Option<i64> {
         }
         KeyPlace::Unique => return None,
     };
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    let key = std::str::from_utf8(digits).ok()?.parse().ok();
+    key.filter(|key| *key < KEY_END)
 }
 
 /// The key at the end of a name that its column could not give.
 fn key_after_mark(part: &[u8]) -> Option<i64> {
     let (start, key) = std::str::from_utf8(part).ok()?.rsplit_once(MARK)?;
-    key.parse().ok().filter(|_| !start.is_empty())
+    let key = key.parse().ok().filter(|key| (0..KEY_END).contains(key));
+    key.filter(|_| !start.is_empty())
 }
 
 /// A time in ISO 8601, or in seconds since 1970.
@@ -109,7 +111,7 @@ impl ViewStore {
         let number = |value: Option<Text>| -> Option<i64> {
             std::str::from_utf8(&value??).ok()?.parse().ok()
         };
-        let key = number(row.next()).filter(|key| (0..1 << 53).contains(key));
+        let key = number(row.next()).filter(|key| (0..KEY_END).contains(key));
         let key = key.ok_or_else(|| {
             let column = &self.tree.files[files].key_column;
             StoreError::storage(
@@ -134,8 +136,7 @@ impl ViewStore {
         if files.key == KeyPlace::Unique {
             return self.unique_name(files, key, values.first().and_then(Option::as_deref));
         }
-        let columns = values.len().saturating_sub(1).max(1);
-        let room = NAME_MAX.saturating_sub(files.name.literal_bytes() + 20) / columns;
+        let room = room(files.name.literal_bytes(), values.len().saturating_sub(1));
         let key = key.to_string().into_bytes();
         let parts = files.name.columns().zip(values).map(|(column, value)| {
             match column == files.key_column {
@@ -257,7 +258,8 @@ impl ViewStore {
             let node = dir.child(parent, What::File { files, key });
             let ino = node.ino();
             // This mount may have changed the row of a busy file, and not remembered it yet.
-            let is_busy = self.state().writing.is_busy(ino);
+            let what = What::File { files, key };
+            let is_busy = self.state().writing.busy.contains(&what);
             // After the alias: the row that it answers is not an older one.
             let mut source = self.sources.take()?;
             if (is_busy || self.is_same_row(&mut source, alias, &dir.above)?)
@@ -267,7 +269,7 @@ impl ViewStore {
                 return Ok(Some(self.file_attr(ino, files, &shown)));
             }
             let name = (parent, name);
-            if is_busy || self.state().writing.forget_alias(name, ino, alias) {
+            if is_busy || self.state().writing.forget_alias(name, &what, alias) {
                 return Ok(None);
             }
         }
@@ -295,7 +297,7 @@ impl ViewStore {
         for question in &level.questions {
             let start = self.tree.questions[*question].start.as_bytes();
             if let Some(text) = name.strip_prefix(start) {
-                let (question, text) = (*question, text.to_vec());
+                let (question, text) = (*question, decode(text));
                 return self.known(source, dir.child(parent, What::Answer { question, text }));
             }
         }
@@ -317,10 +319,12 @@ impl ViewStore {
         }
         for named in &level.named {
             let asked = [(VALUE, Parameter::Text(&value))];
-            if self
-                .first(source, &named.find, &dir.above, &asked)?
-                .is_some()
-            {
+            if let Some(row) = self.first(source, &named.find, &dir.above, &asked)? {
+                let number = row.into_iter().next().flatten();
+                let value = Value {
+                    text: value,
+                    number,
+                };
                 return self.known(source, self.named(parent, dir, named.level, value));
             }
         }
@@ -328,7 +332,7 @@ impl ViewStore {
     }
 
     /// The directory that a row names.
-    pub(super) fn named(&self, parent: Ino, dir: &Node, level: usize, value: Vec<u8>) -> Node {
+    pub(super) fn named(&self, parent: Ino, dir: &Node, level: usize, value: Value) -> Node {
         let column = self.tree.levels[level].column.clone().unwrap_or_default();
         let mut above = dir.above.to_vec();
         above.push((column, value));

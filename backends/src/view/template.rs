@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::source::Text;
+use crate::store::NAME_MAX;
+
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -83,6 +86,60 @@ impl Template {
             }
         }
         out
+    }
+
+    /// The path with `values` in the order of [`Template::columns`]: each of its parts is the name that a directory shows.
+    pub(super) fn render_path(&self, values: &[Text]) -> Vec<u8> {
+        // Bytes that are no column, and columns, of each part of the path.
+        let mut names = vec![(0, 0)];
+        let mut name_of_column = Vec::new();
+        for part in &self.0 {
+            let at = names.len() - 1;
+            match part {
+                Part::Column(_) => {
+                    names[at].1 += 1;
+                    name_of_column.push(at);
+                }
+                Part::Literal(text) => {
+                    let mut lengths = text.split('/').map(str::len);
+                    names[at].0 += lengths.next().unwrap_or(0);
+                    names.extend(lengths.map(|length| (length, 0)));
+                }
+            }
+        }
+        let values = name_of_column.iter().zip(values).map(|(name, value)| {
+            let value = value.as_deref().unwrap_or_default();
+            let is_key = value.len() <= KEY_ROOM && value.iter().all(u8::is_ascii_digit);
+            match names[*name] {
+                // Only a name with a key is cut.
+                (literal, columns) if columns > 1 && !is_key => {
+                    escape_short(value, room(literal, columns - 1)).into_owned()
+                }
+                _ => escape(value),
+            }
+        });
+        let values: Vec<Vec<u8>> = values.collect();
+        self.render(values.iter().map(Vec::as_slice))
+    }
+
+    /// # Errors
+    /// If the content of a row, taken apart, is not what its columns hold.
+    pub(super) fn comes_back<'a>(
+        &self,
+        content: &[u8],
+        values: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), String> {
+        let parts = self.take_apart(content)?;
+        match parts
+            .iter()
+            .zip(values)
+            .find(|((_, part), value)| part != value)
+        {
+            None => Ok(()),
+            Some(((column, _), _)) => Err(format!(
+                "column `{column}` holds text that ends it in the template: a change could move text between columns"
+            )),
+        }
     }
 
     /// The values of the columns in a text: each ends where the next literal begins, the last one at the end.
@@ -181,6 +238,37 @@ pub(super) fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     (escape(&out) == name).then_some(out)
 }
 
+/// Bytes of a name that are kept for its key.
+const KEY_ROOM: usize = 20;
+
+/// The most bytes of each of `columns` columns, beside the key, in a name.
+pub(super) fn room(literal_bytes: usize, columns: usize) -> usize {
+    NAME_MAX.saturating_sub(literal_bytes + KEY_ROOM) / columns.max(1)
+}
+
+/// What stands for a question in a name: `%` and two hexadecimal digits are a byte.
+pub(super) fn decode(name: &[u8]) -> Vec<u8> {
+    let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let (mut out, mut rest) = (Vec::with_capacity(name.len()), name);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%');
+        match digits
+            .filter(|it| it.iter().all(u8::is_ascii_hexdigit))
+            .and_then(byte)
+        {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
 /// A value as a part of a file's name of at most `most` bytes, cut where it is longer: the key tells such names apart.
 pub(super) fn escape_short(value: &[u8], most: usize) -> Cow<'static, [u8]> {
     let mut name = escape(value);
@@ -257,6 +345,30 @@ mod tests {
                 cut.split('%').skip(1).all(|after| after.len() >= 2),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn a_question_has_every_byte() {
+        for (name, text) in [
+            ("a%2Fb", "a/b"),
+            ("100%", "100%"),
+            ("%zz%+1", "%zz%+1"),
+            ("%25 c++", "% c++"),
+        ] {
+            assert_eq!(decode(name.as_bytes()), text.as_bytes(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_content_that_comes_apart_elsewhere_is_refused() {
+        let template = Template::parse("To: {who}\n\n{body}\n").unwrap();
+        let check = |values: [&[u8]; 2]| template.comes_back(&template.render(values), values);
+        for body in [&b""[..], b"\n", b"one\n\ntwo\n\n"] {
+            assert_eq!(check([b"ann", body]), Ok(()));
+        }
+        for who in [&b"ann\n\n"[..], b"a\n\nb", b"ann\n"] {
+            assert!(check([who, b"one"]).unwrap_err().contains("`who`"));
         }
     }
 

@@ -3,18 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::definition::{Definition, KeyPlace, Write, column_of, key_place, last};
+use super::definition::{
+    Definition, KeyPlace, QuestionDefinition, Write, column_of, key_place, last,
+};
 use super::source::{Column, Source};
 use super::template::Template;
 
 /// The parameter that holds the key of a row, in the statements made here.
 pub(super) const KEY: &str = "_key";
 
+/// What keys are below: a listing's cookie has room for no larger one.
+pub(super) const KEY_END: i64 = 1 << 53;
+
 /// The parameter with the key after which a page begins.
 pub(super) const AFTER: &str = "_after";
 
 /// The parameter with the value that a name stands for.
 pub(super) const VALUE: &str = "_value";
+
+/// What begins the name of a row's value that is a number and not equal to its text; no parameter begins with it.
+pub(super) const NUMBER: char = '#';
 
 /// Rows of a page of a listing.
 pub(super) const PAGE: usize = 1024;
@@ -53,9 +61,9 @@ impl Level {
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) level: usize,
-    /// All values of the column.
+    /// All values of the column, as text and as what is not equal to it.
     pub(super) list: Query,
-    /// Whether [`VALUE`] is among them.
+    /// What of the value with the text [`VALUE`] is not equal to it; no row if there is none.
     pub(super) find: Query,
 }
 
@@ -80,6 +88,7 @@ pub(super) struct Files {
     pub(super) read: Query,
     /// All columns of the row [`KEY`].
     pub(super) row: Query,
+    /// Of `row`.
     pub(super) columns: Vec<String>,
     pub(super) write: Write,
 }
@@ -100,6 +109,32 @@ pub(super) struct Question {
     pub(super) start: String,
     pub(super) column: String,
     pub(super) lines: Query,
+    /// What the columns of a line make, if there is more than one.
+    pub(super) target: Option<Target>,
+}
+
+/// A line with the path of a file.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) path: Template,
+    /// What follows the path.
+    pub(super) note: Option<Template>,
+}
+
+impl Target {
+    fn of(it: &QuestionDefinition) -> Result<Option<Self>, String> {
+        let Some(path) = &it.target else {
+            return Ok(None);
+        };
+        let note = it.note.as_deref().map(Template::parse).transpose()?;
+        let path = Template::parse(path)?;
+        Ok(Some(Self { path, note }))
+    }
+
+    fn columns(&self) -> impl Iterator<Item = &str> {
+        let note = self.note.iter().flat_map(Template::columns);
+        self.path.columns().chain(note)
+    }
 }
 
 /// A definition, ready to be asked.
@@ -162,6 +197,20 @@ impl Rows {
         })
     }
 
+    /// The names of all columns, and the expressions for their text. A number that is not equal to its text is one more, whose
+    /// name begins with [`NUMBER`].
+    fn whole(&self) -> (Vec<String>, String) {
+        let texts = self.columns.iter().map(|it| (it.name.clone(), &it.text));
+        let number = |it: &Column| format!("{NUMBER}{}", it.name);
+        let numbers =
+            (self.columns.iter()).filter_map(|it| Some((number(it), it.number.as_ref()?)));
+        let (names, texts): (Vec<String>, Vec<&str>) = (texts
+            .chain(numbers)
+            .map(|(name, text)| (name, text.as_str())))
+        .unzip();
+        (names, texts.join(", "))
+    }
+
     fn query(&self, shown: &str, rest: &str) -> Query {
         Query {
             path: Arc::clone(&self.path),
@@ -204,10 +253,13 @@ impl Tree {
             let key_text = rows.text(&it.key)?;
             let shown = format!("{key_text}, {size}, {modified}, {named}");
             // By the column, not by its text, which PostgreSQL gives the same name.
-            let page = format!("WHERE {key} > :{AFTER} ORDER BY it.{key} LIMIT {PAGE}");
+            let page = format!(
+                "WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}"
+            );
             let one = format!("WHERE {key} = :{KEY}");
-            let name_column = quoted(name.columns().next().unwrap_or_default());
-            let columns: Vec<String> = rows.columns.iter().map(|it| it.name.clone()).collect();
+            let name_column = name.columns().next().unwrap_or_default();
+            let has_name = &rows.column(name_column)?.is_value;
+            let (columns, row) = rows.whole();
             tree.levels[level].files.push(tree.files.len());
             tree.files.push(Files {
                 level,
@@ -215,12 +267,12 @@ impl Tree {
                     true => KeyPlace::Unique,
                     false => key_place(&name, &it.key)?,
                 },
-                by_name: rows.query(&shown, &format!("WHERE {name_column} = :{VALUE} LIMIT 1")),
+                by_name: rows.query(&shown, &format!("WHERE {has_name} LIMIT 1")),
                 list: rows.query(&shown, &page),
                 names: rows.query(&format!("{key_text}, 0, NULL, {named}"), &page),
                 one: rows.query(&shown, &one),
                 read: rows.query(&rows.texts(body.columns())?, &one),
-                row: rows.query(&rows.texts(columns.iter().map(String::as_str))?, &one),
+                row: rows.query(&row, &one),
                 columns,
                 key_column: it.key,
                 name,
@@ -240,7 +292,7 @@ impl Tree {
             let rows = Rows::new(&it.path, &it.rows, source)?;
             let column = column_of(last(&it.path)).unwrap_or_default();
             let target = Template::parse(&it.target)?;
-            let is_it = format!("WHERE {} = :{VALUE} LIMIT 1", quoted(column));
+            let is_it = format!("WHERE {} LIMIT 1", rows.column(column)?.is_value);
             tree.levels[level].links.push(tree.links.len());
             tree.links.push(Links {
                 list: rows.query(&format!("DISTINCT {}", rows.text(column)?), "ORDER BY 1"),
@@ -251,11 +303,19 @@ impl Tree {
         for it in definition.questions {
             let level = tree.level_above(&it.path, &directories, source)?;
             let (start, column) = last(&it.path).split_once('{').unwrap_or_default();
+            let target = Target::of(&it)?;
             tree.levels[level].questions.push(tree.questions.len());
             tree.questions.push(Question {
                 start: start.to_owned(),
                 column: column.trim_end_matches('}').to_owned(),
-                lines: lines(&it.path, &it.rows, source)?,
+                lines: match &target {
+                    None => lines(&it.path, &it.rows, source)?,
+                    Some(target) => {
+                        let rows = Rows::new(&it.path, &it.rows, source)?;
+                        rows.query(&rows.texts(target.columns())?, "")
+                    }
+                },
+                target,
             });
         }
         Ok(tree)
@@ -299,11 +359,13 @@ impl Tree {
                 }
                 let rows = directories.get(path).copied().unwrap_or_default();
                 let rows = Rows::new(path, rows, source)?;
-                let is_it = format!("WHERE {} = :{VALUE} LIMIT 1", quoted(column));
+                let named = rows.column(column)?;
+                let (text, is_value) = (&named.text, &named.is_value);
+                let number = named.number.as_deref().unwrap_or("NULL");
                 self.levels[above].named.push(Named {
                     level: made,
-                    list: rows.query(&format!("DISTINCT {}", rows.text(column)?), "ORDER BY 1"),
-                    find: rows.query("1", &is_it),
+                    list: rows.query(&format!("DISTINCT {text}, {number}"), "ORDER BY 1"),
+                    find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
                 });
                 self.levels.push(Level {
                     column: Some(column.to_owned()),

@@ -1,42 +1,48 @@
-//! Changing rows: what is written is gathered, and becomes one statement when the file is closed.
+//! Changing rows: what an open file writes is gathered in its draft, and becomes one statement when the file is closed.
 //!
 //! A shell closes a file several times: once for each program that inherited it. So a file that was only cut waits for its
-//! bytes, and one whose content was refused can be completed by a later write. While one call begins or commits a change,
-//! readers go on, and other writers of the file wait.
+//! bytes, and one whose content was refused can be completed by a later write of the same open file. Other open files have
+//! drafts of their own: readers see the row, and of two writers the source decides by the rows that their drafts began with.
 
 use std::sync::Arc;
-use std::time::Instant;
-
-use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use super::content::{BODY_MAX, within_limit};
-use super::pending::{Alias, Pending, Phase, Row, WAITS, hash, room};
+use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
 use super::rows::parameters;
 use super::source::{Changed, Lent, Parameter, Statement, Text};
-use super::tree::{Files, KEY};
+use super::tree::{Files, KEY, NUMBER};
 use super::{Above, Node, State, ViewStore, What};
 use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
 /// A statement, a row, and the columns of directories above.
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a Above);
 
-/// A call that begins or commits a change of a file, or removes it. Others of the file wait until it is dropped.
+/// A call that begins or commits a change of files, or removes them. Others of these files wait until it is dropped.
 struct Busy<'a> {
     view: &'a ViewStore,
-    ino: Ino,
-    /// What becomes of the change; `None`: it is done, or has not begun.
-    ends: Option<Pending>,
+    files: Vec<What>,
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let mut state = self.view.state();
-        let pending = &mut state.writing.pending;
-        match self.ends.take() {
-            Some(ends) => pending.insert(self.ino, ends),
-            None => pending.remove(&self.ino),
-        };
+        for file in &self.files {
+            state.writing.busy.remove(file);
+        }
         self.view.settled.notify_all();
+    }
+}
+
+impl State {
+    /// Keeps what is written to a file from any row: the file was removed, or replaced.
+    fn remove_writers(&self, file: &What) {
+        for writer in self.writing.writers.values() {
+            let node = self.nodes.get(writer.ino);
+            if node.is_some_and(|node| node.what == *file) {
+                writer.is_removed.store(true, Ordering::SeqCst);
+            }
+        }
     }
 }
 
@@ -51,6 +57,13 @@ fn conflict() -> StoreError {
     StoreError::storage(Errno::STALE, reason)
 }
 
+/// A program that writes to a file after it was removed.
+fn removed() -> StoreError {
+    let reason =
+        "the file was deleted, or replaced by a rename, since it was opened: open it again";
+    StoreError::storage(Errno::STALE, reason)
+}
+
 fn one_row(changed: Changed) -> Result<Changed> {
     match changed.rows {
         0 => Err(conflict()),
@@ -58,10 +71,21 @@ fn one_row(changed: Changed) -> Result<Changed> {
     }
 }
 
-fn value(text: &Text) -> Parameter<'_> {
+/// The value of a column as a parameter: a number, where the column has no type and held one.
+fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Parameter<'a> {
+    let number = |text: &[u8]| {
+        let text = std::str::from_utf8(text).ok();
+        text.is_some_and(|it| {
+            it.ends_with(|end: char| end.is_ascii_digit()) && it.parse::<f64>().is_ok()
+        })
+    };
+    let held_number = |(has, number): &(String, Text)| {
+        has.strip_prefix(NUMBER) == Some(column) && number.is_some()
+    };
     match text {
-        Some(text) => Parameter::Text(text),
         None => Parameter::Null,
+        Some(text) if number(text) && row.iter().any(held_number) => Parameter::Number(text),
+        Some(text) => Parameter::Text(text),
     }
 }
 
@@ -72,6 +96,16 @@ impl Files {
         let values = self.body.columns().map(column);
         let values = values.map(|it| it.and_then(|(_, text)| text.as_deref()));
         within_limit(self.body.render(values.map(Option::unwrap_or_default)))
+    }
+
+    /// The content that a row has, if a change of it says which columns change.
+    fn editable(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
+        let content = self.render(row)?;
+        let column = |column| row.iter().find(|(has, _)| has == column);
+        let values = self.body.columns().map(column);
+        let values = values.map(|it| it.and_then(|(_, text)| text.as_deref()));
+        let comes_back = (self.body).comes_back(&content, values.map(Option::unwrap_or_default));
+        comes_back.map(|()| content).map_err(invalid)
     }
 }
 
@@ -116,160 +150,184 @@ impl ViewStore {
         room(&mut state.writing.aliases).insert((parent, name.to_vec()), alias);
     }
 
-    /// After this mount has changed a row: it is the one that its given names lead to, and what programs have read.
-    fn relearn(&self, ino: Ino, node: &Node) {
+    /// The content that a change of a file begins with; `None` if it cannot be changed.
+    pub(super) fn draft(&self, node: &Node) -> Result<Option<Draft>> {
+        let (phase, row, bytes) = match node.what {
+            What::File { files, key } if self.may_update(node) => {
+                let row = self.row(files, key, &node.above)?;
+                let bytes = self.explained(node.ino(), self.tree.files[files].editable(&row))?;
+                (Phase::Clean, Some(row), bytes)
+            }
+            What::New { .. } => (Phase::Cut, None, Vec::new()),
+            _ => return Ok(None),
+        };
+        Ok(Some(Draft { phase, row, bytes }))
+    }
+
+    /// After this mount has changed a row: it is the one that its given names lead to, and what programs have read. Returns
+    /// it, if it can be changed further.
+    fn relearn(&self, node: &Node) -> Option<Draft> {
         let What::File { files, key } = node.what else {
-            return;
+            return None;
         };
-        let (names, has_read) = {
-            let state = self.state();
-            let aliases = state.writing.aliases.iter();
-            let names: Vec<Vec<u8>> = aliases
-                .filter(|((of, _), it)| *of == node.parent && (it.files, it.key) == (files, key))
-                .map(|((_, name), _)| name.clone())
-                .collect();
-            (names, state.writing.read.contains_key(&ino))
-        };
-        for name in &names {
-            self.remember(node.parent, name, (files, key), &node.above);
-        }
-        if !has_read {
-            return;
-        }
-        let row = self.row(files, key, &node.above);
-        let body = row.and_then(|row| Ok(hash(&self.tree.files[files].render(&row)?)));
+        let now = self.draft(node).ok().flatten();
         let mut state = self.state();
-        match body {
-            Ok(body) => state.writing.has_read(ino, body),
-            Err(_) => _ = state.writing.read.remove(&ino),
+        let writing = &mut state.writing;
+        let Some((draft, row)) = now.as_ref().and_then(|it| Some((it, it.row.as_ref()?))) else {
+            writing.read.remove(&node.ino());
+            return None;
+        };
+        let values: Vec<&Text> = row.iter().map(|(_, text)| text).collect();
+        for ((parent, _), alias) in &mut writing.aliases {
+            if *parent == node.parent && (alias.files, alias.key) == (files, key) {
+                alias.row = hash(&values);
+            }
         }
+        if let Some(read) = writing.read.get_mut(&node.ino()) {
+            *read = hash(&draft.bytes);
+        }
+        now
     }
 
     /// Runs statements in one transaction.
     fn run(&self, statements: &[Change<'_>]) -> Result<Changed> {
         let bound: Vec<_> = (statements.iter())
             .map(|(sql, row, above)| {
-                let row = row
-                    .iter()
-                    .map(|(column, text)| (column.as_str(), value(text)));
+                let row =
+                    (row.iter()).map(|(column, text)| (column.as_str(), value(row, column, text)));
                 (*sql, parameters(above, &row.collect::<Vec<_>>()))
             })
             .collect();
         let bound: Vec<Statement<'_>> = (bound.iter())
             .map(|(sql, parameters)| (*sql, parameters.as_slice()))
             .collect();
-        let mut source = self.sources.take()?;
+        let (_turn, mut source) = self.sources.take_to_change()?;
         bound.iter().for_each(|_| source.count());
         source.change(&bound)
     }
 
-    /// Waits until no other call begins or commits a change of the file. Those calls end with the source's timeouts.
-    fn settle(&self, ino: Ino) -> (MutexGuard<'_, State>, bool) {
-        let (mut state, mut has_waited) = (self.state(), false);
-        while state.writing.is_busy(ino) {
-            has_waited = true;
-            self.settled.wait(&mut state);
-        }
-        (state, has_waited)
-    }
-
-    /// Makes other changes of files wait, once no call makes one. `None` if a file must be looked up again: a new one may
-    /// have its row now.
-    fn hold<const N: usize>(&self, files: [(Ino, &Node); N]) -> Option<[Busy<'_>; N]> {
+    /// Makes other changes of files wait, once no call makes one. `None` if the files must be looked up again: after a wait,
+    /// or because a new one has its row now.
+    fn hold(&self, files: &[(Ino, &Node)]) -> Option<Busy<'_>> {
         let mut state = self.state();
-        let writing = &mut state.writing;
-        if let Some((busy, _)) = files.iter().find(|(ino, _)| writing.is_busy(*ino)) {
-            drop(state);
-            drop(self.settle(*busy));
-            return None;
-        }
-        let has_row = |(ino, node): &(Ino, &Node)| {
-            matches!(node.what, What::New { .. }) && !writing.pending.contains_key(ino)
+        let is_busy = |state: &State| {
+            let mut files = files.iter();
+            files.any(|(_, node)| state.writing.busy.contains(&node.what))
         };
-        if files.iter().any(has_row) {
+        if is_busy(&state) {
+            // The calls that make them end with the source's timeouts.
+            while is_busy(&state) {
+                self.settled.wait(&mut state);
+            }
             return None;
         }
+        let is_same = |(ino, node): &(Ino, &Node)| {
+            let known = state.nodes.get(*ino);
+            known.is_some_and(|known| known.what == node.what)
+        };
+        if !files.iter().all(is_same) {
+            return None;
+        }
+        let files: Vec<What> = files.iter().map(|(_, node)| node.what.clone()).collect();
         // All at once: two calls never wait for each other.
-        Some(files.map(|(ino, _)| Busy {
-            view: self,
-            ino,
-            ends: writing.hold(ino),
-        }))
+        state.writing.busy.extend(files.iter().cloned());
+        Some(Busy { view: self, files })
     }
 
-    /// Begins to change a file, unless that has begun; then changes its bytes. `anew`: a change that was refused begins again,
-    /// with the row as it is now.
+    /// As [`Self::hold`], of a file that the kernel holds.
+    fn hold_open(&self, ino: Ino) -> Result<(Arc<Node>, Busy<'_>)> {
+        loop {
+            let node = self.node(ino)?;
+            if let Some(busy) = self.hold(&[(ino, &node)]) {
+                return Ok((node, busy));
+            }
+        }
+    }
+
+    /// Opens a file for writing. Its draft begins with the row as it is now.
+    pub(super) fn open_writer(&self, ino: Ino) -> Result<u64> {
+        let (node, _busy) = self.hold_open(ino)?;
+        let draft = self.draft(&node)?;
+        let mut state = self.state();
+        let handle = state.contents.open();
+        if let Some(draft) = draft {
+            let writer = Arc::new(Writer::new(ino, draft));
+            state.writing.writers.insert(handle, writer);
+        }
+        Ok(handle)
+    }
+
+    pub(super) fn writer(&self, handle: u64) -> Option<Arc<Writer>> {
+        self.state().writing.writers.get(&handle).cloned()
+    }
+
+    /// Changes the draft of an open file.
     fn change(
         &self,
-        ino: Ino,
-        anew: bool,
-        change: impl FnOnce(&mut Pending) -> Result<()>,
+        handle: u64,
+        change: impl FnOnce(&Writer, &mut Draft) -> Result<()>,
     ) -> Result<()> {
-        let node = self.node(ino)?;
-        loop {
-            let (mut state, _) = self.settle(ino);
-            let goes_on = |it: &Pending| match it.phase {
-                Phase::Refused(_) => !anew && it.touched.elapsed() < WAITS,
-                _ => true,
-            };
-            let pending = state.writing.pending.get_mut(&ino);
-            if let Some(pending) = pending.filter(|it| goes_on(it)) {
-                pending.touched = Instant::now();
-                return change(pending);
-            }
-            match node.what {
-                What::File { files, key } if self.may_update(&node) => {
-                    let beginning = Pending::new(Phase::Beginning, Vec::new(), Vec::new());
-                    state.writing.pending.insert(ino, beginning);
-                    drop(state);
-                    let mut busy = Busy {
-                        view: self,
-                        ino,
-                        ends: None,
-                    };
-                    let row = self.row(files, key, &node.above)?;
-                    let bytes = self.tree.files[files].render(&row)?;
-                    busy.ends = Some(Pending::new(Phase::Cut, row, bytes));
-                }
-                // One that was refused; one that was committed has a row and another number.
-                What::New { .. } if state.writing.pending.contains_key(&ino) => {
-                    let cut = Pending::new(Phase::Cut, Vec::new(), Vec::new());
-                    state.writing.pending.insert(ino, cut);
-                }
-                What::Level(_) => return Err(Errno::ISDIR.into()),
-                _ => return Err(Errno::ROFS.into()),
-            }
+        let writer = self.writer(handle).ok_or(Errno::ROFS)?;
+        let mut draft = writer.draft.lock();
+        match writer.is_removed() {
+            true => Err(removed()),
+            false => change(&writer, &mut draft),
         }
     }
 
-    pub(super) fn resize(&self, ino: Ino, size: u64) -> Result<()> {
+    pub(super) fn resize(&self, handle: u64, size: u64) -> Result<()> {
         let size = usize::try_from(size)
             .ok()
             .filter(|size| *size <= BODY_MAX)
             .ok_or(Errno::FBIG)?;
-        self.change(ino, size == 0, |pending| {
-            Arc::make_mut(&mut pending.bytes).resize(size, 0);
-            // Nothing need follow: `truncate` only closes the file.
-            if size > 0 {
-                pending.phase = Phase::Written;
+        self.change(handle, |writer, draft| {
+            match (draft.phase, size) {
+                // What was refused begins again, with the row as it is now.
+                (Phase::Refused(_) | Phase::Outdated, 0) => {
+                    let node = self.node(writer.ino)?;
+                    *draft = self.draft(&node)?.ok_or(Errno::ROFS)?;
+                }
+                (Phase::Outdated, _) => return Err(conflict()),
+                _ => {}
             }
+            draft.bytes.resize(size, 0);
+            draft.phase = match size {
+                0 => Phase::Cut,
+                _ => Phase::Written,
+            };
             Ok(())
         })
     }
 
-    pub(super) fn write_pending(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
-        let end = start
-            .checked_add(data.len())
-            .filter(|end| *end <= BODY_MAX)
-            .ok_or(Errno::FBIG)?;
-        self.change(ino, false, |pending| {
-            let bytes = Arc::make_mut(&mut pending.bytes);
-            if bytes.len() < end {
-                bytes.resize(end, 0);
+    /// Sets the size of a file that the caller has not opened: a change of its own.
+    pub(super) fn resize_row(&self, ino: Ino, size: u64) -> Result<()> {
+        let handle = self.open_writer(ino)?;
+        let resized = self.resize(handle, size);
+        let has_row = !matches!(self.node(ino)?.what, What::New { .. });
+        let committed = resized.and_then(|()| self.commit(handle, has_row));
+        self.state().writing.release(handle);
+        committed
+    }
+
+    /// Writes at an offset, or at the end.
+    pub(super) fn write_draft(&self, handle: u64, offset: Option<u64>, data: &[u8]) -> Result<()> {
+        self.change(handle, |_, draft| {
+            if draft.phase == Phase::Outdated {
+                return Err(conflict());
             }
-            bytes[start..end].copy_from_slice(data);
-            pending.phase = Phase::Written;
+            let start = match offset {
+                Some(offset) => usize::try_from(offset).map_err(|_| Errno::FBIG)?,
+                None => draft.bytes.len(),
+            };
+            let end = start
+                .checked_add(data.len())
+                .filter(|end| *end <= BODY_MAX)
+                .ok_or(Errno::FBIG)?;
+            if draft.bytes.len() < end {
+                draft.bytes.resize(end, 0);
+            }
+            draft.bytes[start..end].copy_from_slice(data);
+            draft.phase = Phase::Written;
             Ok(())
         })
     }
@@ -287,118 +345,105 @@ impl ViewStore {
             Err(error) if error.errno == Errno::NOENT => {}
             Err(error) => return Err(error),
         }
-        let node = Node {
-            what: What::New {
-                files: *files,
-                name: name.to_vec(),
-            },
-            above: Arc::clone(&dir.above),
-            parent,
-        };
-        let ino = self.know(node);
-        let pending = Pending::new(Phase::Cut, Vec::new(), Vec::new());
-        let mut state = self.settle(ino).0;
-        if state.writing.size(ino).is_some() {
+        let mut state = self.state();
+        if state.writing.new_file(parent, name).is_some() {
             return Err(Errno::EXIST.into());
         }
-        state.writing.pending.insert(ino, pending);
+        state.writing.created += 1;
+        let what = What::New {
+            files: *files,
+            name: name.to_vec(),
+            number: state.writing.created,
+        };
+        let node = dir.child(parent, what);
+        state.writing.add_new(name, node.clone());
+        let ino = state.nodes.know(node);
         Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
     }
 
-    fn lookup_any(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        match self.pending_of_name(parent, name)? {
-            Some(attr) => Ok(attr),
-            None => self.find(parent, name),
-        }
-    }
-
-    /// The attributes of a new file without a row.
-    pub(super) fn pending_of_name(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>> {
-        let (dir, level) = self.level(parent)?;
-        for files in &level.files {
-            if self.tree.files[*files].write.insert.is_none() {
-                continue;
-            }
-            let node = Node {
-                what: What::New {
-                    files: *files,
-                    name: name.to_vec(),
-                },
-                above: Arc::clone(&dir.above),
-                parent,
-            };
-            let ino = node.ino();
-            if let Some(size) = self.state().writing.size(ino) {
-                let attr = self.attr(ino, Kind::File, size, Some(Timestamp::now()));
-                return Ok(Some(attr));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Makes a row of what was written. `is_asked` also takes a file that was only cut. What was refused is tried again if
-    /// the source was locked or away, and is refused again otherwise.
-    pub(super) fn commit(&self, ino: Ino, is_asked: bool) -> Result<()> {
-        let node = match self.node(ino) {
-            Ok(node) => node,
-            Err(_) => return Ok(()),
+    pub(super) fn lookup_any(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let mut state = self.state();
+        let Some(new) = state.writing.new_file(parent, name).cloned() else {
+            drop(state);
+            return self.find(parent, name);
         };
+        let ino = state.nodes.know(new);
+        Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
+    }
+
+    /// Makes a row of what an open file has written. `is_asked` also takes a file that was only cut. What was refused is tried
+    /// again if the source was locked or away, and is refused again otherwise.
+    pub(super) fn commit(&self, handle: u64, is_asked: bool) -> Result<()> {
+        let Some(writer) = self.writer(handle) else {
+            return Ok(());
+        };
+        if matches!(writer.draft.lock().phase, Phase::Clean | Phase::Outdated) {
+            return Ok(());
+        }
+        let (node, _busy) = self.hold_open(writer.ino)?;
+        let mut draft = writer.draft.lock();
+        if writer.is_removed() {
+            return Ok(());
+        }
         // An insert whose outcome is not known would make a second row.
         let is_new = matches!(node.what, What::New { .. });
-        let may_repeat = |errno: Errno| errno == Errno::BUSY || (errno == Errno::IO && !is_new);
-        let (row, bytes) = {
-            let (mut state, has_waited) = self.settle(ino);
-            let Some(pending) = state.writing.pending.get_mut(&ino) else {
-                return Ok(());
-            };
-            match pending.phase {
-                Phase::Written => {}
-                Phase::Cut if is_asked => {}
-                // The commit that this call waited for had the bytes of both.
-                Phase::Refused(errno) if has_waited => return Err(errno.into()),
-                Phase::Refused(errno) if may_repeat(errno) => {}
-                Phase::Refused(errno) => return Err(errno.into()),
-                _ => return Ok(()),
+        match draft.phase {
+            Phase::Written => {}
+            Phase::Cut if is_asked => {}
+            Phase::Refused(Errno::BUSY) => {}
+            Phase::Refused(Errno::IO) if !is_new => {}
+            Phase::Refused(errno) => return Err(errno.into()),
+            _ => return Ok(()),
+        }
+        // What a panic leaves.
+        draft.phase = Phase::Refused(Errno::IO);
+        let done = match (&node.what, &draft.row) {
+            (What::File { files, .. }, Some(row)) => {
+                self.update(*files, &node.above, row, &draft.bytes)
             }
-            pending.phase = Phase::Committing;
-            (Arc::clone(&pending.row), Arc::clone(&pending.bytes))
-        };
-        let refused = |errno| Pending {
-            phase: Phase::Refused(errno),
-            row: Arc::clone(&row),
-            bytes: Arc::clone(&bytes),
-            touched: Instant::now(),
-        };
-        let mut busy = Busy {
-            view: self,
-            ino,
-            // What a panic leaves.
-            ends: Some(refused(Errno::IO)),
-        };
-        let done = match &node.what {
-            What::File { files, .. } => self.update(*files, &node.above, &row, &bytes),
-            What::New { files, name } => self.insert(&node, *files, name, &bytes),
+            (What::New { files, name, .. }, _) => {
+                self.insert(&node, &writer, (*files, name), &draft.bytes)
+            }
+            // Another open file has made the row.
+            (What::File { .. }, None) => Err(conflict()),
             _ => Err(Errno::ROFS.into()),
         };
-        busy.ends = match &done {
+        match &done {
             Ok(()) => {
-                self.relearn(ino, &node);
-                self.state().writing.reasons.remove(&ino);
-                None
+                let node = self.node(writer.ino).ok();
+                let now = node.and_then(|node| self.relearn(&node));
+                match now.filter(|now| now.bytes == draft.bytes) {
+                    Some(now) => *draft = now,
+                    None => draft.phase = Phase::Outdated,
+                }
+                self.state().writing.reasons.remove(&writer.ino);
             }
             Err(error) => {
+                draft.phase = Phase::Refused(error.errno);
                 let reason = error
                     .reason
                     .clone()
                     .unwrap_or_else(|| error.errno.to_string());
                 let mut state = self.state();
-                state.writing.explain(ino, &reason);
+                state.writing.explain(writer.ino, &reason);
                 state.writing.explain(node.parent, &reason);
-                Some(refused(error.errno))
+                if let What::New { name, .. } = &node.what {
+                    // A program that saves again creates another file.
+                    state.writing.remove_new(node.parent, name);
+                }
             }
-        };
-        self.state().contents.renew(ino);
+        }
+        self.state().contents.renew(node.ino());
         done
+    }
+
+    /// Commits what every open file has written.
+    pub(super) fn commit_all(&self) -> Result<()> {
+        let writers = self.state().writing.writers.clone();
+        let written = (writers.iter()).filter(|(_, it)| it.draft.lock().phase == Phase::Written);
+        let commits = written.map(|(handle, _)| self.commit(*handle, false));
+        // All of them, also after an error.
+        commits.fold(Ok(()), Result::and)
     }
 
     /// The row that new content makes of one.
@@ -437,7 +482,13 @@ impl ViewStore {
         one_row(self.run(&[(sql, &row, above)])?).map(|_| ())
     }
 
-    fn insert(&self, node: &Node, files: usize, name: &[u8], bytes: &[u8]) -> Result<()> {
+    fn insert(
+        &self,
+        node: &Node,
+        writer: &Writer,
+        (files, name): (usize, &[u8]),
+        bytes: &[u8],
+    ) -> Result<()> {
         let table = &self.tree.files[files];
         let sql = table.write.insert.as_deref().ok_or(Errno::ROFS)?;
         let values = table.body.take_apart(bytes).map_err(invalid)?;
@@ -449,26 +500,33 @@ impl ViewStore {
         if changed.rows == 0 {
             return Err(invalid("the statement `insert` made no row"));
         }
-        if let Some(key) = changed.key {
-            self.remember(node.parent, name, (files, key), &node.above);
+        match changed.key {
+            Some(key) => {
+                let row = Node {
+                    what: What::File { files, key },
+                    ..node.clone()
+                };
+                self.state().nodes.replace(writer.ino, row);
+                self.remember(node.parent, name, (files, key), &node.above);
+            }
+            None => writer.is_removed.store(true, Ordering::SeqCst),
         }
+        // Not before: meanwhile a look-up finds one of the two, and waits.
+        self.state().writing.remove_new(node.parent, name);
         Ok(())
     }
 
-    /// Deletes the row of a file, and what was written to it: its writers change nothing any more.
+    /// Deletes the row of a file: its writers change nothing any more.
     pub(super) fn delete(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let (ino, node, mut busy) = loop {
+        let (ino, node, _busy) = loop {
             let ino = self.lookup_any(parent, name)?.ino;
             let node = self.node(ino)?;
-            if let Some([busy]) = self.hold([(ino, &node)]) {
+            if let Some(busy) = self.hold(&[(ino, &node)]) {
                 break (ino, node, busy);
             }
         };
         match node.what {
-            What::New { .. } => {
-                busy.ends = None;
-                Ok(Some(ino))
-            }
+            What::New { .. } => self.state().writing.remove_new(parent, name),
             What::File { files, key } => {
                 let sql = self.tree.files[files].write.delete.as_deref();
                 let sql = sql.ok_or(Errno::ROFS)?;
@@ -476,12 +534,23 @@ impl ViewStore {
                 let deleted = self.run(&[(sql, &row, &node.above)]).and_then(one_row);
                 self.explained(parent, deleted)?;
                 self.state().writing.forget_row(ino, (files, key));
-                busy.ends = None;
-                Ok(Some(ino))
             }
-            What::Level(_) => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::ROFS.into()),
+            What::Level(_) => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::ROFS.into()),
         }
+        self.state().remove_writers(&node.what);
+        Ok(Some(ino))
+    }
+
+    /// What the last open file has written to a file, and not committed.
+    fn written(&self, ino: Ino) -> Option<Vec<u8>> {
+        let writers = self.state().writing.writers.clone();
+        let mut writers: Vec<_> = writers.iter().filter(|(_, it)| it.ino == ino).collect();
+        writers.sort_by_key(|(handle, _)| **handle);
+        writers.into_iter().rev().find_map(|(_, writer)| {
+            let draft = writer.draft.lock();
+            (draft.phase == Phase::Written).then(|| draft.bytes.clone())
+        })
     }
 
     /// Moves a row to where files of another directory are; or gives its content to the row that has the name, as an editor
@@ -503,12 +572,12 @@ impl ViewStore {
                 Ok(target) if target.ino == ino => return Ok(None),
                 Ok(target) => {
                     let over = self.node(target.ino)?;
-                    if let Some(busy) = self.hold([(ino, &node), (target.ino, &over)]) {
-                        return self.save_over(busy, &node, &over);
+                    if let Some(_busy) = self.hold(&[(ino, &node), (target.ino, &over)]) {
+                        return self.save_over((ino, &node), &over);
                     }
                 }
                 Err(error) if error.errno == Errno::NOENT => {
-                    if let Some([busy]) = self.hold([(ino, &node)]) {
+                    if let Some(busy) = self.hold(&[(ino, &node)]) {
                         break (ino, node, busy);
                     }
                 }
@@ -534,19 +603,12 @@ impl ViewStore {
         Ok(None)
     }
 
-    /// Makes the content of one file that of another, and deletes the first, in one transaction. What was written to the
-    /// other one, and has no row yet, is replaced, too.
-    fn save_over(
-        &self,
-        [mut busy, mut busy_over]: [Busy<'_>; 2],
-        node: &Node,
-        target: &Node,
-    ) -> Result<Option<Ino>> {
-        let (ino, over) = (busy.ino, busy_over.ino);
+    /// Makes the content of one file that of another, and deletes the first, in one transaction. What is written to the other
+    /// one, and has no row yet, is replaced, too. The caller holds both.
+    fn save_over(&self, (ino, node): (Ino, &Node), target: &Node) -> Result<Option<Ino>> {
         let What::File { files, key } = target.what else {
             return Err(Errno::ROFS.into());
         };
-        let written = self.state().writing.bytes(ino).cloned();
         // A file that has no row yet needs no statement.
         let source = match node.what {
             What::File { files, key } => {
@@ -557,14 +619,14 @@ impl ViewStore {
             What::New { .. } => None,
             _ => return Err(Errno::ROFS.into()),
         };
-        let bytes = match (written, &source) {
+        let bytes = match (self.written(ino), &source) {
             (Some(bytes), _) => bytes,
-            (None, Some((files, _, _, row))) => Arc::new(self.tree.files[*files].render(row)?),
-            (None, None) => return Err(Errno::NOENT.into()),
+            (None, Some((files, _, _, row))) => self.tree.files[*files].render(row)?,
+            (None, None) => Vec::new(),
         };
         let row = self.row(files, key, &target.above)?;
-        let now = hash(&self.tree.files[files].render(&row)?);
-        let saved = match self.state().writing.read.get(&over) {
+        let now = hash(&self.explained(target.parent, self.tree.files[files].editable(&row))?);
+        let saved = match self.state().writing.read.get(&target.ino()) {
             // The row that the editor read is not this one any more.
             Some(read) if *read != now => Err(conflict()),
             _ => Ok(()),
@@ -580,13 +642,16 @@ impl ViewStore {
         self.explained(target.parent, saved)?;
         {
             let mut state = self.state();
-            if let Some((files, key, ..)) = source {
-                state.writing.forget_row(ino, (files, key));
+            match (source, &node.what) {
+                (Some((files, key, ..)), _) => state.writing.forget_row(ino, (files, key)),
+                (None, What::New { name, .. }) => state.writing.remove_new(node.parent, name),
+                (None, _) => {}
             }
-            state.contents.renew(over);
+            state.remove_writers(&node.what);
+            state.remove_writers(&target.what);
+            state.contents.renew(target.ino());
         }
-        (busy.ends, busy_over.ends) = (None, None);
-        self.relearn(over, target);
+        self.relearn(target);
         Ok(None)
     }
 

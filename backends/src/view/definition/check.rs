@@ -1,6 +1,7 @@
 //! Definitions compared with the columns that their source has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 use inputs::InputError;
@@ -8,23 +9,65 @@ use inputs::InputError;
 use super::super::source::Source;
 use super::super::template::{MARK, Part, Template};
 use super::names::Names;
-use super::{Definition, FileDefinition};
+use super::{
+    ComputedDefinition, Definition, DirectoryDefinition, FileDefinition, LinkDefinition,
+    QuestionDefinition,
+};
 use crate::store::NAME_MAX;
 
 /// Bytes of a name that the key and what replaces cut columns need.
 const ROOM: usize = 64;
 
-/// What is wrong with a definition, and the text that it is about.
+/// What is wrong with a definition, the text that it is about, and the path of its section.
 struct Wrong<'a> {
     about: &'a str,
+    section: Option<&'a str>,
     message: String,
 }
 
 fn wrong(about: &str, message: impl ToString) -> Wrong<'_> {
     Wrong {
         about,
+        section: None,
         message: message.to_string(),
     }
+}
+
+fn wrong_path(path: &str, message: impl ToString) -> Wrong<'_> {
+    within(path)(wrong(path, message))
+}
+
+fn within<'a>(path: &'a str) -> impl Fn(Wrong<'a>) -> Wrong<'a> {
+    move |wrong| Wrong {
+        section: Some(path),
+        ..wrong
+    }
+}
+
+/// The line that sets a path, and the section that it is in; of two, the last.
+fn section(lines: &[&str], path: &str) -> Option<(usize, Range<usize>)> {
+    let quoted = [format!("\"{path}\""), format!("'{path}'")];
+    let sets = |line: &&str| {
+        line.trim_start().starts_with("path") && quoted.iter().any(|path| line.contains(path))
+    };
+    let begins = |line: &&str| line.trim_start().starts_with("[[");
+    let at = lines.iter().rposition(sets)?;
+    let start = lines[..at].iter().rposition(begins).unwrap_or(0);
+    let end = lines[at..].iter().position(begins);
+    Some((at, start..end.map_or(lines.len(), |end| at + end)))
+}
+
+/// The line of a text that a definition has.
+fn line_of(text: &str, wrong: &Wrong<'_>) -> Option<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let all = 0..lines.len();
+    let mut range = match wrong.section.map(|path| (path, section(&lines, path))) {
+        Some((path, Some((at, _)))) if path == wrong.about => return Some(at + 1),
+        Some((_, Some((_, range)))) => range,
+        _ => all,
+    };
+    let first = (wrong.about.lines()).find(|line| !line.trim().is_empty())?;
+    Some(range.find(|at| lines[*at].contains(first))? + 1)
 }
 
 impl Definition {
@@ -38,14 +81,11 @@ impl Definition {
         text: &str,
         source: &mut dyn Source,
     ) -> Result<(), InputError> {
-        self.find_fault(source).map_err(|Wrong { about, message }| {
-            let first = about.lines().find(|line| !line.trim().is_empty());
-            let line = first.and_then(|first| text.lines().position(|line| line.contains(first)));
-            match line {
-                Some(line) => InputError::at(file, line + 1, message),
-                None => InputError::whole(file, message),
-            }
-        })
+        self.find_fault(source)
+            .map_err(|wrong| match line_of(text, &wrong) {
+                Some(line) => InputError::at(file, line, wrong.message),
+                None => InputError::whole(file, wrong.message),
+            })
     }
 
     fn find_fault(&self, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
@@ -57,21 +97,36 @@ impl Definition {
             .chain(self.questions.iter().map(|it| &it.path));
         for path in all {
             if !paths.insert(path) {
-                return Err(wrong(path, format!("path {path:?}: it is there twice")));
+                let message = format!("path {path:?}: it is there twice");
+                return Err(wrong_path(path, message));
             }
             let is_bad = |part: &str| matches!(part, "" | "." | "..");
             if path.split('/').any(is_bad) {
-                return Err(wrong(path, format!("path {path:?}: it has an empty part")));
+                let message = format!("path {path:?}: it has an empty part");
+                return Err(wrong_path(path, message));
             }
             // A marked name stands for a value.
             if path.split('/').any(|part| part.starts_with(MARK)) {
                 let message = format!("path {path:?}: a name may not begin with `{MARK}`");
-                return Err(wrong(path, message));
+                return Err(wrong_path(path, message));
             }
             if path.split('/').any(|part| part.len() > NAME_MAX - ROOM) {
                 let most = NAME_MAX - ROOM;
                 let message = format!("path {path:?}: a part has more than {most} bytes");
-                return Err(wrong(path, message));
+                return Err(wrong_path(path, message));
+            }
+        }
+        for file in &self.computed {
+            let is_below = |path: &&&String| {
+                let below = path.strip_prefix(file.path.as_str());
+                below.is_some_and(|below| below.starts_with('/'))
+            };
+            if let Some(below) = paths.iter().find(is_below) {
+                let message = format!(
+                    "path {below:?}: {:?} is a computed file, and no directory",
+                    file.path
+                );
+                return Err(wrong(below, message));
             }
         }
         if paths.is_empty() {
@@ -87,45 +142,99 @@ impl Definition {
             }
         }
         for it in &self.directories {
-            let above = self.columns_above(&it.path)?;
-            let column = only_column(&it.path)?;
-            check_query(source, &it.rows, &above, &[column])?;
+            let checked = self.check_directory(it, source);
+            checked.map_err(within(&it.path))?;
         }
         for it in &self.files {
-            let above = self.columns_above(&it.path)?;
-            self.check_file(it, &above, source)?;
+            let checked = self.check_file(it, source);
+            checked.map_err(within(&it.path))?;
         }
         for it in &self.computed {
-            let above = self.columns_above(&it.path)?;
-            if last(&it.path).contains('{') {
-                return Err(wrong(&it.path, "path: a computed file has a fixed name"));
-            }
-            check_lines(source, &it.rows, &above)?;
+            let checked = self.check_computed(it, source);
+            checked.map_err(within(&it.path))?;
         }
         for it in &self.links {
-            let above = self.columns_above(&it.path)?;
-            let target = Template::parse(&it.target)
-                .map_err(|error| wrong(&it.target, format!("target: {error}")))?;
-            let mut wanted = vec![only_column(&it.path)?];
-            wanted.extend(target.columns());
-            check_query(source, &it.rows, &above, &wanted)?;
+            let checked = self.check_link(it, source);
+            checked.map_err(within(&it.path))?;
         }
         for it in &self.questions {
-            let mut above = self.columns_above(&it.path)?;
-            let name = last(&it.path);
-            let template =
-                Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
-            match template.0.as_slice() {
-                [Part::Literal(start), Part::Column(column)]
-                    if start.starts_with(':') && start.ends_with('?') =>
-                {
-                    above.insert(column.clone());
-                }
-                _ => return Err(wrong(&it.path, "path: a question is `:name?{column}`")),
-            }
-            check_lines(source, &it.rows, &above)?;
+            let checked = self.check_question(it, source);
+            checked.map_err(within(&it.path))?;
         }
         self.check_names()
+    }
+
+    fn check_directory<'a>(
+        &'a self,
+        it: &'a DirectoryDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
+        let above = self.columns_above(&it.path)?;
+        let column = only_column(&it.path)?;
+        check_query(source, &it.rows, &above, &[column]).map(|_| ())
+    }
+
+    fn check_computed<'a>(
+        &'a self,
+        it: &'a ComputedDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
+        let above = self.columns_above(&it.path)?;
+        if last(&it.path).contains('{') {
+            return Err(wrong(&it.path, "path: a computed file has a fixed name"));
+        }
+        check_lines(source, &it.rows, &above)
+    }
+
+    fn check_link<'a>(
+        &'a self,
+        it: &'a LinkDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
+        let above = self.columns_above(&it.path)?;
+        let target = Template::parse(&it.target)
+            .map_err(|error| wrong(&it.target, format!("target: {error}")))?;
+        let mut wanted = vec![only_column(&it.path)?];
+        wanted.extend(target.columns());
+        check_query(source, &it.rows, &above, &wanted).map(|_| ())
+    }
+
+    fn check_question<'a>(
+        &'a self,
+        it: &'a QuestionDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
+        let mut above = self.columns_above(&it.path)?;
+        let name = last(&it.path);
+        let template =
+            Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+        match template.0.as_slice() {
+            [Part::Literal(start), Part::Column(column)]
+                if start.starts_with(':') && start.ends_with('?') =>
+            {
+                above.insert(column.clone());
+            }
+            _ => return Err(wrong(&it.path, "path: a question is `:name?{column}`")),
+        }
+        let parse = |name: &str, text: &'a Option<String>| match text {
+            None => Ok(None),
+            Some(text) => match Template::parse(text) {
+                Ok(template) => Ok(Some(template)),
+                Err(error) => Err(wrong(text, format!("{name}: {error}"))),
+            },
+        };
+        match (parse("target", &it.target)?, parse("note", &it.note)?) {
+            (None, None) => check_lines(source, &it.rows, &above),
+            (None, Some(_)) => Err(wrong(
+                "note",
+                "note: it follows a `target`, which is missing",
+            )),
+            (Some(target), note) => {
+                let note = note.iter().flat_map(Template::columns);
+                let wanted: Vec<&str> = target.columns().chain(note).collect();
+                check_query(source, &it.rows, &above, &wanted).map(|_| ())
+            }
+        }
     }
 
     /// Refuses two things in one directory that rows can give the same name.
@@ -141,7 +250,7 @@ impl Definition {
             );
         for (path, key) in named {
             let template = Template::parse(last(path))
-                .map_err(|error| wrong(path, format!("path: {error}")))?;
+                .map_err(|error| wrong_path(path, format!("path: {error}")))?;
             let names = Names::new(&template, key);
             let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
             let others = by_rows.entry(dir).or_default();
@@ -149,7 +258,7 @@ impl Definition {
                 let message = format!(
                     "path {path:?}: a name could also be one of {other:?} in the same directory"
                 );
-                return Err(wrong(path, message));
+                return Err(wrong_path(path, message));
             }
             if key.is_some_and(|key| template.columns().any(|column| column == key)) {
                 by_key.push((dir, path, Names::new(&template, key)));
@@ -165,7 +274,7 @@ impl Definition {
             if let Some((_, path, _)) = clash {
                 let message =
                     format!("path {path:?}: a name could also be {fixed:?} in the same directory");
-                return Err(wrong(path, message));
+                return Err(wrong_path(path, message));
             }
         }
         Ok(())
@@ -197,9 +306,9 @@ impl Definition {
     fn check_file<'a>(
         &'a self,
         it: &'a FileDefinition,
-        above: &BTreeSet<String>,
         source: &mut dyn Source,
     ) -> Result<(), Wrong<'a>> {
+        let above = &self.columns_above(&it.path)?;
         let name = Template::parse(last(&it.path))
             .map_err(|error| wrong(&it.path, format!("path: {error}")))?;
         match it.unique {
@@ -214,6 +323,7 @@ impl Definition {
             Template::parse(&it.body).map_err(|error| wrong(&it.body, format!("body: {error}")))?;
         let mut wanted: Vec<&str> = name.columns().chain(body.columns()).collect();
         wanted.extend(it.modified.as_deref());
+        wanted.push(&it.key);
         let columns = check_query(source, &it.rows, above, &wanted)?;
         let mut known: BTreeSet<String> = above.clone();
         known.extend(columns);

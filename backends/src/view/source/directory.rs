@@ -8,26 +8,29 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 
 use super::super::definition::SourceDefinition;
-use super::sqlite::{Sqlite, Tables};
+use super::sqlite::{Sqlite, TOO_LONG, Tables};
 use crate::store::{Errno, Result, StoreError};
 
-/// Longer files have no `content`.
+/// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;
 
 /// How long the kernel's notices are relied on.
 const WALK_EVERY: Duration = Duration::from_secs(1);
 
 /// `key` numbers the paths; `path` is relative, `dir` the path without the name; `modified` is in seconds; `json` is the
-/// content if it is JSON. Not the inode number: hard links have one.
+/// content if it is JSON. Not the inode number: hard links have one. `reason` is why a file cannot be read.
 const SCHEMA: &str = "
-CREATE TABLE file (
+CREATE TABLE entry (
   key      INTEGER PRIMARY KEY,
   path     TEXT NOT NULL UNIQUE,
   dir      TEXT NOT NULL,
@@ -35,9 +38,16 @@ CREATE TABLE file (
   size     INTEGER NOT NULL,
   modified REAL NOT NULL,
   content  TEXT,
+  reason   TEXT,
   json     TEXT AS (CASE WHEN json_valid(content) THEN content END)
 );
-CREATE INDEX file_dir ON file (dir, name);";
+CREATE INDEX entry_dir ON entry (dir, name);
+CREATE VIEW file AS SELECT
+  key, path, dir, name, size, modified, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
+FROM entry;";
+
+/// How old the last change of a file must be for a further one to have another time.
+const TICK: Duration = Duration::from_millis(20);
 
 /// A path, or a part of it, as text that need not be UTF-8.
 struct Bytes<'a>(&'a [u8]);
@@ -66,6 +76,14 @@ impl Stamp {
             changed: (file.ctime(), file.ctime_nsec()),
         }
     }
+
+    /// Whether a change after `looked` gives another stamp: a kernel's times of files can be as coarse as its ticks.
+    fn is_settled(&self, looked: SystemTime) -> bool {
+        let since = looked.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (seconds, nanoseconds) = self.changed;
+        let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        changed + TICK.as_nanos() as i128 <= since.as_nanos() as i128
+    }
 }
 
 /// A path's row.
@@ -75,17 +93,58 @@ struct Known {
     stamp: Option<Stamp>,
 }
 
-struct Directory {
+/// What a walk tells of a file.
+enum Step {
+    Changed(File),
+    /// The file with this key has gone.
+    Gone(i64),
+    /// The walk has ended.
+    End(Result<()>),
+}
+
+/// A row of the table.
+struct File {
+    key: i64,
+    /// Relative to the directory.
+    path: PathBuf,
+    size: u64,
+    modified: f64,
+    /// Or why it cannot be read.
+    content: std::result::Result<Vec<u8>, String>,
+}
+
+/// Steps that wait to be taken: each can have a content.
+const STEPS: usize = 4;
+
+/// Walks the directory on a thread of its own: a file system that hangs holds up no call.
+struct Walker {
     root: PathBuf,
-    notices: Inotify,
+    notices: Arc<Inotify>,
     known: HashMap<PathBuf, Known>,
     /// The last key that a path was given.
     last_key: i64,
-    walked: Option<Instant>,
-    stale: Duration,
+    steps: SyncSender<Step>,
 }
 
-/// The directory at `root` as a source.
+/// The tables' side of a walk.
+struct Directory {
+    root: PathBuf,
+    notices: Arc<Inotify>,
+    /// Asks for a walk; true: one that tells of all files again.
+    asks: Sender<bool>,
+    steps: Receiver<Step>,
+    /// A walk was asked for, and has not ended.
+    is_walking: bool,
+    /// Whether a walk was ever asked for. The first has no deadline: it is part of the mount.
+    has_walked: bool,
+    /// The table is not what the walks have told.
+    begins_anew: bool,
+    walked: Option<Instant>,
+    stale: Duration,
+    timeout: Duration,
+}
+
+/// The directory at `root` as a source. Waits for the first walk, however long that takes: no call waits yet.
 ///
 /// # Errors
 /// Why it cannot be read, in words.
@@ -94,46 +153,80 @@ pub(super) fn open(
     definition: &SourceDefinition,
 ) -> std::result::Result<Sqlite, String> {
     let notices = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
-    let directory = Directory {
+    let notices = Arc::new(notices.map_err(|error| format!("inotify: {error}"))?);
+    let (asks, asked) = channel();
+    let (tells, steps) = sync_channel(STEPS);
+    let mut walker = Walker {
         root: root.to_owned(),
-        notices: notices.map_err(|error| format!("inotify: {error}"))?,
+        notices: Arc::clone(&notices),
         known: HashMap::new(),
         last_key: 0,
+        steps: tells,
+    };
+    let thread = std::thread::Builder::new().name("walk".to_owned());
+    let walks = move || {
+        // Until the view is gone.
+        while let Ok(anew) = asked.recv()
+            && let Ok(walked) = walker.walk(anew)
+            && walker.tell(Step::End(walked)).is_ok()
+        {}
+    };
+    thread
+        .spawn(walks)
+        .map_err(|error| format!("a thread for walks: {error}"))?;
+    let directory = Directory {
+        root: root.to_owned(),
+        notices,
+        asks,
+        steps,
+        is_walking: false,
+        has_walked: false,
+        begins_anew: false,
         walked: None,
         stale: definition.stale(),
+        timeout: definition.timeout(),
     };
     Sqlite::in_memory(SCHEMA, Box::new(directory), definition.timeout())
 }
 
-/// The content of a file that has not become a link meanwhile: what is elsewhere is not part of the source.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut file = std::fs::File::options()
+/// The content of a file, or why it cannot be read. `None` if it has gone, or has become a link meanwhile: what is elsewhere is not
+/// part of the source.
+fn read(path: &Path, size: u64) -> Option<std::result::Result<Vec<u8>, String>> {
+    let too_long = || format!("{TOO_LONG}a file of more than {} MiB", CONTENT_MAX >> 20);
+    if size > CONTENT_MAX {
+        return Some(Err(too_long()));
+    }
+    let opened = std::fs::File::options()
         .read(true)
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
+        .open(path);
     let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
-    Ok(content)
+    match opened.and_then(|file| file.take(CONTENT_MAX + 1).read_to_end(&mut content)) {
+        Ok(read) if read as u64 > CONTENT_MAX => Some(Err(too_long())),
+        Ok(_) => Some(Ok(content)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            _ => Some(Err(error.to_string())),
+        },
+    }
 }
 
-impl Directory {
-    /// Whether the kernel has told of any change since the last call.
-    fn has_changed(&self) -> bool {
-        let mut any = false;
-        // An error means that there is nothing to read, or that the kernel cannot tell: the next walk finds out.
-        while let Ok(events) = self.notices.read_events() {
-            any = any || !events.is_empty();
-        }
-        any
+/// The view has been unmounted.
+struct Unmounted;
+
+impl Walker {
+    fn tell(&self, step: Step) -> std::result::Result<(), Unmounted> {
+        self.steps.send(step).map_err(|_| Unmounted)
     }
 
-    fn walk(&mut self, connection: &Connection) -> Result<()> {
-        let away = |path: &Path, error: std::io::Error| {
-            StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()))
-        };
+    /// Walks, and tells what has changed since the last walk, or of all files.
+    fn walk(&mut self, anew: bool) -> std::result::Result<Result<()>, Unmounted> {
+        if anew {
+            // Paths keep their keys: the files' inode numbers stay when the source comes back.
+            self.known.values_mut().for_each(|known| known.stamp = None);
+        }
         let mut seen = HashSet::new();
         let mut dirs = vec![self.root.clone()];
-        connection.execute_batch("BEGIN")?;
         while let Some(dir) = dirs.pop() {
             let flags = AddWatchFlags::IN_MODIFY
                 | AddWatchFlags::IN_ATTRIB
@@ -149,16 +242,16 @@ impl Directory {
             let entries = match std::fs::read_dir(&dir) {
                 Ok(entries) => entries,
                 Err(_) if dir != self.root => continue,
-                Err(error) => return Err(away(&dir, error)),
+                Err(error) => return Ok(Err(away(&dir, error))),
             };
             for entry in entries.flatten() {
+                let looked = SystemTime::now();
                 // What has gone since is told by the next notice.
                 let Ok(file) = entry.metadata() else { continue };
                 let path = entry.path();
                 if file.is_dir() {
                     dirs.push(path);
-                } else if file.is_file() {
-                    self.take(connection, &path, &file)?;
+                } else if file.is_file() && self.take(&path, &file, looked)? {
                     seen.insert(path);
                 }
             }
@@ -166,17 +259,21 @@ impl Directory {
         let gone: Vec<PathBuf> = (self.known.keys().filter(|path| !seen.contains(*path)))
             .cloned()
             .collect();
-        for known in gone.iter().filter_map(|path| self.known.remove(path)) {
-            let mut delete = connection.prepare_cached("DELETE FROM file WHERE key = ?1")?;
-            delete.execute([known.key])?;
+        for path in gone {
+            if let Some(known) = self.known.remove(&path) {
+                self.tell(Step::Gone(known.key))?;
+            }
         }
-        connection.execute_batch("COMMIT")?;
-        self.walked = Some(Instant::now());
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Takes a file into the table, if it has changed.
-    fn take(&mut self, connection: &Connection, path: &Path, file: &Metadata) -> Result<()> {
+    /// Tells of a file, if it has changed; `looked` is before its metadata was read. False if it has gone.
+    fn take(
+        &mut self,
+        path: &Path,
+        file: &Metadata,
+        looked: SystemTime,
+    ) -> std::result::Result<bool, Unmounted> {
         let stamp = Stamp::of(file);
         let known = self.known.entry(path.to_owned()).or_insert_with(|| {
             self.last_key += 1;
@@ -186,38 +283,151 @@ impl Directory {
             }
         });
         if known.stamp.as_ref() == Some(&stamp) {
-            return Ok(());
+            return Ok(true);
         }
-        let content = match file.len() <= CONTENT_MAX {
-            true => read(path).ok(),
-            false => None,
+        let Some(content) = read(path, file.len()) else {
+            return Ok(false);
         };
-        // The bytes themselves: two names that are no UTF-8 may be equal in any other form.
-        let relative = path.strip_prefix(&self.root).unwrap_or(path);
-        let dir = relative.parent().unwrap_or(Path::new(""));
-        let name = relative.file_name().unwrap_or_default();
-        let mut insert = connection
-            .prepare_cached("INSERT OR REPLACE INTO file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
-        let content = content.map(|bytes| match String::from_utf8(bytes) {
-            Ok(text) => rusqlite::types::Value::Text(text),
-            Err(error) => rusqlite::types::Value::Blob(error.into_bytes()),
-        });
-        insert.execute(params![
-            known.key,
-            Bytes(relative.as_os_str().as_bytes()),
-            Bytes(dir.as_os_str().as_bytes()),
-            Bytes(name.as_bytes()),
-            file.len() as i64,
-            file.mtime() as f64 + file.mtime_nsec() as f64 / 1e9,
+        // What cannot be read now is tried again by the next walk.
+        let is_known = content.is_ok() && stamp.is_settled(looked);
+        known.stamp = is_known.then_some(stamp);
+        let key = known.key;
+        self.tell(Step::Changed(File {
+            key,
+            path: path.strip_prefix(&self.root).unwrap_or(path).to_owned(),
+            size: file.len(),
+            modified: file.mtime() as f64 + file.mtime_nsec() as f64 / 1e9,
             content,
-        ])?;
-        known.stamp = Some(stamp);
-        Ok(())
+        }))?;
+        Ok(true)
     }
 }
 
+fn away(path: &Path, error: impl std::fmt::Display) -> StoreError {
+    StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()))
+}
+
+impl Directory {
+    /// Whether the kernel has told of any change since the last call.
+    fn has_changed(&self) -> bool {
+        let mut any = false;
+        // An error means that there is nothing to read, or that the kernel cannot tell: the next walk finds out.
+        while let Ok(events) = self.notices.read_events() {
+            any = any || !events.is_empty();
+        }
+        any
+    }
+
+    /// Takes what a walk tells until it ends. What is not told by the `deadline` is left to the next call.
+    fn take_steps(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
+        while self.is_walking {
+            let told = match deadline {
+                None => self
+                    .steps
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => match deadline.saturating_duration_since(Instant::now()) {
+                    Duration::ZERO => Err(RecvTimeoutError::Timeout),
+                    left => self.steps.recv_timeout(left),
+                },
+            };
+            let step = told.map_err(|error| {
+                let limit = self.timeout.as_millis();
+                let reason = match error {
+                    RecvTimeoutError::Timeout => {
+                        format!("reading it took longer than {limit} ms (`timeout_ms`)")
+                    }
+                    RecvTimeoutError::Disconnected => "the thread that reads it ended".to_owned(),
+                };
+                away(&self.root, reason)
+            })?;
+            let taken = match step {
+                Step::Changed(file) => insert(connection, file).map_err(StoreError::from),
+                Step::Gone(key) => delete(connection, key).map_err(StoreError::from),
+                Step::End(walked) => {
+                    self.is_walking = false;
+                    walked
+                }
+            };
+            self.begins_anew |= taken.is_err();
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// Walks the directory, once a walk that an earlier call began has ended: it may have passed what changed since.
+    fn walk(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
+        let before = self.take_steps(connection, deadline);
+        if self.is_walking {
+            return before;
+        }
+        let anew = std::mem::take(&mut self.begins_anew);
+        if anew {
+            // Rows of files that have gone by now would stay.
+            connection.execute("DELETE FROM entry", ())?;
+        }
+        // An error means that the thread has ended: taking its steps says so.
+        let _ = self.asks.send(anew);
+        self.is_walking = true;
+        self.take_steps(connection, deadline)
+    }
+}
+
+fn delete(connection: &Connection, key: i64) -> rusqlite::Result<()> {
+    let mut delete = connection.prepare_cached("DELETE FROM entry WHERE key = ?1")?;
+    delete.execute([key]).map(|_| ())
+}
+
+/// Makes the row of a file what it is now.
+fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
+    // The bytes themselves: two names that are no UTF-8 may be equal in any other form.
+    let dir = file.path.parent().unwrap_or(Path::new(""));
+    let name = file.path.file_name().unwrap_or_default();
+    let mut insert = connection
+        .prepare_cached("INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let (content, reason) = match file.content.map(String::from_utf8) {
+        Ok(Ok(text)) => (Value::Text(text), None),
+        Ok(Err(error)) => (Value::Blob(error.into_bytes()), None),
+        Err(reason) => {
+            // The kind of the error stays before the file.
+            let (kind, why) = match reason.strip_prefix(TOO_LONG) {
+                Some(why) => (TOO_LONG, why),
+                None => ("", reason.as_str()),
+            };
+            let reason = format!("{kind}{}: {why}", file.path.display());
+            (Value::Null, Some(reason))
+        }
+    };
+    insert.execute(params![
+        file.key,
+        Bytes(file.path.as_os_str().as_bytes()),
+        Bytes(dir.as_os_str().as_bytes()),
+        Bytes(name.as_bytes()),
+        file.size as i64,
+        file.modified,
+        content,
+        reason,
+    ])?;
+    Ok(())
+}
+
+/// Adds what the view calls for a file that cannot be read.
+fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+    // Innocuous: a view that SQLite does not trust may call it.
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("unreadable", 1, flags, |asked| {
+        let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+        let reason = asked.get(0)?;
+        Err::<Value, _>(rusqlite::Error::SqliteFailure(failure, Some(reason)))
+    })
+}
+
 impl Tables for Directory {
-    fn refresh(&mut self, connection: &Connection, _deadline: Instant) -> Result<()> {
+    fn add_functions(&self, connection: &Connection) -> rusqlite::Result<()> {
+        add_functions(connection)
+    }
+
+    fn refresh(&mut self, connection: &Connection, deadline: Instant) -> Result<()> {
         let age = self.walked.map(|at| at.elapsed());
         if age.is_some_and(|age| age < self.stale) {
             return Ok(());
@@ -225,20 +435,104 @@ impl Tables for Directory {
         if !self.has_changed() && age.is_some_and(|age| age < WALK_EVERY) {
             return Ok(());
         }
-        let walked = self.walk(connection);
-        if walked.is_err() {
-            // Paths keep their keys: the files' inode numbers stay when the source comes back.
-            self.known.values_mut().for_each(|known| known.stamp = None);
-            self.walked = None;
-            // The next walk begins anew: rows of files that have gone by then would stay.
-            let emptied = match connection.is_autocommit() {
-                true => connection.execute_batch("DELETE FROM file"),
-                false => connection.execute_batch("ROLLBACK; DELETE FROM file"),
-            };
-            if let Err(error) = emptied {
-                tracing::warn!(%error, "emptying the table of files");
+        // What the kernel has told of is forgotten: only a walk knows it.
+        self.walked = None;
+        let is_first = !std::mem::replace(&mut self.has_walked, true);
+        connection.execute_batch("BEGIN")?;
+        let walked = self.walk(connection, (!is_first).then_some(deadline));
+        // Also a part of a walk: the next call goes on with it.
+        let committed = connection.execute_batch("COMMIT");
+        self.begins_anew |= committed.is_err();
+        walked?;
+        committed?;
+        self.walked = Some(Instant::now());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changed_just_before_the_look_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        std::fs::write(&path, "1").unwrap();
+        let (steps, told) = sync_channel(STEPS);
+        let mut walker = Walker {
+            root: dir.path().to_owned(),
+            notices: Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap()),
+            known: HashMap::new(),
+            last_key: 0,
+            steps,
+        };
+        // As of a kernel whose times are coarse: what is written after the look has the same stamp.
+        let metadata = std::fs::metadata(&path).unwrap();
+        let changed = metadata.modified().unwrap();
+        let mut look = |after: u64| {
+            let looked = changed + Duration::from_millis(after);
+            assert!(walker.take(&path, &metadata, looked).is_ok());
+            match told.try_recv() {
+                Ok(Step::Changed(file)) => Some(file.content.unwrap()),
+                _ => None,
             }
+        };
+        assert_eq!(look(19).unwrap(), b"1");
+        std::fs::write(&path, "2").unwrap();
+        assert_eq!(look(21).unwrap(), b"2");
+        assert_eq!(look(40), None);
+    }
+
+    #[test]
+    fn a_walk_that_hangs_fails_each_call_in_time_and_goes_on_when_it_can() {
+        let timeout = Duration::from_millis(100);
+        let (asks, asked) = channel();
+        let (tells, steps) = sync_channel(STEPS);
+        let mut directory = Directory {
+            root: PathBuf::from("/source"),
+            notices: Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap()),
+            asks,
+            steps,
+            is_walking: false,
+            has_walked: true,
+            begins_anew: false,
+            walked: None,
+            stale: Duration::ZERO,
+            timeout,
+        };
+        let connection = Connection::open_in_memory().unwrap();
+        add_functions(&connection).unwrap();
+        connection.execute_batch(SCHEMA).unwrap();
+        let mut refresh = || directory.refresh(&connection, Instant::now() + timeout);
+        for _ in 0..2 {
+            let began = Instant::now();
+            let failed = refresh().unwrap_err();
+            assert_eq!(failed.errno, Errno::IO);
+            let reason = failed.reason.unwrap();
+            assert!(
+                reason.contains("/source") && reason.contains("100 ms"),
+                "{reason}"
+            );
+            assert!(began.elapsed() < Duration::from_secs(2));
         }
-        walked
+        assert_eq!(asked.try_iter().count(), 1, "one walk hangs");
+        let file = File {
+            key: 1,
+            path: PathBuf::from("state/one"),
+            size: 3,
+            modified: 0.0,
+            content: Ok(b"one".to_vec()),
+        };
+        tells.send(Step::Changed(file)).unwrap();
+        tells.send(Step::End(Ok(()))).unwrap();
+        assert!(refresh().is_err(), "it began before this call");
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [false]);
+        tells.send(Step::End(Ok(()))).unwrap();
+        tells.send(Step::End(Ok(()))).unwrap();
+        refresh().unwrap();
+        let count = "SELECT count(*) FROM file WHERE content = 'one'";
+        let count: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
+        assert_eq!(count, 1);
     }
 }

@@ -17,12 +17,26 @@ const TOKEN: &str = "CTXBENCH_VIEW_TOKEN";
 /// How many pages of a list are read at most.
 const PAGES_MAX: usize = 1000;
 
+/// The longest page.
+const PAGE_MAX: usize = 64 << 20;
+
+/// The longest list.
+const LIST_MAX: usize = 256 << 20;
+
 /// A page as it was last.
 struct Page {
     url: reqwest::Url,
     tag: Option<String>,
+    bytes: usize,
     rows: Vec<Vec<Value>>,
     next: Option<reqwest::Url>,
+}
+
+/// What a server says of a page.
+enum Reply {
+    Page(Page),
+    /// It is as it was; the header that names the next one, if there is one.
+    Same(Option<String>),
 }
 
 struct Table {
@@ -58,7 +72,13 @@ pub(super) fn open(
     url: &str,
     definition: &SourceDefinition,
 ) -> std::result::Result<Sqlite, String> {
-    let base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    let mut base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    // A path is joined to a directory: without a slash, the last part would be replaced.
+    if !base.path().ends_with('/') {
+        base.set_path(&format!("{}/", base.path()));
+    }
+    // rustls takes its cryptography from the process; a second call changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     // A definition reaches nothing but its source: no server that it redirects to, and no proxy of the environment.
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -114,6 +134,15 @@ fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
     )
 }
 
+fn too_long(url: &reqwest::Url, what: &str, most: usize) -> StoreError {
+    let reason = format!(
+        "GET {}: {what} has more than {} MiB",
+        url.path(),
+        most >> 20
+    );
+    StoreError::storage(Errno::FBIG, reason)
+}
+
 fn value(found: Option<&Json>) -> Value {
     match found {
         None | Some(Json::Null) => Value::Null,
@@ -135,14 +164,14 @@ fn next(link: &str, url: &reqwest::Url) -> Option<reqwest::Url> {
 }
 
 impl Interface {
-    /// Asks for a page; `None` if it is as it was.
+    /// Asks for a page.
     fn ask(
         &self,
         table: &Table,
         url: &reqwest::Url,
         tag: Option<&str>,
         deadline: Instant,
-    ) -> Result<Option<Page>> {
+    ) -> Result<Reply> {
         // A server must not send the reader, and the token, elsewhere.
         if url.origin() != self.base.origin() {
             return Err(failed(url, "the next page is on another server"));
@@ -159,13 +188,24 @@ impl Interface {
             request = request.header(header::IF_NONE_MATCH, tag);
         }
         let answer = self.runtime.block_on(async {
-            let answer = request.send().await?;
+            let mut answer = request.send().await?;
             let (status, headers) = (answer.status(), answer.headers().clone());
-            Ok::<_, reqwest::Error>((status, headers, answer.bytes().await?))
+            let mut body = Vec::new();
+            while let Some(part) = answer.chunk().await? {
+                body.extend_from_slice(&part);
+                if body.len() > PAGE_MAX {
+                    break;
+                }
+            }
+            Ok::<_, reqwest::Error>((status, headers, body))
         });
         let (status, headers, body) = answer.map_err(|error| failed(url, error.without_url()))?;
+        if body.len() > PAGE_MAX {
+            return Err(too_long(url, "a page", PAGE_MAX));
+        }
+        let header = |name| headers.get(name)?.to_str().ok();
         if status == http::StatusCode::NOT_MODIFIED {
-            return Ok(None);
+            return Ok(Reply::Same(header(header::LINK).map(str::to_owned)));
         }
         if status.is_redirection() {
             let reason = format!(
@@ -185,8 +225,8 @@ impl Interface {
                 .map(|(_, pointer)| value(object.pointer(pointer)))
                 .collect()
         };
-        let header = |name| headers.get(name)?.to_str().ok();
-        Ok(Some(Page {
+        Ok(Reply::Page(Page {
+            bytes: body.len(),
             tag: header(header::ETAG).map(str::to_owned),
             rows: objects.iter().map(row).collect(),
             next: header(header::LINK).and_then(|link| next(link, url)),
@@ -198,29 +238,46 @@ impl Interface {
     fn pages(&self, table: &Table, deadline: Instant) -> Result<Option<Vec<Page>>> {
         let first = self.base.join(&table.definition.path);
         let mut url = Some(first.map_err(|error| failed(&self.base, error))?);
-        let (mut pages, mut any) = (Vec::new(), false);
+        let (mut pages, mut any, mut bytes) = (Vec::<Page>::new(), false, 0);
         while let Some(asked) = url.take() {
             let before = table
                 .pages
                 .get(pages.len())
                 .filter(|page| page.url == asked);
-            let tag = before.and_then(|page| page.tag.as_deref());
+            // A page that may be full stays as it is when the list grows behind it: only its whole answer names the next one.
+            let is_full = |page: &&Page| match pages.first() {
+                _ if page.next.is_some() => false,
+                Some(first) => page.rows.len() >= first.rows.len(),
+                None => !page.rows.is_empty(),
+            };
+            let tag = before
+                .filter(|page| !is_full(page))
+                .and_then(|page| page.tag.as_deref());
             let page = match self.ask(table, &asked, tag, deadline)? {
-                Some(page) => {
-                    any = true;
+                Reply::Page(page) => {
+                    let is_same = |it: &Page| {
+                        (&it.tag, &it.rows, &it.next) == (&page.tag, &page.rows, &page.next)
+                    };
+                    any |= !before.is_some_and(is_same);
                     page
                 }
-                None => {
+                Reply::Same(link) => {
                     let unasked = || failed(&asked, "status 304 without a condition");
                     let before = before.ok_or_else(unasked)?;
+                    let named = link.map(|link| next(&link, &asked));
                     Page {
                         url: before.url.clone(),
                         tag: before.tag.clone(),
+                        bytes: before.bytes,
                         rows: before.rows.clone(),
-                        next: before.next.clone(),
+                        next: named.unwrap_or_else(|| before.next.clone()),
                     }
                 }
             };
+            bytes += page.bytes;
+            if bytes > LIST_MAX {
+                return Err(too_long(&asked, "the list", LIST_MAX));
+            }
             url.clone_from(&page.next);
             pages.push(page);
             if pages.len() > PAGES_MAX {

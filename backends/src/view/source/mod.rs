@@ -33,6 +33,8 @@ pub(super) type Parameters<'a> = &'a [(&'a str, Parameter<'a>)];
 pub(super) enum Parameter<'a> {
     Integer(i64),
     Text(&'a [u8]),
+    /// A number by its text, for a column that does not compare its numbers with text.
+    Number(&'a [u8]),
     Null,
 }
 
@@ -44,6 +46,10 @@ pub(super) struct Column {
     pub(super) text: String,
     /// The expression for the bytes of its text form; NULL if it is.
     pub(super) length: String,
+    /// The condition that its text form is `:_value`.
+    pub(super) is_value: String,
+    /// The expression for its value where that is a number and not equal to its text; NULL where it is. `None`: it always is.
+    pub(super) number: Option<String>,
 }
 
 /// What a statement needs and gives.
@@ -118,9 +124,6 @@ pub(super) fn open(
     may_write: bool,
 ) -> std::result::Result<Pool, String> {
     let kind = definition.kind_of(place)?;
-    if definition.channel.is_some() && kind != SourceKind::Postgresql {
-        return Err("channel: only `postgresql` sources have one".to_owned());
-    }
     let timeout = definition.timeout();
     match kind {
         SourceKind::Sqlite => {

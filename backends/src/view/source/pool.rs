@@ -32,7 +32,20 @@ pub(in super::super) struct Pool {
     timeout: Duration,
     idle: Mutex<Idle>,
     returned: Condvar,
+    /// How many calls change rows, or wait for it.
+    changing: Mutex<usize>,
+    changed: Condvar,
     queries: AtomicU64,
+}
+
+/// The right to change rows: not all connections wait for a database that another program locks.
+pub(in super::super) struct Turn<'a>(&'a Pool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.changing.lock() -= 1;
+        self.0.changed.notify_one();
+    }
 }
 
 impl Pool {
@@ -55,6 +68,8 @@ impl Pool {
                 opened: 1,
             }),
             returned: Condvar::new(),
+            changing: Mutex::default(),
+            changed: Condvar::new(),
             queries: AtomicU64::new(0),
         })
     }
@@ -86,6 +101,29 @@ impl Pool {
         let mut lent = self.take_any(deadline)?;
         lent.begin(deadline)?;
         Ok(lent)
+    }
+
+    /// As [`Pool::take`], to change rows.
+    ///
+    /// # Errors
+    /// `EBUSY` if other calls that change rows wait for the whole timeout.
+    pub(in super::super) fn take_to_change(&self) -> Result<(Turn<'_>, Lent<'_>)> {
+        let deadline = Instant::now() + self.timeout;
+        let most = self.most.div_ceil(2);
+        let mut changing = self.changing.lock();
+        while *changing >= most {
+            if self.changed.wait_until(&mut changing, deadline).timed_out() {
+                let limit = self.timeout.as_millis();
+                let reason = format!("{most} other changes took {limit} ms (`timeout_ms`)");
+                return Err(StoreError::storage(Errno::BUSY, reason));
+            }
+        }
+        *changing += 1;
+        drop(changing);
+        let turn = Turn(self);
+        let mut lent = self.take_any(deadline)?;
+        lent.begin(deadline)?;
+        Ok((turn, lent))
     }
 
     fn take_any(&self, deadline: Instant) -> Result<Lent<'_>> {

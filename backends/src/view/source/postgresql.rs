@@ -19,6 +19,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls};
 
 use super::super::definition::SourceDefinition;
+use super::super::tree::VALUE;
 use super::{Changed, Column, Described, Parameters, Source, Statement, Text};
 use crate::store::{Errno, Result, StoreError};
 use session::{ANSWERS, Answers, Failure, Session, key_of};
@@ -314,11 +315,14 @@ impl Source for Postgresql {
 fn column(name: &str, kind: &Type) -> Column {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     let text = match *kind {
-        Type::BYTEA => quoted,
+        Type::BYTEA => quoted.clone(),
         _ => format!("CAST({quoted} AS TEXT)"),
     };
     Column {
         name: name.to_owned(),
+        is_value: format!("{quoted} = :{VALUE}"),
+        // Its parameters have the type of what they are compared with.
+        number: None,
         length: format!("octet_length({text})"),
         text,
     }

@@ -12,11 +12,23 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBehavior};
 
+use super::super::tree::VALUE;
 use super::{Changed, Column, Described, Parameter, Parameters, Source, Statement as Change, Text};
 use crate::store::{Errno, Result, StoreError};
 
+/// What begins the message of an error that is `EFBIG`.
+pub(super) const TOO_LONG: &str = "EFBIG: ";
+
 /// Keeps tables in memory up to date.
 pub(super) trait Tables: Send {
+    /// Adds the functions that the schema calls.
+    ///
+    /// # Errors
+    /// SQLite's.
+    fn add_functions(&self, _connection: &Connection) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
     /// Makes the tables what the source has now. The caller waits until `deadline` at most.
     ///
     /// # Errors
@@ -72,6 +84,11 @@ impl Deadline {
 
     /// What an error is to the caller.
     fn explain(&self, error: rusqlite::Error) -> StoreError {
+        if let rusqlite::Error::SqliteFailure(_, Some(reason)) = &error
+            && let Some(reason) = reason.strip_prefix(TOO_LONG)
+        {
+            return StoreError::storage(Errno::FBIG, reason);
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => {
                 let limit = self.timeout.as_millis();
@@ -107,6 +124,7 @@ impl ToSql for Parameter<'_> {
             Parameter::Integer(value) => ToSqlOutput::Owned(Value::Integer(*value)),
             // Also what is no UTF-8: that is how the name of a text column was given.
             Parameter::Text(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+            Parameter::Number(digits) => ToSqlOutput::Owned(number(digits)),
             Parameter::Null => ToSqlOutput::Owned(Value::Null),
         })
     }
@@ -202,6 +220,7 @@ impl Sqlite {
         let deadline = Deadline::new(timeout);
         let make = || -> rusqlite::Result<Connection> {
             let mut connection = Connection::open_in_memory()?;
+            tables.add_functions(&connection)?;
             connection.execute_batch(schema)?;
             harden(&mut connection, &allows_writing, &deadline)?;
             Ok(connection)
@@ -239,15 +258,33 @@ fn text(value: ValueRef<'_>) -> Text {
     match value {
         ValueRef::Null => None,
         ValueRef::Integer(value) => Some(value.to_string().into_bytes()),
-        // Not reached by content: its queries cast columns to text.
+        // Only of `Column::number`: all else is cast to text.
         ValueRef::Real(value) => Some(value.to_string().into_bytes()),
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes.to_vec()),
+    }
+}
+
+/// A number that [`text`] has written.
+fn number(digits: &[u8]) -> Value {
+    let digits = std::str::from_utf8(digits).unwrap_or_default();
+    match (digits.parse(), digits.parse()) {
+        (Ok(whole), _) => Value::Integer(whole),
+        (_, Ok(real)) => Value::Real(real),
+        _ => Value::Null,
     }
 }
 
 fn column(name: &str) -> Column {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     Column {
+        // The list can use an index, of a column without a type, too; what follows leaves out 0 for `x`.
+        is_value: format!(
+            "{quoted} IN (:{VALUE}, CAST(:{VALUE} AS NUMERIC), CAST(:{VALUE} AS BLOB)) AND CAST({quoted} AS TEXT) = :{VALUE}"
+        ),
+        // Text that `||` makes has no affinity: a column with one is equal to it.
+        number: Some(format!(
+            "CASE WHEN typeof({quoted}) IN ('integer', 'real') AND {quoted} <> ({quoted} || '') THEN {quoted} END"
+        )),
         text: format!("CAST({quoted} AS TEXT)"),
         // Of the column itself: long content is then not read for it.
         length: format!("octet_length({quoted})"),

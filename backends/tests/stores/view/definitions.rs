@@ -18,6 +18,43 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
+fn a_fault_of_the_second_of_two_like_sections_has_its_line() {
+    let file = |path: &str, more: &str| {
+        format!(
+            "[[file]]\nkey = 'id'\nrows = 'SELECT * FROM messages'\npath = '{path}'\n{more}\n\n"
+        )
+    };
+    let two = |second: &str, more: &str| {
+        let start = "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\n";
+        let (first, second) = (file("a/{id}", "body = '{body}'"), file(second, more));
+        refusal(&format!("{start}{first}{second}"))
+    };
+    insta::assert_snapshot!(two("b/{id}", "body = '{text}'"), @"x.toml:14: rows: no column `text`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
+    insta::assert_snapshot!(two("b/{id}", "body = '{body}'\nmodified = 'time'"), @"x.toml:14: rows: no column `time`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
+    insta::assert_snapshot!(two("b/{id}", "body = '{body'"), @"x.toml:16: body: `{body`: a column ends with `}`");
+    insta::assert_snapshot!(two("a/{id}", "body = ''"), @r#"x.toml:15: path "a/{id}": it is there twice"#);
+    insta::assert_snapshot!(two("b/{subject}", "body = ''"), @"x.toml:15: path: a name without the key `{id}`, once, could be that of two rows (or say `unique = true`)");
+}
+
+#[test]
+fn a_unique_name_needs_a_key_that_is_a_column() {
+    let text = "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\n[[file]]\npath = '{subject}'\nkey = 'number'\n\
+        unique = true\nrows = 'SELECT subject FROM messages'\nbody = ''\n";
+    insta::assert_snapshot!(refusal(text), @"x.toml:10: rows: no column `number`; there are subject");
+}
+
+#[test]
+fn what_a_kind_of_source_does_not_have_is_refused_with_line_and_field() {
+    let with = |line: &str| {
+        refusal(&format!(
+            "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n{line}\n[[computed]]\npath = 'a'\nrows = 'SELECT 1'\n"
+        ))
+    };
+    insta::assert_snapshot!(with("stale_ms = 7"), @"x.toml:5: stale_ms: only `directory` and `http` sources have one");
+    insta::assert_snapshot!(with("channel = 'mail'"), @"x.toml:5: channel: only `postgresql` sources have one");
+}
+
+#[test]
 fn a_wrong_definition_is_refused_with_file_line_and_field() {
     let with = |rest: &str| format!("name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\n{rest}");
     let file = |path: &str, rows: &str, more: &str| {
@@ -38,6 +75,8 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `write`");
     insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is no column that it has");
     insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows nothing: needs a [[file]], [[computed]] or [[directory]]");
+    insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1'\nnote = '{id}'")), @"x.toml:9: note: it follows a `target`, which is missing");
+    insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1 AS one'\ntarget = '{id}'")), @"x.toml:8: rows: no column `id`; there are one");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = 'about'\nrows = 'SELECT 1'")), @"x.toml:7: path: a question is `:name?{column}`");
     let two = |first: &str, second: &str| {
         let file = |path: &str| {
@@ -47,6 +86,8 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     };
     insta::assert_snapshot!(two("{id} {subject}.eml", "{subject} {id}.eml"), @r#"x.toml:12: path "{subject} {id}.eml": a name could also be one of "{id} {subject}.eml" in the same directory"#);
     let computed = "[[computed]]\npath = '7.eml'\nrows = 'SELECT 1'";
+    let within = "[[computed]]\npath = 'a'\nrows = 'SELECT 1'";
+    insta::assert_snapshot!(file("a/{id}.md", all, within), @r#"x.toml:7: path "a/{id}.md": "a" is a computed file, and no directory"#);
     insta::assert_snapshot!(file("{id}.eml", all, computed), @r#"x.toml:7: path "{id}.eml": a name could also be "7.eml" in the same directory"#);
     let question = "[[question]]\npath = ':about?{words}'\nrows = 'SELECT 1'";
     insta::assert_snapshot!(file("{subject} {id}", all, question), @r#"x.toml:7: path "{subject} {id}": a name could also be ":about?{words}" in the same directory"#);

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use backends::store::StoreError;
+use backends::store::{Change, StoreError};
 use backends::view::ViewStore;
 
 use super::*;
@@ -218,5 +218,81 @@ fn what_the_kernel_forgets_is_not_remembered_and_is_found_again() {
             "with the same number"
         );
         assert!(store.getattr(inos[1]).is_ok());
+    }
+}
+
+#[test]
+fn names_that_take_too_much_memory_are_an_error() {
+    let mail = Mail::new();
+    let store = |count: usize| {
+        let rows = format!(
+            "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {count})
+             SELECT id || printf('%.*c', 1000000, 'x') AS name FROM n"
+        );
+        mail.view_as(false, |_| {
+            format!(
+                "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\ntimeout_ms = 60000\n\
+                 [[directory]]\npath = '{{name}}'\nrows = \"\"\"{rows}\"\"\"\n"
+            )
+        })
+    };
+    let list =
+        |store: &ViewStore| store.readdir(ROOT, 0, false, &mut |_| ControlFlow::Continue(()));
+    list(&store(100)).unwrap();
+    let failed = list(&store(140)).unwrap_err();
+    assert_eq!(failed.errno, Errno::FBIG);
+    assert!(
+        failed
+            .reason
+            .unwrap()
+            .contains("the names have more than 128 MiB")
+    );
+}
+
+#[test]
+fn owner_and_group_and_mode_cannot_be_set() {
+    let mail = Mail::new();
+    let store = mail.view(false);
+    let drafts = go(&store, "drafts").unwrap();
+    let set = |change: Change| store.setattr(&caller(1), drafts, &change);
+    let no = Change::default;
+    for change in [
+        Change {
+            uid: Some(1),
+            ..no()
+        },
+        Change {
+            gid: Some(1),
+            ..no()
+        },
+        Change {
+            permissions: Some(0o600),
+            ..no()
+        },
+    ] {
+        assert_eq!(errno(set(change)), Errno::PERM);
+    }
+    set(no()).unwrap();
+}
+
+#[test]
+fn a_row_whose_content_comes_apart_elsewhere_cannot_be_edited() {
+    for mail in mails() {
+        mail.add(8, "drafts", "me", "one\n\ntwo", "body");
+        let store = mail.view(true);
+        let name = list(&store, "drafts").remove(0);
+        let ino = go(&store, &format!("drafts/{name}")).unwrap();
+        let refused = overwrite(&store, ino, "To: \nSubject: one\n\ntwo\n\nother\n").unwrap_err();
+        assert_eq!(refused.errno, Errno::INVAL);
+        has(&refused.reason.unwrap(), &["`subject`", "template"]);
+        let dir = go(&store, "drafts").unwrap();
+        write_new(&store, dir, "new", "To: \nSubject: one\n\nother\n").unwrap();
+        let over = (dir, name.as_bytes());
+        let saved = store.rename(&caller(2), (dir, b"new"), over, RenameMode::Replace);
+        assert_eq!(errno(saved), Errno::INVAL);
+        assert_eq!(
+            mail.value("SELECT subject FROM messages WHERE id = 8"),
+            "one\n\ntwo"
+        );
     }
 }

@@ -5,6 +5,7 @@
 mod databases;
 mod definitions;
 mod limits;
+mod names;
 mod postgresql;
 mod sources;
 mod writers;
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::store::{Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store};
+use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Result, Slow, Store};
 use backends::view::{ViewStore, definition};
 use databases::{Mail, mails};
 
@@ -46,16 +47,35 @@ fn list(store: &dyn Store, path: &str) -> Vec<String> {
     names(store, go(store, path).unwrap())
 }
 
-/// As a shell does it: open and cut, write, close.
+fn write(store: &dyn Store, writer: u64, ino: Ino, offset: usize, text: &str) -> Result<()> {
+    store.write_handle(writer, &caller(2), ino, offset as u64, text.as_bytes())
+}
+
+/// The last close of an open file.
+fn close(store: &dyn Store, handle: u64, ino: Ino) -> Result<()> {
+    let closed = store.close_handle(handle, ino);
+    store.release(handle);
+    closed
+}
+
+/// Opens a file for writing, and cuts it.
+fn open_cut(store: &dyn Store, ino: Ino) -> Result<u64> {
+    let writer = store.open(ino, true)?;
+    store.setattr_handle(writer, &caller(2), ino, &size_change(0))?;
+    Ok(writer)
+}
+
+/// As a shell does it: open and cut, close for a program that inherited it, write, close.
 fn overwrite(store: &dyn Store, ino: Ino, text: &str) -> Result<()> {
-    let cut = Change {
-        size: Some(0),
-        ..Change::default()
-    };
-    store.setattr(&caller(2), ino, &cut)?;
-    store.close(ino)?;
-    store.write(&caller(2), ino, 0, text.as_bytes())?;
-    store.close(ino)
+    let writer = open_cut(store, ino)?;
+    store.close_handle(writer, ino)?;
+    write(store, writer, ino, 0, text)?;
+    close(store, writer, ino)
+}
+
+/// Creates a file as a shell does it.
+fn write_new(store: &dyn Store, dir: Ino, name: &str, text: &str) -> Result<()> {
+    overwrite(store, create(store, dir, name, Kind::File).ino, text)
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
@@ -257,21 +277,8 @@ fn changes_go_where_the_definition_allows_them_in(mail: &Mail) {
     mail.add(7, "inbox", "ann", "Budget", "one");
     let store = mail.view(true);
     let drafts = go(&store, "drafts").unwrap();
-    let node = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: b"",
-    };
-    let new = store
-        .create(&caller(2), drafts, b"answer.eml", &node)
-        .unwrap()
-        .ino;
-    store.close(new).unwrap();
-    store
-        .write(&caller(2), new, 0, b"To: ann\nSubject: Re: Budget\n\nyes\n")
-        .unwrap();
-    store.close(new).unwrap();
+    let text = "To: ann\nSubject: Re: Budget\n\nyes\n";
+    write_new(&store, drafts, "answer.eml", text).unwrap();
     assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
     let expected = "To: ann\nSubject: Re: Budget\n\nyes\n";
     assert_eq!(read(&store, "drafts/Re: Budget 8.eml").unwrap(), expected);
@@ -287,13 +294,8 @@ fn changes_go_where_the_definition_allows_them_in(mail: &Mail) {
     assert_eq!(row, "no, no 2");
 
     // An editor saves by renaming.
-    let saved = store
-        .create(&caller(2), drafts, b".tmp", &node)
-        .unwrap()
-        .ino;
-    let text = b"To: ann\nSubject: Re: Budget\n\nsaved\n";
-    store.write(&caller(2), saved, 0, text).unwrap();
-    store.close(saved).unwrap();
+    let text = "To: ann\nSubject: Re: Budget\n\nsaved\n";
+    write_new(&store, drafts, ".tmp", text).unwrap();
     let (tmp, old) = ((drafts, &b".tmp"[..]), (drafts, &b"Re: Budget 8.eml"[..]));
     store
         .rename(&caller(2), tmp, old, RenameMode::Replace)
@@ -361,26 +363,19 @@ fn a_refused_change_changes_nothing_and_says_why_in(mail: &Mail) {
     );
     assert_eq!(read(&store, path).unwrap(), before);
     // A program that goes on writing after a program before it had closed the file.
-    store.write(&caller(2), draft, 0, b"To: me\n").unwrap();
-    assert_eq!(errno(store.close(draft)), Errno::INVAL);
-    store
-        .write(&caller(2), draft, 7, b"Subject: two\n\nx\n")
-        .unwrap();
-    store.close(draft).unwrap();
+    let writer = open_cut(&store, draft).unwrap();
+    write(&store, writer, draft, 0, "To: me\n").unwrap();
+    assert_eq!(errno(store.close_handle(writer, draft)), Errno::INVAL);
+    write(&store, writer, draft, 7, "Subject: two\n\nx\n").unwrap();
+    close(&store, writer, draft).unwrap();
     assert!(store.getxattr(draft, b"user.view.reason").is_err());
     assert!(read(&store, "drafts/two 8.eml").unwrap().contains("two"));
 
     // Another writer is faster.
-    let cut = Change {
-        size: Some(0),
-        ..Change::default()
-    };
-    store.setattr(&caller(2), draft, &cut).unwrap();
+    let writer = open_cut(&store, draft).unwrap();
     mail.run("UPDATE messages SET body = 'theirs', version = version + 1 WHERE id = 8");
-    store
-        .write(&caller(2), draft, 0, b"To: me\nSubject: two\n\nours\n")
-        .unwrap();
-    assert_eq!(errno(store.close(draft)), Errno::STALE);
+    write(&store, writer, draft, 0, "To: me\nSubject: two\n\nours\n").unwrap();
+    assert_eq!(errno(close(&store, writer, draft)), Errno::STALE);
     assert!(read(&store, "drafts/two 8.eml").unwrap().contains("theirs"));
 
     let archived = go(&store, "archive/2026-03-01 ann Old 9.eml").unwrap();

@@ -41,11 +41,7 @@ fn answers_are_kept_until_the_channel_notifies_of_a_change() {
     // What the mount itself changes.
     let drafts = go(&store, "drafts").unwrap();
     assert!(list(&store, "drafts").is_empty());
-    let new = create(&store, drafts, "new", Kind::File).ino;
-    store
-        .write(&caller(2), new, 0, b"To: ann\nSubject: s\n\nx\n")
-        .unwrap();
-    store.close(new).unwrap();
+    write_new(&store, drafts, "new", "To: ann\nSubject: s\n\nx\n").unwrap();
     assert_eq!(list(&store, "drafts").len(), 1);
     let sqlite = Mail::new();
     let (file, text) = definition::find("mail").unwrap();

@@ -89,6 +89,21 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
 }
 
 #[test]
+fn a_mail_that_is_new_and_seen_at_once_is_listed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    for (place, text) in [("inbox/new", "new"), ("inbox/cur", "seen")] {
+        std::fs::create_dir_all(dir.path().join(place)).unwrap();
+        std::fs::write(dir.path().join(place).join("1.mail"), text).unwrap();
+    }
+    std::fs::write(dir.path().join("inbox/new/2.mail"), "other").unwrap();
+    let store = shipped("vsm", dir.path(), false);
+    assert_eq!(list(&store, "inbox"), ["1.mail", "2.mail"]);
+    assert_eq!(read(&store, "inbox/1.mail").unwrap(), "seen");
+    std::fs::remove_file(dir.path().join("inbox/cur/1.mail")).unwrap();
+    assert_eq!(read(&store, "inbox/1.mail").unwrap(), "new");
+}
+
+#[test]
 fn a_directory_may_be_stale_for_as_long_as_its_definition_says() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state/one.json");
@@ -108,6 +123,31 @@ fn a_directory_may_be_stale_for_as_long_as_its_definition_says() {
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(shown(&brief), "22");
     assert_eq!(shown(&long), "1");
+}
+
+#[test]
+fn a_directory_that_takes_too_long_to_read_is_an_error_until_it_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let many = dir.path().join("many");
+    std::fs::create_dir_all(&many).unwrap();
+    for number in 0..20_000 {
+        std::fs::write(many.join(number.to_string()), "").unwrap();
+    }
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    let (name, text) = definition::find("vsm").unwrap();
+    let kind = "kind = \"directory\"";
+    let text = text.replace(kind, &format!("{kind}\ntimeout_ms = 5"));
+    let place = dir.path().to_str().unwrap();
+    let store = ViewStore::open((&name, &text), place, false, &caller(1)).unwrap();
+    std::fs::write(dir.path().join("state/one.json"), "1").unwrap();
+    let failed = read(&store, "state/one.json").unwrap_err();
+    assert_eq!(failed.errno, Errno::IO);
+    has(&failed.reason.unwrap(), &[place, "5 ms (`timeout_ms`)"]);
+    std::fs::remove_dir_all(&many).unwrap();
+    let began = Instant::now();
+    while read(&store, "state/one.json").is_err() {
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
 }
 
 /// Serves a list of issues in pages of two, with entity tags; counts the pages that it sent.
@@ -155,7 +195,7 @@ impl Issues {
                 .map_while(std::result::Result::ok)
                 .take_while(|line| !line.is_empty())
                 .collect();
-            if self.is_down.load(Ordering::Relaxed) {
+            if self.is_down.load(Ordering::Relaxed) || !request.contains(" /api/issues") {
                 return;
             }
             let page: usize = request
@@ -420,4 +460,141 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
         reason.contains("the next page is on another server"),
         "{reason}"
     );
+}
+
+#[test]
+fn a_list_that_grows_behind_a_full_last_page_is_seen() {
+    for count in [2, 4] {
+        let server = Issues::new(count);
+        let store = issues(&server.serve(), 4000).unwrap();
+        assert_eq!(list(&store, "open").len(), count as usize);
+        server.issues.lock().unwrap().push((9, "New".to_owned()));
+        assert_eq!(list(&store, "open").len(), count as usize + 1);
+    }
+}
+
+#[test]
+fn a_page_that_is_too_long_is_an_error() {
+    let long = (64 << 20) + 1;
+    let (url, _) = answering(&format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n{}",
+        " ".repeat(long)
+    ));
+    let refused = issues(&url, 60_000).unwrap_err().to_string();
+    has(&refused, &["GET /issues", "more than 64 MiB"]);
+}
+
+#[test]
+fn a_url_without_a_slash_at_its_end_keeps_its_last_part() {
+    let url = Issues::new(1).serve();
+    let store = issues(url.trim_end_matches('/'), 4000).unwrap();
+    assert_eq!(list(&store, "open"), ["1 Issue 1.md"]);
+}
+
+#[test]
+fn a_link_to_an_issue_with_a_long_title_leads_to_its_file() {
+    let server = Issues::new(3);
+    for (at, title) in ["ä".repeat(150), "a/b".repeat(90), "x".repeat(245)]
+        .iter()
+        .enumerate()
+    {
+        server.issues.lock().unwrap()[at].1.clone_from(title);
+    }
+    let store = issues(&server.serve(), 4000).unwrap();
+    for number in list(&store, "by-author/ann") {
+        let link = go(&store, &format!("by-author/ann/{number}")).unwrap();
+        let target = String::from_utf8(store.readlink(link).unwrap()).unwrap();
+        read(&store, target.strip_prefix("../../").unwrap()).unwrap();
+    }
+    for path in [":about?ä", ":about?a%2Fb", ":about?xxx"] {
+        let answer = read(&store, path).unwrap();
+        read(&store, answer.trim_end()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_is_an_error_until_it_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::write(logs.join("1.log"), "one\n").unwrap();
+    let long = std::fs::File::create(logs.join("2.log")).unwrap();
+    long.set_len((64 << 20) + 1).unwrap();
+    let store = shipped("vsm", dir.path(), false);
+    for path in ["logs/2.log", "logs/all.log"] {
+        let failed = read(&store, path).unwrap_err();
+        assert_eq!(failed.errno, Errno::FBIG);
+        has(&failed.reason.unwrap(), &["logs/2.log", "more than 64 MiB"]);
+    }
+    assert_eq!(read(&store, "logs/1.log").unwrap(), "one\n");
+    let mut names = Vec::new();
+    let dir = go(&store, "logs").unwrap();
+    let mut emit = |entry: backends::store::DirEntry<'_>| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        ControlFlow::Continue(())
+    };
+    store.readdir(dir, 0, false, &mut emit).unwrap();
+    names.sort();
+    assert_eq!(names, ["1.log", "2.log", "all.log"]);
+    long.set_len(3).unwrap();
+    assert_eq!(read(&store, "logs/2.log").unwrap(), "\0\0\0");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    // No permission stops root. A path of more than 4,095 bytes does, also one whose directory is reached by a link.
+    let mut deep = dir.path().to_owned();
+    while deep.as_os_str().len() < 3800 {
+        deep.push("d".repeat(200));
+    }
+    deep.push("d".repeat(4080 - deep.as_os_str().len()));
+    std::fs::create_dir_all(&deep).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(&deep, &link).unwrap();
+    std::fs::write(link.join("a-long-name.log"), "text").unwrap();
+    let text = "name = 'x'\nessay = ''\n[source]\nkind = 'directory'\n[[computed]]\npath = 'all'\nrows = 'SELECT content FROM file'\n\
+        [[computed]]\npath = 'sizes'\nrows = 'SELECT size FROM file'\n";
+    let place = dir.path().to_str().unwrap();
+    let store = ViewStore::open((Path::new("x.toml"), text), place, false, &caller(1)).unwrap();
+    assert_eq!(read(&store, "sizes").unwrap(), "4\n");
+    let failed = read(&store, "all").unwrap_err();
+    assert_eq!(failed.errno, Errno::IO);
+    has(
+        &failed.reason.unwrap(),
+        &["a-long-name.log", "name too long"],
+    );
+}
+
+#[test]
+fn the_link_of_an_unchanged_page_leads_to_the_next_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let request = BufReader::new(stream.try_clone().unwrap()).lines();
+            let request: Vec<String> = request
+                .map_while(std::result::Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let has_tag = |line: &String| line.to_lowercase().starts_with("if-none-match");
+            let issue = r#"[{"number": 7, "title": "Seven"}]"#;
+            let answer = match (request[0].contains("page=2"), request.iter().any(has_tag)) {
+                (true, _) => format!("200 OK\r\nContent-Length: {}\r\n\r\n{issue}", issue.len()),
+                (_, true) => {
+                    "304 Not Modified\r\nLink: </issues?page=2>; rel=\"next\"\r\n\r\n".to_owned()
+                }
+                _ => "200 OK\r\nETag: \"one\"\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
+            };
+            let answer = format!(
+                "HTTP/1.1 {}",
+                answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let store = issues(&url, 4000).unwrap();
+    assert_eq!(list(&store, "open"), ["7 Seven.md"]);
 }

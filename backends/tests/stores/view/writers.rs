@@ -21,10 +21,7 @@ fn drafts() -> Vec<(Mail, ViewStore, Ino)> {
 }
 
 fn create_draft(store: &dyn Store, name: &str, text: &str) {
-    let drafts = go(store, "drafts").unwrap();
-    let new = create(store, drafts, name, Kind::File).ino;
-    store.write(&caller(2), new, 0, text.as_bytes()).unwrap();
-    store.close(new).unwrap();
+    write_new(store, go(store, "drafts").unwrap(), name, text).unwrap();
 }
 
 #[test]
@@ -68,22 +65,18 @@ fn a_change_that_begins_during_a_commit_is_committed_by_its_own_close() {
     for (mail, store, ino) in drafts() {
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0");
-        let cut = Change {
-            size: Some(0),
-            ..Change::default()
-        };
-        store.setattr(&caller(2), ino, &cut).unwrap();
+        let first = open_cut(&store, ino).unwrap();
         let long = draft(&"first ".repeat(100));
-        store.write(&caller(2), ino, 0, long.as_bytes()).unwrap();
+        write(&store, first, ino, 0, &long).unwrap();
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| store.close(ino));
+            let first = scope.spawn(|| close(&store, first, ino));
             std::thread::sleep(Duration::from_millis(150));
-            assert_eq!(read(&store, DRAFT).unwrap(), long, "readers see no part");
-            let second = scope.spawn(|| {
-                store.setattr(&caller(2), ino, &cut)?;
-                store.write(&caller(2), ino, 0, draft("second").as_bytes())?;
-                store.close(ino)
-            });
+            assert_eq!(
+                read(&store, DRAFT).unwrap(),
+                draft("one"),
+                "readers see no part"
+            );
+            let second = scope.spawn(|| overwrite(&store, ino, &draft("second")));
             std::thread::sleep(Duration::from_millis(150));
             other("COMMIT");
             first.join().unwrap().unwrap();
@@ -97,26 +90,14 @@ fn a_change_that_begins_during_a_commit_is_committed_by_its_own_close() {
 #[test]
 fn the_close_of_a_reader_commits_no_half_of_a_file() {
     for (mail, store, ino) in drafts() {
-        let (writer, reader) = (
-            store.open(ino, true).unwrap(),
-            store.open(ino, false).unwrap(),
-        );
+        let writer = open_cut(&store, ino).unwrap();
+        let reader = store.open(ino, false).unwrap();
         let text = draft("whole");
-        store
-            .setattr(
-                &caller(2),
-                ino,
-                &Change {
-                    size: Some(0),
-                    ..Change::default()
-                },
-            )
-            .unwrap();
-        let (half, rest) = text.as_bytes().split_at(5);
-        store.write(&caller(2), ino, 0, half).unwrap();
+        let (half, rest) = text.split_at(5);
+        write(&store, writer, ino, 0, half).unwrap();
         store.close_handle(reader, ino).unwrap();
         assert_eq!(mail.value("SELECT version FROM messages"), "1");
-        store.write(&caller(2), ino, 5, rest).unwrap();
+        write(&store, writer, ino, 5, rest).unwrap();
         store.close_handle(writer, ino).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "whole");
         assert_eq!(mail.value("SELECT version FROM messages"), "2");
@@ -126,17 +107,180 @@ fn the_close_of_a_reader_commits_no_half_of_a_file() {
 #[test]
 fn a_stale_change_can_be_made_again_at_once() {
     for (mail, store, ino) in drafts() {
-        let cut = Change {
-            size: Some(0),
-            ..Change::default()
-        };
-        store.setattr(&caller(2), ino, &cut).unwrap();
+        let writer = open_cut(&store, ino).unwrap();
         mail.run("UPDATE messages SET body = 'theirs', version = version + 1");
-        let text = draft("ours");
-        store.write(&caller(2), ino, 0, text.as_bytes()).unwrap();
-        assert_eq!(errno(store.close(ino)), Errno::STALE);
-        overwrite(&store, ino, &text).unwrap();
+        write(&store, writer, ino, 0, &draft("ours")).unwrap();
+        assert_eq!(errno(store.close_handle(writer, ino)), Errno::STALE);
+        overwrite(&store, ino, &draft("ours")).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "ours");
+        // The same descriptor can, too.
+        write_anew(&store, writer, ino, &draft("ours again"));
+        close(&store, writer, ino).unwrap();
+        assert_eq!(mail.value("SELECT body FROM messages"), "ours again");
+    }
+}
+
+/// The file is opened twice, and both write: a part of the first, then all of the second, then the rest.
+fn write_twice(store: &dyn Store, ino: Ino) -> [Result<()>; 2] {
+    let texts = [draft(&"a".repeat(100)), draft("bbb")];
+    let writers = [(); 2].map(|()| open_cut(store, ino).unwrap());
+    let (part, rest) = texts[0].split_at(20);
+    write(store, writers[0], ino, 0, part).unwrap();
+    write(store, writers[1], ino, 0, &texts[1]).unwrap();
+    write(store, writers[0], ino, 20, rest).unwrap();
+    for (writer, text) in writers.iter().zip(&texts) {
+        let mut own = Vec::new();
+        store.read_handle(*writer, ino, 0, 999, &mut own).unwrap();
+        assert_eq!(String::from_utf8(own).unwrap(), *text);
+        let attr = store.getattr_handle(*writer, ino).unwrap();
+        assert_eq!(attr.size, text.len() as u64);
+    }
+    writers.map(|writer| close(store, writer, ino))
+}
+
+#[test]
+fn two_descriptors_of_a_file_never_mix_their_bytes() {
+    for (mail, store, ino) in drafts() {
+        let [first, second] = write_twice(&store, ino);
+        first.unwrap();
+        assert_eq!(errno(second), Errno::STALE);
+        assert_eq!(mail.value("SELECT body FROM messages"), "a".repeat(100));
+        assert!(reason(&store, ino).contains("read it again"));
+        // Nor one that was opened without a cut, and has read nothing.
+        let writers = [(); 2].map(|()| store.open(ino, true).unwrap());
+        overwrite(&store, ino, &draft("ccc")).unwrap();
+        for writer in writers {
+            write(&store, writer, ino, 4, "us").unwrap();
+            assert_eq!(errno(close(&store, writer, ino)), Errno::STALE);
+        }
+        assert_eq!(read(&store, DRAFT).unwrap(), draft("ccc"));
+
+        let store = mail.view_as(true, |text| text.replace(" AND version = :version", ""));
+        let ino = go(&store, DRAFT).unwrap();
+        let _ = write_twice(&store, ino).map(Result::unwrap);
+        assert_eq!(read(&store, DRAFT).unwrap(), draft("bbb"));
+    }
+}
+
+#[test]
+fn a_descriptor_goes_on_with_what_it_has_committed_and_with_no_other_content() {
+    for (mail, store, ino) in drafts() {
+        let writer = open_cut(&store, ino).unwrap();
+        write(&store, writer, ino, 0, &draft("one")).unwrap();
+        store.fsync_handle(writer, ino, false).unwrap();
+        let append = |text: &str| store.append_handle(writer, &caller(2), ino, 0, text.as_bytes());
+        append("two\n").unwrap();
+        store.close_handle(writer, ino).unwrap();
+        assert_eq!(read(&store, DRAFT).unwrap(), draft("one\ntwo"));
+        assert_eq!(mail.value("SELECT version FROM messages"), "3");
+        mail.run("UPDATE messages SET body = 'theirs', version = version + 1");
+        append("three\n").unwrap();
+        assert_eq!(errno(store.close_handle(writer, ino)), Errno::STALE);
+        assert_eq!(read(&store, DRAFT).unwrap(), draft("theirs"));
+    }
+}
+
+#[test]
+fn a_created_file_is_the_file_of_its_row_once_it_is_committed() {
+    for mail in mails() {
+        let store = mail.view(true);
+        let dir = go(&store, "drafts").unwrap();
+        let new = create(&store, dir, "new.eml", Kind::File).ino;
+        let [writer, late] = [(); 2].map(|()| store.open(new, true).unwrap());
+        write(&store, writer, new, 0, &draft("one")).unwrap();
+        store.fsync_handle(writer, new, false).unwrap();
+        let reader = store.open(new, false).unwrap();
+        for handle in [writer, reader] {
+            let mut bytes = Vec::new();
+            store.read_handle(handle, new, 0, 999, &mut bytes).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), draft("one"));
+        }
+        let size = store.getattr(new).unwrap().size;
+        assert_eq!(size, draft("one").len() as u64);
+        let end = size as usize;
+        write(&store, writer, new, end, "two\n").unwrap();
+        close(&store, writer, new).unwrap();
+        assert_eq!(read(&store, "drafts/new.eml").unwrap(), draft("one\ntwo"));
+        // One that was opened before there was a row makes no second one, and changes the first only from its beginning.
+        write(&store, late, new, 0, &draft("late")).unwrap();
+        assert_eq!(errno(store.close_handle(late, new)), Errno::STALE);
+        assert_eq!(list(&store, "drafts").len(), 1);
+        write_anew(&store, late, new, &draft("late"));
+        close(&store, late, new).unwrap();
+        assert_eq!(read(&store, "drafts/new.eml").unwrap(), draft("late"));
+        // Another file gets the name, and another number.
+        store.unlink(&caller(2), dir, b"new.eml").unwrap();
+        assert_ne!(create(&store, dir, "new.eml", Kind::File).ino, new);
+    }
+}
+
+#[test]
+fn calls_that_wait_for_a_database_are_slow_and_no_others() {
+    for (mail, store, ino) in drafts() {
+        let dir = go(&store, "drafts").unwrap();
+        let read = Slow::Read { offset: 0, size: 1 };
+        let calls = [
+            Slow::Close,
+            Slow::Fsync,
+            Slow::Open,
+            Slow::Change,
+            Slow::Judged,
+            read,
+        ];
+        let slow = || calls.map(|call| store.is_slow(ino, call));
+        let writer = open_cut(&store, ino).unwrap();
+        assert_eq!(slow(), [true, true, false, false, false, false]);
+        write(&store, writer, ino, 0, &draft("two")).unwrap();
+        assert!(store.is_slow(dir, Slow::Judged), "names are rows");
+        let other = mail.second();
+        other("BEGIN; UPDATE messages SET is_read = 0");
+        std::thread::scope(|scope| {
+            let commit = scope.spawn(|| store.close_handle(writer, ino));
+            std::thread::sleep(Duration::from_millis(150));
+            assert_eq!(slow(), [true, true, true, true, false, true]);
+            other("COMMIT");
+            commit.join().unwrap().unwrap();
+        });
+        assert_eq!(slow(), [false; 6]);
+        store.release(writer);
+        assert!(!mail.view(false).is_slow(ROOT, Slow::Judged));
+    }
+}
+
+#[test]
+fn writers_that_wait_for_a_lock_leave_connections_to_readers() {
+    for mail in mails() {
+        for id in 0..12 {
+            mail.add(id, "drafts", "me", "Draft", "one");
+        }
+        let paths: Vec<String> = (0..12).map(|id| format!("drafts/Draft {id}.eml")).collect();
+        let store = mail.view(true);
+        let other = mail.second();
+        let writers = paths.iter().map(|path| {
+            let ino = go(&store, path).unwrap();
+            let writer = open_cut(&store, ino).unwrap();
+            write(&store, writer, ino, 0, &draft("two")).unwrap();
+            (writer, ino)
+        });
+        let writers: Vec<(u64, Ino)> = writers.collect();
+        other("BEGIN; UPDATE messages SET is_read = 0");
+        std::thread::scope(|scope| {
+            let commits = writers
+                .iter()
+                .map(|(writer, ino)| scope.spawn(|| close(&store, *writer, *ino)));
+            let commits: Vec<_> = commits.collect();
+            std::thread::sleep(Duration::from_millis(200));
+            let began = Instant::now();
+            assert_eq!(read(&store, &paths[0]).unwrap(), draft("one"));
+            assert!(began.elapsed() < Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(600).saturating_sub(began.elapsed()));
+            other("COMMIT");
+            commits
+                .into_iter()
+                .for_each(|it| it.join().unwrap().unwrap());
+        });
+        let committed = "SELECT count(*) FROM messages WHERE body = 'two'";
+        assert_eq!(mail.value(committed), "12");
     }
 }
 
@@ -230,21 +374,20 @@ fn a_database_that_another_program_locks_is_eio_for_readers_and_ebusy_for_writer
 }
 
 /// Cuts a file and writes it, without closing it.
-fn write_anew(store: &dyn Store, ino: Ino, text: &str) {
-    resize(store, ino, 0);
-    store.write(&caller(2), ino, 0, text.as_bytes()).unwrap();
+fn write_anew(store: &dyn Store, writer: u64, ino: Ino, text: &str) {
+    let cut = store.setattr_handle(writer, &caller(2), ino, &size_change(0));
+    cut.unwrap();
+    write(store, writer, ino, 0, text).unwrap();
 }
 
 #[test]
 fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
     for (mail, store, ino) in drafts() {
-        let (writer, reader) = (
-            store.open(ino, true).unwrap(),
-            store.open(ino, false).unwrap(),
-        );
-        write_anew(&store, ino, "no header");
+        let writer = open_cut(&store, ino).unwrap();
+        let reader = store.open(ino, false).unwrap();
+        write(&store, writer, ino, 0, "no header").unwrap();
         for _ in 0..2 {
-            assert_eq!(errno(store.fsync(ino, false)), Errno::INVAL);
+            assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::INVAL);
             assert_eq!(errno(store.close_handle(writer, ino)), Errno::INVAL);
         }
         store.close_handle(reader, ino).unwrap();
@@ -256,15 +399,15 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
         text.replace("[source]", "[source]\ntimeout_ms = 300")
     });
     let ino = go(&store, DRAFT).unwrap();
-    let writer = store.open(ino, true).unwrap();
-    write_anew(&store, ino, &draft("two"));
+    let writer = open_cut(&store, ino).unwrap();
+    write(&store, writer, ino, 0, &draft("two")).unwrap();
     mail.run("BEGIN IMMEDIATE");
     for _ in 0..2 {
-        assert_eq!(errno(store.fsync(ino, false)), Errno::BUSY);
+        assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::BUSY);
     }
     assert_eq!(errno(store.close_handle(writer, ino)), Errno::BUSY);
     mail.run("COMMIT");
-    store.fsync(ino, false).unwrap();
+    store.fsync_handle(writer, ino, false).unwrap();
     assert_eq!(mail.value("SELECT body FROM messages"), "two");
 }
 
@@ -272,55 +415,71 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
 fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
     let append = |store: &dyn Store, ino: Ino| {
         let writer = store.open(ino, true).unwrap();
-        let end = store.getattr(ino).unwrap().size;
-        store.write(&caller(2), ino, end, b"more\n").unwrap();
-        store.close_handle(writer, ino).unwrap();
+        // Where the kernel takes the end to be does not matter.
+        let appended = store.append_handle(writer, &caller(2), ino, 3, b"more\n");
+        appended.unwrap();
+        close(store, writer, ino).unwrap();
     };
     let long = draft(&"long ".repeat(60));
-    let all = drafts();
-    for (_, store, ino) in &all {
-        overwrite(store, *ino, &long).unwrap();
-        write_anew(store, *ino, &"refused".repeat(9));
-        assert_eq!(errno(store.close(*ino)), Errno::INVAL);
-        append(store, *ino);
-        assert_eq!(read(store, DRAFT).unwrap(), format!("{long}more\n"));
-        resize(store, *ino, 0);
-    }
-    // As long as a file that was only cut waits for more.
-    std::thread::sleep(Duration::from_millis(5200));
-    for (_, store, ino) in &all {
-        append(store, *ino);
-        assert_eq!(read(store, DRAFT).unwrap(), format!("{long}more\nmore\n"));
+    for (_, store, ino) in drafts() {
+        overwrite(&store, ino, &long).unwrap();
+        let refused = open_cut(&store, ino).unwrap();
+        write(&store, refused, ino, 0, &"refused".repeat(9)).unwrap();
+        assert_eq!(errno(store.close_handle(refused, ino)), Errno::INVAL);
+        append(&store, ino);
+        assert_eq!(read(&store, DRAFT).unwrap(), format!("{long}more\n"));
+        let cut = open_cut(&store, ino).unwrap();
+        append(&store, ino);
+        assert_eq!(read(&store, DRAFT).unwrap(), format!("{long}more\nmore\n"));
+        close(&store, cut, ino).unwrap();
+        assert_eq!(errno(close(&store, refused, ino)), Errno::INVAL);
     }
 }
 
 #[test]
 fn a_writer_of_a_deleted_file_changes_no_row_that_gets_its_key() {
     for (mail, store, ino) in drafts() {
-        let writer = store.open(ino, true).unwrap();
-        write_anew(&store, ino, &draft("ours"));
+        let writer = open_cut(&store, ino).unwrap();
+        write(&store, writer, ino, 0, &draft("ours")).unwrap();
+        let idle = store.open(ino, true).unwrap();
         let dir = go(&store, "drafts").unwrap();
         store.unlink(&caller(2), dir, b"Draft 8.eml").unwrap();
         mail.add(8, "drafts", "me", "Draft", "theirs");
         assert_eq!(go(&store, DRAFT).unwrap(), ino);
         assert_eq!(read(&store, DRAFT).unwrap(), draft("theirs"));
-        store.fsync(ino, false).unwrap();
-        store.close_handle(writer, ino).unwrap();
+        for writer in [writer, idle] {
+            store.fsync_handle(writer, ino, false).unwrap();
+            store.close_handle(writer, ino).unwrap();
+            let later = write(&store, writer, ino, 0, &draft("ours")).unwrap_err();
+            assert_eq!(later.errno, Errno::STALE);
+            assert!(later.reason.unwrap().contains("deleted"));
+            let cut = store.setattr_handle(writer, &caller(2), ino, &size_change(0));
+            assert_eq!(errno(cut), Errno::STALE);
+            close(&store, writer, ino).unwrap();
+        }
         assert_eq!(mail.value("SELECT body FROM messages"), "theirs");
         assert_eq!(mail.value("SELECT version FROM messages"), "1");
+        overwrite(&store, ino, &draft("ours")).unwrap();
+        assert_eq!(mail.value("SELECT body FROM messages"), "ours");
     }
 }
 
 #[test]
-fn a_size_that_a_program_sets_is_committed_or_refused_by_its_close() {
+fn a_size_that_a_program_sets_is_committed_or_refused() {
     for (mail, store, ino) in drafts() {
         let text = draft("one\ntwo");
         overwrite(&store, ino, &text).unwrap();
+        let writer = store.open(ino, true).unwrap();
+        let set = store.setattr_handle(writer, &caller(2), ino, &size_change(10));
+        assert_eq!(set.unwrap().size, 10);
+        assert_eq!(errno(close(&store, writer, ino)), Errno::INVAL);
+        // By its path: a change of its own.
         resize(&store, ino, text.len() as u64 - 4);
-        store.close(ino).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "one");
-        resize(&store, ino, 10);
-        assert_eq!(errno(store.close(ino)), Errno::INVAL);
+        for size in [0, 10] {
+            let set = store.setattr(&caller(2), ino, &size_change(size));
+            assert_eq!(errno(set), Errno::INVAL);
+        }
         assert_eq!(read(&store, DRAFT).unwrap(), draft("one"));
     }
 }
@@ -329,19 +488,20 @@ fn a_size_that_a_program_sets_is_committed_or_refused_by_its_close() {
 fn a_save_by_rename_waits_for_a_commit_and_replaces_what_is_not_committed() {
     for (mail, store, ino) in drafts() {
         let body = || mail.value("SELECT body FROM messages WHERE id = 8");
-        let writer = store.open(ino, true).unwrap();
-        write_anew(&store, ino, &draft("theirs"));
+        let writer = open_cut(&store, ino).unwrap();
+        write(&store, writer, ino, 0, &draft("theirs")).unwrap();
         save_by_rename(&store, &draft("saved")).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("saved"));
         store.close_handle(writer, ino).unwrap();
         assert_eq!(body(), "saved");
 
         create_draft(&store, ".tmp", &draft("saved again"));
-        write_anew(&store, ino, &draft("theirs"));
+        let writer = open_cut(&store, ino).unwrap();
+        write(&store, writer, ino, 0, &draft("theirs")).unwrap();
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0 WHERE id = 8");
         std::thread::scope(|scope| {
-            let commit = scope.spawn(|| store.close(ino));
+            let commit = scope.spawn(|| store.close_handle(writer, ino));
             std::thread::sleep(Duration::from_millis(150));
             let rename = scope.spawn(|| rename_over(&store));
             std::thread::sleep(Duration::from_millis(150));
@@ -361,12 +521,13 @@ fn a_new_file_that_is_deleted_during_its_commit_has_no_row() {
         let dir = go(&store, "drafts").unwrap();
         for _ in 0..100 {
             let new = create(&store, dir, "new.eml", Kind::File).ino;
-            write_anew(&store, new, &draft("new"));
+            let writer = store.open(new, true).unwrap();
+            write(&store, writer, new, 0, &draft("new")).unwrap();
             let begins = std::sync::Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begins.wait();
-                    store.close(new).unwrap();
+                    close(&store, writer, new).unwrap();
                 });
                 begins.wait();
                 store.unlink(&caller(2), dir, b"new.eml").unwrap();
@@ -399,11 +560,15 @@ fn a_given_name_is_found_while_the_mount_changes_the_row() {
 #[test]
 fn a_sync_commits_every_file_that_the_database_takes() {
     for (mail, store, refused) in drafts() {
-        write_anew(&store, refused, "no header");
+        let write_open = |ino: Ino, text: &str| {
+            let writer = open_cut(&store, ino).unwrap();
+            write(&store, writer, ino, 0, text).unwrap();
+        };
+        write_open(refused, "no header");
         for id in 20..25 {
             mail.add(id, "drafts", "me", "Draft", "one");
             let ino = go(&store, &format!("drafts/Draft {id}.eml")).unwrap();
-            write_anew(&store, ino, &draft("two"));
+            write_open(ino, &draft("two"));
         }
         assert_eq!(errno(store.sync()), Errno::INVAL);
         let committed = "SELECT count(*) FROM messages WHERE body = 'two'";

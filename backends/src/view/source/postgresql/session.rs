@@ -118,7 +118,7 @@ impl ToSql for Value<'_> {
         match self.0 {
             Parameter::Null => return Ok(IsNull::Yes),
             Parameter::Integer(value) => out.extend_from_slice(value.to_string().as_bytes()),
-            Parameter::Text(text) => out.extend_from_slice(text),
+            Parameter::Text(text) | Parameter::Number(text) => out.extend_from_slice(text),
         }
         Ok(IsNull::No)
     }

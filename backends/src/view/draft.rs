@@ -1,0 +1,249 @@
+//! What is being changed: the content of each open file that writes, and what is remembered of rows. No source is asked here.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::nodes::{Node, What};
+use super::source::Text;
+use crate::store::{Errno, Ino};
+
+/// How long a file that was created, and is closed, waits for its content.
+const WAITS: Duration = Duration::from_secs(5);
+
+/// Names and reasons that are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// A row by column.
+pub(super) type Row = Vec<(String, Text)>;
+
+/// How far a change of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The content is that of the row.
+    Clean,
+    /// The file was cut, or created, and nothing was written.
+    Cut,
+    Written,
+    /// The source has refused it; readers see the row.
+    Refused(Errno),
+    /// It was committed, and the row is another one since.
+    Outdated,
+}
+
+/// The content of one open file, on its way to its row.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) phase: Phase,
+    /// The row that the content replaces; `None` for a new file.
+    pub(super) row: Option<Row>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// An open file that writes. No other one has its content.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) ino: Ino,
+    /// Locked during its commit, too; after [`Writing::busy`], before the state.
+    pub(super) draft: Mutex<Draft>,
+    /// Set when the file is removed, or replaced by a rename: the content reaches no row then.
+    pub(super) is_removed: AtomicBool,
+}
+
+impl Writer {
+    pub(super) fn new(ino: Ino, draft: Draft) -> Self {
+        Self {
+            ino,
+            draft: Mutex::new(draft),
+            is_removed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::SeqCst)
+    }
+}
+
+/// A file that has no row yet.
+#[derive(Debug)]
+struct NewFile {
+    node: Node,
+    /// When it was created, or last closed.
+    since: Instant,
+}
+
+/// The row that a given name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alias {
+    pub(super) files: usize,
+    pub(super) key: i64,
+    /// Of the whole row: a database may give the key of a deleted row to another one.
+    pub(super) row: u64,
+}
+
+/// What is being changed.
+#[derive(Debug, Default)]
+pub(super) struct Writing {
+    /// By the number of the open file.
+    pub(super) writers: HashMap<u64, Arc<Writer>>,
+    /// Files that a call changes now.
+    pub(super) busy: HashSet<What>,
+    /// By directory and name.
+    new_files: HashMap<(Ino, Vec<u8>), NewFile>,
+    /// How many files were created.
+    pub(super) created: u64,
+    /// Names that files were created under, and moved to; their rows give them other names.
+    pub(super) aliases: HashMap<(Ino, Vec<u8>), Alias>,
+    /// The content of each file that may be changed, as a program last read it.
+    pub(super) read: HashMap<Ino, u64>,
+    pub(super) reasons: HashMap<Ino, String>,
+}
+
+pub(super) fn hash(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
+
+/// Makes room for one more.
+pub(super) fn room<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
+    if map.len() >= REMEMBERED {
+        map.clear();
+    }
+    map
+}
+
+impl Writing {
+    /// The open files that write a file.
+    pub(super) fn writers_of(&self, ino: Ino) -> impl Iterator<Item = &Arc<Writer>> {
+        self.writers.values().filter(move |it| it.ino == ino)
+    }
+
+    fn is_awaited(&self, file: &NewFile) -> bool {
+        file.since.elapsed() < WAITS || self.writers_of(file.node.ino()).next().is_some()
+    }
+
+    /// A file without a row, while a program writes it, or has closed it a moment ago.
+    pub(super) fn new_file(&self, parent: Ino, name: &[u8]) -> Option<&Node> {
+        // Not worth a key of its own for each look-up where there are none.
+        if self.new_files.is_empty() {
+            return None;
+        }
+        let file = self.new_files.get(&(parent, name.to_vec()))?;
+        self.is_awaited(file).then_some(&file.node)
+    }
+
+    /// Adds a file without a row, and drops those that no program has written.
+    pub(super) fn add_new(&mut self, name: &[u8], node: Node) {
+        let mut files = std::mem::take(&mut self.new_files);
+        files.retain(|_, file| self.is_awaited(file));
+        let since = Instant::now();
+        files.insert((node.parent, name.to_vec()), NewFile { node, since });
+        self.new_files = files;
+    }
+
+    /// Takes its name from a file without a row.
+    pub(super) fn remove_new(&mut self, parent: Ino, name: &[u8]) {
+        self.new_files.remove(&(parent, name.to_vec()));
+    }
+
+    /// Ends an open file: what it has not committed is dropped.
+    pub(super) fn release(&mut self, handle: u64) {
+        if let Some(writer) = self.writers.remove(&handle) {
+            let mut files = self.new_files.values_mut();
+            if let Some(file) = files.find(|file| file.node.ino() == writer.ino) {
+                file.since = Instant::now();
+            }
+        }
+    }
+
+    pub(super) fn alias(&self, parent: Ino, name: &[u8]) -> Option<Alias> {
+        // Not worth a key of its own for each look-up where there are none.
+        match self.aliases.is_empty() {
+            true => None,
+            false => self.aliases.get(&(parent, name.to_vec())).copied(),
+        }
+    }
+
+    /// Drops a given name whose row, of `file`, is not `compared`. False if this mount has changed the row since, or does so
+    /// now: the name must then be compared again.
+    pub(super) fn forget_alias(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        file: &What,
+        compared: Alias,
+    ) -> bool {
+        let is_current = self.alias(parent, name).is_none_or(|it| it == compared);
+        if !is_current || self.busy.contains(file) {
+            return false;
+        }
+        self.aliases.remove(&(parent, name.to_vec()));
+        true
+    }
+
+    /// Drops all that is remembered of a row that has gone. The caller holds its file.
+    pub(super) fn forget_row(&mut self, ino: Ino, (files, key): (usize, i64)) {
+        self.aliases
+            .retain(|_, it| (it.files, it.key) != (files, key));
+        self.read.remove(&ino);
+        self.reasons.remove(&ino);
+    }
+
+    /// Remembers the hash of a content that may be changed.
+    pub(super) fn has_read(&mut self, ino: Ino, body: u64) {
+        room(&mut self.read).insert(ino, body);
+    }
+
+    pub(super) fn reason(&self, ino: Ino) -> Option<&str> {
+        self.reasons.get(&ino).map(String::as_str)
+    }
+
+    pub(super) fn explain(&mut self, ino: Ino, reason: &str) {
+        room(&mut self.reasons).insert(ino, reason.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ROOT;
+
+    #[test]
+    fn nothing_is_kept_of_files_that_were_closed_without_a_row() {
+        let mut writing = Writing::default();
+        for number in 0..20 {
+            let name = number.to_string().into_bytes();
+            let what = What::New {
+                files: 0,
+                name: name.clone(),
+                number,
+            };
+            let node = Node {
+                what,
+                above: Default::default(),
+                parent: ROOT,
+            };
+            let ino = node.ino();
+            writing.add_new(&name, node);
+            assert_eq!(writing.new_files.len(), 1, "the one before has waited");
+            let refused = Draft {
+                phase: Phase::Refused(Errno::INVAL),
+                row: None,
+                bytes: b"no header".to_vec(),
+            };
+            let writer = Arc::new(Writer::new(ino, refused));
+            writing.writers.insert(number, writer);
+            let file = (ROOT, name.clone());
+            let long_ago = Instant::now().checked_sub(WAITS).unwrap();
+            writing.new_files.get_mut(&file).unwrap().since = long_ago;
+            assert!(writing.new_file(ROOT, &name).is_some(), "it is written");
+            writing.release(number);
+            assert!(writing.writers.is_empty());
+            assert!(writing.new_file(ROOT, &name).is_some(), "for a moment");
+            writing.new_files.get_mut(&file).unwrap().since = long_ago;
+            assert!(writing.new_file(ROOT, &name).is_none());
+        }
+    }
+}
