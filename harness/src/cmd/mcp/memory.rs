@@ -1,5 +1,7 @@
 //! Memory tools: `remember` and `recall`, over the names that an `agent-memory` mount answers (docs/MEMORY.md).
 
+use std::time::Duration;
+
 use rmcp::model::{JsonObject, Tool};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -14,6 +16,12 @@ const NAME_MAX: usize = 255;
 
 /// The longest target of a symbolic link, in bytes; a longer question is one.
 const TARGET_MAX: usize = 4095;
+
+/// How the name of a question begins that is too long for one.
+const QUESTION: &str = ".question-";
+
+/// How old a question is whose server has not removed it: its host or process ended. Clocks of hosts differ by less.
+const ABANDONED: Duration = Duration::from_secs(600);
 
 /// Where notes are written.
 const DIR: &str = "notes";
@@ -58,7 +66,13 @@ enum StrategyName {
 impl MemoryTools {
     /// The tools, if `tree` is the root of a memory.
     pub fn of(tree: Tree) -> Option<Self> {
-        tree.has(":stats").then_some(Self { tree })
+        if !tree.has(":stats") {
+            return None;
+        }
+        if let Err(error) = tree.remove_links(QUESTION, ABANDONED) {
+            tracing::warn!(%error, "removing questions of servers that were killed");
+        }
+        Some(Self { tree })
     }
 
     fn remember(&self, asked: &RememberArguments) -> Answer {
@@ -135,7 +149,7 @@ impl MemoryTools {
         let failed = |error: Errno| format!("recall: cannot store the question: {}", reason(error));
         let process = std::process::id();
         for number in 1..10_000 {
-            let link = format!(".question-{process}-{number}");
+            let link = format!("{QUESTION}{process}-{number}");
             match self.tree.symlink(question, &link) {
                 Err(Errno::EXIST) => continue,
                 made => made.map_err(failed)?,
@@ -194,5 +208,51 @@ impl Toolset for MemoryTools {
             "recall" => arguments(name, given).and_then(|asked| self.recall(&asked)),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+
+    use super::*;
+
+    #[test]
+    fn a_question_of_a_killed_server_is_removed_by_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(":stats"), "").unwrap();
+        for name in [".question-1-1", ".question-2-1", "other"] {
+            std::os::unix::fs::symlink("a question", dir.path().join(name)).unwrap();
+        }
+        let long_ago = Timespec {
+            tv_sec: 1_000_000,
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: long_ago,
+            last_modification: long_ago,
+        };
+        for name in [".question-1-1", "other"] {
+            let link = dir.path().join(name);
+            utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
+        MemoryTools::of(Tree::open(dir.path()).unwrap()).unwrap();
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        assert_eq!(names, [".question-2-1", ":stats", "other"]);
+    }
+
+    #[test]
+    fn context_policies_count_the_definition_of_recall_that_clients_get() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = MemoryTools {
+            tree: Tree::open(dir.path()).unwrap(),
+        };
+        let recall = serde_json::to_value(&tools.definitions()[1]).unwrap();
+        let counted: serde_json::Value =
+            serde_json::from_str(workloads::context::RECALL_TOOL).unwrap();
+        assert_eq!(recall, counted);
     }
 }
