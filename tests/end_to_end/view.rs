@@ -1,12 +1,13 @@
 //! `ctxbench mount view` from the user's point of view.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::{Mount, Scratch, ctxbench, mountable, mounts_under, run, stderr};
 
@@ -121,6 +122,100 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
         log.contains("line 1") && log.contains("CHECK constraint"),
         "the reasons of both refusals: {log}"
     );
+}
+
+const STALE: Option<i32> = Some(116);
+
+#[test]
+fn open_files_of_a_row_keep_their_contents_apart() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, db) = (scratch.dir("mail"), scratch.path().join("mail.db"));
+    let database = rusqlite::Connection::open(&db).unwrap();
+    database.execute_batch(MESSAGES).unwrap();
+    let mount = Mount::new(
+        "view",
+        &dir,
+        &[
+            "--definition",
+            "mail",
+            "--source",
+            db.to_str().unwrap(),
+            "--writable",
+        ],
+    );
+    let path = dir.join("drafts/answer.eml");
+    let text = |body: &str| format!("To: ann\nSubject: Re\n\n{body}\n");
+    let mut new = fs::File::options();
+    let new = new.read(true).write(true).create_new(true);
+    let mut new = new.open(&path).unwrap();
+    new.write_all(text("Ten.").as_bytes()).unwrap();
+    new.sync_all().unwrap();
+    assert_eq!(new.metadata().unwrap().len(), text("Ten.").len() as u64);
+    new.rewind().unwrap();
+    assert_eq!(std::io::read_to_string(&new).unwrap(), text("Ten."));
+    drop(new);
+
+    let [mut first, mut second] = [(); 2].map(|()| fs::File::create(&path).unwrap());
+    first.write_all(b"To: ann\n").unwrap();
+    second.write_all(text("Second.").as_bytes()).unwrap();
+    first.write_all(b"Subject: Re\n\nFirst.\n").unwrap();
+    first.sync_all().unwrap();
+    assert_eq!(second.sync_all().unwrap_err().raw_os_error(), STALE);
+    drop((first, second));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text("First."));
+
+    let mut log = fs::File::options().append(true).open(&path).unwrap();
+    log.write_all(b"More.\n").unwrap();
+    log.sync_all().unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), text("First.\nMore."));
+    fs::remove_file(&path).unwrap();
+    let written = log.write_all(b"Lost.\n");
+    assert_eq!(written.unwrap_err().raw_os_error(), STALE);
+    log.sync_all().unwrap();
+    mount.end();
+}
+
+#[test]
+fn writers_that_wait_for_a_locked_database_hold_up_no_reader() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, db) = (scratch.dir("mail"), scratch.path().join("mail.db"));
+    let database = rusqlite::Connection::open(&db).unwrap();
+    database.pragma_update(None, "journal_mode", "WAL").unwrap();
+    database.execute_batch(MESSAGES).unwrap();
+    let mount = Mount::new(
+        "view",
+        &dir,
+        &[
+            "--definition",
+            "mail",
+            "--source",
+            db.to_str().unwrap(),
+            "--writable",
+        ],
+    );
+    let writers = (0..6).map(|number| {
+        let mut file = fs::File::create(dir.join(format!("drafts/{number}.eml"))).unwrap();
+        file.write_all(b"To: ann\nSubject: Re\n\nTen.\n").unwrap();
+        file
+    });
+    let writers: Vec<fs::File> = writers.collect();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        let commits = writers
+            .iter()
+            .map(|file| scope.spawn(|| file.sync_all().unwrap()));
+        let commits: Vec<_> = commits.collect();
+        std::thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        fs::read(dir.join("inbox/ann/2026-03-01 Budget 1.eml")).unwrap();
+        let took = began.elapsed();
+        assert!(commits.iter().all(|commit| !commit.is_finished()));
+        database.execute_batch("COMMIT").unwrap();
+        assert!(took < Duration::from_millis(600), "{took:?}");
+    });
+    drop(writers);
+    assert_eq!(fs::read_dir(dir.join("drafts")).unwrap().count(), 6);
+    mount.end();
 }
 
 #[test]
