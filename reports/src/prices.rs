@@ -60,7 +60,7 @@ pub struct Model {
     tiers: Vec<Tier>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tier {
     above_prompt_tokens: u64,
@@ -221,6 +221,18 @@ impl Model {
         (prompt as f64 * rates.input + output as f64 * rates.output) / MILLION
     }
 
+    /// The prices of calls with small prompts.
+    fn base(&self) -> Tier {
+        Tier {
+            above_prompt_tokens: 0,
+            input: self.input,
+            output: self.output,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            cache_write_1h: self.cache_write_1h,
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         for (field, day) in [
             ("effective_from", &self.effective_from),
@@ -236,17 +248,12 @@ impl Model {
         if self.source.trim().is_empty() {
             return Err("field `source`: empty; name the page with these prices".to_owned());
         }
-        let own = [self.input, self.output, self.cache_read];
-        let more = [self.cache_write, self.cache_write_1h];
-        let tiers = self.tiers.iter().flat_map(|tier| {
+        let base = self.base();
+        let mut all = std::iter::once(&base).chain(&self.tiers).flat_map(|tier| {
             let more = [tier.cache_write, tier.cache_write_1h];
             let own = [tier.input, tier.output, tier.cache_read];
             own.into_iter().chain(more.into_iter().flatten())
         });
-        let mut all = own
-            .into_iter()
-            .chain(more.into_iter().flatten())
-            .chain(tiers);
         if let Some(wrong) = all.find(|price| !(price.is_finite() && *price > 0.0)) {
             return Err(format!("a price is {wrong}; it must be above 0"));
         }
@@ -267,33 +274,18 @@ impl Model {
     }
 
     fn rates(&self, prompt: u64, hour: bool) -> Rates {
-        let tier = self
-            .tiers
-            .iter()
-            .rev()
-            .find(|tier| prompt > tier.above_prompt_tokens);
-        let (input, output, cache_read, write, write_1h) = match tier {
-            Some(tier) => (
-                tier.input,
-                tier.output,
-                tier.cache_read,
-                tier.cache_write,
-                tier.cache_write_1h,
-            ),
-            None => (
-                self.input,
-                self.output,
-                self.cache_read,
-                self.cache_write,
-                self.cache_write_1h,
-            ),
+        let mut tiers = self.tiers.iter().rev().copied();
+        let tier = tiers.find(|tier| prompt > tier.above_prompt_tokens);
+        let tier = tier.unwrap_or(self.base());
+        let write = match hour {
+            true => tier.cache_write_1h.or(tier.cache_write),
+            false => tier.cache_write,
         };
-        let write = if hour { write_1h.or(write) } else { write };
         Rates {
-            input,
-            output,
-            cache_read,
-            fresh: write.unwrap_or(input),
+            input: tier.input,
+            output: tier.output,
+            cache_read: tier.cache_read,
+            fresh: write.unwrap_or(tier.input),
         }
     }
 

@@ -2,9 +2,8 @@
 
 use serde::Deserialize;
 
-use super::finding::Finding;
+use super::finding::{Finding, Test};
 use super::range::Unit;
-use super::subject::Test;
 use crate::evidence::RunEvidence;
 
 /// A computation over published figures.

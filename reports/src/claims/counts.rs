@@ -3,9 +3,9 @@
 use rundir::{Outcome, Probe};
 use serde::Deserialize;
 
-use super::finding::{Finding, Name};
+use super::finding::{Finding, Name, Test};
+use super::place::run_command;
 use super::range::Unit;
-use super::subject::Test;
 use crate::conformance::tried_features;
 use crate::evidence::RunEvidence;
 
@@ -135,17 +135,15 @@ impl Test for Count {
     }
 
     fn command(&self) -> String {
-        match (&self.workload, &self.state) {
-            (Some(workload), Some(state)) => format!(
-                "ctxbench run --workload {workload} --state {state} --backend {}",
-                self.arm
-            ),
-            (Some(workload), None) => {
-                format!("ctxbench run --workload {workload} --backend {}", self.arm)
+        match &self.workload {
+            None if self.figure == Figure::FeaturesFailing => {
+                format!("ctxbench conform {}", self.arm)
             }
-            _ if self.figure == Figure::FeaturesFailing => format!("ctxbench conform {}", self.arm),
             // Probes belong to the default suite.
-            _ => format!("ctxbench run --backend {}", self.arm),
+            workload => {
+                let workload = workload.as_deref();
+                run_command(workload.as_slice(), self.state.as_deref(), &[&self.arm])
+            }
         }
     }
 

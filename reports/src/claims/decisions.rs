@@ -2,9 +2,8 @@
 
 use serde::Deserialize;
 
-use super::finding::{Finding, Name};
+use super::finding::{Finding, Name, Test};
 use super::range::Unit;
-use super::subject::Test;
 use crate::decide::{self, Policy, Role, State, Verdict, decide, find};
 use crate::evidence::RunEvidence;
 

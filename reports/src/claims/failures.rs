@@ -3,9 +3,8 @@
 use rundir::faults::FaultOutcome;
 use serde::Deserialize;
 
-use super::finding::{Finding, Name};
+use super::finding::{Finding, Name, Test};
 use super::range::Unit;
-use super::subject::Test;
 use crate::evidence::RunEvidence;
 use crate::summary::{Handoffs, is_simulated};
 

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 
+use super::finding::Test;
 use super::range::Range;
-use super::subject::{Subject, Test};
+use super::subject::Subject;
 
 /// A file of claims from one source.
 #[derive(Clone, Debug)]

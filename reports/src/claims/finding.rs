@@ -1,6 +1,9 @@
-//! What a run says of a claim, and the names that a claim uses.
+//! What a run says of a claim, the names that a claim uses, and what every test of a claim can tell.
 
 use stats::Interval;
+
+use super::range::Unit;
+use crate::evidence::RunEvidence;
 
 /// A name in a claim that must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,5 +59,32 @@ impl Finding {
             words,
             is_published: false,
         }
+    }
+}
+
+/// A test of a claim.
+pub(super) trait Test {
+    /// What a run says.
+    fn measure(&self, run: &RunEvidence<'_>) -> Finding;
+
+    /// The measure of a test that needs no run.
+    fn alone(&self) -> Option<Finding> {
+        None
+    }
+
+    /// The command that makes the evidence, where no run was given.
+    fn command(&self) -> String;
+
+    /// The units in which the measure can be given; the claim's range picks one.
+    fn units(&self) -> Vec<Unit>;
+
+    /// Checks what the types leave open.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The names that must exist, with their fields.
+    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+        Vec::new()
     }
 }

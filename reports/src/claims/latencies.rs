@@ -4,10 +4,9 @@ use rundir::Outcome;
 use serde::Deserialize;
 use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, combine, compare_arms, logs, pool};
 
-use super::finding::{Finding, Name};
-use super::place::Place;
+use super::finding::{Finding, Name, Test};
+use super::place::{Place, run_command};
 use super::range::Unit;
-use super::subject::Test;
 use crate::evidence::RunEvidence;
 use crate::summary::is_simulated;
 use crate::text::time;
@@ -115,10 +114,7 @@ impl Test for Place {
     }
 
     fn command(&self) -> String {
-        format!(
-            "ctxbench run --workload {} --state {} --backend {}",
-            self.workload, self.state, self.arm
-        )
+        run_command(&[&self.workload], Some(&self.state), &[&self.arm])
     }
 
     fn units(&self) -> Vec<Unit> {
@@ -216,17 +212,12 @@ impl Test for Ratio {
     }
 
     fn command(&self) -> String {
-        let mut options = vec![format!("--workload {}", self.of.workload)];
-        if self.to.workload != self.of.workload {
-            options.push(format!("--workload {}", self.to.workload));
-        }
-        for arm in [&self.of.arm, &self.to.arm] {
-            let option = format!("--backend {arm}");
-            if arm != "direct" && !options.contains(&option) {
-                options.push(option);
-            }
-        }
-        format!("ctxbench run {}", options.join(" "))
+        let mut workloads = vec![self.of.workload.as_str(), &self.to.workload];
+        workloads.dedup();
+        let mut arms = vec![self.of.arm.as_str(), &self.to.arm];
+        arms.dedup();
+        arms.retain(|arm| *arm != "direct");
+        run_command(&workloads, None, &arms)
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {
@@ -282,13 +273,8 @@ impl Test for Growth {
     }
 
     fn command(&self) -> String {
-        let workloads = self.sizes.iter();
-        let workloads = workloads.map(|(_, workload)| format!("--workload {workload} "));
-        format!(
-            "ctxbench run {}--backend {}",
-            workloads.collect::<String>(),
-            self.arm
-        )
+        let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
+        run_command(&workloads.collect::<Vec<_>>(), None, &[&self.arm])
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {

@@ -4,10 +4,9 @@ use rundir::{ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::Interval;
 
-use super::finding::Finding;
+use super::finding::{Finding, Test};
 use super::place::percent_interval;
 use super::range::Unit;
-use super::subject::Test;
 use crate::decide::plausible_imports;
 use crate::evidence::RunEvidence;
 

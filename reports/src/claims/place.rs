@@ -49,6 +49,15 @@ impl RunEvidence<'_> {
     }
 }
 
+/// The command of a run that measures some arms in some workloads.
+pub(super) fn run_command(workloads: &[&str], state: Option<&str>, arms: &[&str]) -> String {
+    let workloads = workloads.iter().map(|own| format!(" --workload {own}"));
+    let state = state.map(|own| format!(" --state {own}"));
+    let arms = arms.iter().map(|own| format!(" --backend {own}"));
+    let options: String = workloads.chain(state).chain(arms).collect();
+    format!("ctxbench run{options}")
+}
+
 /// The interval of a share that was seen `hits` times of `of`, in percent.
 pub(super) fn percent_interval(hits: u64, of: u64) -> Interval {
     share_interval(hits, of, 1.0 - LEVEL).map(|share| share * 100.0)

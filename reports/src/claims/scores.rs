@@ -4,11 +4,10 @@ use rundir::Score;
 use serde::Deserialize;
 
 use super::arithmetic::exponent;
-use super::finding::{Finding, Name};
+use super::finding::{Finding, Name, Test};
 use super::latencies::{Sizes, check_sizes};
-use super::place::percent_interval;
+use super::place::{percent_interval, run_command};
 use super::range::Unit;
-use super::subject::Test;
 use crate::evidence::RunEvidence;
 
 /// A score of one method on one arm.
@@ -76,12 +75,6 @@ fn missing(arm: &str, workload: &str, method: &str, figure: &str) -> Finding {
     ))
 }
 
-fn command(workloads: &[&str], arm: &str) -> String {
-    let workloads = workloads.iter();
-    let workloads: String = workloads.map(|own| format!("--workload {own} ")).collect();
-    format!("ctxbench run {workloads}--backend {arm}")
-}
-
 impl Test for ScoreTest {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let (arm, workload, method, figure) =
@@ -141,7 +134,7 @@ impl Test for ScoreTest {
         let mut workloads = vec![self.workload.as_str()];
         workloads.extend(self.saved_against.iter().map(|own| own.workload.as_str()));
         workloads.dedup();
-        command(&workloads, &self.arm)
+        run_command(&workloads, None, &[&self.arm])
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {
@@ -190,7 +183,7 @@ impl Test for ScoreGrowth {
 
     fn command(&self) -> String {
         let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
-        command(&workloads.collect::<Vec<_>>(), &self.arm)
+        run_command(&workloads.collect::<Vec<_>>(), None, &[&self.arm])
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {

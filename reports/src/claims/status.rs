@@ -7,9 +7,8 @@ use serde::Serialize;
 use stats::Interval;
 
 use super::file::{Claim, ClaimFile};
-use super::finding::Finding;
+use super::finding::{Finding, Test};
 use super::range::{Fit, Range};
-use super::subject::Test;
 use crate::evidence::RunEvidence;
 
 rundir::named! {
@@ -115,21 +114,35 @@ struct TestResult {
     has_figures: bool,
 }
 
+impl TestResult {
+    /// A result without figures that no command would change.
+    fn new(status: ClaimStatus, evidence: impl Into<String>) -> Self {
+        Self {
+            status,
+            evidence: evidence.into(),
+            factor: None,
+            settle: None,
+            has_figures: false,
+        }
+    }
+
+    /// A result with figures.
+    fn found(status: ClaimStatus, evidence: impl Into<String>) -> Self {
+        Self {
+            has_figures: true,
+            ..Self::new(status, evidence)
+        }
+    }
+}
+
 /// Options that narrow an interval.
 const MORE: &str = "--epochs 20 --budget 1200";
 
 pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -> ClaimResult {
-    let plain = |status, evidence: &str| TestResult {
-        status,
-        evidence: evidence.to_owned(),
-        factor: None,
-        settle: None,
-        has_figures: false,
-    };
     let mut cases = Vec::new();
     let result = match (&claim.elsewhere, &claim.untestable, &claim.test) {
-        (Some(why), ..) => plain(ClaimStatus::NotReproduced, why),
-        (_, Some(why), _) => plain(ClaimStatus::Untestable, why),
+        (Some(why), ..) => TestResult::new(ClaimStatus::NotReproduced, why),
+        (_, Some(why), _) => TestResult::new(ClaimStatus::Untestable, why),
         (.., Some(test)) => of_runs(
             test.test(),
             claim.says.as_ref(),
@@ -159,6 +172,10 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -
         .filter_map(|(_, says, _)| says.map(Range::words))
         .collect();
     ranges.dedup();
+    let is_open = matches!(
+        result.status,
+        ClaimStatus::NotMeasured | ClaimStatus::Conditional
+    );
     ClaimResult {
         id: claim.id.clone(),
         source: claim.source.as_ref().unwrap_or(&file.source).clone(),
@@ -169,12 +186,7 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -
         status: result.status,
         evidence: result.evidence,
         factor: result.factor,
-        settle: result.settle.filter(|_| {
-            matches!(
-                result.status,
-                ClaimStatus::NotMeasured | ClaimStatus::Conditional
-            )
-        }),
+        settle: result.settle.filter(|_| is_open),
         cases,
     }
 }
@@ -217,11 +229,9 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     let factors: Option<Vec<f64>> = factors.collect();
     let smallest = factors.and_then(|own| own.into_iter().reduce(f64::min));
     TestResult {
-        status,
-        evidence: words.join("; "),
         factor: smallest.filter(|_| status == ClaimStatus::Refuted),
         settle,
-        has_figures: true,
+        ..TestResult::found(status, words.join("; "))
     }
 }
 
@@ -234,11 +244,8 @@ fn of_runs(
 ) -> TestResult {
     let command = command.cloned().unwrap_or_else(|| test.command());
     let nothing = || TestResult {
-        status: ClaimStatus::NotMeasured,
-        evidence: "no run was given".to_owned(),
-        factor: None,
         settle: Some(command.clone()),
-        has_figures: false,
+        ..TestResult::new(ClaimStatus::NotMeasured, "no run was given")
     };
     // A parsed claim has a range for each of its tests.
     let Some(says) = says else {
@@ -260,13 +267,8 @@ fn of_runs(
         let words = settled
             .iter()
             .map(|(run, own)| format!("{} by {run} ({})", own.status.name(), own.evidence));
-        return TestResult {
-            status: ClaimStatus::Conditional,
-            evidence: format!("on the run: {}", words.collect::<Vec<_>>().join("; ")),
-            factor: None,
-            settle: None,
-            has_figures: true,
-        };
+        let words = format!("on the run: {}", words.collect::<Vec<_>>().join("; "));
+        return TestResult::found(ClaimStatus::Conditional, words);
     }
     let others = settled.len().saturating_sub(1);
     // A settled run says most, then one of a simulated place, then one with figures.
@@ -291,23 +293,17 @@ fn of_runs(
 
 /// Judges a finding; `command` is what makes better evidence.
 fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
-    let result = |status, evidence, settle, has_figures| TestResult {
-        status,
-        evidence,
-        factor: None,
-        settle,
-        has_figures,
-    };
+    let command = || command.to_owned();
     match finding {
-        Finding::Open { words, is_final } => {
-            let settle = (!is_final).then(|| command.to_owned());
-            result(ClaimStatus::NotMeasured, words, settle, true)
-        }
-        Finding::Missing(words) => {
-            let settle = Some(command.to_owned());
-            result(ClaimStatus::NotMeasured, words, settle, false)
-        }
-        Finding::Simulated(words) => result(ClaimStatus::NotReproduced, words, None, true),
+        Finding::Open { words, is_final } => TestResult {
+            settle: (!is_final).then(command),
+            ..TestResult::found(ClaimStatus::NotMeasured, words)
+        },
+        Finding::Missing(words) => TestResult {
+            settle: Some(command()),
+            ..TestResult::new(ClaimStatus::NotMeasured, words)
+        },
+        Finding::Simulated(words) => TestResult::found(ClaimStatus::NotReproduced, words),
         Finding::Value {
             value,
             interval,
@@ -319,24 +315,24 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
                 high: value,
             };
             match says.fit(value, interval.unwrap_or(point)) {
-                Fit::Inside => {
-                    let status = match is_published {
-                        true => ClaimStatus::ArithmeticOnly,
-                        false => ClaimStatus::Confirmed,
-                    };
-                    result(status, words, None, true)
+                Fit::Inside if is_published => {
+                    TestResult::found(ClaimStatus::ArithmeticOnly, words)
                 }
+                Fit::Inside => TestResult::found(ClaimStatus::Confirmed, words),
                 Fit::Outside(factor) => TestResult {
                     factor,
-                    ..result(ClaimStatus::Refuted, words, None, true)
+                    ..TestResult::found(ClaimStatus::Refuted, words)
                 },
                 Fit::Across => {
-                    let more = match command.starts_with("ctxbench run ") {
-                        true => format!("{command} {MORE}"),
-                        false => command.to_owned(),
+                    let more = match command().starts_with("ctxbench run ") {
+                        true => format!("{} {MORE}", command()),
+                        false => command(),
                     };
                     let words = format!("{words}: the interval reaches over an end of the range");
-                    result(ClaimStatus::NotMeasured, words, Some(more), true)
+                    TestResult {
+                        settle: Some(more),
+                        ..TestResult::found(ClaimStatus::NotMeasured, words)
+                    }
                 }
             }
         }

@@ -6,14 +6,12 @@ use super::arithmetic::Arithmetic;
 use super::counts::Count;
 use super::decisions::DecisionTest;
 use super::failures::{FaultTest, Hosts};
-use super::finding::{Finding, Name};
+use super::finding::Test;
 use super::latencies::{Growth, Ratio};
 use super::model::ModelTest;
 use super::place::Place;
-use super::range::Unit;
 use super::scores::{ScoreGrowth, ScoreTest};
 use super::tokens::TokenTest;
-use crate::evidence::RunEvidence;
 
 /// A measure of a run, or of a claim's own figures.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,33 +41,6 @@ pub(super) enum Subject {
     Decision(DecisionTest),
     /// The claim's own figures.
     Arithmetic(Arithmetic),
-}
-
-/// A test of a claim.
-pub(super) trait Test {
-    /// What a run says.
-    fn measure(&self, run: &RunEvidence<'_>) -> Finding;
-
-    /// The measure of a test that needs no run.
-    fn alone(&self) -> Option<Finding> {
-        None
-    }
-
-    /// The command that makes the evidence, where no run was given.
-    fn command(&self) -> String;
-
-    /// The units in which the measure can be given; the claim's range picks one.
-    fn units(&self) -> Vec<Unit>;
-
-    /// Checks what the types leave open.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// The names that must exist, with their fields.
-    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        Vec::new()
-    }
 }
 
 impl Subject {

@@ -3,9 +3,9 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::finding::{Finding, Name};
+use super::finding::{Finding, Name, Test};
+use super::place::run_command;
 use super::range::Unit;
-use super::subject::Test;
 use crate::context::{ContextCost, DOLLARS, MODELS};
 use crate::evidence::RunEvidence;
 
@@ -117,7 +117,7 @@ impl Test for TokenTest {
     }
 
     fn command(&self) -> String {
-        format!("ctxbench run --workload {} --backend direct", self.workload)
+        run_command(&[&self.workload], None, &["direct"])
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::evidence::{Evidence, Found, Gap, Reading, TURN_NS, Timed};
+use super::evidence::{Evidence, Figure, Found, Gap, Reading, TURN_NS};
 use super::measure::{Measure, Scale, Score};
 use super::policy::{Condition, Criterion, Policy};
 
@@ -158,14 +158,6 @@ pub struct BreakEven {
     pub can_hold: bool,
 }
 
-/// A figure of a row before it is held against the bound.
-struct Figure {
-    reading: Reading,
-    baseline: String,
-    added_ns: Option<f64>,
-    session: Option<String>,
-}
-
 /// Evaluates a criterion for a candidate.
 pub(super) fn row(
     evidence: &Evidence<'_>,
@@ -204,56 +196,56 @@ pub(super) fn row(
     }
 }
 
-/// A row of a figure without a baseline.
-pub(super) fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
-    let effect = Effect {
-        value: reading.value,
-        low: reading.low,
-        high: reading.high,
-    };
+/// A row without a figure.
+fn bare(role: Role, title: &str, bound: Bound, state: State, candidate: String) -> Row {
     Row {
         role,
         title: title.to_owned(),
         baseline: String::new(),
-        candidate: reading.words,
-        state: bound.state(&effect),
-        effect: Some(effect),
-        bound,
-        session: None,
-        break_even: None,
-        evidence: reading.source,
-        gap: None,
-    }
-}
-
-/// A row of what the candidate does not offer or no run measured.
-pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Row {
-    let (state, words, gap) = match found {
-        Found::Missing(gap) => (
-            State::Missing,
-            format!("no evidence: {}", gap.what),
-            Some(gap),
-        ),
-        // A benefit or a gate that the candidate cannot offer is not met. A cost that it cannot have is none.
-        Found::NotOffered(why) if role == Role::Cost => (State::Unknown, why, None),
-        Found::NotOffered(why) => (State::Unmet, format!("not offered: {why}"), None),
-        Found::Unknown(why) if role == Role::Gate => (State::Open, why, None),
-        Found::Unknown(why) => (State::Unknown, why, None),
-        Found::Value(reading) => return of_reading(role, title, bound, reading),
-    };
-    Row {
-        role,
-        title: title.to_owned(),
-        baseline: String::new(),
-        candidate: words,
+        candidate,
         effect: None,
         bound,
         state,
         session: None,
         break_even: None,
         evidence: String::new(),
-        gap,
+        gap: None,
     }
+}
+
+/// A row of a figure without a baseline.
+fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
+    let effect = Effect {
+        value: reading.value,
+        low: reading.low,
+        high: reading.high,
+    };
+    let state = bound.state(&effect);
+    Row {
+        effect: Some(effect),
+        evidence: reading.source,
+        ..bare(role, title, bound, state, reading.words)
+    }
+}
+
+/// A row of what the candidate does not offer or no run measured.
+pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Row {
+    let (state, words) = match found {
+        Found::Missing(gap) => {
+            let words = format!("no evidence: {}", gap.what);
+            return Row {
+                gap: Some(gap),
+                ..bare(role, title, bound, State::Missing, words)
+            };
+        }
+        // A benefit or a gate that the candidate cannot offer is not met. A cost that it cannot have is none.
+        Found::NotOffered(why) if role == Role::Cost => (State::Unknown, why),
+        Found::NotOffered(why) => (State::Unmet, format!("not offered: {why}")),
+        Found::Unknown(why) if role == Role::Gate => (State::Open, why),
+        Found::Unknown(why) => (State::Unknown, why),
+        Found::Value(reading) => return of_reading(role, title, bound, reading),
+    };
+    bare(role, title, bound, state, words)
 }
 
 fn figure(
@@ -264,26 +256,13 @@ fn figure(
     baseline: &str,
 ) -> Result<Figure, Found> {
     if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
-        let timed: Timed = evidence.timed(latency, scale, candidate, baseline)?;
-        return Ok(Figure {
-            reading: timed.reading,
-            baseline: timed.baseline,
-            added_ns: Some(timed.added_ns),
-            session: timed.session,
-        });
+        return evidence.timed(latency, scale, candidate, baseline);
     }
     let own = value(evidence.read(measure, candidate, false))?;
     let other = value(evidence.read(measure, baseline, true));
-    let without_baseline = |reading| Figure {
-        reading,
-        baseline: other
-            .as_ref()
-            .map_or(String::new(), |own| own.words.clone()),
-        added_ns: None,
-        session: None,
-    };
     if scale == Scale::Own {
-        return Ok(without_baseline(own));
+        let baseline = other.map_or(String::new(), |other| other.words);
+        return Ok(Figure::of(own, baseline));
     }
     let other = other?;
     let combine = |own: f64, other: f64| match scale {
@@ -297,17 +276,13 @@ fn figure(
         Scale::Fewer => (combine(own.high, other.low), combine(own.low, other.high)),
         _ => (combine(own.low, other.high), combine(own.high, other.low)),
     };
-    Ok(Figure {
-        reading: Reading {
-            value: combine(own.value, other.value),
-            low,
-            high,
-            ..own
-        },
-        baseline: other.words,
-        added_ns: None,
-        session: None,
-    })
+    let reading = Reading {
+        value: combine(own.value, other.value),
+        low,
+        high,
+        ..own
+    };
+    Ok(Figure::of(reading, other.words))
 }
 
 pub(super) fn value(found: Found) -> Result<Reading, Found> {

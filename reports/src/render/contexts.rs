@@ -56,21 +56,12 @@ fn accounts(costs: &[ContextCost]) -> Part {
             own.compactions.to_string(),
         ]
     });
-    let full = format!("{} o200k tokens full", count(WINDOW));
-    let head = [
-        "session",
-        "context policy",
-        "tokens are",
-        "calls",
-        "enter once",
-        "sent in all",
-        "sent anew",
-        "written",
-        "peak",
-        &full,
-        "compactions",
-    ];
-    Table(head.map(str::to_owned).to_vec(), rows.collect())
+    let head = columns(&format!(
+        "session | context policy | tokens are | calls | enter once | sent in all | sent anew | \
+         written | peak | {} o200k tokens full | compactions",
+        count(WINDOW)
+    ));
+    Table(head, rows.collect())
 }
 
 /// The origin of a session's tokens; for a simulated policy, also the origin of its base.
@@ -359,20 +350,13 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
         ]
     });
-    let usd = format!("USD, {}", MODELS[0]);
-    let head = [
-        "session",
-        "arm",
-        "state",
-        "longest turn waits: mean / slowest calls",
-        "prompts expired: no waiting / mean / slowest",
-        "sent anew",
-        &usd,
-        "passes",
-        "of them with calls that timed out or hung",
-        "failed passes, left out",
-        "calls of the session that nothing has timed, taken as 0",
-    ];
+    let head = columns(&format!(
+        "session | arm | state | longest turn waits: mean / slowest calls | \
+         prompts expired: no waiting / mean / slowest | sent anew | USD, {} | passes | \
+         of them with calls that timed out or hung | failed passes, left out | \
+         calls of the session that nothing has timed, taken as 0",
+        MODELS[0]
+    ));
     let mut arms: Vec<&str> = delays.iter().map(|delay| delay.arm.as_str()).collect();
     arms.sort_unstable();
     arms.dedup();
@@ -392,6 +376,6 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     )));
     parts.push(Folded(
         "What waiting for files costs".to_owned(),
-        vec![Table(head.map(str::to_owned).to_vec(), rows.collect())],
+        vec![Table(head, rows.collect())],
     ));
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use super::csv_file::{csv, csv_columns};
 use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
 use super::stems;
-use super::tables::{csv, csv_columns};
 use crate::decide::{Decision, Role, Row, State, Verdict, remedies};
 use crate::text::{columns, table};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plotters::style::RGBColor;
 
+use super::csv_file::{csv, csv_columns};
 use super::drawing::Chart;
 use super::fault_crash::crash_points;
 use super::fault_details::{details, not_run};
@@ -15,7 +16,6 @@ use super::html::html;
 use super::markdown::markdown;
 use super::output::{WriteError, put};
 use super::part::Part;
-use super::tables::{csv, csv_columns};
 use crate::text::columns;
 use rundir::Run;
 use rundir::faults::{

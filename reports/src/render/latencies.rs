@@ -26,20 +26,15 @@ pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
 
 /// An arm's name, with the arm of comparison if that is not the baseline.
 pub fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
-    let planned = plan.arms.iter().find(|own| own.name == arm);
-    match planned.and_then(|own| own.against.as_ref()) {
+    match plan.arm(arm).and_then(|own| own.against.as_ref()) {
         Some(against) => format!("{arm} ÷ {against}"),
         None => arm.to_owned(),
     }
 }
 
 fn find<'a>(report: &'a Report<'_>, place: &Cell, arm: &str) -> Option<&'a Cell> {
-    report.summary.cells.iter().find(|cell| {
-        cell.arm == arm
-            && cell.workload == place.workload
-            && cell.state == place.state
-            && cell.metric == place.metric
-    })
+    let summary = report.summary;
+    summary.cell(&place.workload, &place.state, &place.metric, arm)
 }
 
 pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) -> Part {
@@ -111,21 +106,18 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(ratio_rows(report, |cell| {
         !cell.workload.starts_with("agent/")
     }));
-    let floors: Vec<Vec<String>> = report
-        .summary
-        .cells
-        .iter()
-        .filter_map(|cell| {
-            let comparison = cell.against_floor.as_ref()?;
-            Some(vec![
-                cell.workload.clone(),
-                cell.state.clone(),
-                cell.metric.clone(),
-                cell.arm.clone(),
-                ratio(comparison),
-            ])
-        })
-        .collect();
+    let cells = report.summary.cells.iter();
+    let floors = cells.filter_map(|cell| {
+        let comparison = cell.against_floor.as_ref()?;
+        Some(vec![
+            cell.workload.clone(),
+            cell.state.clone(),
+            cell.metric.clone(),
+            cell.arm.clone(),
+            ratio(comparison),
+        ])
+    });
+    let floors: Vec<Vec<String>> = floors.collect();
     if !floors.is_empty() {
         let head = columns("workload | state | metric | arm | ratio to memory");
         parts.push(Folded(
@@ -239,8 +231,8 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
         "How long a session waited for files, by backend and cache state: each tick is a pass, the bar the 99 % interval.",
     ));
     let is_task = |cell: &Cell| {
-        let mut planned = report.run.plan.workloads.iter();
-        planned.any(|own| own.name == cell.workload && own.calls.contains_key(TOOL_CALL))
+        let planned = report.run.plan.workload(&cell.workload);
+        planned.is_some_and(|own| own.calls.contains_key(TOOL_CALL))
     };
     let is_session = |cell: &Cell| cell.metric == MAKESPAN && !is_task(cell);
     let cells = &report.summary.cells;

@@ -9,6 +9,7 @@ mod charts;
 mod claims;
 mod compare;
 mod contexts;
+mod csv_file;
 mod curves;
 mod decisions;
 mod drawing;

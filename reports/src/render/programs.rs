@@ -111,8 +111,7 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
     let cells = report.summary.cells.iter();
     let cells =
         cells.filter(|cell| cell.workload == workload && cell.state == state && cell.arm == arm);
-    let kinds = run.plan.workloads.iter().find(|own| own.name == workload);
-    let kinds = kinds.map_or(0, |own| own.calls.len());
+    let kinds = run.plan.workload(workload).map_or(0, |own| own.calls.len());
     let is_whole = kinds > 0 && cells.clone().count() == kinds;
     let total_ns = cells
         .map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64)

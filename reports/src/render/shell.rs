@@ -10,74 +10,37 @@ use super::report::Report;
 use crate::summary::{Cell, MAKESPAN};
 use crate::text::{columns, time};
 
-/// Commands, and the workload and step whose time stands for each.
-const MEASURED: &[(&[&str], &str, &str)] = &[
-    (&["git status"], "program/git", "status"),
-    (&["git add"], "program/git", "add"),
-    (&["git commit"], "program/git", "commit"),
-    (&["git clone"], "program/git", "clone"),
-    (&["git gc"], "program/git", "gc"),
-    (
-        &[
-            "git checkout",
-            "git reset",
-            "git restore",
-            "git stash",
-            "git switch",
-        ],
-        "program/git",
-        "checkout",
-    ),
-    (
-        &[
-            "git blame",
-            "git branch",
-            "git cat-file",
-            "git diff",
-            "git log",
-            "git ls-files",
-            "git ls-tree",
-            "git rev-parse",
-            "git show",
-        ],
-        "program/git",
-        "log",
-    ),
-    (
-        &["fd", "file", "find", "ls", "stat", "tree"],
-        "program/tree",
-        "find",
-    ),
-    (&["du"], "program/tree", "disk-usage"),
-    (
-        &[
-            "awk", "cat", "diff", "egrep", "git grep", "grep", "head", "jq", "less", "rg", "sed",
-            "sort", "tail", "wc",
-        ],
-        "program/tree",
-        "grep",
-    ),
-    (&["cp"], "program/tree", "copy-tree"),
-    (&["rm"], "program/tree", "remove-tree"),
-    (&["tar"], "program/tree", "archive"),
-    (&["rsync"], "program/rsync", "mirror"),
-    (&["npm ci", "npm install"], "program/npm", "install"),
-    (&["node", "npx"], "program/node", "import"),
-    (&["pip install", "pip3 install"], "program/pip", "install"),
-    (&["pytest", "python", "python3"], "program/python", "import"),
-    (
-        &[
-            "cargo build",
-            "cargo check",
-            "cargo clippy",
-            "cargo run",
-            "cargo test",
-        ],
-        "program/cargo",
-        "build",
-    ),
-    (&["make"], "program/parallel", "build"),
-];
+/// The workload and step whose time stands for each of some commands.
+const MEASURED: &str = "
+program/git status: git status
+program/git add: git add
+program/git commit: git commit
+program/git clone: git clone
+program/git gc: git gc
+program/git checkout: git checkout, git reset, git restore, git stash, git switch
+program/git log: git blame, git branch, git cat-file, git diff, git log, git ls-files, git ls-tree, git rev-parse, git show
+program/tree find: fd, file, find, ls, stat, tree
+program/tree disk-usage: du
+program/tree grep: awk, cat, diff, egrep, git grep, grep, head, jq, less, rg, sed, sort, tail, wc
+program/tree copy-tree: cp
+program/tree remove-tree: rm
+program/tree archive: tar
+program/rsync mirror: rsync
+program/npm install: npm ci, npm install
+program/node import: node, npx
+program/pip install: pip install, pip3 install
+program/python import: pytest, python, python3
+program/cargo build: cargo build, cargo check, cargo clippy, cargo run, cargo test
+program/parallel build: make
+";
+
+/// The workload and step that stand for a command.
+fn measured(command: &str) -> Option<(&'static str, &'static str)> {
+    let mut lines = MEASURED.lines().filter_map(|line| line.split_once(": "));
+    let (program, _) =
+        lines.find(|(_, commands)| commands.split(", ").any(|own| own == command))?;
+    program.split_once(' ')
+}
 
 /// Commands that open no file of the workspace.
 const WITHOUT_FILES: &[&str] = &[
@@ -128,23 +91,18 @@ pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 fn cell<'a>(report: &'a Report<'_>, workload: &str, metric: &str, arm: &str) -> Option<&'a Cell> {
-    report.summary.cells.iter().find(|cell| {
-        cell.workload == workload && cell.state == "hot" && cell.metric == metric && cell.arm == arm
-    })
+    report.summary.cell(workload, "hot", metric, arm)
 }
 
 fn commands<'a>(report: &Report<'_>, session: &'a PlannedWorkload) -> Commands<'a> {
     let mut found = Commands::default();
     for (command, times) in &session.commands {
-        let measured = MEASURED
-            .iter()
-            .find(|(all, ..)| all.contains(&command.as_str()));
-        let measured = measured.filter(|(_, workload, step)| {
+        let measured = measured(command).filter(|(workload, step)| {
             cell(report, workload, step, &report.summary.baseline).is_some()
         });
         match measured {
             _ if WITHOUT_FILES.contains(&command.as_str()) => found.without_files += times,
-            Some((_, workload, step)) => found.estimated.push((command, *times, workload, step)),
+            Some((workload, step)) => found.estimated.push((command, *times, workload, step)),
             None => found.unknown.push((command, *times)),
         }
     }

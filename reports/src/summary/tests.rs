@@ -515,23 +515,14 @@ fn a_run_that_was_interrupted_in_an_epoch_says_so() {
 #[test]
 fn each_kind_of_margin_decides_a_case_of_its_own() {
     // A call takes 100 µs, a session 10 ms; the recorded session took 700 ms.
-    let none = rundir::Margins {
-        relative: 0.0,
-        absolute_ns: 0.0,
-        session_share: 0.0,
+    let margins = |relative, absolute_ns, session_share| rundir::Margins {
+        relative,
+        absolute_ns,
+        session_share,
     };
-    let relative = rundir::Margins {
-        relative: 0.15,
-        ..none
-    };
-    let absolute = rundir::Margins {
-        absolute_ns: 15_000.0,
-        ..none
-    };
-    let session = rundir::Margins {
-        session_share: 0.0022,
-        ..none
-    };
+    let relative = margins(0.15, 0.0, 0.0);
+    let absolute = margins(0.0, 15_000.0, 0.0);
+    let session = margins(0.0, 0.0, 0.0022);
     let cases = [
         (relative, "read", MarginKind::Relative, true),
         (relative, MAKESPAN, MarginKind::Relative, true),

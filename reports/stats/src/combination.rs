@@ -100,15 +100,10 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::epochs::pool;
+    use crate::testing::normal;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use statrs::distribution::Normal;
-
-    fn normal(rng: &mut ChaCha8Rng, spread: f64) -> f64 {
-        let uniform = rng.random_range(1e-9..1.0 - 1e-9);
-        Normal::new(0.0, spread).unwrap().inverse_cdf(uniform)
-    }
 
     /// Epochs of one value each.
     fn epochs(rng: &mut ChaCha8Rng, count: usize, center: f64, spread: f64) -> Pooled {

@@ -150,14 +150,9 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::{RngExt, SeedableRng};
+    use crate::testing::normal;
+    use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-    use statrs::distribution::Normal;
-
-    fn normal(rng: &mut ChaCha8Rng) -> f64 {
-        let uniform = rng.random_range(1e-9..1.0 - 1e-9);
-        Normal::new(0.0, 1.0).unwrap().inverse_cdf(uniform)
-    }
 
     #[test]
     fn an_outlier_moves_the_estimate_little() {
@@ -175,8 +170,8 @@ mod tests {
                 let covered = (0..1000).filter(|_| {
                     let values: Vec<Vec<f64>> = (0..epochs)
                         .map(|_| {
-                            let level = between * normal(&mut rng);
-                            (0..rounds).map(|_| level + normal(&mut rng)).collect()
+                            let level = between * normal(&mut rng, 1.0);
+                            (0..rounds).map(|_| level + normal(&mut rng, 1.0)).collect()
                         })
                         .collect();
                     let interval = pool(&values).unwrap().interval(1.0 - LEVEL).unwrap();

@@ -9,6 +9,8 @@ mod epochs;
 mod modes;
 mod percentile_support;
 mod share;
+#[cfg(test)]
+mod testing;
 
 pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};

@@ -79,20 +79,17 @@ fn inner_squares(sorted: &[f64], split: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::normal;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use statrs::distribution::{ContinuousCDF, Normal};
-
-    fn normal(rng: &mut ChaCha8Rng) -> f64 {
-        let uniform = rng.random_range(1e-9..1.0 - 1e-9);
-        Normal::new(0.0, 1.0).unwrap().inverse_cdf(uniform)
-    }
 
     #[test]
     fn one_mode_is_not_split() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..200 {
-            let normal: Vec<f64> = (0..60).map(|_| (0.05 * normal(&mut rng)).exp()).collect();
+            let normal: Vec<f64> = (0..60)
+                .map(|_| (0.05 * normal(&mut rng, 1.0)).exp())
+                .collect();
             let uniform: Vec<f64> = (0..60).map(|_| rng.random_range(1.0..2.0)).collect();
             let tailed: Vec<f64> = (0..60)
                 .map(|_| 1.0 - 0.3 * rng.random_range(1e-6..1.0f64).ln())
@@ -109,7 +106,7 @@ mod tests {
         let values: Vec<f64> = (0..60)
             .map(|n| {
                 let level = if n % 4 == 0 { 70.0 } else { 20.0 };
-                level * (0.04 * normal(&mut rng)).exp()
+                level * (0.04 * normal(&mut rng, 1.0)).exp()
             })
             .collect();
         let found = modes(&values).unwrap();

@@ -13,17 +13,29 @@ use crate::text::time;
 /// (docs/METHODOLOGY.md).
 pub(in crate::decide) const TURN_NS: f64 = 3.6e9;
 
-/// A time of a candidate beside the baseline's.
+/// A figure of a candidate beside the baseline's.
 #[derive(Clone, Debug)]
-pub(in crate::decide) struct Timed {
+pub(in crate::decide) struct Figure {
     /// The figure in the unit of the row.
     pub(in crate::decide) reading: Reading,
     /// The baseline in words.
     pub(in crate::decide) baseline: String,
-    /// What a call of the candidate adds, in nanoseconds.
-    pub(in crate::decide) added_ns: f64,
+    /// What a call of the candidate adds, in nanoseconds; `None` of what is no time.
+    pub(in crate::decide) added_ns: Option<f64>,
     /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
     pub(in crate::decide) session: Option<String>,
+}
+
+impl Figure {
+    /// A figure that is no time.
+    pub(in crate::decide) fn of(reading: Reading, baseline: String) -> Self {
+        Self {
+            reading,
+            baseline,
+            added_ns: None,
+            session: None,
+        }
+    }
 }
 
 impl<'a> Evidence<'a> {
@@ -58,14 +70,14 @@ impl<'a> Evidence<'a> {
         scale: Scale,
         arm: &str,
         baseline: &str,
-    ) -> Result<Timed, Found> {
+    ) -> Result<Figure, Found> {
         let runs = self.runs.iter();
-        let mut all: Vec<(usize, Timed)> = runs
+        let mut all: Vec<(usize, Figure)> = runs
             .filter_map(|own| timed(own, latency, scale, arm, baseline))
             .collect();
         let readings = all.iter().map(|(n, own)| (*n, own.reading.clone()));
         match most_precise(readings.collect()) {
-            Some((at, reading)) => Ok(Timed {
+            Some((at, reading)) => Ok(Figure {
                 reading,
                 ..all.swap_remove(at).1
             }),
@@ -85,7 +97,7 @@ fn timed(
     scale: Scale,
     arm: &str,
     baseline: &str,
-) -> Option<(usize, Timed)> {
+) -> Option<(usize, Figure)> {
     let workload = own.run.plan.workload(&latency.workload)?;
     let candidate = cell(own, latency, arm)?;
     let base = cell(own, latency, baseline)?;
@@ -130,7 +142,7 @@ fn timed(
         words += &format!("; no verdict: {why}");
     }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
-    let timed = Timed {
+    let timed = Figure {
         reading: Reading {
             value,
             low,
@@ -139,7 +151,7 @@ fn timed(
             source: source(latency),
         },
         baseline: own_words(base),
-        added_ns: added(ratio) / calls_of_pass,
+        added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
     };
     Some((epochs, timed))

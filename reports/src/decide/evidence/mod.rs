@@ -17,7 +17,7 @@ use crate::summary::Summary;
 
 pub use compatible::check_compatible;
 pub(crate) use figures::plausible_imports;
-pub(super) use latency::{TURN_NS, Timed};
+pub(super) use latency::{Figure, TURN_NS};
 
 /// The runs that a decision rests on.
 #[derive(Clone)]
