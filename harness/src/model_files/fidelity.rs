@@ -1,5 +1,6 @@
 //! Measures how often a model returns the correct content of a file.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -61,13 +62,20 @@ fn ask<T>(
     }
 }
 
+/// Figures of all lengths together.
+#[derive(Default)]
+pub(super) struct Sums {
+    pub(super) totals: Totals,
+    /// Time outside the model and its queue.
+    pub(super) validation: Duration,
+    pub(super) repeats: Repeats,
+}
+
 pub(super) fn measure(
     plan: &ModelFilesPlan,
     length: u32,
     asker: &dyn Fn() -> Asker,
-    totals: &mut Totals,
-    validation: &mut Duration,
-    repeats: &mut Repeats,
+    sums: &mut Sums,
     interrupt: &Interrupt,
 ) -> anyhow::Result<AtLength> {
     let mut found = AtLength {
@@ -94,12 +102,11 @@ pub(super) fn measure(
                 plan.histories,
                 at + 1
             );
-            let attr = store.reference().lookup(ROOT, name.as_bytes())?;
+            let reference = store.reference();
+            let attr = reference.lookup(ROOT, name.as_bytes())?;
             let mut right = Vec::new();
-            store
-                .reference()
-                .read(attr.ino, 0, attr.size as usize, &mut right)?;
-            let asked = timed(&store, validation, || {
+            reference.read(attr.ino, 0, attr.size as usize, &mut right)?;
+            let asked = timed(&store, &mut sums.validation, || {
                 ask(&mut found, &store, interrupt, || {
                     store.ask_file(&format!("/{name}"))
                 })
@@ -120,8 +127,8 @@ pub(super) fn measure(
                 && !interrupt.is_set()
                 && let Ok(again) = store.ask_file(&format!("/{name}"))
             {
-                repeats.asked_twice += 1;
-                repeats.equal += u32::from(again.reply.text == first.reply.text);
+                sums.repeats.asked_twice += 1;
+                sums.repeats.equal += u32::from(again.reply.text == first.reply.text);
             }
         }
         if let Some(name) = left.removed.first() {
@@ -134,10 +141,8 @@ pub(super) fn measure(
             }
         }
         if let Some(named) = ask(&mut found, &store, interrupt, || store.ask_listing())?.answer() {
-            let named: std::collections::BTreeSet<&str> = named
-                .iter()
-                .map(|name| name.trim_start_matches('/'))
-                .collect();
+            let named = named.iter().map(|name| name.trim_start_matches('/'));
+            let named: BTreeSet<&str> = named.collect();
             let there = |name: &str| left.files.iter().any(|(file, _)| file == name);
             let right = named.iter().filter(|name| there(name)).count() as u32;
             found.names_right += right;
@@ -152,7 +157,7 @@ pub(super) fn measure(
     found.output_tokens = part.output_tokens;
     found.calls = part.calls;
     found.answer_ms = part.total.as_secs_f64() * 1000.0 / part.calls.max(1) as f64;
-    *totals = after;
+    sums.totals = after;
     Ok(found)
 }
 
@@ -254,18 +259,8 @@ mod tests {
             seed: 1,
             is_brief: false,
         };
-        let (mut totals, mut validation) = (Totals::default(), Duration::ZERO);
-        let mut repeats = Repeats::default();
-        let found = measure(
-            &plan,
-            10,
-            &asker,
-            &mut totals,
-            &mut validation,
-            &mut repeats,
-            &Interrupt::never(),
-        )
-        .unwrap();
+        let mut sums = Sums::default();
+        let found = measure(&plan, 10, &asker, &mut sums, &Interrupt::never()).unwrap();
         assert_eq!(
             found.calls,
             u64::from(found.unusable),
@@ -277,6 +272,6 @@ mod tests {
             "no failure is a read: {found:?}"
         );
         assert!(found.unanswered_because.unwrap().contains("it has gone"));
-        assert_eq!(repeats.asked_twice, 0);
+        assert_eq!(sums.repeats.asked_twice, 0);
     }
 }

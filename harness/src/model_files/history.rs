@@ -69,11 +69,6 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
         let name = left.files[at].0.clone();
         let attr = store.lookup(ROOT, name.as_bytes())?;
         match choice {
-            30..=59 => {
-                // Append a line.
-                store.write(&caller, attr.ino, attr.size, line(&mut rng).as_bytes())?;
-                left.files[at].1 += 1;
-            }
             60..=79 => {
                 // Rewrite the file.
                 let cut = backends::store::Change {
@@ -92,11 +87,12 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
                 left.removed.retain(|removed| removed != new);
                 left.removed.push(name);
             }
-            _ if left.files.len() > 1 => {
+            0..=29 | 80.. if left.files.len() > 1 => {
                 store.unlink(&caller, ROOT, name.as_bytes())?;
                 left.files.remove(at);
                 left.removed.push(name);
             }
+            // Append a line.
             _ => {
                 store.write(&caller, attr.ino, attr.size, line(&mut rng).as_bytes())?;
                 left.files[at].1 += 1;

@@ -15,7 +15,7 @@ use backends::fuse::Counters;
 use backends::llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
 use parking_lot::Mutex;
-use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan, Repeats};
+use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan};
 
 use crate::interrupt::Interrupt;
 use crate::model_options::ModelArgs;
@@ -67,14 +67,13 @@ impl<'a> RemainingBudget<'a> {
 
     /// The rest of the budget after a mount's usage.
     fn left_after(&self, counters: &Counters) -> Budget {
-        let count = |name: &str| counters.store.get(name).copied().unwrap_or(0);
         let used = [
             "prompt-tokens",
             "output-tokens",
             "unanswered-tokens-estimated",
         ];
-        let used: u64 = used.iter().map(|name| count(name)).sum();
-        let dollars = count("cost-nanodollars") as f64 / 1e9;
+        let used: u64 = used.map(|name| mounts::count(counters, name)).iter().sum();
+        let dollars = mounts::count(counters, "cost-nanodollars") as f64 / 1e9;
         Budget {
             tokens: self.left.tokens.map(|left| left.saturating_sub(used)),
             dollars: self.left.dollars.map(|left| (left - dollars).max(0.0)),
@@ -118,22 +117,17 @@ fn measure(
     let shared = Shared(Arc::clone(&recorder));
     let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider)?);
     let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
-    let mut totals = Totals::default();
-    let mut validation = Duration::ZERO;
-    let mut repeats = Repeats::default();
+    let mut sums = fidelity::Sums::default();
     let mut fidelity = Vec::new();
     for length in &plan.lengths {
-        let part = fidelity::measure(
-            plan,
-            *length,
-            &asker,
-            &mut totals,
-            &mut validation,
-            &mut repeats,
-            interrupt,
-        )?;
+        let part = fidelity::measure(plan, *length, &asker, &mut sums, interrupt)?;
         fidelity.push(part);
     }
+    let fidelity::Sums {
+        totals,
+        validation,
+        mut repeats,
+    } = sums;
     repeats.has_own_sampling = recorder.has_own_sampling.load(Ordering::Relaxed);
     if totals.calls == 0 {
         let mut reasons = fidelity.iter();
@@ -149,21 +143,16 @@ fn measure(
     let history = mounts::history(&mut budget, &scratch.join("history"), interrupt)?;
     let at = scratch.join("generate");
     let generate = mounts::generate(&mut budget, &at, plan.is_brief, interrupt)?;
-    let memory_ratio = if plan.is_brief {
-        None
-    } else {
-        mounts::rereads(&mut budget, &scratch.join("reread"), interrupt)?
+    let memory_ratio = match plan.is_brief {
+        true => None,
+        false => mounts::rereads(&mut budget, &scratch.join("reread"), interrupt)?,
     };
     let origins = recorder.origins.lock();
-    let origin = origins
-        .iter()
-        .map(|origin| origin.name())
-        .collect::<Vec<_>>()
-        .join(" and ");
+    let origins: Vec<&str> = origins.iter().map(|origin| origin.name()).collect();
     Ok(ModelFiles {
         failed: None,
         plan: plan.clone(),
-        origin,
+        origin: origins.join(" and "),
         model,
         engine,
         fidelity,

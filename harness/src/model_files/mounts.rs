@@ -105,20 +105,16 @@ impl Mount {
             .status()?;
         let seconds = started.elapsed().as_secs_f64();
         let after = self.counters()?;
-        let count = |name: &str| {
-            let of = |counters: &Counters| counters.store.get(name).copied().unwrap_or(0);
-            of(&after) - of(&before)
-        };
+        let count = |name: &str| count(&after, name) - count(&before, name);
         Ok(AskedStep {
             what: what.to_owned(),
             calls: count("model-calls") + count("model-failures"),
             prompt_tokens: count("prompt-tokens"),
             output_tokens: count("output-tokens"),
             seconds,
-            outcome: if status.success() {
-                "ok".to_owned()
-            } else {
-                status.to_string()
+            outcome: match status.success() {
+                true => "ok".to_owned(),
+                false => status.to_string(),
             },
         })
     }
@@ -153,13 +149,18 @@ impl Drop for Mount {
     }
 }
 
+/// One of the store's own counters.
+pub(super) fn count(counters: &Counters, name: &str) -> u64 {
+    counters.store.get(name).copied().unwrap_or(0)
+}
+
 /// The save of an editor: writes a temporary file, syncs it, and renames it over the old one.
 const EDITOR: &str = "printf 'edited\\n' > .FILE.swp && sync .FILE.swp && mv .FILE.swp FILE";
 
 fn steps(
     budget: &RemainingBudget<'_>,
     mount: &Mount,
-    steps: &[(&str, String)],
+    steps: &[(&str, &str)],
     interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<AskedStep>> {
     let mut done = Vec::new();
@@ -183,38 +184,32 @@ pub(super) fn history(
     std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
     std::fs::write(mount.dir.join("b.txt"), "three four\n")?;
     std::fs::write(mount.dir.join("c.txt"), "five\n")?;
+    let save = EDITOR.replace("FILE", "c.txt");
     let all = [
-        ("stat FILE", "stat a.txt".to_owned()),
-        ("ls -l", "ls -l".to_owned()),
-        ("find", "find . -type f".to_owned()),
+        ("stat FILE", "stat a.txt"),
+        ("ls -l", "ls -l"),
+        ("find", "find . -type f"),
         (
             "git status, nothing added",
-            "git init -q; git status --short".to_owned(),
+            "git init -q; git status --short",
         ),
-        ("cat FILE", "cat a.txt".to_owned()),
-        ("cat FILE again", "cat a.txt".to_owned()),
-        ("grep -r over 3 files", "grep -r three . || true".to_owned()),
-        ("editor save", EDITOR.replace("FILE", "c.txt")),
+        ("cat FILE", "cat a.txt"),
+        ("cat FILE again", "cat a.txt"),
+        ("grep -r over 3 files", "grep -r three . || true"),
+        ("editor save", save.as_str()),
     ];
     let done = steps(budget, &mount, &all, interrupt)?;
     let before = mount.counters()?;
     let (session, reads) = session(&mount.dir, at)?;
     let after = mount.counters()?;
-    let counted = |name: &str| {
-        let of = |counters: &Counters| counters.store.get(name).copied().unwrap_or(0);
-        of(&after) - of(&before)
-    };
-    let tokens = (
-        counted("model-calls"),
-        counted("prompt-tokens"),
-        counted("output-tokens"),
-    );
+    let tokens = ["model-calls", "prompt-tokens", "output-tokens"];
+    let tokens = tokens.map(|name| count(&after, name) - count(&before, name));
     mount.end(budget)?;
     Ok(MountedModel {
         steps: done,
         session: Some(session),
         session_reads: Some(reads),
-        session_tokens: Some(tokens),
+        session_tokens: Some(tokens.into()),
         consistency: Vec::new(),
     })
 }
@@ -226,30 +221,41 @@ fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
     let plain = at.join("plain");
     std::fs::create_dir_all(&plain)?;
     let run = |dir: &Path| -> anyhow::Result<(f64, Vec<Option<Vec<u8>>>)> {
+        let (state, plan, new) = (
+            dir.join("state.json"),
+            dir.join("plan.md"),
+            dir.join("state.tmp"),
+        );
         let started = Instant::now();
         let mut reads = Vec::new();
-        std::fs::write(dir.join("state.json"), "{\"cycle\": 1}\n")?;
-        std::fs::write(dir.join("plan.md"), "read the log\n")?;
-        reads.push(std::fs::read(dir.join("state.json")).ok());
-        reads.push(std::fs::read(dir.join("plan.md")).ok());
+        std::fs::write(&state, "{\"cycle\": 1}\n")?;
+        std::fs::write(&plan, "read the log\n")?;
+        reads.push(std::fs::read(&state).ok());
+        reads.push(std::fs::read(&plan).ok());
         std::fs::read_dir(dir)?.count();
-        std::fs::metadata(dir.join("plan.md"))?;
-        std::fs::write(dir.join("state.tmp"), "{\"cycle\": 2}\n")?;
-        std::fs::rename(dir.join("state.tmp"), dir.join("state.json"))?;
-        reads.push(std::fs::read(dir.join("state.json")).ok());
-        let mut plan = std::fs::File::options()
-            .append(true)
-            .open(dir.join("plan.md"))?;
-        std::io::Write::write_all(&mut plan, b"fix the parser\n")?;
-        drop(plan);
-        reads.push(std::fs::read(dir.join("plan.md")).ok());
-        std::fs::remove_file(dir.join("state.json"))?;
+        std::fs::metadata(&plan)?;
+        std::fs::write(&new, "{\"cycle\": 2}\n")?;
+        std::fs::rename(&new, &state)?;
+        reads.push(std::fs::read(&state).ok());
+        let mut file = std::fs::File::options().append(true).open(&plan)?;
+        std::io::Write::write_all(&mut file, b"fix the parser\n")?;
+        drop(file);
+        reads.push(std::fs::read(&plan).ok());
+        std::fs::remove_file(&state)?;
         Ok((started.elapsed().as_secs_f64(), reads))
     };
     let (here, read) = run(dir)?;
     let (there, right) = run(&plain)?;
     let exact = read.iter().zip(&right).filter(|(a, b)| a == b).count() as u32;
     Ok(((here, there), (right.len() as u32, exact)))
+}
+
+/// Writes the tree of the generated files into a directory. Returns its path.
+fn write_tree(dir: &Path) -> anyhow::Result<String> {
+    std::fs::create_dir_all(dir)?;
+    let tree = dir.join("tree.json");
+    std::fs::write(&tree, TREE)?;
+    Ok(tree.display().to_string())
 }
 
 pub(super) fn generate(
@@ -259,78 +265,64 @@ pub(super) fn generate(
     interrupt: &Interrupt,
 ) -> anyhow::Result<MountedModel> {
     eprintln!("llm-generate, mounted:");
-    std::fs::create_dir_all(at)?;
-    let tree = at.join("tree.json");
-    std::fs::write(&tree, TREE)?;
-    let tree = tree.display().to_string();
+    let tree = write_tree(at)?;
     let cache = at.join("cache").display().to_string();
-    let prompt = [
-        "--prompt",
-        PROMPT,
-        "--tree",
-        &tree,
-        "--cache-folder",
-        &cache,
-    ];
+    let cached = ["--prompt", PROMPT, "--cache-folder", &cache];
+    let prompt = [&cached[..], &["--tree", &tree]].concat();
     let mount = Mount::new(Some(budget), "llm-generate", at, &prompt)?;
+    let save = EDITOR.replace("FILE", "config.toml");
     let all = [
-        ("stat FILE", "stat main.py".to_owned()),
-        ("ls -l", "ls -l".to_owned()),
-        ("find", "find . -type f -size -1".to_owned()),
+        ("stat FILE", "stat main.py"),
+        ("ls -l", "ls -l"),
+        ("find", "find . -type f -size -1"),
         (
             "git status, nothing added",
-            "git init -q; git status --short".to_owned(),
+            "git init -q; git status --short",
         ),
-        ("open and close FILE", "exec 3<main.py".to_owned()),
-        ("cat FILE, first time", "cat main.py".to_owned()),
-        ("cat FILE again", "cat main.py".to_owned()),
+        ("open and close FILE", "exec 3<main.py"),
+        ("cat FILE, first time", "cat main.py"),
+        ("cat FILE again", "cat main.py"),
         (
             "grep -r over the other 4 files",
-            "grep -r import --exclude-dir=.llmfs . || true".to_owned(),
+            "grep -r import --exclude-dir=.llmfs . || true",
         ),
-        ("editor save", EDITOR.replace("FILE", "config.toml")),
+        ("editor save", save.as_str()),
         (
             "git add and git status",
-            "git add --all . ':!.llmfs'; git status --short".to_owned(),
+            "git add --all . ':!.llmfs'; git status --short",
         ),
     ];
     let done = steps(budget, &mount, &all, interrupt)?;
     let mut consistency = Vec::new();
     let names = ["README.md", "main.py", "util.py", "test_main.py"];
     let read_all = |dir: &Path| -> Vec<Option<Vec<u8>>> {
-        names
-            .iter()
-            .map(|name| std::fs::read(dir.join(name)).ok())
-            .collect()
+        let read = names.iter().map(|name| std::fs::read(dir.join(name)).ok());
+        read.collect()
     };
     let same = |a: &[Option<Vec<u8>>], b: &[Option<Vec<u8>>]| {
-        let equal = a
-            .iter()
-            .zip(b)
-            .filter(|(a, b)| a.is_some() && a == b)
-            .count();
-        format!("{equal} of {}", a.len())
+        let equal = a.iter().zip(b).filter(|(a, b)| a.is_some() && a == b);
+        format!("{} of {}", equal.count(), a.len())
     };
     let first = read_all(&mount.dir);
-    consistency.push((
-        "the same path read twice".to_owned(),
+    let mut note = |what: &str, found: String| consistency.push((what.to_owned(), found));
+    note(
+        "the same path read twice",
         same(&first, &read_all(&mount.dir)),
-    ));
+    );
     let dir = mount.dir.clone();
     let other =
         std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
-    consistency.push(("read by two readers".to_owned(), same(&first, &other)));
-    consistency.extend(imports(&names, &first));
+    note("read by two readers", same(&first, &other));
+    note("listing against content", imports(&names, &first));
     mount.end(budget)?;
 
     eprintln!("  after a remount, from the cache, and asked anew");
     // The save file holds the names, so the mount needs no tree.
-    let saved = ["--prompt", PROMPT, "--cache-folder", &cache];
-    let mount = Mount::new(Some(budget), "llm-generate", at, &saved)?;
-    consistency.push((
-        "after a remount, from the save file".to_owned(),
+    let mount = Mount::new(Some(budget), "llm-generate", at, &cached)?;
+    note(
+        "after a remount, from the save file",
         same(&first, &read_all(&mount.dir)),
-    ));
+    );
     mount.end(budget)?;
     let ways = [
         ("another mount, with the cache", None),
@@ -338,21 +330,20 @@ pub(super) fn generate(
     ];
     for (what, more) in ways.into_iter().take(if is_brief { 1 } else { 2 }) {
         let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));
-        let more: Vec<&str> = prompt.into_iter().chain(more).collect();
+        let more: Vec<&str> = prompt.iter().copied().chain(more).collect();
         let mount = Mount::new(Some(budget), "llm-generate", at, &more)?;
         let started = Instant::now();
         let read = read_all(&mount.dir);
         let took = started.elapsed().as_secs_f64();
         let counters = mount.counters()?;
-        let count = |name: &str| counters.store.get(name).copied().unwrap_or(0);
         let told = format!(
             "{}; {took:.3} s, {} model calls, {} cache hits, {} tokens saved",
             same(&first, &read),
-            count("model-calls"),
-            count("cache-hits"),
-            count("cache-saved-tokens")
+            count(&counters, "model-calls"),
+            count(&counters, "cache-hits"),
+            count(&counters, "cache-saved-tokens")
         );
-        consistency.push((what.to_owned(), told));
+        note(what, told);
         mount.end(budget)?;
     }
     Ok(MountedModel {
@@ -363,7 +354,7 @@ pub(super) fn generate(
 }
 
 /// Counts the imports in the Python files, and those that name a listed file.
-fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)> {
+fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> String {
     let (mut found, mut listed) = (0, 0);
     for (name, content) in names.iter().zip(contents) {
         let text = String::from_utf8_lossy(content.as_deref().unwrap_or_default()).into_owned();
@@ -371,18 +362,13 @@ fn imports(names: &[&str], contents: &[Option<Vec<u8>>]) -> Vec<(String, String)
             let mut words = line.split_whitespace();
             if let (Some("import" | "from"), Some(module)) = (words.next(), words.next()) {
                 found += 1;
-                let module = module
-                    .trim_end_matches([',', ';'])
-                    .split('.')
-                    .next()
-                    .unwrap_or_default();
+                let module = module.trim_end_matches([',', ';']);
+                let module = module.split('.').next().unwrap_or_default();
                 listed += u32::from(names.contains(&format!("{module}.py").as_str()));
             }
         }
     }
-    let told =
-        format!("{found} imports in the Python files, {listed} of them of a file that is listed");
-    vec![("listing against content".to_owned(), told)]
+    format!("{found} imports in the Python files, {listed} of them of a file that is listed")
 }
 
 /// The ratio of the times to reread a generated file and a file of the `memory` backend: open, read, close.
@@ -394,10 +380,7 @@ pub(super) fn rereads(
 ) -> anyhow::Result<Option<(f64, f64, f64)>> {
     eprintln!("a generated file read again, against memory:");
     let (ours, theirs) = (at.join("generate"), at.join("memory"));
-    std::fs::create_dir_all(&ours)?;
-    let tree = ours.join("tree.json");
-    std::fs::write(&tree, TREE)?;
-    let tree = tree.display().to_string();
+    let tree = write_tree(&ours)?;
     let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];
     let generate = Mount::new(Some(budget), "llm-generate", &ours, &prompt)?;
     let memory = Mount::new(None, "memory", &theirs, &[])?;
