@@ -56,6 +56,31 @@ fn offloading_saves_tokens_only_if_the_model_did_not_write_them() {
 }
 
 #[test]
+fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
+    let dollars = |workload: &str| {
+        let found = json(&words(&format!(
+            "tokens --workload {workload} --model claude-opus-5-5 --policy inline \
+             --policy memory-file --policy memory-recall"
+        )));
+        let policies = found[0]["policies"].as_array().unwrap();
+        let basis: Vec<_> = policies.iter().map(|own| &own["tokens_are"]).collect();
+        assert_eq!(basis, ["partly stated", "simulated", "simulated"]);
+        [0, 1, 2].map(|at| policies[at]["dollars"].as_f64().unwrap())
+    };
+    let [whole, cut, recall] = dollars("agent/memory-1-question");
+    assert!(recall < cut && cut < whole, "{recall} {cut} {whole}");
+    let [whole, cut, recall] = dollars("agent/memory-100-questions");
+    assert!(cut < whole && whole < recall, "{recall} {cut} {whole}");
+    let refused = refused(&words(
+        "tokens --workload agent/offload-comparison --policy inline --policy memory-file",
+    ));
+    has(
+        &refused,
+        &["agent/offload-comparison: the policy memory-file needs a session with notes"],
+    );
+}
+
+#[test]
 fn the_ledger_compares_a_recorded_session_with_reported_usage() {
     let scratch = Scratch::new();
     let file = scratch.path().join("s.traj.json");
@@ -236,7 +261,8 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
 fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let scratch = Scratch::new();
     let line = "--backend state --workload agent/offload-comparison --workload \
-                agent/claude-code-write-heavy --workload agent/vsm-cycle --workload micro/stat \
+                agent/claude-code-write-heavy --workload agent/memory-1-question \
+                --workload agent/vsm-cycle --workload micro/stat \
                 --state hot --budget 60 --epochs 3 --rounds 1 --seed 1 --policy none --no-probes";
     let (dir, mut measured) = measure(&scratch, line);
     measured.succeeds();
@@ -252,8 +278,8 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
             )
         })
         .collect();
-    // Two workloads with one warm-up round and one round in each of three epochs.
-    assert_eq!(ended.len(), 2 * 2 * 3, "{ended:?}");
+    // Three workloads with one warm-up round and one round in each of three epochs.
+    assert_eq!(ended.len(), 3 * 2 * 3, "{ended:?}");
     assert!(
         ended.iter().all(|(_, outcome, _)| *outcome == "ok"),
         "{ended:?}"
@@ -272,6 +298,8 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
         "No arm of this run (direct, direct-again, state) breaks a prompt's prefix",
         "The same for the prompt cache",
         "| simulated, from recorded |",
+        "| agent/memory-1-question | memory-file | simulated, from partly stated |",
+        "| agent/memory-1-question | memory-recall | simulated, from partly stated |",
         "| partly stated |",
     ] {
         assert!(report.contains(expected), "{expected}");
