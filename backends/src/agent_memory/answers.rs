@@ -4,8 +4,10 @@
 //! same answer. After a change it gets a new inode, so the kernel never serves pages of the old answer.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::store::{Ino, Timestamp};
 
@@ -69,13 +71,13 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The answer of an inode; `None` if it is no longer kept.
     pub(super) fn get(&self, ino: Ino) -> Option<Answer> {
-        self.kept().by_ino.get(&ino).map(|held| held.answer.clone())
+        self.kept
+            .lock()
+            .by_ino
+            .get(&ino)
+            .map(|held| held.answer.clone())
     }
 
     /// The answer to a request, if it is still valid.
@@ -86,7 +88,7 @@ impl Answers {
         changes: u64,
         now: Timestamp,
     ) -> Option<Answer> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         let ino = *kept.by_name.get(&(dir, name.to_vec()))?;
         let held = kept.by_ino.get_mut(&ino)?;
         if held.answer.changes != changes || held.answer.age(now) >= STANDS {
@@ -106,7 +108,7 @@ impl Answers {
         made: Timestamp,
     ) -> Answer {
         let text: Vec<u8> = text.into();
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         kept.last += 1;
         let answer = Answer {
             ino: ANSWER | kept.last,
@@ -143,7 +145,7 @@ impl Answers {
     /// Marks an answer that the kernel has forgotten. A concurrent lookup may still return it, so it is kept
     /// for [`LINGERS`].
     pub(super) fn let_go(&self, ino: Ino) {
-        if let Some(held) = self.kept().by_ino.get_mut(&ino) {
+        if let Some(held) = self.kept.lock().by_ino.get_mut(&ino) {
             held.is_free = true;
         }
     }
@@ -212,6 +214,6 @@ mod tests {
             answers.get(large.ino).is_some(),
             "the newest is always kept"
         );
-        assert_eq!(answers.kept().by_ino.len(), 1);
+        assert_eq!(answers.kept.lock().by_ino.len(), 1);
     }
 }

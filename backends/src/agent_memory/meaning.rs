@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 
 use super::embedder::{Embedder, EmbeddingState};
@@ -190,7 +191,7 @@ impl Meaning {
                 let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
                 if let Err(reason) = done {
                     tracing::error!("embeddings are given up: {reason}");
-                    for_worker.known().state = State::Failed(reason);
+                    for_worker.known.lock().state = State::Failed(reason);
                     for_worker.changes.fetch_add(1, Ordering::AcqRel);
                 }
             })?;
@@ -202,7 +203,7 @@ impl Meaning {
 
     /// The state of embedding.
     pub(super) fn state(&self) -> EmbeddingState {
-        let known = self.shared.known();
+        let known = self.shared.known.lock();
         match &known.state {
             State::Loading => EmbeddingState::Loading,
             State::Ready(model) => EmbeddingState::Ready {
@@ -220,7 +221,7 @@ impl Meaning {
 
     /// Applies a refresh of the index. The caller holds the database lock.
     pub(super) fn take_up(&self, done: &Refreshed) {
-        let mut known = self.shared.known();
+        let mut known = self.shared.known.lock();
         // Until the model is loaded there is no state; then all of it is read from the database.
         if !matches!(known.state, State::Ready(_)) {
             return;
@@ -237,7 +238,7 @@ impl Meaning {
 
     /// Embeds a question. The caller must hold no lock, because this takes milliseconds.
     pub(super) fn ask(&self, query: &str) -> Meant {
-        let model = match &self.shared.known().state {
+        let model = match &self.shared.known.lock().state {
             State::Loading => return Meant::by_text(Some("the embedding model is being read")),
             State::Failed(_) => return Meant::by_text(Some("embeddings have failed, see :stats")),
             State::Ready(model) => Arc::clone(model),
@@ -249,7 +250,7 @@ impl Meaning {
                 return Meant::by_text(Some("the question could not be embedded"));
             }
         };
-        let known = self.shared.known();
+        let known = self.shared.known.lock();
         let missing = known.waiting.len();
         let all = missing + known.signs.len();
         let basis = match missing {
@@ -270,7 +271,7 @@ impl Drop for Meaning {
     fn drop(&mut self) {
         self.shared.stops.store(true, Ordering::Release);
         // Take the lock once, or a worker between its check and its wait would miss the wakeup.
-        drop(self.shared.known());
+        drop(self.shared.known.lock());
         self.shared.wake.notify_all();
         if let Some(worker) = self.worker.take() {
             // The thread catches and logs its panics.
@@ -288,10 +289,6 @@ struct Wanted {
 }
 
 impl Shared {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn stops(&self) -> bool {
         self.stops.load(Ordering::Acquire)
     }
@@ -302,12 +299,9 @@ impl Shared {
         model: &dyn Embedder,
         query: &str,
     ) -> std::result::Result<Arc<Vec<f32>>, String> {
-        let questions = || {
-            self.questions
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        let kept = questions()
+        let kept = self
+            .questions
+            .lock()
             .iter()
             .find(|(kept, _)| kept == query)
             .map(|(_, vector)| Arc::clone(vector));
@@ -320,7 +314,7 @@ impl Shared {
         }
         let vector = model.embed(&[pieces])?.pop();
         let vector = Arc::new(vector.unwrap_or_default());
-        let mut questions = questions();
+        let mut questions = self.questions.lock();
         questions.push_back((query.to_owned(), Arc::clone(&vector)));
         if questions.len() > QUESTIONS_KEPT {
             questions.pop_front();
@@ -349,10 +343,8 @@ impl Shared {
                     }
                     tracing::warn!("notes are not embedded, and tried again: {reason}");
                     let is_on = |_: &mut Known| !self.stops();
-                    let wait = self
-                        .wake
-                        .wait_timeout_while(self.known(), FAILURE_PAUSE, is_on);
-                    drop(wait);
+                    self.wake
+                        .wait_while_for(&mut self.known.lock(), is_on, FAILURE_PAUSE);
                 }
             }
         }
@@ -361,7 +353,7 @@ impl Shared {
 
     /// Reads from the database which notes have a vector of `model`.
     fn read_known(&self, db: &Db, model: &Arc<dyn Embedder>) -> Result<()> {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.signs = Signs::new(model.dimensions());
         let mut statement = db.statement(
             "SELECT n.id, e.vector FROM memory_note n LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?1",
@@ -387,10 +379,8 @@ impl Shared {
     /// Waits for notes without a vector, and returns the newest. `None` to stop.
     fn next(&self) -> Option<Vec<i64>> {
         let is_idle = |known: &mut Known| known.waiting.is_empty() && !self.stops();
-        let known = self
-            .wake
-            .wait_while(self.known(), is_idle)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
+        self.wake.wait_while(&mut known, is_idle);
         let newest = known.waiting.iter().rev().take(BATCH_NOTES);
         (!self.stops()).then(|| newest.copied().collect())
     }
@@ -442,7 +432,7 @@ impl Shared {
                     Some(found) => found,
                     None => {
                         // Remove it under the database lock: a new note may reuse the id.
-                        self.known().waiting.remove(id);
+                        self.known.lock().waiting.remove(id);
                         continue;
                     }
                 }
@@ -484,7 +474,7 @@ impl Shared {
             }
             Ok(kept)
         })?;
-        let mut known = self.known();
+        let mut known = self.known.lock();
         for (id, vector) in &kept {
             known.waiting.remove(id);
             known.signs.add(*id, vector);

@@ -1,7 +1,9 @@
 //! The paths of notes, and which notes a mount may show.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::passage::shown_name;
 use crate::sqlite::db::Db;
@@ -91,18 +93,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    fn kept(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Place>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Clears the cache, after a directory has moved or gone.
     pub(super) fn let_go(&self) {
-        self.kept().clear();
+        self.kept.lock().clear();
     }
 
     /// The position of a directory.
     pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<Place>> {
-        if let Some(place) = self.kept().get(&dir) {
+        if let Some(place) = self.kept.lock().get(&dir) {
             return Ok(Arc::clone(place));
         }
         let place = if dir == ROOT {
@@ -121,7 +119,7 @@ impl Places {
             }
         };
         let place = Arc::new(place);
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         if kept.len() >= KEPT {
             kept.clear();
         }

@@ -1,11 +1,12 @@
 //! The thread that runs the protocol for one mount: it commits, polls, and writes checkpoints and the mirror.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use s3::checkout::random;
 use s3::objects::Fault;
 use s3::replica::Replica;
@@ -155,7 +156,7 @@ impl Engine {
         // An error means that it has ended.
         let _ = self.orders.send(Order::Stop);
         self.hurry.notify_one();
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if let Some(thread) = thread.take()
             && thread.join().is_err()
         {

@@ -1,11 +1,12 @@
 //! Fetching the missing chunks of placeholders.
 
 use std::ops::Range;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
 
@@ -34,7 +35,7 @@ pub(super) struct LastFailure(Mutex<Option<(Ino, Instant, Errno, String)>>);
 
 impl LastFailure {
     fn recent(&self, ino: Ino) -> Option<StoreError> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.0.lock();
         let (failed, at, errno, reason) = last.as_ref()?;
         let is_recent = *failed == ino && at.elapsed() < REMEMBERED;
         is_recent.then(|| StoreError::storage(*errno, reason))
@@ -43,7 +44,7 @@ impl LastFailure {
     /// Notes the failure of a fetch that began at `began`. A quick failure, or one that the caller caused, is not kept.
     fn note(&self, ino: Ino, began: Instant, error: &StoreError) {
         if began.elapsed() >= REMEMBERED && error.errno != Errno::INTR {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.lock();
             let reason = error.reason.clone().unwrap_or_default();
             *last = Some((ino, Instant::now(), error.errno, reason));
         }

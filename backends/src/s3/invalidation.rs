@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::sqlite::SqliteStore;
 use crate::store::{Ino, KernelCache, Store};
@@ -41,7 +43,7 @@ pub(super) struct PendingRead<'a>(&'a PendingReads, Ino);
 
 impl PendingReads {
     fn counts(&self) -> MutexGuard<'_, HashMap<Ino, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn begin(&self, ino: Ino) -> PendingRead<'_> {
@@ -88,19 +90,19 @@ impl Invalidation {
             .name("invalidate".to_owned())
             .spawn(move || thread.run(&inbox));
         match spawned {
-            Ok(_) => *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue),
+            Ok(_) => *self.queue.lock() = Some(queue),
             Err(error) => tracing::error!(%error, "the kernel's caches will be stale: no thread"),
         }
     }
 
     /// Ends the thread without waiting: the kernel may answer only when the mount is gone.
     pub(super) fn detach(&self) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         queue.take();
     }
 
     pub(super) fn send(&self, stale: Stale) {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         if let Some(queue) = &*queue
             && queue.send(stale).is_ok()
         {
@@ -214,7 +216,7 @@ mod tests {
     impl Telling {
         fn say(&self, what: String) {
             // The test may have ended.
-            let _ = self.0.lock().unwrap().send(what);
+            let _ = self.0.lock().send(what);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The tables of the cache: identities, base, journal, placeholders. SQL, and no protocol.
 
 use std::collections::HashSet;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rusqlite::{Row, params};
 use s3::replica::Head;
 use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
@@ -373,11 +373,11 @@ pub(super) struct Placeholders(RwLock<HashSet<Ino>>);
 
 impl Placeholders {
     fn read(&self) -> RwLockReadGuard<'_, HashSet<Ino>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, HashSet<Ino>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     pub(super) fn contains(&self, ino: Ino) -> bool {
