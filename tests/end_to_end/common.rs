@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use servers::{Access, Announcement};
+use tokio::runtime::Runtime;
+
 pub const CTXBENCH: &str = env!("CARGO_BIN_EXE_ctxbench");
 
 /// A directory on a disk. Dropping it unmounts everything in it and removes it.
@@ -123,6 +127,14 @@ pub fn has(text: &str, parts: &[&str]) {
     }
 }
 
+/// Checks that a text has none of these parts.
+#[track_caller]
+pub fn lacks(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(!text.contains(part), "{part:?} is in {text}");
+    }
+}
+
 /// Runs a command that must be refused. Returns its standard error.
 #[track_caller]
 pub fn refused(arguments: &[&str]) -> String {
@@ -152,6 +164,21 @@ pub fn ctxbench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Comm
     command
 }
 
+/// Runs a shell command in `dir`, for a minute at most.
+pub fn sh(dir: &Path, command: &str) -> Output {
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "bash", "-c", command]).current_dir(dir);
+    shell.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The standard output of a shell command in `dir`, which must succeed.
+#[track_caller]
+pub fn said(dir: &Path, command: &str) -> String {
+    let output = sh(dir, command);
+    assert!(output.status.success(), "{command}: {}", stderr(&output));
+    stdout(&output)
+}
+
 /// Runs the binary to its end.
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     ctxbench(arguments).output().unwrap()
@@ -172,6 +199,44 @@ pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outpu
     let mut command = ctxbench(["conform"]);
     command.args(arguments).arg("--results").arg(results.path());
     command.output().unwrap()
+}
+
+/// An embedded S3 server with its bucket, on a runtime of its own. It ends when it is dropped.
+pub fn embedded(dir: &Path, quirk: servers::Quirk) -> (Runtime, servers::Embedded, Access) {
+    let runtime = Runtime::new().unwrap();
+    let (server, access) = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let access = Access {
+            endpoint: format!("http://{}", listener.local_addr().unwrap()),
+            access_key: "key".to_owned(),
+            secret_key: "secret".to_owned(),
+            region: servers::REGION.to_owned(),
+        };
+        let server = servers::Embedded::serve_with(listener, dir, &access, quirk).unwrap();
+        // A second server of a directory finds the bucket of the first.
+        let _ = servers::create_bucket(&access, servers::BUCKET).await;
+        (server, access)
+    });
+    (runtime, server, access)
+}
+
+/// A client of a server, at an endpoint of it, that tries every request once.
+pub fn s3_client(endpoint: &str, server: &Announcement) -> AmazonS3 {
+    // Fails where another test has installed one.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    AmazonS3Builder::new()
+        .with_endpoint(endpoint)
+        .with_bucket_name(&server.bucket)
+        .with_region(&server.region)
+        .with_access_key_id(&server.access_key)
+        .with_secret_access_key(&server.secret_key)
+        .with_client_options(object_store::ClientOptions::new().with_allow_http(true))
+        .with_retry(object_store::RetryConfig {
+            max_retries: 0,
+            ..Default::default()
+        })
+        .build()
+        .unwrap()
 }
 
 /// A foreign file system of one or two hosts. A host lists its daemon in `told`, and stalls once the shell

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Mount, Scratch, as_root, has, mountable, run, stderr};
+use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, has, mountable, run, stderr};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -239,12 +239,9 @@ fn crash_and_compare(options: &[&str]) {
         }
         acknowledged = seen;
         mount.crash();
-        let checked = run([
-            Path::new("doctor"),
-            Path::new("--store"),
-            &scratch.path().join("ctx.db"),
-        ]);
-        assert!(checked.status.success(), "{}", stderr(&checked));
+        ctxbench(["doctor", "--store"])
+            .arg(scratch.path().join("ctx.db"))
+            .succeeds();
     }
     assert!(steps > 100, "only {steps} steps were acknowledged in all");
 }
@@ -300,11 +297,9 @@ fn a_write_with_a_durability_flag_syncs_the_log() {
 /// Mounts a disk of 8 MiB.
 fn small_disk(scratch: &Scratch) -> PathBuf {
     let disk = scratch.dir("disk");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=8m", "none"])
-        .arg(&disk)
-        .status();
-    assert!(mounted.unwrap().success());
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=8m", "none"]);
+    mount.arg(&disk).succeeds();
     disk
 }
 
@@ -338,15 +333,14 @@ fn a_full_disk_fails_only_the_call_that_meets_it() {
     };
     intact();
     mount.end();
-    let checked = run([Path::new("doctor"), Path::new("--store"), &db]);
-    assert!(checked.status.success(), "{}", stderr(&checked));
+    ctxbench(["doctor", "--store"]).arg(&db).succeeds();
 
     // With free space, the mount works again.
-    let remounted = Command::new("mount")
+    let mut remount = Command::new("mount");
+    remount
         .args(["-o", "remount,size=32m"])
         .arg(&disk)
-        .status();
-    assert!(remounted.unwrap().success());
+        .succeeds();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
     intact();
     fs::write(dir.join("more"), "more").unwrap();
@@ -375,9 +369,7 @@ fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
     drop(full);
     fs::remove_file(&filler).unwrap();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
-    assert_eq!(
-        fs::read_to_string(dir.join("note")).unwrap(),
-        "acknowledged"
-    );
+    let note = fs::read_to_string(dir.join("note")).unwrap();
+    assert_eq!(note, "acknowledged");
     mount.end();
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::common::{
-    Scratch, Succeeds, lines, measure, mountable, mounts_under, run, stderr, stdout, words,
+    Scratch, Succeeds, has, lines, measure, mountable, mounts_under, run, stderr, stdout, words,
 };
 
 const WORKLOADS: [&str; 3] = ["agent/inbox-find", "agent/inbox-triage", "agent/inbox-log"];
@@ -79,10 +79,7 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
         );
     }
     let page = fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(
-        page.contains("Scripted: no model chose the steps"),
-        "{page}"
-    );
+    has(&page, &["Scripted: no model chose the steps"]);
 }
 
 #[test]
@@ -115,9 +112,10 @@ fn a_copy_that_is_never_renewed_raises_stale_answers() {
 #[test]
 fn the_arms_are_listed_and_looked_at_by_the_doctor() {
     let listed = stdout(&run(["list"]));
-    for arm in ["view-mail", "view-vsm", "tools-sql", "tools-mcp"] {
-        assert!(listed.contains(arm), "{listed}");
-    }
+    has(
+        &listed,
+        &["view-mail", "view-vsm", "tools-sql", "tools-mcp"],
+    );
     let doctor = stdout(&run(["doctor"]));
-    assert!(doctor.contains("tools-sql: ctxbench"), "{doctor}");
+    has(&doctor, &["tools-sql: ctxbench"]);
 }

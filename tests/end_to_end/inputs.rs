@@ -2,46 +2,51 @@
 
 use std::fs;
 
-use crate::common::{Scratch, Succeeds, has, measure, refused, run, stderr, stdout, words};
+use crate::common::{Scratch, Succeeds, ctxbench, has, measure, refused, run, stdout, words};
 
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
-    assert!(
-        refused(&["run", "--suite", "nonsense"])
-            .contains("there are agent-memory, bucket, bucket-peers, calibrate, context")
-    );
-    assert!(refused(&["run", "--workload", "micro/nonsense"]).contains("micro/read-1k"));
-    assert!(
-        refused(&["run", "--backend", "nonsense"])
-            .contains("there are direct, null, memory, sqlite")
-    );
-    has(
-        &refused(&["run", "--backend", "no-such-file.toml"]),
-        &["no-such-file.toml: No such file"],
-    );
-    assert!(
-        refused(&["run", "--policy", "nonsense"]).contains("there are agent-memory, coding-agent")
-    );
-    assert!(refused(&["run", "--rounds", "0"]).contains("0 is not in 1.."));
-    assert!(refused(&["run", "--epochs", "2"]).contains("2 is not in 3.."));
-    assert!(refused(&["run", "--budget", "0"]).contains("above 0"));
-    assert!(refused(&["run", "--call-timeout", "0"]).contains("above 0"));
-    assert!(
-        refused(&["run", "--workload", "micro/rename", "--state", "cold"])
-            .contains("none of the workloads")
-    );
-    assert!(
-        refused(&["mount", "nonsense", "/tmp"])
-            .contains("sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null")
-    );
-    assert!(
-        refused(&["mount", "memory", "/tmp", "--db", "x"])
-            .contains("--db is for the sqlite and agent-memory backends only")
-    );
-    assert!(
-        refused(&["mount", "memory", "/tmp", "--embeddings", "none"])
-            .contains("--embeddings is for the agent-memory backend only")
-    );
+    for (line, reason) in [
+        (
+            "run --suite nonsense",
+            "there are agent-memory, bucket, bucket-peers, calibrate, context",
+        ),
+        ("run --workload micro/nonsense", "micro/read-1k"),
+        (
+            "run --backend nonsense",
+            "there are direct, null, memory, sqlite",
+        ),
+        (
+            "run --backend no-such-file.toml",
+            "no-such-file.toml: No such file",
+        ),
+        (
+            "run --policy nonsense",
+            "there are agent-memory, coding-agent",
+        ),
+        ("run --rounds 0", "0 is not in 1.."),
+        ("run --epochs 2", "2 is not in 3.."),
+        ("run --budget 0", "above 0"),
+        ("run --call-timeout 0", "above 0"),
+        (
+            "run --workload micro/rename --state cold",
+            "none of the workloads",
+        ),
+        (
+            "mount nonsense /tmp",
+            "sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null",
+        ),
+        (
+            "mount memory /tmp --db x",
+            "--db is for the sqlite and agent-memory backends only",
+        ),
+        (
+            "mount memory /tmp --embeddings none",
+            "--embeddings is for the agent-memory backend only",
+        ),
+    ] {
+        has(&refused(&words(line)), &[reason]);
+    }
 }
 
 #[test]
@@ -52,21 +57,18 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let essay = "essay = \"What this stands for, at some length, so that nobody has to guess what it is there for at all.\"\n";
-
-    let suite = file(
+    let refuses = |option: &str, name: &str, text: &str, parts: &[&str]| {
+        has(&refused(&["run", option, &file(name, text)]), parts);
+    };
+    refuses(
+        "--suite",
         "s.toml",
         "essay = 'e'\nrounds = 1\nbackends = []\ncolour = 1\n",
-    );
-    let message = refused(&["run", "--suite", &suite]);
-    has(
-        &message,
         &[
             "s.toml:4: ",
             "unknown field `colour`, expected one of `essay`, `budget`",
         ],
     );
-
     for (field, wrong, reason) in [
         ("epochs", "2", "must be at least 3"),
         ("budget", "0.0", "is not above 0"),
@@ -75,51 +77,40 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         let text = format!(
             "essay = 'e'\n{field} = {wrong}\nbackends = []\n[[workload]]\nname = 'micro/stat'\nstates = ['hot']\n"
         );
-        let message = refused(&["run", "--suite", &file("s.toml", &text)]);
-        has(&message, &[&format!("field `{field}`: "), reason]);
+        let parts = [&*format!("field `{field}`: "), reason];
+        refuses("--suite", "s.toml", &text, &parts);
     }
-
-    let workload = file("w.toml", &format!("name = 'w'\n{essay}states = ['warm']\n"));
-    let message = refused(&["run", "--workload", &workload]);
-    has(
-        &message,
-        &["w.toml:3: ", "expected one of `hot`, `lukewarm`, `cold`"],
-    );
-
-    let workload = file(
-        "w.toml",
-        &format!(
-            "name = 'w'\n{essay}states = ['hot']\n[micro]\noperation = 'read'\nfiles = 1\nbytes = 1\ncalls = 0\n"
-        ),
-    );
-    let message = refused(&["run", "--workload", &workload]);
-    has(
-        &message,
-        &["w.toml: field `micro.calls`: must be at least 1"],
-    );
 
     let trace = "{\"t\":\"head\",\"v\":1,\"id\":\"t\",\"source\":{\"format\":\"f\",\"path\":\"p\",\"sha256\":\"0\"},\"agent\":\"a\",\"model\":\"m\",\"cwd\":\"/ws\",\"fidelity\":\"shape\",\"tokenizer\":\"o200k\"}\n{\"t\":\"file\",\"path\":\"../../etc/passwd\",\"known\":\"full\",\"content\":{\"bytes\":0,\"lines\":0,\"sha256\":\"0\"}}\n{\"t\":\"end\",\"exit\":\"\"}\n";
     file("t.jsonl", trace);
-    let workload = file(
-        "w.toml",
-        &format!("name = 'w'\n{essay}states = ['hot']\n[trace]\nfile = 't.jsonl'\n"),
-    );
-    let message = refused(&["run", "--workload", &workload]);
-    has(
-        &message,
-        &["t.jsonl:2: field `path`: path \"../../etc/passwd\" leaves the workspace"],
-    );
+    let essay = "essay = \"What this stands for, at some length, so that nobody has to guess what it is there for at all.\"\n";
+    for (rest, parts) in [
+        (
+            "states = ['warm']\n",
+            &["w.toml:3: ", "expected one of `hot`, `lukewarm`, `cold`"][..],
+        ),
+        (
+            "states = ['hot']\n[micro]\noperation = 'read'\nfiles = 1\nbytes = 1\ncalls = 0\n",
+            &["w.toml: field `micro.calls`: must be at least 1"],
+        ),
+        (
+            "states = ['hot']\n[trace]\nfile = 't.jsonl'\n",
+            &["t.jsonl:2: field `path`: path \"../../etc/passwd\" leaves the workspace"],
+        ),
+    ] {
+        let text = format!("name = 'w'\n{essay}{rest}");
+        refuses("--workload", "w.toml", &text, parts);
+    }
 
-    let policy = file(
+    refuses(
+        "--policy",
         "p.toml",
         "name = 'p'\nquestion = 'q'\nessay = 'e'\nbaseline = 'direct'\nbenefits_needed = 1\nweight = 3\n",
+        &["p.toml:6: unknown field `weight`"],
     );
-    let message = refused(&["run", "--policy", &policy]);
-    has(&message, &["p.toml:6: unknown field `weight`"]);
-
     let text = "name = 'b'\nsummary = 's'\ncolour = 1\n";
-    let message = refused(&["run", "--backend", &file("b.toml", text)]);
-    has(&message, &["b.toml:3: unknown field `colour`"]);
+    let parts = ["b.toml:3: unknown field `colour`"];
+    refuses("--backend", "b.toml", text, &parts);
 
     let generator = file("g.toml", "name = 'g'\ncommand = ['cat']\nshell = true\n");
     let dir = scratch.dir("mnt").display().to_string();
@@ -127,12 +118,8 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
     let message = refused(&words(&line));
     has(&message, &["g.toml:3: unknown field `shell`"]);
 
-    let left: Vec<_> = fs::read_dir(scratch.path())
-        .unwrap()
-        .flatten()
-        .map(|e| e.file_name())
-        .collect();
-    assert_eq!(left.len(), 7, "nothing was begun: {left:?}");
+    let left = fs::read_dir(scratch.path()).unwrap().count();
+    assert_eq!(left, 7, "nothing was begun");
 }
 
 #[test]
@@ -144,10 +131,9 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
     );
     let out = scratch.path().join("mine.trace.jsonl");
     let out_text = out.to_str().unwrap();
-    let imported = run(words(&format!(
-        "trace import --format claude-code {session} --out {out_text} --licence MIT"
-    )));
-    assert!(imported.status.success(), "{}", stderr(&imported));
+    let line =
+        format!("trace import --format claude-code {session} --out {out_text} --licence MIT");
+    let imported = ctxbench(words(&line)).succeeds();
     let shown = run(["trace", "show", out_text]);
     assert_eq!(stdout(&shown), stdout(&imported));
     has(
@@ -181,7 +167,7 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
         nonsense.display(),
         target.display()
     )));
-    assert!(message.contains("no line of it is a message"), "{message}");
+    has(&message, &["no line of it is a message"]);
     assert!(!target.exists());
 }
 
@@ -216,11 +202,10 @@ fn every_command_shows_examples_in_its_help() {
 #[test]
 fn the_completions_command_writes_completions_and_manual_pages() {
     let completions = stdout(&run(["completions", "bash"]));
-    assert!(completions.contains("reproduce"), "{completions}");
+    has(&completions, &["reproduce"]);
     let scratch = Scratch::new();
-    let written = run(["completions", "--man", scratch.path().to_str().unwrap()]);
-    assert!(written.status.success(), "{}", stderr(&written));
+    ctxbench(["completions", "--man", scratch.path().to_str().unwrap()]).succeeds();
     let page = fs::read_to_string(scratch.path().join("ctxbench-mount.1")).unwrap();
-    assert!(page.contains("unmount DIR"), "{page}");
+    has(&page, &["unmount DIR"]);
     assert!(!scratch.path().join("ctxbench-worker.1").exists());
 }

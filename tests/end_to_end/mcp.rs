@@ -96,6 +96,18 @@ impl Session {
         text
     }
 
+    /// Makes a call whose answer has this part.
+    #[track_caller]
+    fn says(&mut self, tool: &str, arguments: Value, part: &str) {
+        has(&self.good(tool, arguments), &[part]);
+    }
+
+    /// Makes a call that is refused with this reason.
+    #[track_caller]
+    fn refuses(&mut self, tool: &str, arguments: Value, reason: &str) {
+        has(&self.bad(tool, arguments), &[reason]);
+    }
+
     /// Ends the session by the end of its input.
     pub fn end(mut self) {
         drop(self.input.take());
@@ -127,49 +139,23 @@ fn file_tools_read_write_and_search_a_directory() {
     let scratch = Scratch::new();
     let dir = scratch.dir("work");
     let mut session = Session::new(&["files", text(&dir)]);
-    assert_eq!(
-        session.tools(),
-        ["ls_files", "read_file", "write_file", "search"]
-    );
-    session.good(
-        "write_file",
-        json!({"path": "a/b.md", "content": "one\ntwo\n"}),
-    );
-    assert_eq!(
-        std::fs::read_to_string(dir.join("a/b.md")).unwrap(),
-        "one\ntwo\n"
-    );
-    assert!(
-        session
-            .good("ls_files", json!({}))
-            .contains("a/b.md (8 bytes)")
-    );
-    let page = session.good(
-        "read_file",
-        json!({"path": "a/b.md", "offset": 2, "limit": 1}),
-    );
+    let tools = ["ls_files", "read_file", "write_file", "search"];
+    assert_eq!(session.tools(), tools);
+    let written = json!({"path": "a/b.md", "content": "one\ntwo\n"});
+    session.good("write_file", written);
+    let text = std::fs::read_to_string(dir.join("a/b.md")).unwrap();
+    assert_eq!(text, "one\ntwo\n");
+    session.says("ls_files", json!({}), "a/b.md (8 bytes)");
+    let page = json!({"path": "a/b.md", "offset": 2, "limit": 1});
+    let page = session.good("read_file", page);
     assert!(page.ends_with("     2|two"), "{page}");
-    assert_eq!(
-        session.good("search", json!({"text": "tw"})),
-        "a/b.md:2:two"
-    );
-    assert!(
-        session
-            .bad("read_file", json!({"path": "none"}))
-            .contains("no such file")
-    );
-    assert!(
-        session
-            .bad("read_file", json!({"name": "none"}))
-            .contains("unknown field `name`")
-    );
+    let found = session.good("search", json!({"text": "tw"}));
+    assert_eq!(found, "a/b.md:2:two");
+    session.refuses("read_file", json!({"path": "none"}), "no such file");
+    session.refuses("read_file", json!({"name": "none"}), "unknown field `name`");
     let unknown = session.request("tools/call", json!({"name": "rm", "arguments": {}}));
-    assert!(
-        unknown["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("no tool rm")
-    );
+    let message = unknown["error"]["message"].as_str().unwrap();
+    has(message, &["no tool rm"]);
     session.end();
 }
 
@@ -201,19 +187,6 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
     session.end();
 }
 
-#[test]
-fn an_agents_state_has_the_file_tools() {
-    let mut session = Session::new(&["state"]);
-    session.good("write_file", json!({"path": "a", "content": "x\ny"}));
-    assert!(
-        session
-            .good("read_file", json!({"path": "a"}))
-            .ends_with("     2|y")
-    );
-    assert_eq!(session.good("search", json!({"text": "y"})), "a:2:y");
-    session.end();
-}
-
 /// As long as the target of a symbolic link may be, of which Chinese takes nine bytes a character in a name.
 fn long_question() -> String {
     let question = format!("RSI exit {}", "什么时候".repeat(340));
@@ -228,33 +201,29 @@ fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
     let mut session = Session::new(&["agent-memory", text(&dir)]);
     assert_eq!(session.tools()[4..], ["remember", "recall"]);
     let asked = json!({"text": "RSI above 70: exit", "importance": 0.9, "tags": ["trading"]});
-    assert!(
-        session
-            .good("remember", asked)
-            .contains("notes/rsi-above-70-exit.md")
+    session.says("remember", asked, "notes/rsi-above-70-exit.md");
+    session.says(
+        "remember",
+        json!({"text": "RSI above 70: exit"}),
+        "rsi-above-70-exit-2.md",
     );
-    let again = session.good("remember", json!({"text": "RSI above 70: exit"}));
-    assert!(again.contains("rsi-above-70-exit-2.md"), "{again}");
-    assert!(
-        session
-            .good("recall", json!({"question": "RSI exit"}))
-            .contains("RSI above 70")
-    );
+    session.says("recall", json!({"question": "RSI exit"}), "RSI above 70");
     let asked = json!({"question": long_question()});
-    let recalled = session.good("recall", asked);
-    assert!(recalled.contains("2 of 2 relevant notes"), "{recalled}");
-    let error = session.bad("recall", json!({"question": "R".repeat(4096)}));
-    assert!(error.contains("4095 is the most"), "{error}");
-    let error = session.bad("recall", json!({"question": "RSI", "max_tokens": 1}));
-    assert!(error.contains("64 to 1,000,000"), "{error}");
+    session.says("recall", asked, "2 of 2 relevant notes");
+    session.refuses(
+        "recall",
+        json!({"question": "R".repeat(4096)}),
+        "4095 is the most",
+    );
+    session.refuses(
+        "recall",
+        json!({"question": "RSI", "max_tokens": 1}),
+        "64 to 1,000,000",
+    );
     session.interrupt();
     assert!(mounts_under(scratch.path()).is_empty());
     let mut session = Session::new(&["agent-memory", text(&dir)]);
-    assert!(
-        session
-            .good("recall", json!({"question": "RSI exit"}))
-            .contains("RSI above 70")
-    );
+    session.says("recall", json!({"question": "RSI exit"}), "RSI above 70");
     session.end();
     assert!(mounts_under(scratch.path()).is_empty());
 }
@@ -264,35 +233,18 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
     let mount = Mount::new("agent-memory", &dir, &[]);
-    let said = run([
-        "remember",
-        text(&dir),
-        "RSI above 70: exit",
-        "--tag",
-        "trading",
-    ]);
-    assert!(
-        stdout(&said).contains("notes/rsi-above-70-exit.md"),
-        "{}",
-        stderr(&said)
-    );
-    let found = run(["recall", text(&dir), "RSI exit"]);
-    assert!(
-        stdout(&found).contains("RSI above 70"),
-        "{}",
-        stderr(&found)
-    );
-    let found = run(["recall", text(&dir), &long_question()]);
-    assert!(
-        stdout(&found).contains("RSI above 70"),
-        "{}",
-        stderr(&found)
-    );
+    let note = "RSI above 70: exit";
+    let said = run(["remember", text(&dir), note, "--tag", "trading"]);
+    has(&stdout(&said), &["notes/rsi-above-70-exit.md"]);
+    for question in ["RSI exit", &long_question()] {
+        let found = run(["recall", text(&dir), question]);
+        has(&stdout(&found), &["RSI above 70"]);
+    }
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().collect();
     assert_eq!(left.len(), 1, "only notes/: {left:?}");
     let refused = run(["recall", text(scratch.path()), "RSI"]);
     assert!(!refused.status.success());
-    assert!(stderr(&refused).contains("is not in a mounted agent-memory"));
+    has(&stderr(&refused), &["is not in a mounted agent-memory"]);
     mount.end();
 }
 
@@ -306,17 +258,20 @@ fn a_database_tool_shows_each_commit_of_another_program() {
     let mut session = Session::new(&["sql", text(&file)]);
     assert_eq!(session.tools(), ["query"]);
     let sql = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
-    assert!(session.good("query", sql.clone()).contains(r#""rows":[]"#));
+    session.says("query", sql.clone(), r#""rows":[]"#);
     db.execute("INSERT INTO messages VALUES (7, 'kim')", [])
         .unwrap();
-    assert!(session.good("query", sql).contains("[[7]]"));
-    assert!(
-        session
-            .bad("query", json!({"sql": "DELETE FROM messages"}))
-            .contains("only SELECT")
+    session.says("query", sql, "[[7]]");
+    session.refuses(
+        "query",
+        json!({"sql": "DELETE FROM messages"}),
+        "only SELECT",
     );
-    let error = session.bad("query", json!({"sql": "SELECT hex(zeroblob(100000000))"}));
-    assert!(error.contains("a value has more than"), "{error}");
+    session.refuses(
+        "query",
+        json!({"sql": "SELECT hex(zeroblob(100000000))"}),
+        "a value has more than",
+    );
     session.end();
 }
 
@@ -324,13 +279,12 @@ fn a_database_tool_shows_each_commit_of_another_program() {
 fn a_server_without_a_usable_source_says_why() {
     let missing = run(["mcp", "sql", "/nowhere/a.db"]);
     assert!(!missing.status.success());
-    assert!(stderr(&missing).contains("cannot open /nowhere/a.db as a SQLite database"));
-    let unknown = run(["mcp", "nonsense", "/tmp"]);
-    assert!(
-        stderr(&unknown).contains("there is no such backend"),
-        "{}",
-        stderr(&unknown)
+    has(
+        &stderr(&missing),
+        &["cannot open /nowhere/a.db as a SQLite database"],
     );
+    let unknown = run(["mcp", "nonsense", "/tmp"]);
+    has(&stderr(&unknown), &["there is no such backend"]);
     assert!(stderr(&run(["mcp", "files"])).contains("files needs a directory"));
 }
 

@@ -8,12 +8,17 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, as_root, can_mount, conform, ctxbench, has, is_root, mountable,
-    mounts_under, run, stderr, stdout, wait_for,
+    CTXBENCH, Mount, Scratch, Succeeds, as_root, can_mount, conform, ctxbench, has, is_root,
+    mountable, mounts_under, run, stderr, stdout, wait_for, words,
 };
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::Signal;
+
+/// Runs the words of a line and a path.
+fn with_path(line: &str, path: &Path) -> Output {
+    ctxbench(words(line)).arg(path).output().unwrap()
+}
 
 #[test]
 fn a_mount_serves_files_and_ends_with_ctrl_c() {
@@ -137,8 +142,7 @@ fn a_panic_fails_only_the_call_that_meets_it() {
             .collect();
         assert_eq!(lines.len(), asked, "{log}");
         for line in lines {
-            assert!(line.contains("this panic was asked for"), "{line}");
-            assert!(line.contains("opcode"), "{line}");
+            has(line, &["this panic was asked for", "opcode"]);
         }
     }
 }
@@ -154,13 +158,11 @@ fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     fs::write(dir.join("late"), "late").unwrap();
     mount.crash();
     fs::remove_file(&log).unwrap();
-    let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+    let output = with_path("mount sqlite", &dir);
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
-    assert!(message.contains("ctx.db-wal is gone"), "{message}");
-    assert!(message.contains("fix: put the log back"), "{message}");
-    let database = scratch.path().join("ctx.db");
-    let output = run(["doctor".as_ref(), "--store".as_ref(), database.as_os_str()]);
+    has(&message, &["ctx.db-wal is gone", "fix: put the log back"]);
+    let output = with_path("doctor --store", &scratch.path().join("ctx.db"));
     assert_eq!(output.status.code(), Some(1));
     has(&stdout(&output), &["ctx.db-wal is gone"]);
 
@@ -172,12 +174,7 @@ fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     let mount = Mount::new("sqlite", &dir, &[]);
     assert_eq!(fs::read_to_string(dir.join("later")).unwrap(), "later");
     mount.end();
-    let refused = run([
-        "mount".as_ref(),
-        "memory".as_ref(),
-        dir.as_os_str(),
-        "--without-log".as_ref(),
-    ]);
+    let refused = with_path("mount memory --without-log", &dir);
     has(&stderr(&refused), &["--without-log is for"]);
 }
 
@@ -193,86 +190,24 @@ fn a_daemon_ends_after_an_external_unmount() {
 #[test]
 fn an_unusable_mount_point_is_refused_and_nothing_is_created() {
     let Some(scratch) = mountable() else { return };
-    let refused = |dir: &Path| {
-        let output = run(["mount".as_ref(), "sqlite".as_ref(), dir.as_os_str()]);
+    let refuses = |dir: &Path, reason: &str, fix: &str| {
+        let output = with_path("mount sqlite", dir);
         assert_eq!(output.status.code(), Some(1));
-        stderr(&output)
+        has(&stderr(&output), &[reason, fix]);
     };
     let full = scratch.dir("full");
-    fs::write(full.join("mine.txt"), "").unwrap();
-    let message = refused(&full);
-    has(&message, &["is not empty: it holds \"mine.txt\""]);
-    has(&message, &["fix: mount on an empty directory"]);
-
-    let message = refused(&scratch.path().join("missing"));
-    has(&message, &["No such file", "mkdir -p"]);
-
-    let message = refused(&full.join("mine.txt"));
-    assert!(message.contains("Not a directory"), "{message}");
-
+    let file = full.join("mine.txt");
+    fs::write(&file, "").unwrap();
+    let reason = "is not empty: it holds \"mine.txt\"";
+    refuses(&full, reason, "fix: mount on an empty directory");
+    refuses(&scratch.path().join("missing"), "No such file", "mkdir -p");
+    refuses(&file, "Not a directory", "");
     let taken = scratch.dir("taken");
     let mount = Mount::new("memory", &taken, &[]);
-    let message = refused(&taken);
-    assert!(message.contains("is already a mount point"), "{message}");
-    assert!(message.contains("fusermount3 -u"), "{message}");
+    refuses(&taken, "is already a mount point", "fusermount3 -u");
     mount.end();
-
-    let left: Vec<_> = fs::read_dir(scratch.path())
-        .unwrap()
-        .flatten()
-        .map(|e| e.file_name())
-        .collect();
-    assert_eq!(left.len(), 2, "no database was created: {left:?}");
-}
-
-#[test]
-fn a_new_mount_replaces_a_dead_one_and_keeps_closed_files() {
-    let Some(scratch) = mountable() else { return };
-    let dir = scratch.dir("ctx");
-    let mut expected = Vec::new();
-    for crash in 0..3 {
-        let mount = Mount::new("sqlite", &dir, &[]);
-        for (name, text) in &expected {
-            assert_eq!(&fs::read_to_string(dir.join(name)).unwrap(), text);
-        }
-        for number in 0..50 {
-            let name = format!("{crash}-{number}");
-            fs::write(dir.join(&name), &name).unwrap();
-            expected.push((name.clone(), name));
-        }
-        mount.crash();
-        assert_eq!(
-            mounts_under(&dir).len(),
-            1,
-            "a crash leaves its mount behind"
-        );
-        assert!(fs::read_dir(&dir).is_err());
-    }
-    let mount = Mount::new("sqlite", &dir, &[]);
-    assert_eq!(fs::read_dir(&dir).unwrap().count(), expected.len());
-    mount.end();
-}
-
-#[test]
-fn a_database_cannot_be_mounted_twice() {
-    let Some(scratch) = mountable() else { return };
-    let (one, two, db) = (
-        scratch.dir("one"),
-        scratch.dir("two"),
-        scratch.path().join("a.db"),
-    );
-    let mount = Mount::new("sqlite", &one, &["--db", db.to_str().unwrap()]);
-    let output = run([
-        "mount".as_ref(),
-        "sqlite".as_ref(),
-        two.as_os_str(),
-        "--db".as_ref(),
-        db.as_os_str(),
-    ]);
-    assert_eq!(output.status.code(), Some(1));
-    has(&stderr(&output), &["in use by another ctxbench mount"]);
-    assert!(mounts_under(&two).is_empty());
-    mount.end();
+    let left = fs::read_dir(scratch.path()).unwrap().count();
+    assert_eq!(left, 2, "no database was created");
 }
 
 /// The features that `ctxbench conform` reports as failing, one line of its table each.
@@ -299,15 +234,10 @@ fn a_mount_conforms_to_a_posix_file_system() {
     ] {
         let output = conform([backend]);
         let failing = failing(&output);
-        assert!(
-            failing.len() == expected.len()
-                && failing
-                    .iter()
-                    .zip(expected)
-                    .all(|(line, name)| line.contains(name)),
-            "{}",
-            stdout(&output)
-        );
+        assert_eq!(failing.len(), expected.len(), "{failing:?}");
+        for (line, name) in failing.iter().zip(expected) {
+            has(line, &[name]);
+        }
         assert_eq!(output.status.code(), Some(1));
         if is_root() {
             let table = stdout(&output);
@@ -328,7 +258,7 @@ fn a_mount_works_with_one_thread_and_with_four() {
         assert_eq!(failing(&output).len(), 1, "{}", stdout(&output));
         mount.end();
         let db = scratch.path().join(format!("sqlite-{threads}.db"));
-        let checked = run(["doctor".as_ref(), "--store".as_ref(), db.as_os_str()]);
+        let checked = with_path("doctor --store", &db);
         assert!(checked.status.success(), "{}", stdout(&checked));
     }
 }
@@ -343,7 +273,7 @@ fn a_conformance_run_leaves_a_foreign_directory_as_it_was() {
     assert_eq!(stdout(&output).matches(" works").count(), 3);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     let unknown = conform(["floppy"]);
-    assert!(stderr(&unknown).contains("floppy: there is no such backend"));
+    has(&stderr(&unknown), &["floppy: there is no such backend"]);
 }
 
 #[test]
@@ -432,21 +362,24 @@ fn a_mount_without_permission_names_the_fix() {
     let output = as_nobody_with_fuse(&scratch, "600", "mkdir ctx; $CTXBENCH mount memory ctx");
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
-    has(&message, &["/dev/fuse is not permitted to this user"]);
-    has(&message, &["fix: ", "chmod 666"]);
+    has(
+        &message,
+        &[
+            "/dev/fuse is not permitted to this user",
+            "fix: ",
+            "chmod 666",
+        ],
+    );
 }
 
 #[test]
 fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("notes");
-    let started = ctxbench(["mount", "--daemon", "sqlite"])
-        .arg(&dir)
-        .output()
-        .unwrap();
+    let start = || with_path("mount --daemon sqlite", &dir);
+    let started = start();
     assert!(started.status.success(), "{}", stderr(&started));
-    let said = stdout(&started);
-    has(&said, &["is mounted on", "notes.log"]);
+    has(&stdout(&started), &["is mounted on", "notes.log"]);
     fs::write(dir.join("a.md"), "kept").unwrap();
 
     let own = |status: &Output| {
@@ -456,41 +389,29 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     };
     let status = run(["status", "--json"]);
     let mount = own(&status).unwrap();
-    assert_eq!(
-        (&mount["backend"], &mount["health"]),
-        (&"sqlite".into(), &"answers".into()),
-        "{mount}"
-    );
+    assert_eq!(mount["backend"], "sqlite", "{mount}");
+    assert_eq!(mount["health"], "answers", "{mount}");
     let pid = mount["process"].as_u64().unwrap();
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
 
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
     let status = run(["status"]);
     assert_eq!(status.status.code(), Some(1));
-    assert!(stdout(&status).contains("SILENT"), "{}", stdout(&status));
+    has(&stdout(&status), &["SILENT"]);
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     // The last thread of a killed process closes `/dev/fuse`, after the first one has become a zombie.
     wait_for("the status of a killed daemon", || {
         own(&run(["status", "--json"])).is_some_and(|mount| mount["health"] == "dead")
     });
 
-    let ended = ctxbench(["unmount"]).arg(&dir).output().unwrap();
-    assert!(ended.status.success(), "{}", stderr(&ended));
+    ctxbench(["unmount"]).arg(&dir).succeeds();
     assert_eq!(own(&run(["status", "--json"])), None);
 
     // A second start finds the data of the first. A start that cannot mount reports the reason, as in the
     // foreground.
-    let again = || {
-        ctxbench(["mount", "--daemon", "sqlite"])
-            .arg(&dir)
-            .output()
-            .unwrap()
-    };
-    let started = again();
+    let started = start();
     assert!(started.status.success(), "{}", stderr(&started));
     assert_eq!(fs::read_to_string(dir.join("a.md")).unwrap(), "kept");
-    let refused = again();
-    assert_eq!(refused.status.code(), Some(1));
-    let ended = ctxbench(["unmount"]).arg(&dir).output().unwrap();
-    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert_eq!(start().status.code(), Some(1));
+    ctxbench(["unmount"]).arg(&dir).succeeds();
 }

@@ -42,7 +42,7 @@ fn the_documented_example_is_measured_like_every_other_backend() {
     let (results, mut run) = measure(&scratch, line);
     run.arg(&file).succeeds();
     let report = fs::read_to_string(results.join("report.md")).unwrap();
-    assert!(report.contains("my-bind"), "{report}");
+    has(&report, &["my-bind"]);
     all_ok(&results, "my-bind");
     assert!(mounts_under(scratch.path()).is_empty());
 }
@@ -56,6 +56,12 @@ fn several_clients_leave_a_foreign_directory_as_it_was() {
     let output = run.env("CTXBENCH_DIRECTORY", &theirs).succeeds();
     has(&stdout(&output), &["micro/eight-clients hot"]);
     all_ok(&out, "directory");
+    // The calls of eight processes are timed as one.
+    let samples = lines(&out, "samples.jsonl");
+    let clients = |own: &&serde_json::Value| own["workload"] == "micro/eight-clients";
+    for sample in samples.iter().filter(clients) {
+        assert_eq!(sample["calls"]["concurrent"]["count"], 1, "{sample}");
+    }
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
@@ -114,23 +120,21 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
         mine.next().unwrap().to_owned()
     };
     let mine = of_mine(&samples);
-    assert!(mine.contains("\"ok\""), "{mine}");
+    has(&mine, &["\"ok\""]);
     let cells = of_mine(&fs::read_to_string(results.join("cells.jsonl")).unwrap());
-    assert!(cells.contains("asked"), "{cells}");
+    has(&cells, &["asked"]);
 
-    let names = fs::read_dir(&told)
+    let mut files = fs::read_dir(&told)
         .unwrap()
         .map(|entry| entry.unwrap().path());
-    let mode = names
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|e| e == "mode"));
+    let mode = files.find(|path| path.extension().is_some_and(|e| e == "mode"));
     let mode = mode.unwrap();
     assert_eq!(fs::read_to_string(&mode).unwrap(), "600\n");
     let line = fs::read_to_string(mode.with_extension("")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
     assert!(words[0].starts_with("http://127.0.0.1:"), "{line}");
     assert!(words[3].starts_with("ctxbench-blocks/") && !words[3].ends_with('/'));
-    assert!(mine.contains(&format!("my-bucket-{}", words[4])), "{mine}");
+    has(&mine, &[&format!("my-bucket-{}", words[4])]);
     let keys = fs::read_to_string(mode.with_extension("key")).unwrap();
     let (access_key, secret_key) = keys.split_once(' ').unwrap();
     assert_eq!(words[5], secret_key);
@@ -171,7 +175,7 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
         assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
     }
     let report = fs::read_to_string(results.join("report.md")).unwrap();
-    assert!(report.contains("hang"), "{report}");
+    has(&report, &["hang"]);
     // The hang leaves no mount and no process.
     assert!(mounts_under(scratch.path()).is_empty());
     no_process_of(&told, 3);

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::common::{Mount, ctxbench, has, mountable, stderr, stdout};
-use servers::{Options, ServerKind};
+use crate::common::{Mount, Succeeds, ctxbench, embedded, has, mountable, stderr};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -49,18 +47,7 @@ async fn relay(plain: String) -> u16 {
 #[test]
 fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     let Some(scratch) = mountable() else { return };
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = runtime
-        .block_on(servers::start(Options {
-            server: ServerKind::Embedded.find().unwrap(),
-            dir: scratch.dir("server"),
-            port: 0,
-            rtt: Duration::ZERO,
-            keys: None,
-            launcher: Vec::new(),
-        }))
-        .unwrap();
-    let access = server.access().clone();
+    let (runtime, _server, access) = embedded(&scratch.dir("server"), servers::Quirk::None);
     let plain = access.endpoint.strip_prefix("http://").unwrap().to_owned();
     let port = runtime.block_on(relay(plain));
     let command = |trusted: &Path, mount: &Path| {
@@ -81,26 +68,22 @@ fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     let refused = command(&nobody, &scratch.dir("refused")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     let said = stderr(&refused);
-    has(&said, &["has a certificate that is not trusted"]);
-    assert!(said.contains("fix: set SSL_CERT_FILE"), "{said}");
+    has(
+        &said,
+        &[
+            "has a certificate that is not trusted",
+            "fix: set SSL_CERT_FILE",
+        ],
+    );
 
     let dir = scratch.dir("trusted");
     let mount = Mount::of(command(&certificate(), &dir), &dir);
     fs::write(dir.join("note.md"), "over TLS").unwrap();
-    let synced = ctxbench(["s3", "sync"]).arg(&dir).output().unwrap();
-    assert!(
-        synced.status.success(),
-        "{}{}",
-        stdout(&synced),
-        stderr(&synced)
-    );
+    ctxbench(["s3", "sync"]).arg(&dir).succeeds();
     mount.end();
     let other = scratch.dir("other");
     let mount = Mount::of(command(&certificate(), &other), &other);
-    assert_eq!(
-        fs::read_to_string(other.join("note.md")).unwrap(),
-        "over TLS"
-    );
+    let read = fs::read_to_string(other.join("note.md")).unwrap();
+    assert_eq!(read, "over TLS");
     mount.end();
-    runtime.block_on(server.stop()).unwrap();
 }

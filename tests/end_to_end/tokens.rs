@@ -188,60 +188,63 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    assert!(refused(&["tokens"]).contains("nothing to count"));
     let session = file("s.traj.json", &trajectory("nobody/knows-9", 44, 10));
-    assert!(refused(&["tokens", &session]).contains("--format"));
-    let message = refused(&["tokens", "--format", "mini-swe-agent", &session]);
-    has(&message, &["\"nobody/knows-9\" has no price"]);
+    let refuses = |more: &[&str], reason: &str| {
+        has(&refused(&[&["tokens"], more].concat()), &[reason]);
+    };
+    refuses(&[], "nothing to count");
+    refuses(&[&session], "--format");
+    for (format, reason) in [
+        ("mini-swe-agent", "\"nobody/knows-9\" has no price"),
+        ("claude-code", "s.traj.json: no line"),
+        ("openhands", "line 1: has no `history`"),
+    ] {
+        refuses(&["--format", format, &session], reason);
+    }
     let none = run(words(&format!(
         "tokens --format mini-swe-agent {session} --model none"
     )));
     assert!(none.status.success() && stdout(&none).contains('–'));
-    assert!(
-        refused(&["tokens", "--format", "claude-code", &session]).contains("s.traj.json: no line")
-    );
-    assert!(
-        refused(&["tokens", "--format", "openhands", &session])
-            .contains("line 1: has no `history`")
-    );
     // Of several files, the readable ones are counted.
     let good = file("good.traj.json", &trajectory("gpt-5-codex", 44, 10));
     let output = run(["tokens", "--format", "mini-swe-agent", &good, &session]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("good.traj.json") && stderr(&output).contains("knows-9"));
-    assert!(refused(&["tokens", "--workload", "micro/stat"]).contains("is not a session"));
+    refuses(&["--workload", "micro/stat"], "is not a session");
 
-    let workload = ["tokens", "--workload", "agent/offload-comparison"];
-    let with = |more: &[&str]| refused(&[&workload[..], more].concat());
-    assert!(with(&["--policy", "nonsense"]).contains("there are inline, evict"));
     let policy = file("p.toml", "name = 'p'\nessay = 'e'\n[evict]\nabove = 1\n");
-    let message = with(&["--policy", &policy]);
-    has(
-        &message,
-        &["p.toml:4: field `evict.above`: unknown field `above`"],
-    );
     let prices = file("prices.toml", "[[model]]\nname = 'm'\nprize = 1\n");
-    let message = with(&["--prices", &prices]);
-    has(&message, &["prices.toml:3: ", "unknown field `prize`"]);
-    for other in [
-        "gpt-5.5-pro",
-        "gpt-5.1-codex-mini",
-        "gpt-5.5-cyber",
-        "gemini-3-pro-image",
+    for (line, reason) in [
+        ("--policy nonsense", "there are inline, evict"),
+        (
+            &*format!("--policy {policy}"),
+            "p.toml:4: field `evict.above`: unknown field `above`",
+        ),
+        (&*format!("--prices {prices}"), "prices.toml:3: "),
+        (&*format!("--prices {prices}"), "unknown field `prize`"),
+        ("--model gpt-5.5-pro", "\"gpt-5.5-pro\" has no price"),
+        (
+            "--model gpt-5.1-codex-mini",
+            "\"gpt-5.1-codex-mini\" has no price",
+        ),
+        ("--model gpt-5.5-cyber", "\"gpt-5.5-cyber\" has no price"),
+        (
+            "--model gemini-3-pro-image",
+            "\"gemini-3-pro-image\" has no price",
+        ),
+        (
+            "--model gpt-6.1-sol --cache-ttl 1h",
+            "a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m",
+        ),
+        ("--cache-ttl 10m", "sold are 5m, 1h"),
+        ("--model gpt-99", "model \"gpt-99\" has no price"),
+        ("--on 2020-01-01", "has no price on 2020-01-01"),
+        ("--on tomorrow", "a day such as 2026-11-21"),
+        ("--cache-ttl 5_minutes", "5m, 1h or 90s"),
     ] {
-        let message = with(&["--model", other]);
-        has(&message, &[&format!("{other:?} has no price")]);
+        let workload = ["--workload", "agent/offload-comparison"];
+        refuses(&[&workload[..], &words(line)].concat(), reason);
     }
-    let message = with(&["--model", "gpt-6.1-sol", "--cache-ttl", "1h"]);
-    has(
-        &message,
-        &["a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m"],
-    );
-    assert!(with(&["--cache-ttl", "10m"]).contains("sold are 5m, 1h"));
-    assert!(with(&["--model", "gpt-99"]).contains("model \"gpt-99\" has no price"));
-    assert!(with(&["--on", "2020-01-01"]).contains("has no price on 2020-01-01"));
-    assert!(with(&["--on", "tomorrow"]).contains("a day such as 2026-11-21"));
-    assert!(with(&["--cache-ttl", "5 minutes"]).contains("5m, 1h or 90s"));
 
     let essay = "What this stands for, at some length, so that nobody has to guess what it is there for at all.";
     let workload = file(
@@ -250,11 +253,8 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
             "name = 'w'\nessay = '{essay}'\nstates = ['hot']\ncontexts = ['outline']\n[vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n"
         ),
     );
-    let message = refused(&["tokens", "--workload", &workload]);
-    has(
-        &message,
-        &["w.toml: field `contexts`: outline: no such context policy"],
-    );
+    let reason = "w.toml: field `contexts`: outline: no such context policy";
+    refuses(&["--workload", &workload], reason);
 }
 
 #[test]
@@ -267,31 +267,20 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let (dir, mut measured) = measure(&scratch, line);
     measured.succeeds();
     let samples = lines(&dir, "samples.jsonl");
-    let ended: Vec<_> = samples
-        .iter()
-        .filter(|sample| sample["arm"] == "state")
-        .map(|sample| {
-            (
-                sample["workload"].as_str().unwrap(),
-                sample["outcome"].as_str().unwrap(),
-                sample["reason"].clone(),
-            )
-        })
-        .collect();
+    let own = samples.iter().filter(|sample| sample["arm"] == "state");
+    let own: Vec<_> = own.collect();
     // Three workloads with one warm-up round and one round in each of three epochs.
-    assert_eq!(ended.len(), 3 * 2 * 3, "{ended:?}");
-    assert!(
-        ended.iter().all(|(_, outcome, _)| *outcome == "ok"),
-        "{ended:?}"
-    );
+    assert_eq!(own.len(), 3 * 2 * 3, "{own:?}");
+    assert!(own.iter().all(|own| own["outcome"] == "ok"), "{own:?}");
     let plan = fs::read_to_string(dir.join("plan.toml")).unwrap();
-    assert!(
-        plan.contains("state is reached by tool calls only: it has no path for a POSIX operation")
+    let why = "state is reached by tool calls only: it has no path for a POSIX operation";
+    has(
+        &plan,
+        &[why, "state: there is no tool for it: to rename to"],
     );
-    has(&plan, &["state: there is no tool for it: to rename to"]);
 
     let report = fs::read_to_string(dir.join("report.md")).unwrap();
-    for expected in [
+    let parts = [
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
         "The ledger against what the API reported",
@@ -301,9 +290,8 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
         "| agent/memory-1-question | memory-file | simulated, from partly stated |",
         "| agent/memory-1-question | memory-recall | simulated, from partly stated |",
         "| partly stated |",
-    ] {
-        assert!(report.contains(expected), "{expected}");
-    }
+    ];
+    has(&report, &parts);
     let claims = fs::read_to_string(dir.join("claims.csv")).unwrap();
     let standing = |id: &str| {
         let line = claims.lines().find(|line| line.starts_with(id)).unwrap();
@@ -343,7 +331,6 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     has(&message, &["the report of this run could not be priced"]);
     assert!(!never.exists());
     // `ctxbench report` reproduces the report from the files alone.
-    let again = run(["report", dir.to_str().unwrap()]);
-    assert!(again.status.success(), "{}", stderr(&again));
+    ctxbench(["report", dir.to_str().unwrap()]).succeeds();
     assert_eq!(fs::read_to_string(dir.join("report.md")).unwrap(), report);
 }

@@ -5,9 +5,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Mount, Scratch, can_mount, ctxbench, mountable, wait_for};
+use crate::common::{
+    Mount, Scratch, can_mount, ctxbench, embedded, mountable, wait_for, wait_up_to,
+};
 use backends::fuse::{Command as Ask, ask};
 use models::{Behaviour, FakeServer};
 
@@ -117,14 +119,9 @@ fn open_many(dir: &Path, files: &Files) {
 /// Ends the mount with SIGINT, within 20 seconds.
 fn end(mut mount: Mount, what: &str) {
     mount.signal(rustix::process::Signal::INT);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let status = loop {
-        if let Some(status) = mount.process.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "{what}: it does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let has_ended = || mount.process.try_wait().unwrap().is_some();
+    wait_up_to(Duration::from_secs(20), what, has_ended);
+    let status = mount.process.wait().unwrap();
     assert!(status.success(), "{what}: {status}");
     wait_for("the mount to leave the tree", || {
         crate::common::mounts_under(&mount.dir).is_empty()
@@ -161,21 +158,7 @@ fn a_local_mount_never_waits_for_its_log() {
 #[test]
 fn an_s3_mount_never_waits_for_its_log() {
     let Some(scratch) = mountable() else { return };
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (_server, access) = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let access = servers::Access {
-            endpoint: format!("http://{}", listener.local_addr().unwrap()),
-            access_key: "key".to_owned(),
-            secret_key: "secret".to_owned(),
-            region: servers::REGION.to_owned(),
-        };
-        let data = scratch.dir("server");
-        let server = servers::Embedded::serve(listener, &data, &access).unwrap();
-        let bucket = servers::create_bucket(&access, servers::BUCKET);
-        bucket.await.unwrap();
-        (server, access)
-    });
+    let (_runtime, _server, access) = embedded(&scratch.dir("server"), servers::Quirk::None);
     for (agent, level) in [("alice", None), ("bob", Some(TALKATIVE))] {
         let mut case = Case::new("s3", &["--agent-id", agent, "--endpoint", &access.endpoint]);
         case.command

@@ -3,20 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::{Mount, Scratch, can_mount, stderr, stdout};
+use crate::common::{Mount, Scratch, can_mount, has, said};
 use crate::mcp::Session;
-
-fn sh(dir: &Path, command: &str) -> String {
-    let mut shell = Command::new("timeout");
-    shell.args(["60", "bash", "-ec", command]).current_dir(dir);
-    let output = shell.output().unwrap();
-    assert!(output.status.success(), "{command}: {}", stderr(&output));
-    stdout(&output)
-}
 
 /// Query results of about `bytes` bytes: a JSON object a line.
 fn results(topic: &str, bytes: usize) -> String {
@@ -52,7 +43,7 @@ fn with_mounts(test: impl Fn(&Path)) {
 
 #[test]
 fn a_query_that_saves_nothing_leaves_a_workspace_that_lists_nothing() {
-    with_mounts(|dir| assert_eq!(sh(dir, "ls -A; find . -mindepth 1"), ""));
+    with_mounts(|dir| assert_eq!(said(dir, "ls -A; find . -mindepth 1"), ""));
 }
 
 #[test]
@@ -62,23 +53,23 @@ fn a_synthesis_of_several_sources_reads_what_it_saved() {
         let decisions = results("decisions", 48_000);
         fs::write(dir.join("intl_engagement_meetings.json"), &meetings).unwrap();
         fs::write(dir.join("decisions_raw.json"), &decisions).unwrap();
-        let sizes = sh(dir, "stat -c '%n %s' *.json");
+        let sizes = said(dir, "stat -c '%n %s' *.json");
         let expected = format!(
             "decisions_raw.json {}\nintl_engagement_meetings.json {}\n",
             decisions.len(),
             meetings.len()
         );
         assert_eq!(sizes, expected);
-        sh(
+        said(
             dir,
             "grep -h '\"decision\": true' intl_engagement_meetings.json decisions_raw.json | sort > intl_engagement_decisions.txt",
         );
-        let analysis = sh(dir, "cat intl_engagement_decisions.txt");
+        let analysis = said(dir, "cat intl_engagement_decisions.txt");
         let all = [meetings, decisions].concat();
         let wanted = all.lines().filter(|line| line.contains("true")).count();
         assert!(wanted > 100 && analysis.lines().count() == wanted);
         // A part of a large file, as `read_file(…, offset=100, limit=50)`.
-        let part = sh(dir, "sed -n '101,150p' decisions_raw.json");
+        let part = said(dir, "sed -n '101,150p' decisions_raw.json");
         assert!(part.lines().count() == 50 && part.starts_with(r#"{"meeting": "All Hands 100""#));
     });
 }
@@ -112,20 +103,20 @@ fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
                 2 => fs::write(dir.join("july.json"), &july).unwrap(),
                 4 => fs::write(dir.join("october.json"), &october).unwrap(),
                 5 => {
-                    let both = sh(dir, "cat july.json october.json");
+                    let both = said(dir, "cat july.json october.json");
                     assert_eq!(both, format!("{july}{october}"));
                 }
                 _ => {}
             }
             // The whole plan is what it was last saved as, also when it gets longer or shorter.
-            assert_eq!(sh(dir, "cat current_todos.txt"), plan(done));
-            let open = sh(dir, "grep -c pending current_todos.txt || true");
+            assert_eq!(said(dir, "cat current_todos.txt"), plan(done));
+            let open = said(dir, "grep -c pending current_todos.txt || true");
             assert_eq!(open.trim(), (STEPS.len() - done).to_string());
         }
         fs::write(dir.join("july.json"), "short\n").unwrap();
-        assert_eq!(sh(dir, "cat july.json"), "short\n");
+        assert_eq!(said(dir, "cat july.json"), "short\n");
         assert_eq!(
-            sh(dir, "ls"),
+            said(dir, "ls"),
             "current_todos.txt\njuly.json\noctober.json\n"
         );
     });
@@ -168,6 +159,6 @@ fn an_agents_state_keeps_the_synthesis_and_the_plan_too() {
         assert_eq!(text_of(&mut state, path), plan(done));
     }
     let listed = state.good("ls_files", json!({}));
-    assert!(listed.contains("current_todos.txt"), "{listed}");
+    has(&listed, &["current_todos.txt"]);
     state.end();
 }

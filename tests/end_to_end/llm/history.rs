@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Lab, oracle, said};
+use super::{Lab, errno, oracle, said};
 use crate::common::{Mount, can_mount, has, stderr, stdout};
 use models::Behaviour;
 
@@ -81,75 +81,34 @@ fn a_history_asks_the_model_for_content_only() {
         .as_str()
         .unwrap()
         .to_owned();
-    for line in [
+    let lines = [
         "create /a",
         "write /a at 0: \"hello\\n\"",
         "write /a at 6: \"more\\n\"",
         "rename /a to /d/b",
         "truncate /d/b to 8 bytes",
-    ] {
-        assert!(question.contains(line), "{line}: {question}");
-    }
-    assert_eq!(
-        dir.join("d/b").metadata().unwrap().len(),
-        8,
-        "attributes come from the interpreter"
-    );
+    ];
+    has(&question, &lines);
+    let size = dir.join("d/b").metadata().unwrap().len();
+    assert_eq!(size, 8, "attributes come from the interpreter");
     lab.server
         .behave(vec![Behaviour::Say("no JSON".to_owned())]);
-    assert_eq!(
-        std::fs::read(dir.join("d/b")).unwrap_err().raw_os_error(),
-        Some(5)
-    );
+    assert_eq!(errno(&dir.join("d/b")), Some(5));
     mount.crash();
 
     lab.server.behave(vec![answer("again\n")]);
     let mount = lab.mount("llm-history", &["--log-db", &log]);
     assert_eq!(said(&mount.dir, "ls d; cat d/b"), "b\nagain\n");
     let question = lab.server.requests().last().unwrap()["messages"][1]["content"].to_string();
-    assert!(
-        question.contains("rename /a to /d/b"),
-        "the log was kept: {question}"
-    );
+    has(&question, &["rename /a to /d/b"]);
     mount.end();
 
-    std::fs::write(
-        lab.path("other.db"),
-        "this is not a database, but long enough to be looked at",
-    )
-    .unwrap();
+    let text = "this is not a database, but long enough to be looked at";
+    std::fs::write(lab.path("other.db"), text).unwrap();
     let other = lab.path("other.db").display().to_string();
     let refused = lab
         .command("llm-history", &["--log-db", &other])
         .output()
         .unwrap();
     has(&stderr(&refused), &["other.db"]);
-}
-
-#[test]
-fn a_policy_refuses_with_a_reason_in_the_log() {
-    if !can_mount() {
-        return;
-    }
-    let verdict = |allow: bool| {
-        Behaviour::Say(serde_json::json!({"allow": allow, "reason": "secrets stay"}).to_string())
-    };
-    let lab = Lab::new(vec![verdict(false)]);
-    let mount = lab.mount("llm-history", &["--policy", "Nobody makes secrets."]);
-    let refused = std::fs::write(mount.dir.join("secret"), "x").unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(13), "EACCES");
-    assert!(said(&mount.dir, "ls").is_empty(), "nothing of it was done");
-    lab.server.behave(vec![verdict(true)]);
-    std::fs::write(mount.dir.join("open"), "x").unwrap();
-    lab.server.behave(vec![Behaviour::Garbage]);
-    assert_eq!(
-        std::fs::write(mount.dir.join("open"), "y")
-            .unwrap_err()
-            .raw_os_error(),
-        Some(5),
-        "not asked is not allowed"
-    );
-    mount.end();
-    let log = lab.log();
-    has(&log, &["REFUSED create /secret: secrets stay"]);
 }

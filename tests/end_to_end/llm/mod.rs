@@ -14,9 +14,9 @@ mod runs;
 mod settings;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use crate::common::{Mount, Scratch, can_mount, ctxbench, stderr, stdout, words};
+use crate::common::{Mount, Scratch, can_mount, ctxbench, said, sh, words};
 use models::{Behaviour, FakeServer};
 use rustix::fs::getxattr;
 
@@ -118,17 +118,21 @@ impl Lab {
     }
 }
 
-/// Runs a shell command in `dir`, for a minute at most.
-fn sh(dir: &Path, command: &str) -> Output {
-    let mut shell = Command::new("timeout");
-    shell.args(["60", "bash", "-c", command]).current_dir(dir);
-    shell.stdin(Stdio::null()).output().unwrap()
+/// The error number of a read.
+#[track_caller]
+fn errno(path: &Path) -> Option<i32> {
+    std::fs::read(path).unwrap_err().raw_os_error()
 }
 
-fn said(dir: &Path, command: &str) -> String {
-    let output = sh(dir, command);
-    assert!(output.status.success(), "{command}: {}", stderr(&output));
-    stdout(&output)
+/// Whether the local model and its server are installed. `CTXBENCH_REQUIRE_MODEL` makes it a failure if not.
+fn has_local_model() -> bool {
+    let is_there = models::find_model().is_ok() && models::find_llama_server().is_ok();
+    let is_required = std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_some();
+    assert!(is_there || !is_required, "make model has not been run");
+    if !is_there {
+        eprintln!("SKIPPED: no local model; `make model` installs one");
+    }
+    is_there
 }
 
 fn set_xattr(path: &Path, name: &str, value: &str) -> rustix::io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{answering, model_suite, said, xattr};
+use super::{answering, errno, model_suite, said, xattr};
 use crate::common::{Mount, Scratch, Succeeds, ctxbench, has, mountable};
 
 #[test]
@@ -26,17 +26,12 @@ fn a_recording_replays_the_models_answers_and_names_missing_ones() {
         .args(["--tree", &tree, "--cassette", &cassette, "--no-cache"]);
     let mount = Mount::of(command, &lab.path("mnt"));
     assert_eq!(said(&mount.dir, "cat a.txt"), live);
-    assert_eq!(
-        std::fs::read(mount.dir.join("b.txt"))
-            .unwrap_err()
-            .raw_os_error(),
-        Some(5)
-    );
-    assert!(
-        xattr(&mount.dir.join("b.txt"), "user.llmfs.error").contains("holds no answer to request")
-    );
+    let missing = mount.dir.join("b.txt");
+    assert_eq!(errno(&missing), Some(5));
+    let why = xattr(&missing, "user.llmfs.error");
+    has(&why, &["holds no answer to request"]);
     mount.end();
-    assert!(lab.log().contains("(recorded)"));
+    has(&lab.log(), &["(recorded)"]);
 }
 
 fn repository() -> &'static Path {
@@ -89,7 +84,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
     let (live, again_rows) = (fidelity(&live.unwrap()), fidelity(&again));
     assert!(live.len() > 5, "{live:?}");
     assert_eq!(live, again_rows);
-    assert!(again.contains("answers: **recorded**"), "{again}");
+    has(&again, &["answers: **recorded**"]);
     // The calls and tokens of each tool and of the session over the mounts.
     let asked = |dir: &Path| -> Vec<serde_json::Value> {
         let found = std::fs::read_to_string(dir.join("model-files.json")).unwrap();

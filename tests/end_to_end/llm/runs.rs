@@ -1,11 +1,10 @@
 //! `ctxbench run` with model arms, and the local model with its server.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{KEY, Lab, answering, said, xattr};
-use crate::common::{Mount, Scratch, Succeeds, can_mount, ctxbench, has, stderr, stdout};
+use super::{KEY, Lab, answering, has_local_model, said, xattr};
+use crate::common::{Mount, Scratch, Succeeds, can_mount, ctxbench, has, lacks, stderr, stdout};
 use models::Behaviour;
 
 /// A run's samples of one arm and one workload.
@@ -105,14 +104,13 @@ states = ["hot"]
         ],
     );
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
-    for part in [
+    let parts = [
         "| agent/shortened hot | llm-history-given | 6 of 6 |",
         "41.7 %",
         "answers simulated",
         "asks a model at each of its 1024 reads",
-    ] {
-        assert!(report.contains(part), "no {part:?} in {report}");
-    }
+    ];
+    has(&report, &parts);
     let plan = std::fs::read_to_string(out.join("plan.toml")).unwrap();
     assert!(plan.contains("call_timeout_ms = 30000") && plan.contains("--call-timeout 30"));
     for text in [report, plan, said, stderr(&output)] {
@@ -142,13 +140,12 @@ states = ["hot"]
         .env("CTXBENCH_MODEL", lab.path("missing.gguf"))
         .succeeds();
     let said = stderr(&output);
-    for part in [
+    let parts = [
         "skipped: llm-history-live:",
         "make model",
         "llm-history-recorded replays the answers of an earlier one",
-    ] {
-        assert!(said.contains(part), "no {part:?} in {said}");
-    }
+    ];
+    has(&said, &parts);
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());
     assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 6);
     // The session's reads are replayed from the recording, without a live model.
@@ -165,11 +162,11 @@ states = ["hot"]
     assert_eq!(store["model-failures"], 0, "{store}");
     assert_eq!(store.get("answers-live"), None, "{store}");
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
-    let label = "the answers of llm-history-recorded are recorded";
-    assert!(
-        report.contains(label) && !report.contains("nothing on this page is simulated"),
-        "{report}"
+    has(
+        &report,
+        &["the answers of llm-history-recorded are recorded"],
     );
+    lacks(&report, &["nothing on this page is simulated"]);
 }
 
 /// The children of `parent` whose command line contains `name`.
@@ -186,12 +183,7 @@ fn children(parent: u32, name: &str) -> Vec<String> {
 
 #[test]
 fn a_runs_model_server_ends_with_the_run() {
-    if !can_mount() || models::find_model().is_err() || models::find_llama_server().is_err() {
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_none(),
-            "make model has not been run"
-        );
-        eprintln!("SKIPPED: no mounts or no local model; `make model` installs one");
+    if !can_mount() || !has_local_model() {
         return;
     }
     let suite = r#"
@@ -237,38 +229,19 @@ states = ["hot"]
 
 #[test]
 fn the_local_models_server_ends_with_the_mount() {
-    if !can_mount() {
-        return;
-    }
-    if models::find_model().is_err() || models::find_llama_server().is_err() {
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_none(),
-            "make model has not been run"
-        );
-        eprintln!("SKIPPED: no local model; `make model` installs one");
+    if !can_mount() || !has_local_model() {
         return;
     }
     let lab = Lab::new(vec![Behaviour::Answer]);
     let tree = lab.path("tree.json").display().to_string();
     let mut command = ctxbench(["mount", "llm-generate"]);
     let dir = lab.scratch.dir("mnt");
-    command.arg(&dir).args([
-        "--tree",
-        &tree,
-        "--no-cache",
-        "--answer-tokens",
-        "16",
-        "--prompt",
-        "A list of fruits",
-    ]);
+    command.arg(&dir).args(["--tree", &tree, "--no-cache"]);
+    command.args(["--answer-tokens", "16", "--prompt", "A list of fruits"]);
     let temporary = lab.scratch.dir("tmp");
     command.env("TMPDIR", &temporary);
     let mount = Mount::of(command, &dir);
-    let mut text = String::new();
-    std::fs::File::open(dir.join("a.txt"))
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
+    let text = std::fs::read_to_string(dir.join("a.txt")).unwrap();
     assert!(!text.trim().is_empty());
     assert_eq!(xattr(&dir.join("a.txt"), "user.llmfs.cut-off"), "1");
     let children = said(
@@ -283,7 +256,7 @@ fn the_local_models_server_ends_with_the_mount() {
             .iter()
             .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
     });
-    assert!(lab.log().contains("(live)"));
+    has(&lab.log(), &["(live)"]);
     let left = temporary.read_dir().unwrap().count();
     assert_eq!(left, 0, "a killed mount leaves files behind");
 }

@@ -1,8 +1,7 @@
 //! The features of each S3 server, against those that it is known to lack.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -15,6 +14,7 @@ use object_store::{
 use servers::{Fault, FaultProxy, Operation, Rule, ServerKind};
 
 use super::{Serving, found};
+use crate::common::s3_client;
 
 type Outcome = Result<(), String>;
 
@@ -294,7 +294,7 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outco
     let endpoint = &serving.announcement.endpoint;
     let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
     let way = FaultProxy::start(0, upstream).unwrap();
-    let far = serving.client_at(&way.endpoint());
+    let far = s3_client(&way.endpoint(), &serving.announcement);
     runtime.block_on(async {
         // Without a rule, the proxy forwards the object unchanged.
         put(&far, "undamaged", b"as it is").await?;
@@ -386,26 +386,11 @@ fn differs(wanted: &[String], got: &[String]) -> String {
     )
 }
 
-/// The median duration of 200 requests in milliseconds. It is printed and never asserted.
-async fn typical(requests: impl AsyncFn()) -> f64 {
-    let mut took = Vec::new();
-    for _ in 0..200 {
-        let begun = Instant::now();
-        requests().await;
-        took.push(begun.elapsed().as_secs_f64() * 1e3);
-    }
-    took.sort_by(f64::total_cmp);
-    took[took.len() / 2]
-}
-
 #[test]
 fn each_server_has_the_features_in_the_table() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let kinds = found();
-    let mut cells: BTreeMap<(ServerKind, &str), String> = BTreeMap::new();
-    let mut versions = Vec::new();
     let mut wrong = Vec::new();
-    for kind in kinds.iter().copied() {
+    for kind in found() {
         let serving = Serving::new(kind.name(), &[]);
         let client = serving.client();
         for what in ASKED {
@@ -419,34 +404,7 @@ fn each_server_has_the_features_in_the_table() {
                 (Err(how), Some((_, known))) if how.contains(known) => {}
                 _ => wrong.push(format!("{kind}: {what}: {outcome:?}")),
             }
-            let cell = match outcome {
-                Ok(()) => "yes".to_owned(),
-                Err(how) => format!("no: {how}"),
-            };
-            cells.insert((kind, what), cell);
         }
-        let body = vec![b'x'; 1024];
-        let (put_ms, get_ms) = runtime.block_on(async {
-            let put_ms = typical(async || drop(put(&client, "timed", &body).await.unwrap())).await;
-            let get_ms = typical(async || drop(get(&client, "timed").await.unwrap())).await;
-            (put_ms, get_ms)
-        });
-        cells.insert(
-            (kind, "PUT / GET of 1 KiB, ms"),
-            format!("{put_ms:.2} / {get_ms:.2}"),
-        );
-        versions.push(format!("{kind} {}", serving.announcement.version));
-    }
-    println!("\n{}\n", versions.join(", "));
-    let labels: Vec<&str> = kinds.iter().map(|kind| kind.label()).collect();
-    println!("| asked | {} |", labels.join(" | "));
-    println!("| --- |{}", " --- |".repeat(kinds.len()));
-    for what in ASKED.into_iter().chain(["PUT / GET of 1 KiB, ms"]) {
-        let row: Vec<&str> = kinds
-            .iter()
-            .map(|kind| cells[&(*kind, what)].as_str())
-            .collect();
-        println!("| {what} | {} |", row.join(" | "));
     }
     assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
 }
