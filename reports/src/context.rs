@@ -420,16 +420,17 @@ mod tests {
         contexts(run, &Prices::built_in().unwrap()).unwrap()
     }
 
+    fn delay(run: &Run, arm: &str, state: &str) -> Delay {
+        let mut delays = found(run).delays.into_iter();
+        delays
+            .find(|delay| delay.arm == arm && delay.state == state)
+            .unwrap()
+    }
+
     #[test]
     fn a_backend_slow_enough_to_outlive_the_cache_breaks_the_prefix() {
         let mut run = testing::run();
-        let of = |run: &Run, arm: &str| {
-            let delays = found(run).delays;
-            let delay = delays
-                .into_iter()
-                .find(|delay| delay.arm == arm && delay.state == "hot");
-            delay.unwrap()
-        };
+        let of = |run: &Run, arm: &str| delay(run, arm, "hot");
         for arm in ["direct", "sqlite"] {
             let delay = of(&run, arm);
             assert_eq!(
@@ -463,11 +464,7 @@ mod tests {
         let state = one.state.clone();
         let two = own.find(|sample| sample.state == state).unwrap();
         two.outcome = Outcome::Crash;
-        let delays = found(&run).delays;
-        let delay = delays
-            .iter()
-            .find(|delay| delay.arm == "sqlite" && delay.state == state);
-        let delay = delay.unwrap();
+        let delay = delay(&run, "sqlite", &state);
         assert_eq!((delay.too_slow, delay.left_out), (1, 1));
         // The call is aborted after 400 seconds. It is in no mean, but it outlives the cache.
         assert_eq!(
@@ -485,12 +482,8 @@ mod tests {
                 .files
                 .insert("append".to_owned(), 3);
         }
-        assert!(
-            found(&run)
-                .delays
-                .iter()
-                .all(|delay| delay.untimed == ["append"])
-        );
+        let mut delays = found(&run).delays.into_iter();
+        assert!(delays.all(|delay| delay.untimed == ["append"]));
     }
 
     #[test]

@@ -28,8 +28,9 @@ fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String>
     compare(&old, &new, (&before, &after), allow_mixed)
 }
 
-fn verdicts(found: &Compared) -> Vec<Verdict> {
-    found.cells.iter().map(|cell| cell.verdict).collect()
+fn assert_all(found: &Compared, verdict: Verdict) {
+    let mut cells = found.cells.iter();
+    assert!(cells.all(|cell| cell.verdict == verdict), "{found:?}");
 }
 
 #[test]
@@ -43,25 +44,19 @@ fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
         "the baseline and the identical arm are apart"
     );
     assert_eq!((unchanged.drift.len(), unchanged.identical.len()), (2, 2));
-    assert!(
-        verdicts(&unchanged).iter().all(|own| *own == Verdict::Same),
-        "{unchanged:?}"
-    );
+    assert_all(&unchanged, Verdict::Same);
     assert!(
         unchanged.counts.is_empty() && unchanged.failures.is_empty() && unchanged.claims.is_empty()
     );
     let mut slow = testing::seeded(2);
     testing::scale(&mut slow, "sqlite", 2.0);
     let slower = found(&old, &[&slow], false).unwrap();
-    assert!(
-        verdicts(&slower).iter().all(|own| *own == Verdict::Worse),
-        "{slower:?}"
-    );
+    assert_all(&slower, Verdict::Worse);
     let cell = &slower.cells[0];
     assert!((1.9..2.1).contains(&cell.ratio) && cell.p.unwrap() <= 0.01);
     assert!(cell.detectable.unwrap() > cell.margin && cell.detectable.unwrap() < cell.ratio);
     let faster = found(&slow, &[&old], false).unwrap();
-    assert!(verdicts(&faster).iter().all(|own| *own == Verdict::Better));
+    assert_all(&faster, Verdict::Better);
     let confirmed = &slower.claims[0];
     assert_eq!(
         (confirmed.old, confirmed.new),
@@ -78,18 +73,10 @@ fn a_machine_that_drifts_as_a_whole_changes_no_arm() {
         testing::scale(&mut drifted, arm, 1.5);
     }
     let found = found(&old, &[&drifted], false).unwrap();
-    assert!(
-        verdicts(&found).iter().all(|own| *own == Verdict::Same),
-        "{found:?}"
-    );
-    assert!(
-        found
-            .drift
-            .iter()
-            .all(|cell| (1.2..1.9).contains(&cell.ratio)),
-        "{:?}",
-        found.drift
-    );
+    assert_all(&found, Verdict::Same);
+    for cell in &found.drift {
+        assert!((1.2..1.9).contains(&cell.ratio), "{cell:?}");
+    }
 }
 
 #[test]
@@ -99,7 +86,7 @@ fn several_new_runs_count_as_one() {
     let both = found(&old, &[&one, &two], false).unwrap();
     let alone = found(&old, &[&one], false).unwrap();
     assert_eq!(both.new.len(), 2);
-    assert!(verdicts(&both).iter().all(|own| *own == Verdict::Same));
+    assert_all(&both, Verdict::Same);
     assert!(both.notes[0].starts_with("4 and 8 epochs"));
     assert!(alone.notes[0].starts_with("4 and 4 epochs"));
 }
@@ -192,16 +179,11 @@ fn a_cell_that_only_one_run_has_is_named() {
     let mut new = testing::seeded(2);
     new.samples
         .retain(|own| own.arm != "sqlite" || own.workload != "micro/read");
-    let missing = found(&old, &[&new], false).unwrap().missing;
-    assert_eq!(
-        missing,
-        ["sqlite read micro/read, hot: only the old run has it"]
-    );
-    let missing = found(&new, &[&old], false).unwrap().missing;
-    assert_eq!(
-        missing,
-        ["sqlite read micro/read, hot: only the new run has it"]
-    );
+    for (one, other, side) in [(&old, &new, "old"), (&new, &old, "new")] {
+        let missing = found(one, &[other], false).unwrap().missing;
+        let only = format!("sqlite read micro/read, hot: only the {side} run has it");
+        assert_eq!(missing, [only]);
+    }
 }
 
 /// A comparison with a slower arm, a risen count, a failing pass and a lost claim.
@@ -238,33 +220,20 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
         "{page}"
     );
     assert!(page.contains("would have been found with a chance of 80 %"));
-    for heading in [
-        "Exact counts that rose",
-        "Failed passes",
-        "Claims that stand otherwise",
-    ] {
-        assert!(
-            page.contains(&format!("### {heading}")),
-            "{heading}: {page}"
-        );
-    }
     let junit = comparison_junit(&bad).unwrap();
-    assert!(
-        junit.contains(
-            "<testsuites name=\"ctxbench compare\" tests=\"6\" skipped=\"0\" failures=\"6\""
-        ),
-        "{junit}"
-    );
-    assert!(
-        junit.contains("<testcase name=\"sqlite read micro/read, hot\""),
-        "{junit}"
-    );
     let text = comparison_text(&bad);
-    assert!(
-        text.contains("worse: sqlite read micro/read, hot: ×")
-            && text.contains("claim: c: refuted, was confirmed"),
-        "{text}"
-    );
+    for (written, words) in [
+        (&page, "### Exact counts that rose"),
+        (&page, "### Failed passes"),
+        (&page, "### Claims that stand otherwise"),
+        (&junit, "tests=\"6\" skipped=\"0\" failures=\"6\""),
+        (&junit, "<testsuites name=\"ctxbench compare\""),
+        (&junit, "<testcase name=\"sqlite read micro/read, hot\""),
+        (&text, "worse: sqlite read micro/read, hot: ×"),
+        (&text, "claim: c: refuted, was confirmed"),
+    ] {
+        assert!(written.contains(words), "{words}: {written}");
+    }
     let json = serde_json::to_value(&bad).unwrap();
     assert_eq!(json["cells"][0]["verdict"], "worse");
 }
