@@ -16,7 +16,7 @@ pub const LOG_LINES: u64 = 1 << 40;
 /// First record number of damaged pieces of the log.
 pub const DAMAGED_LINES: u64 = 1 << 45;
 
-/// First record number of files that no task made.
+/// First record number of files that no job made.
 pub const STRANGERS: u64 = 1 << 50;
 
 /// Bytes of a line of the log.

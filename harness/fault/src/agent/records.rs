@@ -82,7 +82,7 @@ impl From<io::Error> for Stopped {
 }
 
 struct Writer<'a> {
-    task: &'a Changes,
+    job: &'a Changes,
     caller: &'a mut Caller,
     journal: File,
     /// The workspace.
@@ -117,7 +117,7 @@ impl Changes {
             .open(&self.acknowledgements)
             .with_context(|| format!("opening {}", self.acknowledgements.display()))?;
         let done = how(&mut Writer {
-            task: self,
+            job: self,
             caller,
             journal,
             root,
@@ -150,23 +150,23 @@ impl Writer<'_> {
     }
 
     fn all(&mut self) -> Result<(), Stopped> {
-        self.caller.answer.next = self.task.first;
+        self.caller.answer.next = self.job.first;
         self.caller
             .call("mkdir", || fs::create_dir_all(&self.dir))?;
-        if self.task.sync != SyncClass::Close {
+        if self.job.sync != SyncClass::Close {
             self.sync_dir(self.root)?;
         }
         let mut unsynced = Vec::new();
-        for version in self.task.first..self.task.first + self.task.changes {
+        for version in self.job.first..self.job.first + self.job.changes {
             // A started change is never started again, even if it fails.
             self.caller.answer.next = version + 1;
             let number = self.change(version)?;
             unsynced.push((number, version));
-            if self.task.log {
+            if self.job.log {
                 self.append(version)?;
                 unsynced.push((LOG_LINES + version, version));
             }
-            if self.task.sync == SyncClass::Sync && version % CHANGES_A_SYNC == 0 {
+            if self.job.sync == SyncClass::Sync && version % CHANGES_A_SYNC == 0 {
                 self.caller.call("sync", || sync(self.root))?;
                 let lines = acknowledge_lines(&unsynced, Acknowledgement::Sync);
                 self.note(&lines)?;
@@ -177,9 +177,9 @@ impl Writer<'_> {
     }
 
     fn change(&mut self, version: u64) -> Result<u64, Stopped> {
-        let task = self.task;
-        let mut dice = ChaCha8Rng::seed_from_u64(task.seed ^ version.wrapping_mul(0x9e37_79b9));
-        let number = dice.random_range(0..task.records);
+        let job = self.job;
+        let mut dice = ChaCha8Rng::seed_from_u64(job.seed ^ version.wrapping_mul(0x9e37_79b9));
+        let number = dice.random_range(0..job.records);
         let how = match dice.random_range(0..10) {
             0 => How::Remove,
             1..=4 => How::Replace,
@@ -204,14 +204,14 @@ impl Writer<'_> {
             How::Replace => {
                 let new = self.dir.join(format!("{NEW}{number}"));
                 let mut file = self.caller.call("create", || File::create(&new))?;
-                let bytes = content(task.seed, number, version, task.bytes);
+                let bytes = content(job.seed, number, version, job.bytes);
                 self.caller.call("write", || file.write_all(&bytes))?;
                 self.finish(file)?;
                 self.caller.call("rename", || fs::rename(&new, &path))?;
                 self.acknowledge(number, version, Acknowledgement::Close)?;
             }
         }
-        if self.task.sync != SyncClass::Close {
+        if self.job.sync != SyncClass::Close {
             self.sync_dir(&self.dir.clone())?;
             self.acknowledge(number, version, Acknowledgement::Fsync)?;
         }
@@ -221,7 +221,7 @@ impl Writer<'_> {
     /// Writes a record in place, and keeps its file open.
     fn overwrite(&mut self, number: u64, version: u64) -> Result<File, Stopped> {
         let path = self.dir.join(name(number));
-        let bytes = content(self.task.seed, number, version, self.task.bytes);
+        let bytes = content(self.job.seed, number, version, self.job.bytes);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         let file = self.caller.call("open", || options.open(&path))?;
@@ -232,7 +232,7 @@ impl Writer<'_> {
 
     fn append(&mut self, version: u64) -> Result<(), Stopped> {
         let path = self.root.join(LOG);
-        let line = log_line(self.task.seed, version);
+        let line = log_line(self.job.seed, version);
         self.note(&begin_line(LOG_LINES + version, version, Change::Put))?;
         let mut options = OpenOptions::new();
         options.append(true).create(true);
@@ -240,7 +240,7 @@ impl Writer<'_> {
         self.caller.call("append", || file.write_all(&line))?;
         self.acknowledge(LOG_LINES + version, version, Acknowledgement::Write)?;
         self.finish(file)?;
-        let class = match self.task.sync {
+        let class = match self.job.sync {
             SyncClass::Close => Acknowledgement::Close,
             SyncClass::Fsync | SyncClass::Sync => Acknowledgement::Fsync,
         };
@@ -249,7 +249,7 @@ impl Writer<'_> {
 
     /// Syncs the file if the job asks for that, and closes it.
     fn finish(&mut self, file: File) -> Result<(), Stopped> {
-        if self.task.sync != SyncClass::Close {
+        if self.job.sync != SyncClass::Close {
             self.caller.call("fsync", || file.sync_all())?;
         }
         Ok(self.caller.call("close", || close(file))?)
@@ -261,12 +261,12 @@ impl Writer<'_> {
     }
 
     fn hold(&mut self) -> Result<Held, Stopped> {
-        let task = self.task;
-        self.caller.answer.next = task.first + 1;
+        let job = self.job;
+        self.caller.answer.next = job.first + 1;
         self.caller
             .call("mkdir", || fs::create_dir_all(&self.dir))?;
         // A record that no other change writes.
-        let (number, version) = (task.records, task.first);
+        let (number, version) = (job.records, job.first);
         self.note(&begin_line(number, version, Change::Put))?;
         let file = self.overwrite(number, version)?;
         let journal = self.journal.try_clone();

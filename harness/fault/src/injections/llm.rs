@@ -164,10 +164,8 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     }
     bed.open()?;
     let file = world.file(bed);
-    if world.mode == Mode::History {
-        if !bed.succeeds(&file, &Job::WriteText(CONTENT.to_owned()))? {
-            return infra("the file could not be written");
-        }
+    if world.mode == Mode::History && !bed.succeeds(&file, &Job::WriteText(CONTENT.to_owned()))? {
+        return infra("the file could not be written");
     }
     if fault == LlmFault::BudgetExhausted {
         // The first answer uses up the token budget.
