@@ -34,7 +34,7 @@ struct Page {
 
 /// What a server says of a page.
 enum Reply {
-    Page(Page),
+    Page(Box<Page>),
     /// It is as it was; the header that names the next one, if there is one.
     Same(Option<String>),
 }
@@ -225,13 +225,13 @@ impl Interface {
                 .map(|(_, pointer)| value(object.pointer(pointer)))
                 .collect()
         };
-        Ok(Reply::Page(Page {
+        Ok(Reply::Page(Box::new(Page {
             bytes: body.len(),
             tag: header(header::ETAG).map(str::to_owned),
             rows: objects.iter().map(row).collect(),
             next: header(header::LINK).and_then(|link| next(link, url)),
             url: url.clone(),
-        }))
+        })))
     }
 
     /// The pages of a table as they are now; `None` if nothing has changed.
@@ -259,7 +259,7 @@ impl Interface {
                         (&it.tag, &it.rows, &it.next) == (&page.tag, &page.rows, &page.next)
                     };
                     any |= !before.is_some_and(is_same);
-                    page
+                    *page
                 }
                 Reply::Same(link) => {
                     let unasked = || failed(&asked, "status 304 without a condition");
