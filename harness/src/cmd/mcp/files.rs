@@ -183,7 +183,8 @@ fn shortened(mut answer: String) -> String {
     if answer.len() <= READ_MAX {
         return answer;
     }
-    answer.truncate(answer.floor_char_boundary(READ_MAX));
+    let whole = (0..=READ_MAX).rev().find(|at| answer.is_char_boundary(*at));
+    answer.truncate(whole.unwrap_or_default());
     if let Some(end) = answer.rfind('\n') {
         answer.truncate(end);
     }
