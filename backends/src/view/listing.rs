@@ -8,8 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::ViewStore;
-use super::nodes::{Above, Node, Value, What};
-use super::rows::Shown;
+use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter};
 use super::tree::{AFTER, Fixed, Level, PAGE, Query};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};

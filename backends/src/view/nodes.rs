@@ -5,10 +5,17 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::ViewStore;
-use super::rows::Shown;
 use super::source::{Parameter, Text};
 use super::tree::Level;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
+
+/// What one query says of a file.
+pub(super) struct Shown {
+    pub(super) key: i64,
+    pub(super) size: u64,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) name: Vec<u8>,
+}
 
 /// The columns of directories above a node, with what its path says of them.
 pub(super) type Above = Arc<Vec<(String, Value)>>;

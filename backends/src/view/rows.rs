@@ -5,19 +5,11 @@ use std::ops::ControlFlow;
 use super::ViewStore;
 use super::definition::KeyPlace;
 use super::draft::Alias;
-use super::nodes::{Above, Node, Value, What};
+use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
 use super::tree::{Files, Fixed, KEY, KEY_END, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
-
-/// What one query says of a file.
-pub(super) struct Shown {
-    pub(super) key: i64,
-    pub(super) size: u64,
-    pub(super) modified: Option<Timestamp>,
-    pub(super) name: Vec<u8>,
-}
 
 pub(super) fn parameters<'a>(
     above: &'a Above,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Bounds;
 use super::llm::LlmFault;
 use super::s3::S3Fault;
 
@@ -141,9 +142,6 @@ pub enum WriteMode {
     /// Read all, append a line, write a new file, rename it over the old one.
     Rename,
 }
-
-/// A parameter of an injection, with its least and its greatest value.
-pub(super) type Bounds = (&'static str, f64, f64, f64);
 
 /// The name of an enum's variant in files.
 fn variant(of: &impl Serialize) -> String {

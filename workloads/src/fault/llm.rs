@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::injection::Bounds;
+use super::Bounds;
 
 /// A fault of the provider, as in `injection = { llm = "hang" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

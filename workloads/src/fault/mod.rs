@@ -18,6 +18,9 @@ pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
 
 static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 
+/// A parameter of an injection, with its least and its greatest value.
+type Bounds = (&'static str, f64, f64, f64);
+
 /// A scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::injection::Bounds;
+use super::Bounds;
 
 /// An S3 fault with its parameters, as in `[injection.s3.outage]`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
