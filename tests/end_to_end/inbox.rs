@@ -78,6 +78,13 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
             stderr(&decided)
         );
     }
+    // The log is evidence for the controller's policy, too.
+    let question = ["--policy", "cron-controller", "--candidate", "view-vsm"];
+    let decided = stdout(&run([&["decide", dir][..], &question].concat()));
+    let mut rows = decided.lines();
+    let row = rows.find(|line| line.contains("Aggregated logs cost fewer tokens"));
+    let row = row.unwrap_or_else(|| panic!("no row of the log in {decided}"));
+    assert!(row.contains("×"), "{row}");
     let page = fs::read_to_string(out.join("report.md")).unwrap();
     has(&page, &["Scripted: no model chose the steps"]);
 }
