@@ -121,6 +121,31 @@ fn a_failed_request_on_a_missing_file_is_not_cached() {
 }
 
 #[test]
+fn a_killed_daemon_keeps_all_notes_and_finds_them() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &[]);
+    for number in 0..50 {
+        let note = format!("fact{number} is so\n");
+        fs::write(dir.join(format!("n{number}.md")), note).unwrap();
+    }
+    let mut open = fs::File::create(dir.join("open.md")).unwrap();
+    open.write_all(b"unclosed fact\n").unwrap();
+    mount.crash();
+    drop(open);
+    let mount = Mount::new("agent-memory", &dir, &[]);
+    let found = |word: &str| fs::read_to_string(dir.join(format!(":search?{word}"))).unwrap();
+    for number in 0..50 {
+        has(
+            &found(&format!("fact{number}")),
+            &[&format!("/n{number}.md")],
+        );
+    }
+    has(&found("unclosed"), &["open.md"]);
+    mount.end();
+}
+
+#[test]
 fn processes_of_one_host_share_a_memory_and_a_second_mount_is_referred_to_the_first() {
     let Some(scratch) = mountable() else { return };
     let (one, two) = (scratch.dir("one"), scratch.dir("two"));

@@ -174,6 +174,11 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
         );
         assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
     }
+    assert_eq!(
+        lines(&results, "cells.jsonl").len(),
+        3 * 3,
+        "all cells are recorded"
+    );
     let report = fs::read_to_string(results.join("report.md")).unwrap();
     has(&report, &["hang"]);
     // The hang leaves no mount and no process.

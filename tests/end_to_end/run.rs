@@ -466,6 +466,63 @@ fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
     assert!(report.contains("crash 1"), "the report says so");
 }
 
+/// A few long calls, with time for all rounds, including those after a hang.
+const LARGE: &str = r#"
+essay = "Calls that take long enough to stop a daemon in."
+budget = 60
+epochs = 3
+rounds = 6
+backends = ["direct", "memory"]
+[[workload]]
+name = "micro/write-64m"
+states = ["hot"]
+"#;
+
+/// Whether `micro/write-64m` is writing a file in the daemon's mount: the file has between 1 and 32 MiB.
+fn is_half_written(daemon: Pid) -> bool {
+    let cmdline = fs::read_to_string(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
+    let mut arguments = cmdline.split('\0').skip_while(|own| *own != "mount");
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    entries(Path::new(arguments.nth(2).unwrap_or_default()))
+        .flat_map(|subtree| entries(&subtree.path().join("files")))
+        .filter_map(|file| file.metadata().ok())
+        .any(|file| file.is_file() && (1 << 20..32 << 20).contains(&file.len()))
+}
+
+#[test]
+fn a_run_records_a_stopped_daemon_as_a_hang_and_leaves_nothing() {
+    let Some(scratch) = as_root() else { return };
+    let out = scratch.path().join("run");
+    let mut command = suite_run(&scratch, LARGE, &out);
+    command.args(["--call-timeout", "2"]);
+    let mut child = started(command);
+    wait_for("a daemon in the middle of a timed write", || {
+        assert!(child.try_wait().unwrap().is_none(), "the run has ended");
+        let mut daemons = daemons_of(child.id()).into_iter();
+        daemons.any(|own| is_half_written(own) && kill_process(own, Signal::STOP).is_ok())
+    });
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let samples = samples(&out);
+    let hung: Vec<&Value> = samples.iter().filter(|s| s["outcome"] != "ok").collect();
+    assert_eq!(hung.len(), 1, "{hung:?}");
+    assert_eq!(
+        (&hung[0]["outcome"], &hung[0]["arm"]),
+        (&"hang".into(), &"memory".into())
+    );
+    let reason = hung[0]["reason"].as_str().unwrap();
+    has(
+        reason,
+        &["no answer after 4.", "its connection was aborted"],
+    );
+    assert_eq!(
+        lines(&out, "cells.jsonl").len(),
+        3 * 3,
+        "all cells are recorded"
+    );
+    nothing_is_left(&scratch);
+}
+
 #[test]
 fn a_run_removes_its_default_scratch_image() {
     let Some(scratch) = as_root() else { return };

@@ -291,9 +291,14 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     );
     assert_eq!(fs::read_to_string(dir.join("before.md")).unwrap(), "before");
     fs::write(dir.join("away.md"), "away").unwrap();
+    let begun = Instant::now();
     let failed = sync(&a);
     assert!(!failed.status.success(), "{}", stdout(&failed));
     has(&stderr(&failed), &["cannot be reached"]);
+    assert!(
+        begun.elapsed() < Duration::from_secs(30),
+        "a sync that fails must end"
+    );
     a.crash();
 
     let again = Server::start(&data, &port);

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Mount, Scratch, ctxbench, mountable, mounts_under, run, stderr};
+use crate::common::{
+    CTXBENCH, Mount, Scratch, ctxbench, mountable, mounts_under, run, said, stderr,
+};
 
 const MESSAGES: &str = "
 CREATE TABLE messages (
@@ -63,6 +66,56 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
     assert!(fs::write(dir.join("tasks/new.json"), "{}").is_err());
     mount.end();
     assert!(mounts_under(&dir).is_empty());
+}
+
+/// The six directories of source 1 at work: commands and answers as docs/VIEW.md shows them.
+#[test]
+fn the_transcript_in_the_docs_is_what_a_shell_shows() {
+    let Some(scratch) = mountable() else { return };
+    scratch.dir("vsm");
+    for (path, text) in [
+        (
+            "tasks/build.json",
+            r#"{"state": "open", "depends_on": ["plan"]}"#,
+        ),
+        ("tasks/plan.json", r#"{"state": "open"}"#),
+        ("state/state.json", "{\"cycle\": 6}\n"),
+        ("observations/disk.md", "# The disk fills up\n"),
+        (
+            "inbox/1.mail",
+            "From: ann\nSubject: Budget\n\nIs it enough?\n",
+        ),
+        ("logs/1.log", "one\n"),
+    ] {
+        let path = scratch.path().join("controller").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/VIEW.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, transcript) = page.split_once("```console\n$ ").unwrap();
+    let (transcript, _) = transcript.split_once("\n```").unwrap();
+    let program = Path::new(CTXBENCH).parent().unwrap().display();
+    let path = format!("PATH={program}:$PATH;");
+    let mut commands = transcript.split("\n$ ");
+    let mount = commands.next().unwrap();
+    said(scratch.path(), &format!("{path} {mount}"));
+    let mut tried = 0;
+    for command in commands {
+        let (command, expected) = command.split_once('\n').unwrap();
+        // A listing is in columns on a terminal, and in lines here.
+        let lines = said(scratch.path(), command);
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&lines), words(expected), "{command}");
+        tried += 1;
+    }
+    assert!(tried > 5, "the transcript was not found");
+    said(scratch.path(), &format!("{path} ctxbench unmount vsm"));
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 #[test]

@@ -1,65 +1,81 @@
-//! Times and extended attributes.
+//! Modes, times, extended attributes.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, Timespec, Timestamps, XattrFlags, getxattr, listxattr, removexattr, setxattr,
-    utimensat,
+    AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, getxattr, listxattr,
+    removexattr, setxattr, utimensat,
 };
 use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
-use super::Feature;
+use super::{Feature, Place};
 
 pub(super) const FEATURES: &[Feature] = &[
     Feature::new(
         "attributes",
-        "times before 1970, to the nanosecond",
+        "mode bits, set-user-ID and sticky included",
         |place| {
             did("creating", fs::write(place.at("a"), ""))?;
-            let time = Timespec {
-                tv_sec: -1_000_000,
-                tv_nsec: 123_456_789,
-            };
-            let times = Timestamps {
-                last_access: time,
-                last_modification: time,
-            };
-            let set = utimensat(CWD, place.at("a"), &times, AtFlags::empty());
-            did("utimensat", set)?;
-            let meta = did("stat", fs::metadata(place.at("a")))?;
-            let mtime = (meta.mtime(), meta.mtime_nsec());
-            same("mtime", mtime, (time.tv_sec, time.tv_nsec))?;
-            let atime = (meta.atime(), meta.atime_nsec());
-            same("atime", atime, (time.tv_sec, time.tv_nsec))
+            for mode in [0o000, 0o644, 0o4755, 0o1777] {
+                let permissions = fs::Permissions::from_mode(mode);
+                did("chmod", fs::set_permissions(place.at("a"), permissions))?;
+                let is = did("stat", fs::metadata(place.at("a")))?.mode() & 0o7777;
+                same("mode", format!("{is:o}"), format!("{mode:o}"))?;
+            }
+            Ok(())
         },
     ),
-    Feature::new("attributes", "a write moves mtime and ctime", |place| {
-        let path = place.at("a");
-        did("creating", fs::write(&path, "1"))?;
-        let times = || {
-            let meta = did("stat", fs::metadata(&path))?;
-            Ok::<_, Shortfall>((
-                (meta.mtime(), meta.mtime_nsec()),
-                (meta.ctime(), meta.ctime_nsec()),
-            ))
+    Feature::new(
+        "attributes",
+        "times to the nanosecond, before 1970 too",
+        |place| {
+            did("creating", fs::write(place.at("a"), ""))?;
+            for seconds in [1_000_000_000, -1_000_000] {
+                let time = Timespec {
+                    tv_sec: seconds,
+                    tv_nsec: 123_456_789,
+                };
+                set_times(&place.at("a"), time, time)?;
+                let meta = did("stat", fs::metadata(place.at("a")))?;
+                let is = (
+                    meta.mtime(),
+                    meta.mtime_nsec(),
+                    meta.atime(),
+                    meta.atime_nsec(),
+                );
+                same(
+                    "mtime and atime",
+                    is,
+                    (seconds, 123_456_789, seconds, 123_456_789),
+                )?;
+            }
+            Ok(())
+        },
+    ),
+    Feature::new("attributes", "`UTIME_NOW` and `UTIME_OMIT`", |place| {
+        did("creating", fs::write(place.at("a"), ""))?;
+        let special = |nsec| Timespec {
+            tv_sec: 0,
+            tv_nsec: nsec,
         };
-        let before = times()?;
-        // Longer than a clock tick, the resolution of some file systems' timestamps.
-        std::thread::sleep(Duration::from_millis(15));
-        let mut file = did("opening", File::options().append(true).open(&path))?;
-        did("writing", file.write_all(b"2"))?;
-        drop(file);
-        let after = times()?;
-        must(
-            after.0 > before.0 && after.1 > before.1,
-            || "a write does not move mtime and ctime",
-        )
+        let old = Timespec {
+            tv_sec: 1_000_000_000,
+            tv_nsec: 0,
+        };
+        set_times(&place.at("a"), old, old)?;
+        set_times(&place.at("a"), special(UTIME_OMIT), special(UTIME_NOW))?;
+        let meta = did("stat", fs::metadata(place.at("a")))?;
+        same("atime", meta.atime(), 1_000_000_000)?;
+        must(meta.mtime() > 1_700_000_000, || {
+            format!("mtime is {}, not now", meta.mtime())
+        })
     }),
+    Feature::new("attributes", "which times a change moves", times_move),
     Feature::new(
         "xattr",
         "set, get, list, replace, remove; binary",
@@ -84,6 +100,61 @@ pub(super) const FEATURES: &[Feature] = &[
         refused("reading into too small a buffer", short, Errno::RANGE)
     }),
 ];
+
+fn set_times(path: &Path, last_access: Timespec, last_modification: Timespec) -> Check {
+    let times = Timestamps {
+        last_access,
+        last_modification,
+    };
+    did("utimensat", utimensat(CWD, path, &times, AtFlags::empty()))
+}
+
+fn times_move(place: &Place) -> Check {
+    let path = place.at("a");
+    did("creating", fs::write(&path, "1"))?;
+    let times = |path: &Path| {
+        let meta = did("stat", fs::metadata(path))?;
+        Ok::<_, Shortfall>((
+            (meta.mtime(), meta.mtime_nsec()),
+            (meta.ctime(), meta.ctime_nsec()),
+        ))
+    };
+    // Longer than a clock tick, the resolution of some file systems' timestamps.
+    let wait = || std::thread::sleep(Duration::from_millis(15));
+    let before = times(&path)?;
+    wait();
+    let mut file = did("opening", File::options().append(true).open(&path))?;
+    did("writing", file.write_all(b"2"))?;
+    drop(file);
+    let written = times(&path)?;
+    must(
+        written.0 > before.0 && written.1 > before.1,
+        || "a write does not move mtime and ctime",
+    )?;
+    wait();
+    did(
+        "chmod",
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)),
+    )?;
+    let changed = times(&path)?;
+    must(changed.1 > written.1, || "chmod does not move ctime")?;
+    same("mtime after chmod", changed.0, written.0)?;
+    wait();
+    let dir = times(&place.dir)?;
+    did("linking", fs::hard_link(&path, place.at("b")))?;
+    must(times(&path)?.1 > changed.1, || "link does not move ctime")?;
+    let linked = times(&place.dir)?;
+    must(
+        linked.0 > dir.0,
+        || "a new name does not move the directory's mtime",
+    )?;
+    wait();
+    did("removing", fs::remove_file(place.at("b")))?;
+    must(
+        times(&place.dir)?.0 > linked.0,
+        || "removing a name does not move the directory's mtime",
+    )
+}
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Shortfall> {
     let mut value = vec![0; 65_536];

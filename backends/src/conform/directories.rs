@@ -1,10 +1,14 @@
-//! Listings of changing directories, and deep ones.
+//! Listings of changing directories, and nodes that are neither files nor directories.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
 
-use super::check::{Check, Shortfall, did, must, same};
+use rustix::fs::{CWD, Dev, FileType, Mode, mknodat};
+use rustix::io::Errno;
+
+use super::check::{Check, Shortfall, did, must, refused, same};
 use super::{Feature, Place};
 
 /// More entries than one reply to a listing holds.
@@ -59,6 +63,30 @@ pub(super) const FEATURES: &[Feature] = &[
             0,
         )
     }),
+    Feature::new(
+        "directories",
+        "only empty ones are removed, and not as files",
+        |place| {
+            did("creating", fs::create_dir_all(place.at("dir/in")))?;
+            refused(
+                "removing a full one",
+                fs::remove_dir(place.at("dir")),
+                Errno::NOTEMPTY,
+            )?;
+            refused(
+                "unlinking one",
+                fs::remove_file(place.at("dir")),
+                Errno::ISDIR,
+            )?;
+            refused(
+                "creating one again",
+                fs::create_dir(place.at("dir")),
+                Errno::EXIST,
+            )?;
+            did("removing", fs::remove_dir(place.at("dir/in")))?;
+            did("removing", fs::remove_dir(place.at("dir")))
+        },
+    ),
     Feature::new("directories", "300 levels deep", |place| {
         let mut path = place.dir.clone();
         for _ in 0..300 {
@@ -67,6 +95,22 @@ pub(super) const FEATURES: &[Feature] = &[
         did("creating", fs::create_dir_all(&path))?;
         did("writing", fs::write(path.join("file"), "deep"))?;
         did("removing", fs::remove_dir_all(place.at("d")))
+    }),
+    Feature::new("special", "named pipes and sockets", |place| {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let made = mknodat(CWD, place.at("pipe"), FileType::Fifo, mode, Dev::default());
+        did("creating a pipe", made)?;
+        did("binding a socket", UnixListener::bind(place.at("s")))?;
+        let kind = |name| {
+            did(
+                "stat",
+                fs::symlink_metadata(place.at(name)).map(|meta| meta.file_type()),
+            )
+        };
+        must(
+            kind("pipe")?.is_fifo() && kind("s")?.is_socket(),
+            || "they are of another type",
+        )
     }),
 ];
 

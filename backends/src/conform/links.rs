@@ -31,6 +31,24 @@ pub(super) const FEATURES: &[Feature] = &[
         )?;
         same("content", read(&place.at("b"))?, "two".to_owned())
     }),
+    Feature::new(
+        "links",
+        "no hard links of directories, none over a name",
+        |place| {
+            did("creating", fs::create_dir(place.at("dir")))?;
+            did("creating", fs::write(place.at("a"), ""))?;
+            refused(
+                "a directory",
+                fs::hard_link(place.at("dir"), place.at("x")),
+                Errno::PERM,
+            )?;
+            refused(
+                "over a name",
+                fs::hard_link(place.at("a"), place.at("dir")),
+                Errno::EXIST,
+            )
+        },
+    ),
     Feature::new("links", "symbolic links, dangling, looping, long", symbolic),
     Feature::new(
         "links",

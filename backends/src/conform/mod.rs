@@ -2,8 +2,7 @@
 //!
 //! It runs on any directory, so that third-party file systems get the same table as ours. It tests only
 //! what callers see; the crate's own tests compare each [`Store`](crate::store::Store) with the
-//! reference model. pjdfstest (`scripts/conform`) tests single calls; here is what it cannot see, and the
-//! names, renames and contents that policies judge any file system by.
+//! reference model.
 
 mod attributes;
 mod check;

@@ -23,6 +23,14 @@ pub(super) const FEATURES: &[Feature] = &[
         "`O_APPEND`: no line lost between four writers",
         appends,
     ),
+    Feature::new("open", "`O_TRUNC`, and write without truncating", |place| {
+        did("creating", fs::write(place.at("a"), "0123456789"))?;
+        let mut file = did("opening", File::options().write(true).open(place.at("a")))?;
+        did("writing", file.write_all(b"abc"))?;
+        same("content", read(&place.at("a"))?, "abc3456789".to_owned())?;
+        did("truncating", File::create(place.at("a")))?;
+        same("content", read(&place.at("a"))?, String::new())
+    }),
     Feature::new(
         "open",
         "`O_DIRECTORY` of a file, writing a directory",

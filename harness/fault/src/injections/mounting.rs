@@ -95,7 +95,8 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     bed.perform(bed.root(), &Job::SyncHeld)?;
     bed.dismiss_agent();
     let has_ended = || bed.workspace.is_none() || bed.exit_reason().is_some();
-    if !wait_until(END_PATIENCE, Duration::from_millis(10), has_ended) {
+    let patience = END_PATIENCE.saturating_sub(started.elapsed());
+    if !wait_until(patience, Duration::from_millis(10), has_ended) {
         bed.breach("the daemon did not end after SIGTERM");
     }
     bed.fact(
