@@ -215,7 +215,7 @@ impl SqlTool {
         let parameters = parameters?;
         let answer = match &self.writer {
             Some(gate) if is_write => changed(gate, &asked.sql, parameters).map(Some),
-            _ => rows(&self.reader, &asked.sql, parameters),
+            _ => rows(&self.reader, &asked.sql, parameters, false),
         };
         let answer = answer.map(|answer| answer.map(|answer| answer.to_string()));
         let answer = answer.map_err(|error| match error.sqlite_error_code() {
@@ -245,8 +245,7 @@ fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Resul
         let refused = ffi::Error::new(ffi::SQLITE_AUTH);
         return Err(rusqlite::Error::SqliteFailure(refused, None));
     }
-    let returned = rows(gate, sql, parameters)?;
-    // SQLite has made all changes before it returns the first row, whatever of the rows is read.
+    let returned = rows(gate, sql, parameters, true)?;
     let mut answer = json!({"changed_rows": gate.db.changes()});
     match returned {
         Some(returned) if returned["columns"] == json!([]) => {}
@@ -260,8 +259,14 @@ fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Resul
     Ok(answer)
 }
 
-/// The rows as JSON, as many as have room; `None` if the first one has none.
-fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<Option<Value>> {
+/// The rows as JSON, as many as have room; `None` if the first one has none. `to_end`: steps through all of them, as a change
+/// is committed by the last step.
+fn rows(
+    gate: &Gate,
+    sql: &str,
+    parameters: Vec<SqlValue>,
+    to_end: bool,
+) -> rusqlite::Result<Option<Value>> {
     gate.start();
     let mut statement = gate.db.prepare_cached(sql)?;
     let columns: Vec<&str> = statement.column_names().collect();
@@ -293,6 +298,7 @@ fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Result<O
         }
         rows.push(values);
     }
+    while to_end && is_cut && found.next()?.is_some() {}
     if is_cut && rows.is_empty() {
         return Ok(None);
     }
@@ -502,6 +508,19 @@ mod tests {
             execute("INSERT INTO t VALUES (7, 'a'), (8, 'b') RETURNING a").unwrap(),
             r#"{"changed_rows":2,"columns":["a"],"rows":[[7],[8]]}"#
         );
+        let many = "WITH RECURSIVE n(i) AS (SELECT 9 UNION ALL SELECT i + 1 FROM n LIMIT 2000) \
+                    INSERT INTO t SELECT i, 'many' FROM n RETURNING a";
+        let answer: Value = serde_json::from_str(&execute(many).unwrap()).unwrap();
+        assert_eq!(answer["changed_rows"], 2000);
+        assert!(answer["truncated"].is_string());
+        // A reader keeps the rollback journal's commit from ending: nothing is changed, and that is said.
+        let reader = Connection::open(dir.path().join("a.db")).unwrap();
+        reader
+            .execute_batch("BEGIN; SELECT count(*) FROM t")
+            .unwrap();
+        let error = execute(&many.replace("'many'", "'refused'")).unwrap_err();
+        assert!(error.contains("locked"), "{error}");
+        drop(reader);
         for sql in [
             "SELECT a FROM t".to_owned(),
             "SELECT load_extension('x')".to_owned(),

@@ -418,6 +418,8 @@ pub enum Slow {
     },
     /// [`Store::open`] for writing.
     Open,
+    /// [`Store::setattr`] of a size, without an open file.
+    Resize,
     /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
     Change,
     /// Any changing call that needs approval before it is applied; asked of a file, or of the directory of a name.

@@ -382,8 +382,7 @@ impl Cluster {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(scratch.path(), open).unwrap();
         let dir = scratch.path().join("pg");
-        let script =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres-cluster");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres-cluster");
         let mut script = Command::new(script)
             .arg(&dir)
             .stdin(std::process::Stdio::piped())

@@ -14,6 +14,7 @@ use super::convert::{
 };
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted, reply_empty};
+use super::policy::CachePolicy;
 use crate::store::{
     Attr, Change, Errno, Kind, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
@@ -21,20 +22,24 @@ use crate::store::{
 /// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
 
-impl FrontEnd {
-    fn reply_attr(&self, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
-        match result {
-            Ok(attr) => {
-                span.handled();
-                reply.attr(
-                    &self.policy.attr_ttl(self.store(), attr.ino),
-                    &file_attr(&attr),
-                );
-            }
-            Err(error) => reply.error(failed(span, error)),
+fn reply_attr(
+    mounted: &Mounted,
+    policy: CachePolicy,
+    mut span: Span<'_>,
+    result: Result<Attr>,
+    reply: ReplyAttr,
+) {
+    match result {
+        Ok(attr) => {
+            span.handled();
+            let ttl = policy.attr_ttl(&*mounted.store, attr.ino);
+            reply.attr(&ttl, &file_attr(&attr));
         }
+        Err(error) => reply.error(failed(&mut span, error)),
     }
+}
 
+impl FrontEnd {
     /// Whether getting or setting an attribute is a command to the store that may take long.
     fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
@@ -49,29 +54,19 @@ impl FrontEnd {
     ) {
         // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
         // `stat` and `fstat` send none.
-        if fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead) {
-            let policy = self.policy;
-            self.answer(
-                Opcode::Getattr,
-                req,
-                true,
-                move |mounted, mut span| match span.store(|| mounted.store.size_for_read(ino.0)) {
-                    Ok(attr) => {
-                        span.handled();
-                        let ttl = policy.attr_ttl(&*mounted.store, ino.0);
-                        reply.attr(&ttl, &file_attr(&attr));
-                    }
-                    Err(error) => reply.error(failed(&mut span, error)),
-                },
-            );
-            return;
-        }
-        let mut span = self.mounted.start(Opcode::Getattr);
-        let result = span.store(|| match fh {
-            Some(handle) => self.store().getattr_handle(handle.0, ino.0),
-            None => self.store().getattr(ino.0),
-        });
-        self.reply_attr(&mut span, result, reply);
+        let is_slow = |call| fh.is_some() && self.store().is_slow(ino.0, call);
+        let (policy, fetches) = (self.policy, is_slow(Slow::SizeForRead));
+        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+            let store = &mounted.store;
+            let result = span.store(|| match fh {
+                Some(_) if fetches => store.size_for_read(ino.0),
+                Some(handle) => store.getattr_handle(handle.0, ino.0),
+                None => store.getattr(ino.0),
+            });
+            reply_attr(mounted, policy, span, result, reply);
+        };
+        let is_slow = fetches || is_slow(Slow::Change);
+        self.answer(Opcode::Getattr, req, is_slow, answer);
     }
 
     #[expect(clippy::too_many_arguments, reason = "the request has so many")]
@@ -109,18 +104,17 @@ impl FrontEnd {
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
         let policy = self.policy;
-        let answer = move |mounted: &Mounted, mut span: Span<'_>| match span.store(|| match fh {
-            Some(handle) => (mounted.store).setattr_handle(handle.0, &caller, ino.0, &change),
-            None => mounted.store.setattr(&caller, ino.0, &change),
-        }) {
-            Ok(attr) => {
-                span.handled();
-                let ttl = policy.attr_ttl(&*mounted.store, ino.0);
-                reply.attr(&ttl, &file_attr(&attr));
-            }
-            Err(error) => reply.error(failed(&mut span, error)),
+        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+            let store = &mounted.store;
+            let result = span.store(|| match fh {
+                Some(handle) => store.setattr_handle(handle.0, &caller, ino.0, &change),
+                None => store.setattr(&caller, ino.0, &change),
+            });
+            reply_attr(mounted, policy, span, result, reply);
         };
-        if size.is_some_and(|size| size > 0) {
+        if size.is_some() && fh.is_none() && self.store().is_slow(ino.0, Slow::Resize) {
+            self.answer(Opcode::Setattr, req, true, answer);
+        } else if size.is_some_and(|size| size > 0 || fh.is_some()) {
             self.change_content(Opcode::Setattr, req, ino, answer);
         } else {
             self.change(Opcode::Setattr, req, ino, answer);

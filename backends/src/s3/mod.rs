@@ -435,7 +435,7 @@ impl Store for S3Store {
             Slow::Close => self.must_wait(self.wants_close()),
             Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
             Slow::Xattr => true,
-            Slow::Open | Slow::Judged | Slow::SizeForRead => false,
+            Slow::Open | Slow::Resize | Slow::Judged | Slow::SizeForRead => false,
         }
     }
 

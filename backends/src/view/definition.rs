@@ -165,6 +165,8 @@ pub struct TableDefinition {
     pub key: String,
     /// Its columns: a name, and the JSON pointer of the value in an object.
     pub columns: Vec<(String, String)>,
+    /// How many objects a full page has; `None` if it is not known.
+    pub page_rows: Option<usize>,
 }
 
 /// Directories with one name for each row.

@@ -144,9 +144,16 @@ impl Writing {
         self.new_files = files;
     }
 
-    /// Takes its name from a file without a row.
-    pub(super) fn remove_new(&mut self, parent: Ino, name: &[u8]) {
-        self.new_files.remove(&(parent, name.to_vec()));
+    /// Takes its name from a file without a row, unless another one has it by now.
+    pub(super) fn remove_new(&mut self, (parent, name): (Ino, &[u8]), file: &What) {
+        let place = (parent, name.to_vec());
+        if self
+            .new_files
+            .get(&place)
+            .is_some_and(|it| it.node.what == *file)
+        {
+            self.new_files.remove(&place);
+        }
     }
 
     /// Ends an open file: what it has not committed is dropped.

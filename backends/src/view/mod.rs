@@ -354,6 +354,8 @@ impl Store for ViewStore {
             Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
             // The open file is being committed.
             Slow::Read { .. } | Slow::Change => drafts.any(|draft| draft.is_none()),
+            // A change of its own, with its commit.
+            Slow::Resize => self.wants_close(),
             Slow::Xattr | Slow::SizeForRead => false,
         }
     }

@@ -282,6 +282,10 @@ impl ViewStore {
             .ok_or(Errno::FBIG)?;
         self.change(handle, |writer, draft| {
             match (draft.phase, size) {
+                // Whether the row was made is not known.
+                (Phase::Refused(Errno::IO), _) if draft.row.is_none() => {
+                    return Err(Errno::IO.into());
+                }
                 // What was refused begins again, with the row as it is now.
                 (Phase::Refused(_) | Phase::Outdated, 0) => {
                     let node = self.node(writer.ino)?;
@@ -312,8 +316,11 @@ impl ViewStore {
     /// Writes at an offset, or at the end.
     pub(super) fn write_draft(&self, handle: u64, offset: Option<u64>, data: &[u8]) -> Result<()> {
         self.change(handle, |_, draft| {
-            if draft.phase == Phase::Outdated {
-                return Err(conflict());
+            match draft.phase {
+                Phase::Outdated => return Err(conflict()),
+                // Whether the row was made is not known: another commit could make a second one.
+                Phase::Refused(Errno::IO) if draft.row.is_none() => return Err(Errno::IO.into()),
+                _ => {}
             }
             let start = match offset {
                 Some(offset) => usize::try_from(offset).map_err(|_| Errno::FBIG)?,
@@ -429,7 +436,7 @@ impl ViewStore {
                 state.writing.explain(node.parent, &reason);
                 if let What::New { name, .. } = &node.what {
                     // A program that saves again creates another file.
-                    state.writing.remove_new(node.parent, name);
+                    state.writing.remove_new((node.parent, name), &node.what);
                 }
             }
         }
@@ -512,7 +519,9 @@ impl ViewStore {
             None => writer.is_removed.store(true, Ordering::SeqCst),
         }
         // Not before: meanwhile a look-up finds one of the two, and waits.
-        self.state().writing.remove_new(node.parent, name);
+        self.state()
+            .writing
+            .remove_new((node.parent, name), &node.what);
         Ok(())
     }
 
@@ -526,7 +535,9 @@ impl ViewStore {
             }
         };
         match node.what {
-            What::New { .. } => self.state().writing.remove_new(parent, name),
+            What::New { .. } => {
+                self.state().writing.remove_new((parent, name), &node.what);
+            }
             What::File { files, key } => {
                 let sql = self.tree.files[files].write.delete.as_deref();
                 let sql = sql.ok_or(Errno::ROFS)?;
@@ -543,10 +554,16 @@ impl ViewStore {
     }
 
     /// What the last open file has written to a file, and not committed.
-    fn written(&self, ino: Ino) -> Option<Vec<u8>> {
-        let writers = self.state().writing.writers.clone();
-        let mut writers: Vec<_> = writers.iter().filter(|(_, it)| it.ino == ino).collect();
-        writers.sort_by_key(|(handle, _)| **handle);
+    fn written(&self, file: &What) -> Option<Vec<u8>> {
+        let state = self.state();
+        // Not by number: a file that was created here has one of its own, and its row another.
+        let is_of = |it: &Writer| (state.nodes.get(it.ino)).is_some_and(|it| it.what == *file);
+        let writers = state.writing.writers.iter().filter(|(_, it)| is_of(it));
+        let mut writers: Vec<_> = writers
+            .map(|(handle, it)| (*handle, Arc::clone(it)))
+            .collect();
+        drop(state);
+        writers.sort_by_key(|(handle, _)| *handle);
         writers.into_iter().rev().find_map(|(_, writer)| {
             let draft = writer.draft.lock();
             (draft.phase == Phase::Written).then(|| draft.bytes.clone())
@@ -619,7 +636,7 @@ impl ViewStore {
             What::New { .. } => None,
             _ => return Err(Errno::ROFS.into()),
         };
-        let bytes = match (self.written(ino), &source) {
+        let bytes = match (self.written(&node.what), &source) {
             (Some(bytes), _) => bytes,
             (None, Some((files, _, _, row))) => self.tree.files[*files].render(row)?,
             (None, None) => Vec::new(),
@@ -644,7 +661,9 @@ impl ViewStore {
             let mut state = self.state();
             match (source, &node.what) {
                 (Some((files, key, ..)), _) => state.writing.forget_row(ino, (files, key)),
-                (None, What::New { name, .. }) => state.writing.remove_new(node.parent, name),
+                (None, What::New { name, .. }) => {
+                    state.writing.remove_new((node.parent, name), &node.what);
+                }
                 (None, _) => {}
             }
             state.remove_writers(&node.what);

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -139,6 +139,8 @@ struct Directory {
     has_walked: bool,
     /// The table is not what the walks have told.
     begins_anew: bool,
+    /// The kernel has told of a change since the walk that has not ended began.
+    has_passed: bool,
     walked: Option<Instant>,
     stale: Duration,
     timeout: Duration,
@@ -182,6 +184,7 @@ pub(super) fn open(
         is_walking: false,
         has_walked: false,
         begins_anew: false,
+        has_passed: false,
         walked: None,
         stale: definition.stale(),
         timeout: definition.timeout(),
@@ -241,13 +244,22 @@ impl Walker {
             }
             let entries = match std::fs::read_dir(&dir) {
                 Ok(entries) => entries,
-                Err(_) if dir != self.root => continue,
+                Err(error) if dir != self.root && error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if dir != self.root && error.kind() == ErrorKind::PermissionDenied => {
+                    tracing::warn!(dir = %dir.display(), %error, "files of a directory are left out");
+                    continue;
+                }
                 Err(error) => return Ok(Err(away(&dir, error))),
             };
-            for entry in entries.flatten() {
+            for entry in entries {
                 let looked = SystemTime::now();
-                // What has gone since is told by the next notice.
-                let Ok(file) = entry.metadata() else { continue };
+                let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
+                let (file, entry) = match found {
+                    Ok(found) => found,
+                    // What has gone since is told by the next notice.
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Ok(Err(away(&dir, error))),
+                };
                 let path = entry.path();
                 if file.is_dir() {
                     dirs.push(path);
@@ -355,11 +367,18 @@ impl Directory {
         Ok(())
     }
 
-    /// Walks the directory, once a walk that an earlier call began has ended: it may have passed what changed since.
+    /// Walks the directory, once a walk that an earlier call began has ended. That one is enough if its watches, which it sets
+    /// before it reads, told of nothing that it may have passed.
     fn walk(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
+        let was_walking = self.is_walking;
         let before = self.take_steps(connection, deadline);
+        self.has_passed |= self.has_changed();
         if self.is_walking {
             return before;
+        }
+        let has_passed = std::mem::take(&mut self.has_passed);
+        if was_walking && before.is_ok() && !has_passed && !self.begins_anew {
+            return Ok(());
         }
         let anew = std::mem::take(&mut self.begins_anew);
         if anew {
@@ -432,7 +451,8 @@ impl Tables for Directory {
         if age.is_some_and(|age| age < self.stale) {
             return Ok(());
         }
-        if !self.has_changed() && age.is_some_and(|age| age < WALK_EVERY) {
+        self.has_passed |= self.has_changed();
+        if !self.has_passed && age.is_some_and(|age| age < WALK_EVERY) {
             return Ok(());
         }
         // What the kernel has told of is forgotten: only a walk knows it.
@@ -489,14 +509,16 @@ mod tests {
         let timeout = Duration::from_millis(100);
         let (asks, asked) = channel();
         let (tells, steps) = sync_channel(STEPS);
+        let notices = Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap());
         let mut directory = Directory {
             root: PathBuf::from("/source"),
-            notices: Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap()),
+            notices: Arc::clone(&notices),
             asks,
             steps,
             is_walking: false,
             has_walked: true,
             begins_anew: false,
+            has_passed: false,
             walked: None,
             stale: Duration::ZERO,
             timeout,
@@ -526,11 +548,20 @@ mod tests {
         };
         tells.send(Step::Changed(file)).unwrap();
         tells.send(Step::End(Ok(()))).unwrap();
-        assert!(refresh().is_err(), "it began before this call");
+        let watched = tempfile::tempdir().unwrap();
+        notices
+            .add_watch(watched.path(), AddWatchFlags::IN_CREATE)
+            .unwrap();
+        std::fs::write(watched.path().join("new"), "").unwrap();
+        assert!(refresh().is_err(), "the walk that ended may have passed it");
         assert_eq!(asked.try_iter().collect::<Vec<_>>(), [false]);
         tells.send(Step::End(Ok(()))).unwrap();
-        tells.send(Step::End(Ok(()))).unwrap();
         refresh().unwrap();
+        assert_eq!(
+            asked.try_iter().count(),
+            0,
+            "nothing changed since it began"
+        );
         let count = "SELECT count(*) FROM file WHERE content = 'one'";
         let count: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
         assert_eq!(count, 1);

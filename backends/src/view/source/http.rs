@@ -245,11 +245,12 @@ impl Interface {
                 .get(pages.len())
                 .filter(|page| page.url == asked);
             // A page that may be full stays as it is when the list grows behind it: only its whole answer names the next one.
-            let is_full = |page: &&Page| match pages.first() {
-                _ if page.next.is_some() => false,
-                Some(first) => page.rows.len() >= first.rows.len(),
-                None => !page.rows.is_empty(),
+            let most = match (table.definition.page_rows, pages.first()) {
+                (Some(most), _) => most,
+                (None, Some(first)) => first.rows.len(),
+                (None, None) => 1,
             };
+            let is_full = |page: &&Page| page.next.is_none() && page.rows.len() >= most;
             let tag = before
                 .filter(|page| !is_full(page))
                 .and_then(|page| page.tag.as_deref());

@@ -277,9 +277,11 @@ fn number(digits: &[u8]) -> Value {
 fn column(name: &str) -> Column {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     Column {
-        // The list can use an index, of a column without a type, too; what follows leaves out 0 for `x`.
+        // The list can use an index, of a column without a type, too; what follows is exact. A name that is no number must not find all rows with 0.
         is_value: format!(
-            "{quoted} IN (:{VALUE}, CAST(:{VALUE} AS NUMERIC), CAST(:{VALUE} AS BLOB)) AND CAST({quoted} AS TEXT) = :{VALUE}"
+            "{quoted} IN (:{VALUE}, \
+             CASE WHEN CAST(CAST(:{VALUE} AS NUMERIC) AS TEXT) = :{VALUE} THEN CAST(:{VALUE} AS NUMERIC) END, \
+             CAST(:{VALUE} AS BLOB)) AND CAST({quoted} AS TEXT) = :{VALUE}"
         ),
         // Text that `||` makes has no affinity: a column with one is equal to it.
         number: Some(format!(

@@ -316,6 +316,23 @@ fn a_save_by_rename_changes_both_rows_or_none() {
 }
 
 #[test]
+fn a_save_by_rename_takes_what_was_written_after_the_fsync_of_a_new_file() {
+    for (mail, store, _) in drafts() {
+        let drafts = go(&store, "drafts").unwrap();
+        let ino = create(&store, drafts, ".tmp", Kind::File).ino;
+        let writer = store.open(ino, true).unwrap();
+        let text = draft("first");
+        write(&store, writer, ino, 0, &text).unwrap();
+        store.fsync_handle(writer, ino, false).unwrap();
+        write(&store, writer, ino, text.len() - 1, " and more\n").unwrap();
+        rename_over(&store).unwrap();
+        close(&store, writer, ino).unwrap();
+        assert_eq!(read(&store, DRAFT).unwrap(), draft("first and more"));
+        assert_eq!(mail.value("SELECT count(*) FROM messages"), "1");
+    }
+}
+
+#[test]
 fn a_save_by_rename_over_a_row_that_changed_since_it_was_read_is_stale() {
     for (mail, store, _) in drafts() {
         assert_eq!(read(&store, DRAFT).unwrap(), draft("one"));

@@ -17,7 +17,6 @@ use backends::registry::Registry;
 use backends::sql_tool::SqlTool;
 use backends::state::Files;
 use clap::Args;
-use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -26,6 +25,7 @@ use rmcp::service::RequestContext;
 use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
 
 use files::FileTools;
 use memory::MemoryTools;
@@ -254,10 +254,11 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let (toolsets, name) = (Arc::clone(&self.toolsets), request.name.clone());
+        // In the order of arrival: a client may write and read without waiting between them.
+        let mut toolsets = Arc::clone(&self.toolsets).lock_owned().await;
+        let name = request.name.clone();
         // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
         let called = tokio::task::spawn_blocking(move || {
-            let mut toolsets = toolsets.lock();
             let mut called = toolsets
                 .iter_mut()
                 .filter_map(|set| set.call(&name, arguments.clone()));
