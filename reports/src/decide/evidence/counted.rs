@@ -78,14 +78,22 @@ impl Evidence<'_> {
     }
 
     pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
-        let is_wanted = |name: &str| {
-            let group = name.split(':').next().unwrap_or_default();
-            groups.is_empty() || groups.iter().any(|own| own == group)
-        };
+        fn group_of(feature: &str) -> &str {
+            feature.split(':').next().unwrap_or_default()
+        }
+        let is_wanted =
+            |name: &str| groups.is_empty() || groups.iter().any(|own| own == group_of(name));
         let probes = self.runs.iter().flat_map(|own| &own.run.probes);
+        let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
+        // A group of which nothing was tried would pass.
+        let is_tried = |group: &&String| {
+            tried_features(probes.clone(), arm, |name| group_of(name) == **group).is_some()
+        };
+        if let Some(group) = groups.iter().find(|group| !is_tried(group)) {
+            return not_tried(format!("conformance of {arm} in the group {group}"));
+        }
         let Some(tried) = tried_features(probes, arm, is_wanted) else {
-            let command = format!("ctxbench conform direct {arm}");
-            return missing(format!("conformance of {arm}"), command);
+            return not_tried(format!("conformance of {arm}"));
         };
         let words = failing_of(&tried.failing, tried.count, "work");
         let source = format!("{PROBES}: aspect {CONFORMANCE}");
