@@ -180,7 +180,9 @@ pub(super) fn coding() -> Run {
     write_heavy(&mut run);
     testing::scale(&mut run, "sqlite", 0.6);
     for arm in ["direct", "sqlite"] {
-        probe(&mut run, "conformance", "names: odd ones", arm, Outcome::Ok);
+        for feature in ["names: odd ones", "rename: over a file", "content: holes"] {
+            probe(&mut run, "conformance", feature, arm, Outcome::Ok);
+        }
     }
     run
 }
