@@ -178,13 +178,12 @@ impl Shown {
     }
 
     /// The position of the section of a note of one line, if that line, the section's last, shows an answer.
-    fn position_of_answer(&self, path: &str, answer: &str) -> Option<usize> {
+    /// `is_of_note` tells by the path in the section's heading.
+    fn position_of_answer(&self, is_of_note: impl Fn(&str) -> bool, answer: &str) -> Option<usize> {
         self.pieces.iter().position(|piece| {
             let mut lines = piece.lines();
-            let is_of_note = lines.any(|line| {
-                line.strip_prefix("## ")
-                    .is_some_and(|of| of.trim_start_matches('/') == path)
-            });
+            let is_of_note =
+                lines.any(|line| line.strip_prefix("## ").is_some_and(|of| is_of_note(of)));
             let has_answer = |line: &str| has_words(&line.to_lowercase(), answer);
             is_of_note && lines.last().is_some_and(has_answer)
         })
@@ -332,9 +331,19 @@ impl Exam {
         let Some(answer) = &question.answer else {
             return shown.position(evidence);
         };
-        let mut notes = self.notebook.notes.iter();
-        let note = notes.find(|note| note.text.trim_end() == evidence)?;
-        shown.position_of_answer(&note.path, answer)
+        let notes = &self.notebook.notes;
+        let note = notes.iter().find(|it| it.text.trim_end() == evidence)?;
+        // A memory names notes from its root, below which the notes are in a directory of the pass.
+        let is_at = |heading: &str, path: &str| {
+            let rest = heading.strip_suffix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+        };
+        let is_of_note = |heading: &str| {
+            let found = notes.iter().filter(|it| is_at(heading, &it.path));
+            let found = found.max_by_key(|it| it.path.len());
+            found.is_some_and(|it| it.path == note.path)
+        };
+        shown.position_of_answer(is_of_note, answer)
     }
 
     /// The leading lines that fit into the budget.
@@ -480,7 +489,15 @@ mod tests {
             found("# 1 of 1\n## /a/1.md\n2026\n… Sung in Rome first. …\n"),
             1
         );
+        // As a pass asks it: its notes are in a directory of its own.
+        let within = "# 1 of 1\n## /p7/files/a/1.md\n2026\n… Sung in Rome first. …\n";
+        assert_eq!(found(within), 1);
+        assert_eq!(found(&within.replace("/a/1.md", "/a/11.md")), 0);
         assert_eq!(found("# 1 of 1\n## /a/1.md\n2026\nTosca: An opera. …\n"), 0);
+        assert_eq!(
+            found("# 1 of 1\n## /p7/files/b/a/1.md\n2026\nSung in Rome.\n"),
+            0
+        );
         assert_eq!(found("# 1 of 1\n## /b/a/1.md\n2026\nSung in Rome.\n"), 0);
         assert_eq!(found("# 1 of 1\n## /a/1.md\ntags in rome\nTosca.\n"), 0);
     }
