@@ -182,8 +182,7 @@ impl Shown {
     fn position_of_answer(&self, is_of_note: impl Fn(&str) -> bool, answer: &str) -> Option<usize> {
         self.pieces.iter().position(|piece| {
             let mut lines = piece.lines();
-            let is_of_note =
-                lines.any(|line| line.strip_prefix("## ").is_some_and(|of| is_of_note(of)));
+            let is_of_note = lines.any(|line| line.strip_prefix("## ").is_some_and(&is_of_note));
             let has_answer = |line: &str| has_words(&line.to_lowercase(), answer);
             is_of_note && lines.last().is_some_and(has_answer)
         })

@@ -112,16 +112,20 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
         scope.place.path,
         stats.notes,
         stats.agent.unwrap_or("none: no private namespaces"),
-        relevance(&stats.embeddings),
+        relevance(&stats.embeddings, stats.notes),
         stats.last_error.as_deref().unwrap_or("none"),
     ))
 }
 
-/// How relevance is computed, and the state of embedding.
-fn relevance(embeddings: &EmbeddingState) -> String {
+/// How relevance is computed, and the state of embedding, with how many of all `notes` have no vector yet.
+fn relevance(embeddings: &EmbeddingState, notes: u64) -> String {
     match embeddings {
         EmbeddingState::Off(reason) => format!("full text ({reason})"),
-        EmbeddingState::Loading => "full text (the embedding model is being read)".to_owned(),
+        // How many have none is not known yet, and must not look like none.
+        EmbeddingState::Loading => format!(
+            "full text (the embedding model is being read)\nwaiting-to-be-embedded: {}",
+            notes.max(1)
+        ),
         EmbeddingState::Failed(reason) => format!("full text (embeddings have failed: {reason})"),
         EmbeddingState::Ready { model, waiting } => {
             format!("full text and meaning (model {model})\nwaiting-to-be-embedded: {waiting}")
@@ -381,6 +385,22 @@ pub(super) fn aspect(
                 text += &format!("front-matter: not understood, so it counts as text: {problem}\n");
             }
             Ok(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_being_read_has_notes_left_to_embed() {
+        for (notes, waiting) in [(0, 1), (3, 3)] {
+            let shown = relevance(&EmbeddingState::Loading, notes);
+            assert!(
+                shown.ends_with(&format!("\nwaiting-to-be-embedded: {waiting}")),
+                "{shown}"
+            );
         }
     }
 }

@@ -220,21 +220,21 @@ impl CellTask {
     }
 }
 
-/// Waits until a backend that embeds notes has embedded all of them. It may take [`SETUP_LIMIT`] for the next of them,
-/// however many there are.
+/// Waits until a backend that indexes or embeds notes has done so for all of them. It may take [`SETUP_LIMIT`] for the next
+/// of them, however many there are.
 fn wait_until_embedded(root: &Path, watchdog: &Watchdog, interrupt: &Interrupt) -> io::Result<()> {
     let mut least = u64::MAX;
     watchdog.enter(SETUP_LIMIT);
     while !interrupt.is_set() {
         let stats = std::fs::read_to_string(root.join(":stats"))?;
-        let waiting = stats
+        let waiting: Result<Vec<u64>, _> = stats
             .lines()
-            .find_map(|line| line.strip_prefix("waiting-to-be-embedded: "));
-        let waiting: u64 = waiting
-            .map_or(Ok(0), |own| own.trim().parse())
-            .map_err(|error| {
-                io::Error::other(format!(":stats, waiting-to-be-embedded: {error}"))
-            })?;
+            .filter_map(|line| line.strip_prefix("waiting-to-be-")?.split_once(": "))
+            .map(|(_, count)| count.trim().parse())
+            .collect();
+        let waiting = waiting
+            .map_err(|error| io::Error::other(format!(":stats, waiting-to-be-…: {error}")))?;
+        let waiting: u64 = waiting.iter().sum();
         if waiting == 0 {
             break;
         }
