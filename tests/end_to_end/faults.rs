@@ -171,10 +171,14 @@ fn an_interrupted_fault_run_leaves_nothing_behind() {
     .arg(&results)
     .arg("--scratch")
     .arg(&work)
-    .stderr(std::process::Stdio::null())
+    .stderr(fs::File::create(scratch.path().join("said")).unwrap())
     .spawn()
     .unwrap();
-    wait_for("a mount", || !mounts_under(&work).is_empty());
+    wait_for("a mount", || {
+        let said = fs::read_to_string(scratch.path().join("said")).unwrap();
+        assert_eq!(process.try_wait().unwrap(), None, "{said}");
+        !mounts_under(&work).is_empty()
+    });
     std::thread::sleep(Duration::from_millis(500));
     kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::INT).unwrap();
     let status = process.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Estimates the duration of a fault run, for messages before and during it. No result depends on it.
+//! Estimates the duration and the disk space of a fault run, before and during it. No result depends on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +16,12 @@ const A_TURN_OF_S3: Duration = Duration::from_secs(6);
 
 /// One crash point of one backend, including a simulated power cut.
 const A_POINT: Duration = Duration::from_millis(100);
+
+/// Scratch of a scenario that writes no large file.
+const SCRATCH_BYTES: u64 = 1 << 30;
+
+/// Scratch per byte of a large file: redo log, database or cache, bucket, and one copy each in checkpoints.
+const SCRATCH_OF_A_BYTE: u64 = 5;
 
 /// Expected time of finished runs from which on their actual pace corrects the estimate.
 const ENOUGH: Duration = Duration::from_secs(10);
@@ -90,6 +96,19 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
     least + Duration::from_secs_f64(waits)
 }
 
+/// Disk space that the largest of these scenarios takes, in bytes.
+pub fn scratch_bytes(scenarios: &[Scenario], is_long: bool) -> u64 {
+    let large_file = |scenario: &Scenario| match scenario.injection {
+        Injection::LargeFile {
+            long_written_mib, ..
+        } if is_long => long_written_mib,
+        Injection::LargeFile { written_mib, .. } => written_mib,
+        _ => 0,
+    };
+    let largest = scenarios.iter().map(large_file).max().unwrap_or(0);
+    SCRATCH_BYTES + SCRATCH_OF_A_BYTE * (largest << 20)
+}
+
 /// Expected duration of `points` crash points on each of `backends` backends.
 pub fn of_points(points: u64, backends: usize) -> Duration {
     let count = points.saturating_mul(backends as u64);
@@ -141,5 +160,17 @@ mod tests {
         let waits = |seconds| A_TURN + Duration::from_secs(seconds);
         assert_eq!(expected(false), [waits(5), Duration::ZERO]);
         assert_eq!(expected(true), [waits(30), Duration::ZERO]);
+    }
+
+    #[test]
+    fn only_a_large_file_written_whole_takes_much_scratch() {
+        let small = [scenario("stop-daemon").unwrap()];
+        let large = [
+            scenario("large-file").unwrap(),
+            scenario("stop-daemon").unwrap(),
+        ];
+        let gib = |scenarios, is_long| scratch_bytes(scenarios, is_long) >> 30;
+        assert_eq!([gib(&small, false), gib(&small, true)], [1, 1]);
+        assert_eq!([gib(&large, false), gib(&large, true)], [1, 5]);
     }
 }

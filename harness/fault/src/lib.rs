@@ -19,5 +19,5 @@ mod schedule;
 mod second;
 mod watch;
 
-pub use estimate::{Estimate, of_points, roughly};
+pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
 pub use schedule::{Ended, Live, ScenarioRun, misfit, run_all, scenario_runs};

@@ -22,6 +22,7 @@ use crate::plan::{LiveArm, arm, single_arms};
 use crate::scratch::{ScratchDisk, Want};
 use fault::{
     Ended, Estimate, Live, ScenarioRun, misfit, of_points, roughly, run_all, scenario_runs,
+    scratch_bytes,
 };
 
 /// Inject faults under backends; report losses.
@@ -74,12 +75,6 @@ pub struct Fault {
     scratch: Option<PathBuf>,
 }
 
-/// Scratch that scenarios need at a time, in bytes.
-const SCRATCH_BYTES: u64 = 1 << 30;
-
-/// As [`SCRATCH_BYTES`], with `--long`: a scenario writes a whole GiB into stores that keep it twice.
-const LONG_SCRATCH_BYTES: u64 = 6 << 30;
-
 /// How often the progress of crash points is printed.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -105,11 +100,7 @@ impl Fault {
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let want = self.scratch.as_deref();
         let want = want.map_or(Want::Default, Want::Directory);
-        let needed = match self.long {
-            true => LONG_SCRATCH_BYTES,
-            false => SCRATCH_BYTES,
-        };
-        let disk = ScratchDisk::choose(want, needed)?;
+        let disk = ScratchDisk::choose(want, scratch_bytes(&scenarios, self.long))?;
         let scratch = disk.epoch()?;
         let _fusectl = Fusectl::at_hand(scratch.path());
         let arms = single_arms(&backends);
