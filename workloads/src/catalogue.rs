@@ -15,10 +15,13 @@ static PROGRAM: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/program");
 static TRACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/traces");
 static SUITES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/suites");
 
+/// The families of built-in workloads.
+const FAMILIES: [(&str, &Dir<'_>); 3] =
+    [("micro", &MICRO), ("agent", &AGENT), ("program", &PROGRAM)];
+
 /// The names of all built-in workloads, in order.
 pub fn workload_names() -> Vec<String> {
-    let families = [("micro", &MICRO), ("agent", &AGENT), ("program", &PROGRAM)];
-    let names = families.into_iter().flat_map(|(family, dir)| {
+    let names = FAMILIES.into_iter().flat_map(|(family, dir)| {
         let stems = stems(dir).into_iter();
         stems.map(move |stem| format!("{family}/{stem}"))
     });
@@ -26,12 +29,23 @@ pub fn workload_names() -> Vec<String> {
 }
 
 /// The names of the files in `dir` without their extensions, in order.
-fn stems(dir: &Dir<'_>) -> Vec<String> {
+pub(crate) fn stems(dir: &Dir<'_>) -> Vec<String> {
     let files = dir.files();
     let stems = files.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
     let mut stems: Vec<String> = stems.collect();
     stems.sort();
     stems
+}
+
+/// The file called `stem` in a directory that is built in, whose place in the repository is `place`.
+pub(crate) fn built_in<'a>(
+    dir: &'a Dir<'_>,
+    place: &str,
+    stem: &str,
+) -> Option<(PathBuf, &'a str)> {
+    let file = format!("{stem}.toml");
+    let text = dir.get_file(&file)?.contents_utf8()?;
+    Some((Path::new("workloads").join(place).join(file), text))
 }
 
 /// The built-in workload called `name`, or the workload file at that path.
@@ -42,22 +56,12 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     if name.ends_with(".toml") {
         return workload_file(Path::new(name));
     }
-    let file = PathBuf::from("workloads").join(format!("{name}.toml"));
-    let built_in = match name.split_once('/') {
-        Some(("micro", stem)) => MICRO.get_file(format!("{stem}.toml")),
-        Some(("agent", stem)) => AGENT.get_file(format!("{stem}.toml")),
-        Some(("program", stem)) => PROGRAM.get_file(format!("{stem}.toml")),
-        _ => None,
-    };
-    let text = built_in.and_then(|found| found.contents_utf8());
-    let Some(text) = text else {
-        let known = workload_names().join(", ");
-        return Err(InputError::whole(
-            Path::new(name),
-            format!("no such workload; there are {known}, or give the path of a .toml file"),
-        ));
-    };
-    let workload = Workload::parse(&file, text, |trace| {
+    let mut families = FAMILIES.into_iter();
+    let found = families.find_map(|(family, dir)| {
+        built_in(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
+    });
+    let (file, text) = inputs::named("workload", name, found, &workload_names())?;
+    let workload = Workload::parse(&file, &text, |trace| {
         let stem = trace.strip_prefix("traces/").unwrap_or(trace);
         let text = TRACES.get_file(stem).and_then(|file| file.contents_utf8());
         let found = text.map(|text| (PathBuf::from(trace), text.to_owned()));
@@ -74,7 +78,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
 }
 
 fn workload_file(path: &Path) -> Result<Workload, InputError> {
-    let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
+    let text = inputs::read(path)?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut workload = Workload::parse(path, &text, |trace| {
         let trace = dir.join(trace);
@@ -97,25 +101,9 @@ pub fn suite_names() -> Vec<String> {
 /// # Errors
 /// [`InputError`] if it does not exist or is malformed.
 pub fn suite(name: &str) -> Result<Suite, InputError> {
-    if name.ends_with(".toml") {
-        let path = Path::new(name);
-        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
-        return Suite::parse(path, &text);
-    }
-    let file = SUITES.get_file(format!("{name}.toml"));
-    match file.and_then(|file| file.contents_utf8()) {
-        Some(text) => Suite::parse(
-            &Path::new("workloads/suites").join(format!("{name}.toml")),
-            text,
-        ),
-        None => Err(InputError::whole(
-            Path::new(name),
-            format!(
-                "no such suite; there are {}, or give the path of a .toml file",
-                suite_names().join(", ")
-            ),
-        )),
-    }
+    let found = built_in(&SUITES, "suites", name);
+    let (file, text) = inputs::named("suite", name, found, &suite_names())?;
+    Suite::parse(&file, &text)
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use tokens::{Conversation, Part, PartKind, Rewrite, Step};
 
+use crate::catalogue::{built_in, stems};
 use crate::conversation::{TURN_MS, part};
 use inputs::{InputError, parse_toml};
 
@@ -116,11 +118,8 @@ enum Keep {
 
 /// The names of all built-in context policies; `inline` first.
 pub fn context_names() -> Vec<String> {
-    let mut names: Vec<String> = CONTEXTS
-        .files()
-        .filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()))
-        .collect();
-    names.sort_by_key(|name| (name != INLINE, name.clone()));
+    let mut names = stems(&CONTEXTS);
+    names.sort_by_key(|name| name != INLINE);
     names
 }
 
@@ -136,25 +135,9 @@ pub(crate) fn context_names_of(has_notes: bool) -> Vec<String> {
 /// # Errors
 /// [`InputError`] if the policy does not exist or is malformed.
 pub fn context(name: &str) -> Result<ContextPolicy, InputError> {
-    if name.ends_with(".toml") {
-        let file = Path::new(name);
-        let text = std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))?;
-        return ContextPolicy::parse(file, &text);
-    }
-    let built_in = CONTEXTS.get_file(format!("{name}.toml"));
-    match built_in.and_then(|file| file.contents_utf8()) {
-        Some(text) => {
-            let file = PathBuf::from("workloads/contexts").join(format!("{name}.toml"));
-            ContextPolicy::parse(&file, text)
-        }
-        None => Err(InputError::whole(
-            Path::new(name),
-            format!(
-                "no such context policy; there are {}, or give the path of a .toml file",
-                context_names().join(", ")
-            ),
-        )),
-    }
+    let found = built_in(&CONTEXTS, "contexts", name);
+    let (file, text) = inputs::named("context policy", name, found, &context_names())?;
+    ContextPolicy::parse(&file, &text)
 }
 
 impl ContextPolicy {
@@ -280,9 +263,12 @@ struct Live {
 }
 
 impl Rewriter {
-    /// Appends a step and returns the number of its first part.
-    fn push(&mut self, step: Step) -> usize {
+    /// Appends a step and returns the number of its first part. Those of its parts that are `of_inline` get the numbers
+    /// of the next parts of the inline conversation.
+    fn push(&mut self, step: Step, of_inline: Range<usize>) -> usize {
         let first = self.parts;
+        self.moved
+            .extend(first + of_inline.start..first + of_inline.end);
         self.parts += step.enters.len() + step.emits.len();
         self.steps.push(step);
         first
@@ -313,8 +299,7 @@ impl Rewriter {
         own.files.clone_from(&step.files);
         own.reported = step.reported;
         let count = own.enters.len() + own.emits.len();
-        let first = self.push(own);
-        self.moved.extend(first..first + count);
+        self.push(own, 0..count);
     }
 
     fn evict(&mut self, step: &Step, evict: &Evict) {
@@ -340,14 +325,11 @@ impl Rewriter {
         if evict.read_back == 0.0 {
             own.emits.clone_from(&step.emits);
             add_files(&mut own, step);
-            let first = self.push(own);
-            let count = entered + step.emits.len();
-            self.moved.extend(first..first + count);
+            self.push(own, 0..entered + step.emits.len());
         } else {
             own.emits = large.iter().map(|_| read_call(self.stored)).collect();
             *own.files.entry("read".to_owned()).or_default() += large.len() as u64;
-            let first = self.push(own);
-            self.moved.extend(first..first + entered);
+            self.push(own, 0..entered);
             self.read_back(step, &large, evict.read_back);
         }
     }
@@ -364,8 +346,7 @@ impl Rewriter {
         saving.emits = large.iter().map(write_call).collect();
         saving.files.insert("write".to_owned(), large.len() as u64);
         let entered = saving.enters.len();
-        let first = self.push(saving);
-        self.moved.extend(first..first + entered);
+        let first = self.push(saving, 0..entered);
         let mut saved = Step {
             gap_ms: TURN_MS,
             enters: large.iter().map(|part| self.receipt(part)).collect(),
@@ -384,12 +365,11 @@ impl Rewriter {
         if offload.read_back == 0.0 {
             saved.emits.clone_from(&step.emits);
             saved.files.clone_from(&step.files);
-            let first = self.push(saved) + large.len();
-            self.moved.extend(first..first + step.emits.len());
+            self.push(saved, large.len()..large.len() + step.emits.len());
         } else {
             saved.emits = large.iter().map(|_| read_call(self.stored)).collect();
             saved.files.insert("read".to_owned(), large.len() as u64);
-            self.push(saved);
+            self.push(saved, 0..0);
             self.read_back(step, &large, offload.read_back);
         }
     }
@@ -407,8 +387,7 @@ impl Rewriter {
             files: step.files.clone(),
             ..Step::default()
         };
-        let first = self.push(own) + large.len();
-        self.moved.extend(first..first + step.emits.len());
+        self.push(own, large.len()..large.len() + step.emits.len());
     }
 
     fn recall(&mut self, step: &Step, recall: &Recall) {
@@ -443,12 +422,12 @@ impl Rewriter {
         if written > 0 {
             own.files.insert("write".to_owned(), written);
         }
+        let mut first = 0;
         if !large.is_empty() && recall.read_back > 0.0 {
             own.emits = large.iter().map(|_| read_call(self.stored)).collect();
             own.files.insert("read".to_owned(), large.len() as u64);
             let entered = own.enters.len();
-            let first = self.push(own);
-            self.moved.extend(first..first + entered);
+            self.push(own, 0..entered);
             own = Step {
                 gap_ms: TURN_MS,
                 ..Step::default()
@@ -467,17 +446,12 @@ impl Rewriter {
             if written > 0 {
                 own.files.insert("write".to_owned(), written);
             }
-            own.emits.clone_from(&step.emits);
-            add_files(&mut own, step);
-            let first = self.push(own) + large.len();
-            self.moved.extend(first..first + step.emits.len());
-        } else {
-            own.emits.clone_from(&step.emits);
-            add_files(&mut own, step);
-            let count = own.enters.len() + own.emits.len();
-            let first = self.push(own);
-            self.moved.extend(first..first + count);
+            first = large.len();
         }
+        own.emits.clone_from(&step.emits);
+        add_files(&mut own, step);
+        let count = own.enters.len() + own.emits.len();
+        self.push(own, first..count);
     }
 
     fn memory_file(&mut self, step: &Step, file: &MemoryFile) {
@@ -515,8 +489,7 @@ impl Rewriter {
         let budget = recall.budget_tokens.get();
         asking.emits = asked.iter().map(|part| recall_call(part, budget)).collect();
         asking.files.insert("recall".to_owned(), asked.len() as u64);
-        let first = self.push(asking);
-        self.moved.extend(first..first + empty.enters.len());
+        self.push(asking, 0..empty.enters.len());
         let answer = recall.answer_tokens.get().min(self.notes);
         let answered = Step {
             gap_ms: TURN_MS,
@@ -525,9 +498,8 @@ impl Rewriter {
             files: empty.files,
             ..Step::default()
         };
-        let emitted = answered.emits.len();
-        let first = self.push(answered) + asked.len();
-        self.moved.extend(first..first + emitted);
+        let count = asked.len() + answered.emits.len();
+        self.push(answered, asked.len()..count);
     }
 
     /// Replaces the oldest results by receipts until the budget holds. The first `old` results were in the

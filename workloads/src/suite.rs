@@ -80,57 +80,39 @@ impl Suite {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let suite: Self = parse_toml(file, text)?;
-        if suite.rounds == Some(0) {
-            let message = "field `rounds`: must be at least 1";
-            return Err(InputError::whole(file, message));
-        }
-        if suite.epochs.is_some_and(|epochs| epochs < 3) {
-            let message = "field `epochs`: must be at least 3: fewer carry no interval";
-            return Err(InputError::whole(file, message));
-        }
-        if let Some(seconds) = suite.budget
-            && !(seconds > 0.0 && seconds <= 86_400.0)
-        {
-            let message = format!("field `budget`: {seconds} s is not above 0 and at most a day");
-            return Err(InputError::whole(file, message));
-        }
-        if suite
-            .margin_us
-            .is_some_and(|margin| !(margin >= 0.0 && margin.is_finite()))
-        {
-            let message = "field `margin_us`: must be a number from 0";
-            return Err(InputError::whole(file, message));
-        }
-        if let Some(seconds) = suite.call_timeout
-            && !(seconds > 0.0 && seconds <= 3600.0)
-        {
-            let message =
-                format!("field `call_timeout`: {seconds} s is not above 0 and at most an hour");
-            return Err(InputError::whole(file, message));
-        }
-        if suite.workloads.is_empty() && suite.model_files.is_none() {
-            return Err(InputError::whole(
-                file,
-                "needs at least one `[[workload]]`, or `[model_files]`",
-            ));
-        }
-        for workload in &suite.workloads {
-            if workload.states.is_empty() {
-                let message = format!("workload {}: field `states` is empty", workload.name);
-                return Err(InputError::whole(file, message));
-            }
-            if workload.epochs.is_some_and(|epochs| epochs < 3) {
-                let message = format!(
-                    "workload {}: field `epochs`: must be at least 3: fewer carry no interval",
-                    workload.name
-                );
-                return Err(InputError::whole(file, message));
-            }
-        }
         suite
-            .check_duplicates()
+            .check()
+            .and_then(|()| suite.check_duplicates())
             .map_err(|message| InputError::whole(file, message))?;
         Ok(suite)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.rounds == Some(0) {
+            return Err("field `rounds`: must be at least 1".to_owned());
+        }
+        check_epochs(self.epochs)?;
+        check_seconds("budget", self.budget, 86_400.0, "a day")?;
+        let is_margin = |margin: f64| margin >= 0.0 && margin.is_finite();
+        if !self.margin_us.is_none_or(is_margin) {
+            return Err("field `margin_us`: must be a number from 0".to_owned());
+        }
+        check_seconds("call_timeout", self.call_timeout, 3600.0, "an hour")?;
+        if self.workloads.is_empty() && self.model_files.is_none() {
+            return Err("needs at least one `[[workload]]`, or `[model_files]`".to_owned());
+        }
+        for SuiteWorkload {
+            name,
+            states,
+            epochs,
+        } in &self.workloads
+        {
+            if states.is_empty() {
+                return Err(format!("workload {name}: field `states` is empty"));
+            }
+            check_epochs(*epochs).map_err(|message| format!("workload {name}: {message}"))?;
+        }
+        Ok(())
     }
 
     /// Checks that every name occurs once. Otherwise two passes of a cell in a round could not be told apart.
@@ -173,17 +155,38 @@ impl Suite {
     }
 }
 
+fn check_epochs(epochs: Option<u32>) -> Result<(), String> {
+    match epochs {
+        Some(..3) => Err("field `epochs`: must be at least 3: fewer carry no interval".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn check_seconds(field: &str, value: Option<f64>, most: f64, words: &str) -> Result<(), String> {
+    match value {
+        Some(seconds) if !(seconds > 0.0 && seconds <= most) => Err(format!(
+            "field `{field}`: {seconds} s is not above 0 and at most {words}"
+        )),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A suite of the workload `w`, with more lines before and below it.
+    fn parse(before: &str, below: &str) -> Result<Suite, String> {
+        let text =
+            format!("essay = 'e'\n{before}\n[[workload]]\nname = 'w'\nstates = ['hot']\n{below}");
+        Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_backend_is_compared_with_another_of_the_same_suite_only() {
         let parse = |other: &str| {
-            let text = format!(
-                "essay = 'e'\nbackends = ['s3', 's3-bare']\n[against]\ns3 = '{other}'\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
-            );
-            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+            let lines = format!("backends = ['s3', 's3-bare']\n[against]\ns3 = '{other}'");
+            parse(&lines, "")
         };
         assert_eq!(parse("s3-bare").unwrap().against["s3"], "s3-bare");
         let error = parse("sqlite").unwrap_err();
@@ -193,43 +196,21 @@ mod tests {
     #[test]
     fn a_backend_can_be_limited_to_workloads_of_the_suite_and_a_workload_to_epochs() {
         let parse = |only: &str, epochs: u32| {
-            let text = format!(
-                "essay = 'e'\nbackends = ['sqlite']\n[only]\n{only}\n[[workload]]\nname = 'w'\nstates = ['hot']\nepochs = {epochs}\n"
-            );
-            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
+            let lines = format!("backends = ['sqlite']\n[only]\n{only}");
+            parse(&lines, &format!("epochs = {epochs}"))
         };
         let suite = parse("sqlite = ['w']", 3).unwrap();
         assert_eq!(suite.only["sqlite"], ["w"]);
         assert_eq!(suite.workloads[0].epochs, Some(3));
+        let few = "workload w: field `epochs`: must be at least 3";
         for (only, epochs, expected) in [
             ("s3 = ['w']", 3, "s3 is not in `backends`"),
             ("sqlite = ['x']", 3, "the suite has no workload x"),
-            (
-                "sqlite = ['w']",
-                2,
-                "workload w: field `epochs`: must be at least 3",
-            ),
+            ("sqlite = ['w']", 2, few),
         ] {
             let error = parse(only, epochs).unwrap_err();
-            assert!(
-                error.contains("s.toml") && error.contains(expected),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_negative_margin_is_refused() {
-        let parse = |margin: &str| {
-            let text = format!(
-                "essay = 'e'\nbackends = []\nmargin_us = {margin}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
-            );
-            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
-        };
-        assert_eq!(parse("0.0").unwrap().margin_us, Some(0.0));
-        for wrong in ["-1.0", "nan", "inf"] {
-            let error = parse(wrong).unwrap_err();
-            assert!(error.contains("field `margin_us`"), "{error}");
+            let is_said = error.contains("s.toml") && error.contains(expected);
+            assert!(is_said, "{error}");
         }
     }
 
@@ -244,28 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_may_set_the_call_timeout() {
-        let parse = |line: &str| {
-            let text = format!(
-                "essay = 'e'\nbackends = []\n{line}\n[[workload]]\nname = 'w'\nstates = ['hot']\n"
-            );
-            Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
-        };
+    fn a_suite_may_set_margin_and_call_timeout_within_their_ranges() {
+        let parse = |line: &str| parse(&format!("backends = []\n{line}"), "");
         assert_eq!(parse("").unwrap().call_timeout, None);
-        assert_eq!(
-            parse("call_timeout = 60.0").unwrap().call_timeout,
-            Some(60.0)
-        );
-        for wrong in [
-            "call_timeout = 0.0",
-            "call_timeout = nan",
-            "call_timeout = 4000.0",
+        assert_eq!(parse("margin_us = 0.0").unwrap().margin_us, Some(0.0));
+        let timeout = parse("call_timeout = 60.0").unwrap().call_timeout;
+        assert_eq!(timeout, Some(60.0));
+        for (field, wrong) in [
+            ("margin_us", ["-1.0", "nan", "inf"]),
+            ("call_timeout", ["0.0", "nan", "4000.0"]),
         ] {
-            let error = parse(wrong).unwrap_err();
-            assert!(
-                error.contains("s.toml") && error.contains("field `call_timeout`"),
-                "{error}"
-            );
+            for value in wrong {
+                let error = parse(&format!("{field} = {value}")).unwrap_err();
+                let is_named =
+                    error.contains("s.toml") && error.contains(&format!("field `{field}`"));
+                assert!(is_named, "{error}");
+            }
         }
     }
 }

@@ -52,6 +52,35 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(Sha256::digest(bytes))
 }
 
+/// The text of a file.
+///
+/// # Errors
+/// [`InputError`] if it cannot be read.
+pub fn read(file: &Path) -> Result<String, InputError> {
+    std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))
+}
+
+/// The file and the text of the `what` that a user names: a `.toml` file by its path, else the built-in one.
+/// `known` are the names of those.
+///
+/// # Errors
+/// [`InputError`] if the file cannot be read, or none is built in under that name.
+pub fn named(
+    what: &str,
+    name: &str,
+    built_in: Option<(PathBuf, &str)>,
+    known: &[String],
+) -> Result<(PathBuf, String), InputError> {
+    let path = Path::new(name);
+    if name.ends_with(".toml") {
+        return Ok((path.to_owned(), read(path)?));
+    }
+    let known = known.join(", ");
+    let message = format!("no such {what}; there are {known}, or give the path of a .toml file");
+    let found = built_in.map(|(file, text)| (file, text.to_owned()));
+    found.ok_or_else(|| InputError::whole(path, message))
+}
+
 /// Parses a TOML document; `file` is only for error messages.
 ///
 /// # Errors

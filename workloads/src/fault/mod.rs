@@ -12,6 +12,7 @@ use include_dir::{Dir, include_dir};
 use inputs::{InputError, parse_toml, sha256};
 use serde::{Deserialize, Serialize};
 
+use crate::catalogue::built_in;
 pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
 pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
@@ -279,23 +280,10 @@ pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
 /// # Errors
 /// [`InputError`] if the scenario does not exist or is malformed.
 pub fn scenario(name: &str) -> Result<Scenario, InputError> {
-    let path = Path::new(name);
-    if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
-        return Scenario::parse(path, &text);
-    }
-    let mut all = scenarios()?;
-    match all.iter().position(|scenario| scenario.name == name) {
-        Some(at) => Ok(all.swap_remove(at)),
-        None => {
-            let known: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
-            let message = format!(
-                "no such scenario; there are {}, or give the path of a .toml file",
-                known.join(", ")
-            );
-            Err(InputError::whole(path, message))
-        }
-    }
+    let known: Vec<String> = scenarios()?.into_iter().map(|own| own.name).collect();
+    let found = built_in(&FAULTS, "faults", name);
+    let (file, text) = inputs::named("scenario", name, found, &known)?;
+    Scenario::parse(&file, &text)
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text};
+use super::{
+    Clock, Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text,
+};
 use crate::trace::{CallError, Extra, Op, Usage};
 
 /// The maximum number of lines that Claude Code's Read returns without a range.
@@ -40,7 +42,7 @@ struct Reader {
     responses: HashMap<String, (usize, u64)>,
     tools: HashMap<String, (String, Value)>,
     cwd: Option<PathBuf>,
-    started: Option<i64>,
+    clock: Clock,
 }
 
 impl Reader {
@@ -197,17 +199,12 @@ impl Reader {
             other => Extra::from_iter([("input".to_owned(), other)]),
         };
         RecordedCall {
-            id: id.to_owned(),
-            api,
             lane: lane.to_owned(),
-            tool: tool.to_owned(),
-            op,
             path,
             range,
             args,
-            is_in_text: false,
             recursive: tool == "Glob",
-            at,
+            ..RecordedCall::new(id.to_owned(), api, tool, op, at)
         }
     }
 
@@ -377,11 +374,8 @@ impl Reader {
 
     /// Milliseconds since the first line that has a time.
     fn at(&mut self, line: &Value) -> u64 {
-        let Some(time) = text(line, "timestamp").and_then(milliseconds) else {
-            return 0;
-        };
-        let started = *self.started.get_or_insert(time);
-        u64::try_from(time - started).unwrap_or(0)
+        self.clock
+            .at(text(line, "timestamp").and_then(milliseconds))
     }
 }
 
@@ -485,14 +479,11 @@ mod tests {
     #[test]
     fn a_response_over_several_lines_counts_once_with_its_last_usage() {
         let session = traps();
-        let apis: Vec<_> = session
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Recorded::Api { usage, .. } => Some(*usage),
-                _ => None,
-            })
-            .collect();
+        let apis = session.events.iter().filter_map(|event| match event {
+            Recorded::Api { usage, .. } => Some(*usage),
+            _ => None,
+        });
+        let apis: Vec<_> = apis.collect();
         assert_eq!(apis.len(), 6, "m1 to m6, m5 by the subagent");
         let expected = Usage {
             uncached: 10,
@@ -517,63 +508,45 @@ mod tests {
     #[test]
     fn a_subagent_has_a_lane_of_its_own() {
         let session = traps();
-        let lanes: Vec<_> = session
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Recorded::Call(call) => Some((call.id.as_str(), call.lane.as_str())),
-                _ => None,
-            })
-            .filter(|(_, lane)| *lane != "main")
-            .collect();
-        assert_eq!(lanes, [("t7", "sub:a7")]);
+        let others = session.calls().filter(|call| call.lane != "main");
+        let others: Vec<_> = others.map(|call| (&*call.id, &*call.lane)).collect();
+        assert_eq!(others, [("t7", "sub:a7")]);
     }
 
     #[test]
     fn the_importer_extracts_file_content_from_results() {
         let session = traps();
-        let seen: HashMap<_, _> = session
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Recorded::Result(result) => Some((result.id.as_str(), result)),
-                _ => None,
-            })
-            .collect();
+        let seen = session.results().map(|result| (&*result.id, result));
+        let seen: HashMap<_, _> = seen.collect();
         assert!(matches!(&seen["t1"].seen, Seen::Whole { path, .. } if path == "src/main.go"));
         assert_eq!(seen["t2"].seen, Seen::Listed(vec!["docs/a.md".to_owned()]));
         assert_eq!(seen["t5"].err, Some(CallError::NotFound));
         assert_eq!(seen["t6"].err, Some(CallError::NoMatch));
-        assert_eq!(
-            seen["t7"].seen,
-            Seen::Part {
-                path: "docs/a.md".to_owned(),
-                content: "line two\na secret".to_owned(),
-                total_lines: 3
-            }
-        );
-        assert!(matches!(
-            &seen["t8"].seen,
-            Seen::Written { before: None, .. }
-        ));
+        let part = Seen::Part {
+            path: "docs/a.md".to_owned(),
+            content: "line two\na secret".to_owned(),
+            total_lines: 3,
+        };
+        assert_eq!(seen["t7"].seen, part);
+        let written = &seen["t8"].seen;
+        assert!(matches!(written, Seen::Written { before: None, .. }));
         assert_eq!(seen["t9"].seen, Seen::Nothing, "outside the workspace");
     }
 
     #[test]
     fn errors_and_lines_of_grep_are_told_apart() {
-        assert_eq!(
-            error("Error: Found 3 matches of the string to replace"),
-            CallError::MultiMatch
-        );
-        assert_eq!(
-            error("Error: File has not been read yet."),
-            CallError::Stale
-        );
-        assert_eq!(
-            error("Error: The user doesn't want to proceed"),
-            CallError::Rejected
-        );
-        assert_eq!(error("Error: Exit code 1"), CallError::Exit);
+        let many = "Error: Found 3 matches of the string to replace";
+        for (message, expected) in [
+            (many, CallError::MultiMatch),
+            ("Error: File has not been read yet.", CallError::Stale),
+            (
+                "Error: The user doesn't want to proceed",
+                CallError::Rejected,
+            ),
+            ("Error: Exit code 1", CallError::Exit),
+        ] {
+            assert_eq!(error(message), expected);
+        }
         assert_eq!(grep_file("a/b.go:12:text: more"), Some("a/b.go"));
         assert_eq!(grep_file("some text: not a file: 12:"), None);
         assert_eq!(grep_file("no"), None);

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::{Recorded, RecordedCall, RecordedResult, Seen, Session, shell_op};
+use super::{Clock, Recorded, RecordedCall, RecordedResult, Seen, Session, shell_op};
 use crate::trace::{CallError, Extra, MAIN_LANE, Usage};
 
 /// Reads a trajectory.
@@ -27,7 +27,7 @@ pub fn read(text: &str) -> Result<Session, String> {
         ..Session::default()
     };
     let mut apis = 0;
-    let mut started = None;
+    let mut clock = Clock::default();
     let mut open: Option<String> = None;
     for message in messages {
         let content = message["content"].as_str().unwrap_or_default().to_owned();
@@ -39,9 +39,8 @@ pub fn read(text: &str) -> Result<Session, String> {
                     let model = response["model"].as_str().unwrap_or_default();
                     session.model = model.to_owned();
                 }
-                let created = response["created"].as_u64().unwrap_or(0);
-                let started = *started.get_or_insert(created);
-                let at = created.saturating_sub(started) * 1000;
+                let created = response["created"].as_i64().unwrap_or(0);
+                let at = clock.at(Some(created.saturating_mul(1000)));
                 let command = command(&content);
                 session.events.push(Recorded::Api {
                     at,
@@ -79,17 +78,9 @@ pub fn read(text: &str) -> Result<Session, String> {
 
 fn call(id: String, api: u64, command: &str, at: u64) -> RecordedCall {
     RecordedCall {
-        id,
-        api,
-        lane: MAIN_LANE.to_owned(),
-        tool: "Bash".to_owned(),
-        op: shell_op(command),
-        path: None,
-        range: None,
         args: Extra::from_iter([("command".to_owned(), command.into())]),
         is_in_text: true,
-        recursive: false,
-        at,
+        ..RecordedCall::new(id, api, "Bash", shell_op(command), at)
     }
 }
 

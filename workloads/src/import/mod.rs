@@ -12,7 +12,7 @@ mod timeline;
 
 use serde_json::Value;
 
-use crate::trace::{CallError, Extra, Op, Usage};
+use crate::trace::{CallError, Extra, MAIN_LANE, Op, Usage};
 
 pub use timeline::{Blobs, Provenance, trace};
 
@@ -92,6 +92,25 @@ pub struct RecordedCall {
     pub at: u64,
 }
 
+impl RecordedCall {
+    /// A call of the main lane without path and arguments.
+    fn new(id: String, api: u64, tool: &str, op: Op, at: u64) -> Self {
+        Self {
+            id,
+            api,
+            lane: MAIN_LANE.to_owned(),
+            tool: tool.to_owned(),
+            op,
+            path: None,
+            range: None,
+            args: Extra::new(),
+            is_in_text: false,
+            recursive: false,
+            at,
+        }
+    }
+}
+
 /// The result of a tool call.
 #[derive(Clone, Debug)]
 pub struct RecordedResult {
@@ -159,8 +178,37 @@ pub struct Replacement {
     pub all: bool,
 }
 
+/// The clock of a session, which starts at its first time.
+#[derive(Default)]
+struct Clock(Option<i64>);
+
+impl Clock {
+    /// Milliseconds since the session's start, of a time in milliseconds.
+    fn at(&mut self, time: Option<i64>) -> u64 {
+        let since = time.map(|time| time - *self.0.get_or_insert(time));
+        since.map_or(0, |since| u64::try_from(since).unwrap_or(0))
+    }
+}
+
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
+}
+
+#[cfg(test)]
+impl Session {
+    fn calls(&self) -> impl Iterator<Item = &RecordedCall> {
+        self.events.iter().filter_map(|event| match event {
+            Recorded::Call(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    fn results(&self) -> impl Iterator<Item = &RecordedResult> {
+        self.events.iter().filter_map(|event| match event {
+            Recorded::Result(result) => Some(result),
+            _ => None,
+        })
+    }
 }
 
 /// The kind of a shell command.

@@ -6,7 +6,9 @@
 use serde_json::Value;
 
 use super::mini_swe_agent::usage;
-use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text};
+use super::{
+    Clock, Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text,
+};
 use crate::trace::{CallError, Extra, MAIN_LANE, Op};
 
 /// The directory of the repository in the sandbox.
@@ -46,7 +48,7 @@ struct Reader {
     session: Session,
     apis: u64,
     last_answer: String,
-    started: Option<i64>,
+    clock: Clock,
 }
 
 impl Reader {
@@ -107,20 +109,12 @@ impl Reader {
             Ok(Value::Object(fields)) => fields,
             _ => Extra::from_iter([("arguments".to_owned(), arguments.into())]),
         };
-        let tool = text(function, "name").unwrap_or("unknown").to_owned();
-        let named = text(&event["args"], "path").and_then(inside);
+        let tool = text(function, "name").unwrap_or("unknown");
+        let (id, op) = (number(&event["id"]), op(action, &event["args"]));
         self.session.events.push(Recorded::Call(RecordedCall {
-            id: number(&event["id"]),
-            api: self.apis - 1,
-            lane: MAIN_LANE.to_owned(),
-            op: op(action, &event["args"]),
-            tool,
-            path: named,
-            range: None,
+            path: text(&event["args"], "path").and_then(inside),
             args,
-            is_in_text: false,
-            recursive: false,
-            at,
+            ..RecordedCall::new(id, self.apis - 1, tool, op, at)
         }));
     }
 
@@ -150,11 +144,7 @@ impl Reader {
             let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
             Some(zoned.timestamp().as_millisecond())
         });
-        let Some(time) = time else {
-            return 0;
-        };
-        let started = *self.started.get_or_insert(time);
-        u64::try_from(time - started).unwrap_or(0)
+        self.clock.at(time)
     }
 }
 
@@ -263,32 +253,15 @@ mod tests {
         let session = &sessions[0];
         assert!(!format!("{session:?}").contains("secret"));
         assert_eq!(session.system.as_deref(), Some("You are."));
-        let calls: Vec<_> = session
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Recorded::Call(call) => Some((call.op, call.path.as_deref(), call.at)),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(
-            calls,
-            [
-                (Op::Read, Some("repo/a.c"), 0),
-                (Op::Edit, Some("repo/a.c"), 2000)
-            ]
-        );
-        let results: Vec<_> = session
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Recorded::Result(result) => {
-                    Some((result.err, matches!(result.seen, Seen::Part { .. })))
-                }
-                _ => None,
-            })
-            .collect();
-        assert_eq!(results, [(None, true), (Some(CallError::Other), false)]);
+        let calls = session.calls().map(|call| (call.op, call.at));
+        let expected = [(Op::Read, 0), (Op::Edit, 2000)];
+        assert_eq!(calls.collect::<Vec<_>>(), expected);
+        let mut paths = session.calls().map(|call| call.path.as_deref());
+        assert!(paths.all(|path| path == Some("repo/a.c")));
+        let results = session.results();
+        let results = results.map(|own| (own.err, matches!(own.seen, Seen::Part { .. })));
+        let expected = [(None, true), (Some(CallError::Other), false)];
+        assert_eq!(results.collect::<Vec<_>>(), expected);
     }
 
     #[test]
