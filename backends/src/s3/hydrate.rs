@@ -1,12 +1,11 @@
 //! Fetching the missing chunks of placeholders.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
 

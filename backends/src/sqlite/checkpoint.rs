@@ -1,9 +1,10 @@
 //! Copies SQLite's write-ahead log into the database, off the request path.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
@@ -61,7 +62,7 @@ impl Checkpointer {
                 next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
                 // Wait for the thread, which a writer without pause would outrun for ever, and copy the
                 // rest: then the next write starts the log anew. Passive: it never waits for a reader.
-                let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
+                let _copying = copying.lock();
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                     hook_log.check_checkpoint(&error);
@@ -119,7 +120,7 @@ fn run(
         say(true);
         let copied = {
             // Never held while waiting for the writer, which may wait for it.
-            let _copying = copying.lock().unwrap_or_else(PoisonError::into_inner);
+            let _copying = copying.lock();
             own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
         };
         match copied {

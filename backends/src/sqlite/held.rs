@@ -1,6 +1,6 @@
 //! Calls under a lock that the caller already holds.
 
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
 
 use super::db::Db;
 use super::record::{Record, allocate, set_attr, write_end};

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapOptions};
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
@@ -197,9 +198,7 @@ impl Log {
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
-        // A sync that panicked has broken the log.
         let syncing = self.syncing.lock();
-        let syncing = syncing.unwrap_or_else(PoisonError::into_inner);
         if self.is_broken() {
             let reason = "an earlier sync of a log failed: nothing is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));

@@ -12,9 +12,10 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::files::{folder, tails_of};
@@ -63,11 +64,6 @@ struct Unsynced {
     tails: BTreeSet<Ino>,
     /// A tail has been created.
     directory: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done under any of these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tail {
@@ -140,7 +136,7 @@ impl Tails {
 
     /// The tail of a file, which may not have had one yet if `may_create`.
     fn get_or_create(&self, ino: Ino, may_create: bool) -> Result<Arc<Tail>> {
-        if let Some(file) = lock(&self.open).get(&ino) {
+        if let Some(file) = self.open.lock().get(&ino) {
             return Ok(Arc::clone(file));
         }
         let open = || {
@@ -159,7 +155,7 @@ impl Tails {
             opened => opened,
         };
         let file = opened.map_err(|error| self.failed(ino, &error))?;
-        lock(&self.unsynced).directory |= may_create;
+        self.unsynced.lock().directory |= may_create;
         Ok(self.hold(ino, file))
     }
 
@@ -174,7 +170,7 @@ impl Tails {
             file,
             reserved: AtomicU64::new(0),
         });
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if open.len() >= OPEN_MAX {
             open.clear();
         }
@@ -189,16 +185,12 @@ impl Tails {
     /// Keeps the bytes of a tail as they are until it is dropped.
     pub(super) fn hold_still(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
         // A write that panicked is one that failed: of what is in a tail, nothing is undone.
-        self.busy(ino)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.busy(ino).read()
     }
 
     /// Keeps readers away from the bytes of a tail while they change.
     fn alone(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
-        self.busy(ino)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.busy(ino).write()
     }
 
     /// Fills `out` from `offset` on; what the tail does not hold reads as zeros.
@@ -234,7 +226,7 @@ impl Tails {
         let changing = self.alone(ino);
         let changed = work();
         drop(changing);
-        lock(&self.unsynced).tails.insert(ino);
+        self.unsynced.lock().tails.insert(ino);
         changed.map_err(|error| self.failed(ino, &error))
     }
 
@@ -294,13 +286,13 @@ impl Tails {
     /// Whether there is a tail.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.has_directory.load(Ordering::Acquire)
-            && (lock(&self.open).contains_key(&ino) || self.path(ino).exists())
+            && (self.open.lock().contains_key(&ino) || self.path(ino).exists())
     }
 
     /// Removes the tail of an inode that is gone, if it had one.
     pub(super) fn remove(&self, ino: Ino) {
-        lock(&self.open).remove(&ino);
-        lock(&self.unsynced).tails.remove(&ino);
+        self.open.lock().remove(&ino);
+        self.unsynced.lock().tails.remove(&ino);
         if let Err(error) = std::fs::remove_file(self.path(ino))
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -341,14 +333,14 @@ impl Tails {
 
     /// Whether there is nothing to sync.
     pub(super) fn are_clean(&self) -> bool {
-        let unsynced = lock(&self.unsynced);
+        let unsynced = self.unsynced.lock();
         unsynced.tails.is_empty() && !unsynced.directory
     }
 
     /// Takes every tail for one that has to be synced: the mount that wrote them may have been killed before it did.
     pub(super) fn take_over(&self) -> Result<()> {
         let names = self.names()?;
-        let mut unsynced = lock(&self.unsynced);
+        let mut unsynced = self.unsynced.lock();
         unsynced.directory = !names.is_empty();
         unsynced
             .tails
@@ -372,8 +364,8 @@ impl Tails {
 
     /// Makes durable whatever has been written to tails so far.
     pub(super) fn sync(&self) -> Result<()> {
-        let _syncing = lock(&self.syncing);
-        let unsynced = std::mem::take(&mut *lock(&self.unsynced));
+        let _syncing = self.syncing.lock();
+        let unsynced = std::mem::take(&mut *self.unsynced.lock());
         for ino in unsynced.tails {
             let file = match File::open(self.path(ino)) {
                 Ok(file) => file,

@@ -1,6 +1,6 @@
 //! Transactions over one connection: begun, recorded, committed, undone, and made again.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::db::Db;
 use super::nodes::{self, signed};
@@ -27,7 +27,7 @@ impl Drop for UndoOnPanic<'_> {
 /// The connection, with what SQLite has rolled back made again.
 pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
     // A transaction that a panic left open has been undone before the lock was free.
-    let db = db.lock().unwrap_or_else(PoisonError::into_inner);
+    let db = db.lock();
     if let Err(error) = db.mend() {
         tracing::error!(%error, "the changes since the last commit cannot be made again");
     }
