@@ -89,6 +89,54 @@ impl Definition {
             && self.trace.is_none()
     }
 
+    fn check(&self) -> Result<(), String> {
+        let checks = [
+            (
+                self.essay.trim().len() >= 80,
+                "field `essay`: say in a few sentences what the workload stands for and what it does not show",
+            ),
+            (
+                !self.states.is_empty(),
+                "field `states`: name at least one of `hot`, `lukewarm`, `cold`",
+            ),
+            (
+                self.shortened.is_none() || self.vsm_cycle.is_some(),
+                "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets",
+            ),
+            (
+                self.shortened
+                    .is_none_or(|own| own.calls > 0 && own.bytes > 0),
+                "field `shortened`: `calls` and `bytes` must be at least 1",
+            ),
+        ];
+        if let Some((_, message)) = checks.into_iter().find(|(is_right, _)| !is_right) {
+            return Err(message.to_owned());
+        }
+        match self.tables() {
+            1 => Ok(()),
+            _ => Err(format!("needs exactly one of the tables {TABLES}")),
+        }
+    }
+
+    /// The context policies of its session: all that fit it, unless it names some.
+    fn contexts(&self) -> Result<Vec<String>, String> {
+        let has_notes = self.memory_session.is_some();
+        let names = match &self.contexts {
+            Some(names) => names.clone(),
+            None if self.is_no_session() => Vec::new(),
+            None => context_names_of(has_notes),
+        };
+        for name in &names {
+            let policy = context(name).map_err(|error| format!("field `contexts`: {error}"))?;
+            if policy.needs_notes() && !has_notes {
+                return Err(format!(
+                    "field `contexts`: {name} needs notes, which only a `[memory_session]` has"
+                ));
+            }
+        }
+        Ok(names)
+    }
+
     /// The script of a workload that is not a session; `corpus` is the text of the corpus that it names.
     fn generated(&self, corpus: Option<&str>) -> Result<Script, String> {
         let scripts = [
@@ -190,64 +238,31 @@ impl Workload {
         read: impl FnOnce(&str) -> std::io::Result<(PathBuf, String)>,
     ) -> Result<Self, InputError> {
         let definition: Definition = parse_toml(file, text)?;
-        if definition.essay.trim().len() < 80 {
-            let message = "field `essay`: say in a few sentences what the workload stands for and what it does not show";
-            return Err(InputError::whole(file, message));
-        }
-        if definition.states.is_empty() {
-            let message = "field `states`: name at least one of `hot`, `lukewarm`, `cold`";
-            return Err(InputError::whole(file, message));
-        }
+        let whole = |message: String| InputError::whole(file, message);
+        definition.check().map_err(whole)?;
+        let contexts = definition.contexts().map_err(whole)?;
         let mut identity = text.to_owned();
-        let contexts = match &definition.contexts {
-            Some(names) => names.clone(),
-            None if definition.is_no_session() => Vec::new(),
-            None => context_names_of(definition.memory_session.is_some()),
-        };
-        for name in &contexts {
-            let policy = context(name)
-                .map_err(|error| InputError::whole(file, format!("field `contexts`: {error}")))?;
-            if policy.needs_notes() && definition.memory_session.is_none() {
-                let message = format!(
-                    "field `contexts`: {name} needs notes, which only a `[memory_session]` has"
-                );
-                return Err(InputError::whole(file, message));
-            }
-        }
         let mut session = SessionSource::Script;
         let mut missing = None;
-        if definition.shortened.is_some() && definition.vsm_cycle.is_none() {
-            let message = "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets";
-            return Err(InputError::whole(file, message));
-        }
-        if definition.tables() != 1 {
-            let message = format!("needs exactly one of the tables {TABLES}");
-            return Err(InputError::whole(file, message));
-        }
         let mut script = if let Some(cycle) = &definition.vsm_cycle {
             cycle.script()
         } else if let Some(comparison) = &definition.offload_comparison {
-            comparison
-                .check()
-                .map_err(|message| InputError::whole(file, message))?;
+            comparison.check().map_err(whole)?;
             session = SessionSource::Stated {
                 conversation: comparison.conversation(),
                 published: comparison.published(),
             };
             comparison.script()
         } else if let Some(memory) = &definition.memory_session {
-            let (script, conversation) = memory
-                .session()
-                .map_err(|message| InputError::whole(file, message))?;
+            let (script, conversation) = memory.session().map_err(whole)?;
             session = SessionSource::Stated {
                 conversation,
                 published: Vec::new(),
             };
             script
         } else if let Some(trace) = &definition.trace {
-            let (trace_file, jsonl) = read(&trace.file).map_err(|error| {
-                InputError::whole(file, format!("field `trace.file`: {}: {error}", trace.file))
-            })?;
+            let (trace_file, jsonl) = read(&trace.file)
+                .map_err(|error| whole(format!("field `trace.file`: {}: {error}", trace.file)))?;
             let parsed = Trace::parse(&trace_file, &jsonl)?;
             identity.push_str(&jsonl);
             let model = parsed.head.model.clone();
@@ -262,9 +277,8 @@ impl Workload {
             match finding.map_or(Ok(None), Finding::corpus) {
                 Ok(corpus) => {
                     identity.push_str(corpus.as_deref().unwrap_or_default());
-                    definition
-                        .generated(corpus.as_deref())
-                        .map_err(|message| InputError::whole(file, message))?
+                    let generated = definition.generated(corpus.as_deref());
+                    generated.map_err(whole)?
                 }
                 Err(reason) => {
                     missing = Some(reason);
@@ -274,13 +288,9 @@ impl Workload {
         };
         if script.needs_second_host() && definition.states != [CacheState::Hot] {
             let message = "field `states`: what two hosts do is measured `hot` only: nothing is said of the second one's caches";
-            return Err(InputError::whole(file, message));
+            return Err(whole(message.to_owned()));
         }
         if let Some(Shortened { calls, bytes }) = definition.shortened {
-            if calls == 0 || bytes == 0 {
-                let message = "field `shortened`: `calls` and `bytes` must be at least 1";
-                return Err(InputError::whole(file, message));
-            }
             script.shorten(calls, bytes);
         }
         let mut ops = script.calls.iter().flat_map(|call| &call.ops);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::check_range;
 use crate::filler::fill;
 use crate::script::Script;
-use crate::tasks::{Asks, Change, LogLine, Message, Question, Task, TaskState, Tasks, World};
+use crate::tasks::{Asks, Change, Find, LogLine, Message, Question, Task, TaskState, Tasks, World};
 
 /// The parameters of a workload of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -166,11 +166,11 @@ impl Inbox {
                 let writer = others.choose(rng).copied().unwrap_or(PEOPLE[0]);
                 Change::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
             });
-            let asks = Asks::Find {
+            let asks = Asks::Find(Find {
                 sender: sender.to_owned(),
                 topic: topic(project, attribute),
                 fact: fact(project, attribute),
-            };
+            });
             (change, asks)
         });
         let asked = asked.collect();

@@ -9,16 +9,19 @@ use super::*;
 use crate::tasks::command::{Command, Shows};
 use crate::tasks::scripts::{Console, Form, definitions, perform, sees, shell_text};
 
-fn made(about: About, size: usize, questions: usize, seed: u64) -> Tasks {
-    let inbox = Inbox {
+fn inbox(about: About, size: usize, questions: usize, seed: u64) -> Inbox {
+    Inbox {
         about,
         size,
         questions,
         asked_every_s: 60,
         copied_every_s: 300,
         seed,
-    };
-    let script = inbox.script().unwrap();
+    }
+}
+
+fn made(about: About, size: usize, questions: usize, seed: u64) -> Tasks {
+    let script = inbox(about, size, questions, seed).script().unwrap();
     Tasks::clone(script.tasks.as_ref().unwrap())
 }
 
@@ -72,19 +75,16 @@ impl Console for Shell {
             } => {
                 let below = format!("{place}/");
                 let files: Vec<_> = match is_recursive {
-                    true => self
-                        .files
-                        .iter()
-                        .filter(|(path, _)| path.starts_with(&below))
-                        .collect(),
+                    true => {
+                        let files = self.files.iter();
+                        files.filter(|(path, _)| path.starts_with(&below)).collect()
+                    }
                     false => self.place(place),
                 };
+                let is_found = |line: &&str| texts.iter().any(|own| line.contains(own));
                 let mut lines = Vec::new();
                 for (path, text) in files {
-                    for line in text
-                        .lines()
-                        .filter(|line| texts.iter().any(|own| line.contains(own)))
-                    {
+                    for line in text.lines().filter(is_found) {
                         lines.push(match shows {
                             Shows::FileAndLine => format!("{path}:{line}"),
                             Shows::Line => line.to_owned(),
@@ -129,33 +129,22 @@ fn answered_from_files(tasks: &Tasks) {
     let mut world = tasks.world.clone();
     for question in &tasks.questions {
         if let Some(change) = &question.change {
-            assert!(
-                !sees(change, Form::Copy, &mut Shell::of(&world)),
-                "{change:?}"
-            );
+            let is_seen = |world: &World| sees(change, Form::Copy, &mut Shell::of(world));
+            assert!(!is_seen(&world), "{change:?}");
             let before = world.answer(&question.asks);
             world.apply(change);
             assert_ne!(before, world.answer(&question.asks), "{change:?}");
-            assert!(
-                sees(change, Form::Copy, &mut Shell::of(&world)),
-                "{change:?}"
-            );
+            assert!(is_seen(&world), "{change:?}");
         }
         let mut shell = Shell::of(&world);
         let found = perform(&question.asks, Form::Copy, &mut shell).unwrap();
-        assert_eq!(
-            Some(found),
-            world.answer(&question.asks),
-            "{:?}",
-            question.asks
-        );
+        let expected = world.answer(&question.asks);
+        assert_eq!(Some(found), expected, "{:?}", question.asks);
         if let Some(draft) = world.draft(&question.asks) {
             assert_eq!(shell.files[&draft.path()], draft.text());
             let ends = format!(" {}.eml", draft.answers);
-            let filed = shell
-                .files
-                .keys()
-                .filter(|path| path.starts_with("archive/"));
+            let files = shell.files.keys();
+            let filed = files.filter(|path| path.starts_with("archive/"));
             assert!(filed.clone().all(|path| path.ends_with(&ends)) && filed.count() == 1);
         }
     }
@@ -186,11 +175,7 @@ fn a_quarter_of_the_questions_is_about_something_that_has_just_changed() {
         let tasks = made(about, size, 8, 1);
         let changed = tasks.questions.iter().filter(|own| own.change.is_some());
         assert_eq!(changed.count(), 2);
-        assert_eq!(
-            tasks,
-            made(about, size, 8, 1),
-            "the same seed, the same tasks"
-        );
+        assert_eq!(tasks, made(about, size, 8, 1), "the same seed");
         assert_ne!(tasks, made(about, size, 8, 2));
     }
 }
@@ -202,13 +187,8 @@ fn names_sort_by_time_and_no_two_messages_have_one_number() {
         Some(Change::Message(message)) => Some(message),
         _ => None,
     });
-    let ids: Vec<u64> = tasks
-        .world
-        .messages
-        .iter()
-        .chain(arrivals)
-        .map(|own| own.id)
-        .collect();
+    let messages = tasks.world.messages.iter().chain(arrivals);
+    let ids: Vec<u64> = messages.map(|own| own.id).collect();
     assert!(ids.is_sorted_by(|one, other| one < other));
     assert!(ids.iter().all(|id| (1000..10_000).contains(id)));
 }
@@ -220,28 +200,20 @@ fn a_view_is_told_more_of_than_a_copy_and_each_call_names_its_tool() {
     assert!(tokens::count(&view) > tokens::count(&copy) && tokens::count(&copy) > 100);
     assert_eq!(definitions(Form::Sql), None);
     let call = shell_text(&Command::Read(vec!["health/tasks.json".to_owned()]));
-    assert_eq!(
-        call,
-        r#"{"name":"bash","arguments":{"command":"cat health/tasks.json"}}"#
-    );
+    let expected = r#"{"name":"bash","arguments":{"command":"cat health/tasks.json"}}"#;
+    assert_eq!(call, expected);
     assert_eq!(tokens::count(&call), 14);
 }
 
 #[test]
 fn parameters_out_of_range_are_refused() {
-    let mut inbox = Inbox {
-        about: About::Mail,
-        size: 73,
-        questions: 12,
-        asked_every_s: 60,
-        copied_every_s: 300,
-        seed: 1,
-    };
-    assert!(inbox.script().unwrap_err().contains("inbox.size"));
-    inbox.size = 40;
-    inbox.questions = 51;
-    assert!(inbox.script().unwrap_err().contains("inbox.questions"));
-    inbox.questions = 12;
-    inbox.asked_every_s = 10;
-    assert!(inbox.script().unwrap_err().contains("asked_every_s"));
+    let mut hasty = inbox(About::Mail, 40, 12, 1);
+    hasty.asked_every_s = 10;
+    for (inbox, field) in [
+        (inbox(About::Mail, 73, 12, 1), "inbox.size"),
+        (inbox(About::Mail, 40, 51, 1), "inbox.questions"),
+        (hasty, "asked_every_s"),
+    ] {
+        assert!(inbox.script().unwrap_err().contains(field), "{field}");
+    }
 }

@@ -90,11 +90,8 @@ pub struct Task {
 impl Task {
     /// The file: a field a line, as editors and controllers write it.
     pub fn text(&self) -> String {
-        let depends_on: Vec<String> = self
-            .depends_on
-            .iter()
-            .map(|name| format!("\"{name}\""))
-            .collect();
+        let depends_on = self.depends_on.iter().map(|name| format!("\"{name}\""));
+        let depends_on: Vec<String> = depends_on.collect();
         format!(
             "{{\n  \"name\": \"{}\",\n  \"title\": \"{}\",\n  \"owner\": \"{}\",\n  \"heartbeat\": \"{}\",\n  \"state\": \"{}\",\n  \"depends_on\": [{}]\n}}\n",
             self.name,
@@ -173,14 +170,7 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Find the mail of a sender on a subject, read its thread, draft an answer with the latest value, file the mail.
-    Find {
-        /// The sender.
-        sender: String,
-        /// The subject, such as `Budget of Falcon`.
-        topic: String,
-        /// The words before the value in a message, such as `The budget of Falcon is `.
-        fact: String,
-    },
+    Find(Find),
     /// Which tasks can begin, and how many wait for others?
     Triage,
     /// What is behind the last failed request of a service?
@@ -188,6 +178,29 @@ pub enum Asks {
         /// The service.
         service: String,
     },
+}
+
+/// The mail that is to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Find {
+    /// The sender.
+    pub sender: String,
+    /// The subject, such as `Budget of Falcon`.
+    pub topic: String,
+    /// The words before the value in a message, such as `The budget of Falcon is `.
+    pub fact: String,
+}
+
+impl Find {
+    /// The answer to the mail of this number, with a value.
+    fn draft(&self, answers: u64, value: &str) -> Draft {
+        Draft {
+            answers,
+            recipient: self.sender.clone(),
+            subject: format!("Re: {}", self.topic),
+            body: format!("{}{value}.", self.fact),
+        }
+    }
 }
 
 /// The value that a text gives a fact last: what follows it, up to the end of the sentence.
@@ -242,92 +255,53 @@ impl World {
     /// The reference answer; `None` if the question has none.
     pub fn answer(&self, asks: &Asks) -> Option<String> {
         match asks {
-            Asks::Find { fact, .. } => {
-                let (mail, value) = (self.asked_mail(asks)?, self.value(asks)?);
-                let thread = mail.thread;
-                Some(format!("{} in thread {thread}: {fact}{value}", mail.id))
+            Asks::Find(find) => {
+                let (mail, value) = (self.asked_mail(find)?, self.value(find)?);
+                let (id, thread, fact) = (mail.id, mail.thread, &find.fact);
+                Some(format!("{id} in thread {thread}: {fact}{value}"))
             }
             Asks::Triage => {
-                let states: BTreeMap<&str, TaskState> = self
-                    .tasks
-                    .iter()
-                    .map(|task| (task.name.as_str(), task.state))
-                    .collect();
-                let is_done = |name: &String| states.get(name.as_str()) == Some(&TaskState::Done);
+                let tasks = self.tasks.iter();
+                let states = tasks.clone().map(|task| (&task.name, task.state));
+                let states: BTreeMap<&String, TaskState> = states.collect();
+                let is_done = |name: &String| states.get(name) == Some(&TaskState::Done);
                 let waits = |task: &&Task| !task.depends_on.iter().all(is_done);
-                let left = self
-                    .tasks
-                    .iter()
-                    .filter(|task| task.state != TaskState::Done);
+                let left = tasks.clone().filter(|task| task.state != TaskState::Done);
                 let blocked = left.filter(waits).count();
-                let open = self
-                    .tasks
-                    .iter()
-                    .filter(|task| task.state == TaskState::Open);
+                let open = tasks.filter(|task| task.state == TaskState::Open);
                 let ready = open.filter(|task| !waits(task)).map(|task| &task.name);
                 Some(triaged(blocked as u64, ready.cloned().collect()))
             }
             Asks::Cause { service } => {
-                let is_own = |line: &&LogLine| line.service == *service && line.level == "ERROR";
-                let last = self.log.iter().rfind(is_own)?;
-                let of_request =
-                    |line: &&LogLine| line.request == last.request && line.level == "ERROR";
-                let first = self.log.iter().find(of_request)?;
-                Some(format!(
-                    "{}: {}: {}",
-                    last.request, first.service, first.message
-                ))
+                let mut errors = self.log.iter().filter(|line| line.level == "ERROR");
+                let last = errors.clone().rfind(|line| line.service == *service)?;
+                let LogLine { request, .. } = last;
+                let first = errors.find(|line| line.request == *request)?;
+                Some(format!("{request}: {}: {}", first.service, first.message))
             }
         }
     }
 
     /// The mail that a question is about.
-    fn asked_mail(&self, asks: &Asks) -> Option<&Message> {
-        let Asks::Find { sender, topic, .. } = asks else {
-            return None;
-        };
-        let is_it = |own: &&Message| own.sender == *sender && own.subject.ends_with(topic.as_str());
-        self.messages.iter().find(is_it)
+    fn asked_mail(&self, find: &Find) -> Option<&Message> {
+        let mut own = self.messages.iter().filter(|own| own.sender == find.sender);
+        own.find(|own| own.subject.ends_with(&find.topic))
     }
 
     /// The latest value in the thread of a question's mail.
-    fn value(&self, asks: &Asks) -> Option<String> {
-        let Asks::Find { fact, .. } = asks else {
-            return None;
-        };
-        let thread = self.asked_mail(asks)?.thread;
+    fn value(&self, find: &Find) -> Option<String> {
+        let thread = self.asked_mail(find)?.thread;
         let bodies = self.messages.iter().filter(|own| own.thread == thread);
-        let mut values = bodies.filter_map(|own| last_value(&own.body, fact));
+        let mut values = bodies.filter_map(|own| last_value(&own.body, &find.fact));
         values.next_back()
     }
 
     /// The answer that has to be drafted; `None` where a question asks for none.
     pub fn draft(&self, asks: &Asks) -> Option<Draft> {
-        let Asks::Find {
-            sender,
-            topic,
-            fact,
-        } = asks
-        else {
+        let Asks::Find(find) = asks else {
             return None;
         };
-        Some(drafted(
-            self.asked_mail(asks)?.id,
-            sender,
-            topic,
-            fact,
-            &self.value(asks)?,
-        ))
-    }
-}
-
-/// The draft with a value.
-fn drafted(answers: u64, sender: &str, topic: &str, fact: &str, value: &str) -> Draft {
-    Draft {
-        answers,
-        recipient: sender.to_owned(),
-        subject: format!("Re: {topic}"),
-        body: format!("{fact}{value}."),
+        Some(find.draft(self.asked_mail(find)?.id, &self.value(find)?))
     }
 }
 
@@ -363,7 +337,7 @@ impl Tasks {
     /// Calls of the SQL script in a pass; the other scripts make as many, or one fewer for a question.
     pub fn calls(&self) -> u64 {
         let calls = self.questions.iter().map(|own| match own.asks {
-            Asks::Find { .. } => 4,
+            Asks::Find(_) => 4,
             Asks::Triage | Asks::Cause { .. } => 2,
         });
         calls.sum()

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::command::{Command, Shows};
-use super::{Asks, Change, drafted, last_value, triaged};
+use super::{Asks, Change, Find, last_value, triaged};
 
 /// How an agent reaches the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,22 +71,8 @@ pub trait Console {
 /// The call that failed, or the result that gives no answer.
 pub fn perform(asks: &Asks, form: Form, console: &mut dyn Console) -> Result<String, String> {
     match (asks, form) {
-        (
-            Asks::Find {
-                sender,
-                topic,
-                fact,
-            },
-            Form::Sql,
-        ) => find_by_sql(sender, topic, fact, console),
-        (
-            Asks::Find {
-                sender,
-                topic,
-                fact,
-            },
-            _,
-        ) => find_in_files(sender, topic, fact, form == Form::View, console),
+        (Asks::Find(find), Form::Sql) => find_by_sql(find, console),
+        (Asks::Find(find), _) => find_in_files(find, form == Form::View, console),
         (Asks::Triage, Form::Copy) => triage_in_files(console),
         (Asks::Triage, Form::View) => triage_in_view(console),
         (Asks::Triage, Form::Sql) => triage_by_sql(console),
@@ -100,17 +86,16 @@ fn no_answer(what: &str, output: &str) -> String {
     format!("no {what} in {start:?}")
 }
 
-fn find_in_files(
-    sender: &str,
-    topic: &str,
-    fact: &str,
-    is_view: bool,
-    console: &mut dyn Console,
-) -> Result<String, String> {
+fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Result<String, String> {
+    let Find {
+        sender,
+        topic,
+        fact,
+    } = find;
     let listed = console.shell(&match is_view {
         true => Command::Read(vec![format!(":about?{topic}")]),
         false => Command::Grep {
-            texts: vec![topic.to_owned()],
+            texts: vec![topic.clone()],
             place: "threads".to_owned(),
             is_recursive: true,
             shows: Shows::File,
@@ -127,7 +112,7 @@ fn find_in_files(
     let (thread, id) = own.next().ok_or_else(|| no_answer("mail", &listed))?;
     let read = console.shell(&Command::Read(vec![format!("threads/{thread}/*")]))?;
     let value = last_value(&read, fact).ok_or_else(|| no_answer("value", &read))?;
-    let draft = drafted(id, sender, topic, fact, &value);
+    let draft = find.draft(id, &value);
     console.shell(&Command::Write {
         path: draft.path(),
         content: draft.text(),
@@ -161,12 +146,12 @@ fn text(row: &[Value], column: usize) -> String {
     }
 }
 
-fn find_by_sql(
-    sender: &str,
-    topic: &str,
-    fact: &str,
-    console: &mut dyn Console,
-) -> Result<String, String> {
+fn find_by_sql(find: &Find, console: &mut dyn Console) -> Result<String, String> {
+    let Find {
+        sender,
+        topic,
+        fact,
+    } = find;
     let sql = format!(
         "SELECT id, thread_id, subject FROM messages WHERE sender = '{sender}' AND subject LIKE '%{topic}%'"
     );
@@ -177,14 +162,12 @@ fn find_by_sql(
         "SELECT sender, sent_at, body FROM messages WHERE thread_id = {thread} ORDER BY id"
     );
     let (messages, answer) = query(&sql, console)?;
-    let mut values = messages
-        .iter()
-        .filter_map(|row| last_value(&text(row, 2), fact));
-    let value = values
-        .next_back()
-        .ok_or_else(|| no_answer("value", &answer))?;
+    let messages = messages.iter();
+    let mut values = messages.filter_map(|row| last_value(&text(row, 2), fact));
+    let value = values.next_back();
+    let value = value.ok_or_else(|| no_answer("value", &answer))?;
     let number = id.parse().map_err(|_| no_answer("number", &answer))?;
-    let draft = drafted(number, sender, topic, fact, &value);
+    let draft = find.draft(number, &value);
     let sql = format!(
         "INSERT INTO messages (sender, recipient, sent_at, subject, body, folder) VALUES ('me', '{}', datetime('now'), '{}', '{}', 'drafts')",
         draft.recipient, draft.subject, draft.body
@@ -355,43 +338,42 @@ fn cause_by_sql(service: &str, console: &mut dyn Console) -> Result<String, Stri
 
 /// Whether a reader sees a change: one call, for measuring how late it is seen.
 pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
-    let seen = match (change, form) {
-        (Change::Message(own), Form::Sql) => {
-            let sql = format!("SELECT body FROM messages WHERE id = {}", own.id);
-            query(&sql, console).map(|(rows, _)| !rows.is_empty())
-        }
-        (Change::Message(own), _) => {
-            let read = console.shell(&Command::Read(vec![own.thread_path()]));
-            read.map(|text| text == own.text())
-        }
-        (Change::State { task, state }, Form::Sql) => {
-            let sql = format!("SELECT state FROM tasks WHERE name = '{task}'");
-            query(&sql, console)
-                .map(|(rows, _)| rows.iter().any(|row| text(row, 0) == state.name()))
-        }
-        (Change::State { task, state }, _) => {
-            let read = console.shell(&Command::Read(vec![format!("tasks/{task}.json")]));
-            read.map(|text| text.contains(&format!("\"{}\"", state.name())))
-        }
-        (Change::Log(lines), form) => {
-            let Some(last) = lines.last() else {
-                return true;
-            };
-            match form {
-                Form::Sql => {
-                    let sql = format!("SELECT message FROM log WHERE at = '{}'", last.at);
-                    query(&sql, console).map(|(rows, _)| !rows.is_empty())
-                }
-                Form::View => {
-                    let read = console.shell(&Command::Read(vec!["logs/all.log".to_owned()]));
-                    read.map(|text| text.contains(&last.text()))
-                }
-                Form::Copy => {
-                    let read = console.shell(&Command::Read(vec![last.path()]));
-                    read.map(|text| text.contains(&last.text()))
-                }
-            }
-        }
+    let last = match change {
+        Change::Log(lines) => lines.last(),
+        _ => None,
     };
-    seen.unwrap_or(false)
+    if form == Form::Sql {
+        let (sql, expected) = match (change, last) {
+            (Change::Message(own), _) => {
+                let sql = format!("SELECT body FROM messages WHERE id = {}", own.id);
+                (sql, None)
+            }
+            (Change::State { task, state }, _) => {
+                let sql = format!("SELECT state FROM tasks WHERE name = '{task}'");
+                (sql, Some(state.name()))
+            }
+            (_, Some(last)) => {
+                let sql = format!("SELECT message FROM log WHERE at = '{}'", last.at);
+                (sql, None)
+            }
+            (_, None) => return true,
+        };
+        let is_it = |row: &Vec<Value>| expected.is_none_or(|expected| text(row, 0) == expected);
+        return query(&sql, console).is_ok_and(|(rows, _)| rows.iter().any(is_it));
+    }
+    let (place, expected) = match (change, last) {
+        (Change::Message(own), _) => (own.thread_path(), own.text()),
+        (Change::State { task, state }, _) => (
+            format!("tasks/{task}.json"),
+            format!("\"{}\"", state.name()),
+        ),
+        (_, Some(last)) if form == Form::View => ("logs/all.log".to_owned(), last.text()),
+        (_, Some(last)) => (last.path(), last.text()),
+        (_, None) => return true,
+    };
+    let read = console.shell(&Command::Read(vec![place]));
+    read.is_ok_and(|text| match change {
+        Change::Message(_) => text == expected,
+        _ => text.contains(&expected),
+    })
 }

@@ -1,0 +1,71 @@
+//! The steps of a session under a context policy, and the new numbers of its parts.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use tokens::{Rewrite, Step};
+
+/// The session under a policy, as far as it is rewritten.
+#[derive(Default)]
+pub(super) struct Rewriter {
+    pub(super) steps: Vec<Step>,
+    /// Number of parts so far.
+    pub(super) parts: usize,
+    /// The new number of each part of the inline conversation.
+    moved: Vec<usize>,
+    /// Number of results stored so far.
+    pub(super) stored: u64,
+    /// Results in the context, oldest first.
+    pub(super) live: VecDeque<Live>,
+    /// Tokens of all notes.
+    pub(super) notes: u64,
+}
+
+/// A result in the context.
+pub(super) struct Live {
+    pub(super) part: usize,
+    pub(super) tokens: u64,
+    /// Tokens of its receipt, if it is already stored.
+    pub(super) receipt: Option<u64>,
+}
+
+impl Rewriter {
+    /// Appends a step and returns the number of its first part. Those of its parts that are `of_inline` get the numbers
+    /// of the next parts of the inline conversation.
+    pub(super) fn push(&mut self, step: Step, of_inline: Range<usize>) -> usize {
+        let first = self.parts;
+        self.moved
+            .extend(first + of_inline.start..first + of_inline.end);
+        self.parts += step.enters.len() + step.emits.len();
+        self.steps.push(step);
+        first
+    }
+
+    /// A copy of `step` without its entering and emitted parts, files and reported usage.
+    pub(super) fn begin(&self, step: &Step) -> Step {
+        let moved = |rewrite: &Rewrite| {
+            let part = *self.moved.get(rewrite.part)?;
+            Some(Rewrite {
+                part,
+                tokens: rewrite.tokens,
+            })
+        };
+        Step {
+            gap_ms: step.gap_ms,
+            compacted: step.compacted,
+            before_compaction: step.before_compaction,
+            rewrites: step.rewrites.iter().filter_map(moved).collect(),
+            ..Step::default()
+        }
+    }
+
+    pub(super) fn keep(&mut self, step: &Step) {
+        let mut own = self.begin(step);
+        own.enters.clone_from(&step.enters);
+        own.emits.clone_from(&step.emits);
+        own.files.clone_from(&step.files);
+        own.reported = step.reported;
+        let count = own.enters.len() + own.emits.len();
+        self.push(own, 0..count);
+    }
+}
