@@ -15,6 +15,9 @@ pub const SIMULATED: &str = "ctxbench-simulated";
 /// The only model that the server lists.
 const MODEL: &str = "simulated";
 
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+
 /// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Behaviour {
@@ -149,13 +152,7 @@ impl Shared {
         self.headers.lock().push(head);
         if is_list {
             let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
-            return respond(
-                &mut stream,
-                "200 OK",
-                "application/json",
-                "",
-                list.to_string().as_bytes(),
-            );
+            return json_answer(&mut stream, "200 OK", "", &list);
         }
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         let behaviour = {
@@ -167,14 +164,11 @@ impl Shared {
             }
         };
         self.requests.lock().push(request.clone());
+        let mut say = |text: &str| stream_answer(&mut stream, &request, text, "stop");
         match behaviour {
-            Behaviour::Answer => {
-                stream_answer(&mut stream, &request, &own_answer(&request), "stop")
-            }
-            Behaviour::Say(text) => stream_answer(&mut stream, &request, &text, "stop"),
-            Behaviour::By(answer) => {
-                stream_answer(&mut stream, &request, &answer(&request), "stop")
-            }
+            Behaviour::Answer => say(&own_answer(&request)),
+            Behaviour::Say(text) => say(&text),
+            Behaviour::By(answer) => say(&answer(&request)),
             Behaviour::Filtered(text) => {
                 stream_answer(&mut stream, &request, &text, "content_filter")
             }
@@ -188,7 +182,7 @@ impl Shared {
             }
             Behaviour::SayAfter(pause, text) => {
                 std::thread::sleep(pause);
-                stream_answer(&mut stream, &request, &text, "stop")
+                say(&text)
             }
             Behaviour::Hang => {
                 while !self.is_stopped.load(Ordering::Relaxed) {
@@ -199,14 +193,8 @@ impl Shared {
             Behaviour::Status(status, message, retry_after) => {
                 let more = retry_after
                     .map_or_else(String::new, |after| format!("Retry-After: {after}\r\n"));
-                let body = json!({"error": {"message": message}}).to_string();
-                respond(
-                    &mut stream,
-                    &format!("{status} X"),
-                    "application/json",
-                    &more,
-                    body.as_bytes(),
-                )
+                let body = json!({"error": {"message": message}});
+                json_answer(&mut stream, &format!("{status} X"), &more, &body)
             }
             Behaviour::BreakOff => {
                 let event = format!("data: {}\n\n", piece("The beginning", None));
@@ -216,26 +204,19 @@ impl Shared {
             }
             Behaviour::AnswerAsNewerModels => match not_taken(&request) {
                 Some(error) => {
-                    let body = json!({ "error": error }).to_string();
-                    let kind = "application/json";
-                    respond(&mut stream, "400 Bad Request", kind, "", body.as_bytes())
+                    let body = json!({ "error": error });
+                    json_answer(&mut stream, "400 Bad Request", "", &body)
                 }
-                None => stream_answer(&mut stream, &request, &own_answer(&request), "stop"),
+                None => say(&own_answer(&request)),
             },
-            Behaviour::Garbage => respond(
-                &mut stream,
-                "200 OK",
-                "text/event-stream",
-                "",
-                b"data: {nonsense\n\n",
-            ),
-            Behaviour::NotUtf8 => respond(
-                &mut stream,
-                "200 OK",
-                "application/json",
-                "",
-                b"{\"choices\":\"\xff\xfe\"}",
-            ),
+            Behaviour::Garbage => {
+                let body = b"data: {nonsense\n\n";
+                respond(&mut stream, "200 OK", EVENTS, "", body)
+            }
+            Behaviour::NotUtf8 => {
+                let body = b"{\"choices\":\"\xff\xfe\"}";
+                respond(&mut stream, "200 OK", JSON, "", body)
+            }
         }
     }
 }
@@ -280,7 +261,11 @@ fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str, end: &str)
         "data: {}\n\ndata: [DONE]\n\n",
         json!({"choices": [], "usage": usage})
     ));
-    respond(stream, "200 OK", "text/event-stream", "", body.as_bytes())
+    respond(stream, "200 OK", EVENTS, "", body.as_bytes())
+}
+
+fn json_answer(stream: &mut TcpStream, status: &str, more: &str, body: &Value) -> io::Result<()> {
+    respond(stream, status, JSON, more, body.to_string().as_bytes())
 }
 
 fn respond(

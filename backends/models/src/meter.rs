@@ -118,15 +118,10 @@ impl Meter {
     /// The unused budget.
     pub fn left(&self) -> Budget {
         let state = self.state.lock();
+        let Budget { tokens, dollars } = self.budget;
         Budget {
-            tokens: self
-                .budget
-                .tokens
-                .map(|limit| limit.saturating_sub(spent(&state.totals))),
-            dollars: self
-                .budget
-                .dollars
-                .map(|limit| (limit - state.dollars).max(0.0)),
+            tokens: tokens.map(|limit| limit.saturating_sub(spent(&state.totals))),
+            dollars: dollars.map(|limit| (limit - state.dollars).max(0.0)),
         }
     }
 
@@ -236,10 +231,10 @@ impl Model for Meter {
             Ok(reply) => u64::from(reply.timing.broke_off),
             Err(error) => u64::from(error.has_been_asked()),
         };
-        let unanswered = if unanswered > 0 {
-            unanswered * request.estimated_tokens()
-        } else {
-            0
+        let unanswered = match unanswered {
+            // Counting tokens takes time.
+            0 => 0,
+            attempts => attempts * request.estimated_tokens(),
         };
         let mut state = self.state.lock();
         state.totals.unanswered_tokens += unanswered;
@@ -299,36 +294,29 @@ mod tests {
         }
     }
 
-    fn ask(meter: &Meter) -> Result<Reply, ModelError> {
-        let request = Request {
-            model: "ten".to_owned(),
+    fn request(model: &str) -> Request {
+        Request {
+            model: model.to_owned(),
             messages: vec![Message::new(Role::User, "x")],
-            temperature: 0.0,
-            max_tokens: 10,
-            seed: 1,
-            schema: None,
-        };
-        meter.complete(&request, &Cancel::default())
+            ..Request::default()
+        }
     }
+
+    fn ask(meter: &Meter) -> Result<Reply, ModelError> {
+        meter.complete(&request("ten"), &Cancel::default())
+    }
+
+    /// A dollar a token.
+    const DEAR: Price = Price {
+        prompt: 1e6,
+        output: 1e6,
+    };
 
     #[test]
     fn stops_at_the_budget_of_tokens_and_of_dollars() {
-        let price = Some(Price {
-            prompt: 1e6,
-            output: 1e6,
-        });
-        let budgets = [
-            Budget {
-                tokens: Some(20),
-                dollars: None,
-            },
-            Budget {
-                tokens: None,
-                dollars: Some(20.0),
-            },
-        ];
-        for budget in budgets {
-            let meter = Meter::new(Box::new(Ten), price, budget, 1);
+        for (tokens, dollars) in [(Some(20), None), (None, Some(20.0))] {
+            let budget = Budget { tokens, dollars };
+            let meter = Meter::new(Box::new(Ten), Some(DEAR), budget, 1);
             assert!(ask(&meter).is_ok() && ask(&meter).is_ok());
             let spent = ask(&meter).unwrap_err();
             assert!(matches!(spent, ModelError::BudgetSpent { .. }), "{spent}");
@@ -406,24 +394,13 @@ mod tests {
     #[test]
     fn a_question_that_was_asked_counts_whatever_came_of_it() {
         let stuck = Stuck(AtomicBool::new(true));
-        let price = Price {
-            prompt: 1e6,
-            output: 1e6,
-        };
         let budget = Budget {
             tokens: Some(1),
             dollars: None,
         };
-        let meter = Meter::new(Box::new(stuck), Some(price), budget, 1)
+        let meter = Meter::new(Box::new(stuck), Some(DEAR), budget, 1)
             .with_patience(Duration::from_millis(20));
-        let request = Request {
-            model: "stuck".to_owned(),
-            messages: vec![Message::new(Role::User, "x")],
-            temperature: 0.0,
-            max_tokens: 10,
-            seed: 1,
-            schema: None,
-        };
+        let request = request("stuck");
         meter.complete(&request, &Cancel::default()).unwrap_err();
         let totals = meter.totals();
         assert_eq!((totals.unanswered_tokens, totals.prompt_tokens), (1, 0));
@@ -435,32 +412,19 @@ mod tests {
 
     #[test]
     fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
-        let price = Some(Price {
-            prompt: 1.0,
-            output: 1.0,
-        });
-        let mut request = Request {
-            model: "dearer".to_owned(),
-            messages: vec![Message::new(Role::User, "x")],
-            temperature: 0.0,
-            max_tokens: 10,
-            seed: 1,
-            schema: None,
-        };
         let limited = Budget {
             tokens: None,
-            dollars: Some(1.0),
+            dollars: Some(20.0),
         };
-        let meter = Meter::new(Box::new(Ten), price, limited, 1);
-        let refused = meter.complete(&request, &Cancel::default()).unwrap_err();
+        let (dearer, cancel) = (request("dearer"), Cancel::default());
+        let meter = Meter::new(Box::new(Ten), Some(DEAR), limited, 1);
+        let refused = meter.complete(&dearer, &cancel).unwrap_err();
         assert!(refused.to_string().contains("dearer") && refused.to_string().contains("of ten"));
-        request.model = "ten".to_owned();
-        meter.complete(&request, &Cancel::default()).unwrap();
+        ask(&meter).unwrap();
 
         // Without a limit the request is sent, and its unknown cost is not counted.
-        let meter = Meter::new(Box::new(Ten), price, Budget::default(), 1);
-        request.model = "dearer".to_owned();
-        meter.complete(&request, &Cancel::default()).unwrap();
+        let meter = Meter::new(Box::new(Ten), Some(DEAR), Budget::default(), 1);
+        meter.complete(&dearer, &cancel).unwrap();
         assert_eq!(
             (meter.dollars(), meter.totals().prompt_tokens),
             (Some(0.0), 7)

@@ -176,16 +176,11 @@ impl OpenAi {
         let timed = self
             .runtime
             .block_on(async { tokio::time::timeout(patience, asked).await });
-        let text = match timed {
-            Ok(answered) => answered?,
-            Err(_) => {
-                return Err(ModelError::TimedOut {
-                    url: self.config.base_url.clone(),
-                    after: patience,
-                });
-            }
-        };
-        let Some(text) = text else {
+        let answered = timed.map_err(|_| ModelError::TimedOut {
+            url: self.config.base_url.clone(),
+            after: patience,
+        })?;
+        let Some(text) = answered? else {
             tracing::info!("{} lists no models; going on without", self.config.base_url);
             return Ok(());
         };
@@ -240,15 +235,10 @@ impl OpenAi {
             let after = self.config.timeout;
             return ModelError::TimedOut { url, after };
         }
-        let mut why = Vec::new();
-        let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(error);
-        while let Some(error) = cause {
-            why.push(error.to_string());
-            cause = error.source();
-        }
-        let why = why
-            .pop()
-            .unwrap_or_else(|| "the request could not be sent".to_owned());
+        let source = std::error::Error::source(error);
+        let causes = std::iter::successors(source, |cause| cause.source());
+        let why = causes.last().map(ToString::to_string);
+        let why = why.unwrap_or_else(|| "the request could not be sent".to_owned());
         ModelError::Unreachable {
             url,
             why: self.scrub(&why),
@@ -275,45 +265,21 @@ impl OpenAi {
         let url = self.config.base_url.clone();
         let refuses = said.refuses.filter(|_| status == StatusCode::BAD_REQUEST);
         let said = said.text;
-        let code = status.as_u16();
-        let (error, retry) = match code {
-            401 | 403 => (
-                ModelError::Key {
-                    url,
-                    status: code,
-                    said,
-                },
-                None,
-            ),
-            404 => (self.no_such_model(&self.config.model, Vec::new()), None),
-            429 => (
-                ModelError::RateLimited {
-                    url,
-                    said,
-                    retry_after: None,
-                },
-                Some(None),
-            ),
-            408 | 500..=599 => (
-                ModelError::Failed {
-                    url,
-                    status: code,
-                    said,
-                },
-                Some(None),
-            ),
-            _ => (
-                ModelError::Refused {
-                    url,
-                    status: code,
-                    said,
-                },
-                None,
-            ),
+        let status = status.as_u16();
+        let error = match status {
+            401 | 403 => ModelError::Key { url, status, said },
+            404 => self.no_such_model(&self.config.model, Vec::new()),
+            429 => ModelError::RateLimited {
+                url,
+                said,
+                retry_after: None,
+            },
+            408 | 500..=599 => ModelError::Failed { url, status, said },
+            _ => ModelError::Refused { url, status, said },
         };
         Failure {
             error,
-            retry,
+            retry: matches!(status, 408 | 429 | 500..=599).then_some(None),
             refuses,
         }
     }
@@ -373,16 +339,13 @@ impl OpenAi {
         request: &Request,
         dialect: Dialect,
     ) -> Result<(Answer, Timing), Failure> {
-        let passing = |error| Failure {
+        let failed = |error, retry| Failure {
             error,
-            retry: Some(None),
+            retry,
             refuses: None,
         };
-        let lasting = |error| Failure {
-            error,
-            retry: None,
-            refuses: None,
-        };
+        let passing = |error| failed(error, Some(None));
+        let malformed = |why: &str| failed(self.malformed(why), None);
         let started = Instant::now();
         let url = format!("{}/chat/completions", self.config.base_url);
         let sent = self
@@ -419,12 +382,10 @@ impl OpenAi {
                     if is_whole {
                         whole.extend_from_slice(&chunk);
                         if whole.len() > ANSWER_MAX {
-                            return Err(lasting(self.malformed("it is too long")));
+                            return Err(malformed("it is too long"));
                         }
                     } else {
-                        answer
-                            .push(&chunk)
-                            .map_err(|why| lasting(self.malformed(&why)))?;
+                        answer.push(&chunk).map_err(|why| malformed(&why))?;
                     }
                     if is_whole || !answer.text.is_empty() {
                         first_byte.get_or_insert_with(|| started.elapsed());
@@ -434,14 +395,11 @@ impl OpenAi {
                     }
                 }
                 Ok(None) if is_whole => {
-                    let text = std::str::from_utf8(&whole)
-                        .map_err(|_| lasting(self.malformed("it is not UTF-8")))?;
-                    let event: Value = serde_json::from_str(text).map_err(|error| {
-                        lasting(self.malformed(&format!("it is not JSON: {error}")))
-                    })?;
-                    answer
-                        .event(&event)
-                        .map_err(|why| lasting(self.malformed(&why)))?;
+                    let text = std::str::from_utf8(&whole);
+                    let text = text.map_err(|_| malformed("it is not UTF-8"))?;
+                    let event: Value = serde_json::from_str(text)
+                        .map_err(|error| malformed(&format!("it is not JSON: {error}")))?;
+                    answer.event(&event).map_err(|why| malformed(&why))?;
                     break;
                 }
                 // Some servers end the stream without `[DONE]`; a finish reason then completes the answer.

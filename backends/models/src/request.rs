@@ -46,7 +46,7 @@ pub struct Schema {
 }
 
 /// A request: all parameters that determine an answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Request {
     /// The model's name.
     pub model: String,
@@ -69,9 +69,7 @@ impl Request {
         let bytes = serde_json::to_vec(self).unwrap_or_default();
         inputs::sha256(bytes)
     }
-}
 
-impl Request {
     /// Estimated tokens of its messages, by the `o200k` vocabulary instead of the model's own.
     ///
     /// For requests whose tokens the provider does not report.
@@ -149,12 +147,8 @@ mod tests {
     #[test]
     fn every_parameter_is_in_the_hash() {
         let request = Request {
-            model: "m".to_owned(),
             messages: vec![Message::new(Role::User, "hello")],
-            temperature: 0.0,
-            max_tokens: 10,
-            seed: 1,
-            schema: None,
+            ..Request::default()
         };
         let hash = request.hash();
         assert_eq!(hash.len(), 64);

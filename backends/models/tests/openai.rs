@@ -21,10 +21,8 @@ fn request() -> Request {
     Request {
         model: "simulated".to_owned(),
         messages: vec![Message::new(Role::User, "What is in\na file?")],
-        temperature: 0.0,
         max_tokens: 100,
-        seed: 1,
-        schema: None,
+        ..Request::default()
     }
 }
 
@@ -79,11 +77,8 @@ fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
     assert!(reply.is_ok() && calls == 2);
     assert!(started.elapsed() >= Duration::from_secs(1));
 
-    let (reply, calls) = ask(vec![Behaviour::Status(
-        429,
-        "slow down".to_owned(),
-        Some("3600".to_owned()),
-    )]);
+    let later = Some("3600".to_owned());
+    let (reply, calls) = ask(vec![Behaviour::Status(429, "slow down".to_owned(), later)]);
     let error = reply.unwrap_err().to_string();
     assert!(calls == 1 && error.contains("3600 s"), "{error}");
     assert!(error.contains("(429): slow down, and"), "{error}");
@@ -113,18 +108,14 @@ fn parameters_that_a_model_refuses_are_left_out_from_then_on() {
     let again = client.complete(&request(), &Cancel::default()).unwrap();
     assert_eq!((again.timing.attempts, again.has_own_sampling), (1, true));
     let sent = server.requests();
-    let parameters: Vec<_> = ["max_tokens", "max_completion_tokens", "temperature"]
-        .map(|name| sent.iter().map(|body| body.get(name).is_some()).collect())
-        .into_iter()
-        .collect::<Vec<Vec<bool>>>();
-    assert_eq!(
-        parameters,
-        [
-            [true, false, false, false],
-            [false, true, true, true],
-            [true, true, false, false]
-        ]
-    );
+    for (name, expected) in [
+        ("max_tokens", [true, false, false, false]),
+        ("max_completion_tokens", [false, true, true, true]),
+        ("temperature", [true, true, false, false]),
+    ] {
+        let is_sent = sent.iter().map(|body| body.get(name).is_some());
+        assert!(is_sent.eq(expected), "{name}: {sent:?}");
+    }
     assert_eq!(sent[3]["max_completion_tokens"], 100);
 
     // Another model at the same server may accept a parameter that this one refuses.
@@ -179,18 +170,9 @@ fn what_cannot_pass_is_not_tried_again() {
     assert!(matches!(reply.unwrap_err(), ModelError::Malformed { .. }) && calls == 1);
     let (reply, calls) = ask(vec![Behaviour::NotUtf8]);
     assert!(matches!(reply.unwrap_err(), ModelError::Malformed { .. }) && calls == 1);
-    let (reply, calls) = ask(vec![Behaviour::Status(
-        400,
-        "the context is too long".to_owned(),
-        None,
-    )]);
-    assert!(
-        reply
-            .unwrap_err()
-            .to_string()
-            .contains("context is too long")
-            && calls == 1
-    );
+    let long = "the context is too long";
+    let (reply, calls) = ask(vec![Behaviour::Status(400, long.to_owned(), None)]);
+    assert!(reply.unwrap_err().to_string().contains(long) && calls == 1);
     let (reply, calls) = ask(vec![Behaviour::Status(404, "no".to_owned(), None)]);
     assert!(matches!(reply.unwrap_err(), ModelError::NoSuchModel { .. }) && calls == 1);
     let (reply, calls) = ask(vec![Behaviour::BreakOff]);
