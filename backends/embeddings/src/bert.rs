@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use hex_simd::AsciiCase;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -297,12 +298,7 @@ impl Model {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let id = hash
-            .finalize()
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let id = hex_simd::encode_to_string(&hash.finalize()[..8], AsciiCase::Lower);
         Ok(Self {
             id,
             pieces_max: pieces_max.clamp(2, config.max_position_embeddings),

@@ -101,16 +101,14 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
 
 /// Reads an encryption key of 64 hexadecimal digits, which was found in `source_name`. Fails if it is not that.
 pub fn seal_key(hex: &str, source_name: &str) -> Result<Secret<[u8; 32]>, ConfigError> {
-    let digits = hex.trim().chars().map(|digit| digit.to_digit(16));
-    let digits: Option<Vec<u32>> = digits.collect();
-    let Some(digits) = digits.filter(|digits| digits.len() == 64) else {
+    let bytes = hex_simd::decode_to_vec(hex.trim()).ok();
+    let key = bytes.and_then(|bytes| bytes.try_into().ok());
+    key.map(Secret).ok_or_else(|| {
         let fix =
             "make a key with `openssl rand -hex 32`, and keep it: nothing can be read without it";
         let reason = format!("{source_name} is not 32 bytes in hexadecimal");
-        return Err(ConfigError(format!("{reason}\n  fix: {fix}")));
-    };
-    let byte = |at: usize| (digits[2 * at] * 16 + digits[2 * at + 1]) as u8;
-    Ok(Secret(std::array::from_fn(byte)))
+        ConfigError(format!("{reason}\n  fix: {fix}"))
+    })
 }
 
 /// Finds an access key as other S3 tools do: `AWS_ACCESS_KEY_ID` and its companions, then the profile `AWS_PROFILE`

@@ -133,8 +133,7 @@ impl AnswerCache {
         hash.update(request.hash());
         hash.update([0]);
         hash.update(&self.server);
-        let digest = hash.finalize();
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        inputs::hex(hash.finalize())
     }
 
     fn path(&self, hash: &str) -> PathBuf {
