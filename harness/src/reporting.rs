@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use reports::claims::{self, ClaimResult};
+use backends::conform::features;
+use reports::claims::{self, Catalogue, ClaimResult};
 use reports::decide::{
     Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
 };
@@ -11,10 +12,11 @@ use reports::evidence::CRON_KILL;
 use reports::render::{Report, results_page, splice, write};
 use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
-use workloads::fault::scenarios;
 use workloads::script::CallKind;
 
 use crate::evidence::{PriceList, RunEvidence};
+use crate::known::BuiltIn;
+use crate::probe::probe_names;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
@@ -54,7 +56,7 @@ impl OwnPolicy {
     /// Checks the names of a user's policy against ours and those of these plans.
     pub fn check_names<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<()> {
         if !self.is_built_in {
-            let names = known_names(plans)?;
+            let names = known_names(&self.policy, plans)?;
             self.policy.check_names(&self.file, &self.text, &names)?;
         }
         Ok(())
@@ -62,12 +64,23 @@ impl OwnPolicy {
 }
 
 /// The names that a policy may use: ours, and those of these plans.
-fn known_names<'a>(plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<Names> {
+fn known_names<'a>(
+    policy: &Policy,
+    plans: impl Iterator<Item = &'a Plan>,
+) -> anyhow::Result<Names> {
+    let built_in = BuiltIn::default();
+    let (_, mut arms) = built_in.names();
+    // A registry finds more arms than it lists, such as those behind a delay.
+    let named = policy.arms().filter(|name| built_in.has_arm(name));
+    arms.extend(named.map(str::to_owned));
     let kinds = CallKind::ALL.iter().map(|kind| kind.name().to_owned());
     let mut names = Names {
         workloads: workload_names().into_iter().collect(),
         metrics: kinds.collect(),
-        scenarios: scenarios()?.into_iter().map(|own| own.name).collect(),
+        scenarios: built_in.scenarios(),
+        arms,
+        probes: probe_names(),
+        groups: features().map(|own| own.group.to_owned()).collect(),
     };
     names.scenarios.insert(CRON_KILL.to_owned());
     plans.for_each(|plan| names.add(plan));
@@ -183,11 +196,39 @@ mod tests {
 
     #[test]
     fn built_in_policies_name_only_what_there_is() {
-        let names = known_names(std::iter::empty()).unwrap();
         for own in policies(Some(ALL_POLICIES), &[]).unwrap() {
+            let names = known_names(&own.policy, std::iter::empty()).unwrap();
             own.policy
                 .check_names(&own.file, &own.text, &names)
                 .unwrap();
         }
+    }
+
+    #[test]
+    fn a_misspelt_probe_of_a_policy_is_refused_with_the_known_ones() {
+        let (_, text) = find("cron-controller").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.toml");
+        let name = file.to_str().unwrap();
+        let checked = |from: &str, to: &str| {
+            std::fs::write(&file, text.replace(from, to)).unwrap();
+            OwnPolicy::named(name)
+                .unwrap()
+                .check_names(std::iter::empty())
+        };
+        checked("", "").unwrap();
+        let at = format!("{name}:20: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
+        assert!(refused.starts_with(&at), "{refused}");
+        assert!(
+            refused.contains("find, flock, git, grep, ln, ls"),
+            "{refused}"
+        );
+        checked("[\"view-mail\"]", "[\"view-mail\", \"s3-close@30ms\"]").unwrap();
+        let refused = checked("view-mail", "view-male").unwrap_err().to_string();
+        assert!(
+            refused.contains("field `candidates.except`: unknown \"view-male\""),
+            "{refused}"
+        );
     }
 }

@@ -6,6 +6,7 @@ mod features;
 mod tools;
 mod visible;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,6 +22,13 @@ use crate::interrupt::Interrupt;
 use crate::supervise::{Lost, Watchdog, supervise};
 
 pub use features::{feature_name, feature_outcome, short_features, try_features};
+
+/// The names of all probes but conformance features, by aspect.
+pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
+    let tools = tools::names().map(str::to_owned).collect();
+    let facts = visible::NAMES.map(str::to_owned).into();
+    [("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()
+}
 
 /// How long any one step of a probe may take.
 const STEP_LIMIT: Duration = Duration::from_secs(60);

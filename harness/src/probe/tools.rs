@@ -100,6 +100,11 @@ const SHOWN: &[(&str, &str)] = &[
     ("mv", "mv a.md c.md; ls"),
 ];
 
+/// The programs that are probed.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TASKS.iter().chain(SHOWN).map(|(program, _)| *program)
+}
+
 /// As [`probe`], for a view of a plain directory.
 fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     let (config, workspace) = prober.open("tools", watchdog)?;

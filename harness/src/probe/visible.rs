@@ -11,6 +11,14 @@ use crate::supervise::Watchdog;
 const NAME: &str = "seen.md";
 const TEXT: &str = "# seen\n\nplain text\n";
 
+const IN_USE: &str = "a file, by cat, while in use";
+const COUNTED: &str = "how often it was asked for what";
+const AFTER_KILL: &str = "a file, by cat, after its daemon was killed";
+const OFFLINE: &str = "a file, by a common tool, while nothing runs";
+
+/// The facts that are probed.
+pub(super) const NAMES: [&str; 4] = [IN_USE, COUNTED, AFTER_KILL, OFFLINE];
+
 pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     if !prober.backend.describe().capabilities.holds_data || prober.shows_rows() {
         return Ok(Vec::new());
@@ -34,7 +42,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     };
     let cat = || run(Command::new("cat").arg(&file), &config.dir);
 
-    probes.push(judge("a file, by cat, while in use", cat()));
+    probes.push(judge(IN_USE, cat()));
     let (outcome, detail) = match workspace.counters()? {
         Some(counters) if counters.requests() > 0 => (
             Outcome::Ok,
@@ -46,15 +54,10 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             "nothing counts what is asked of it".to_owned(),
         ),
     };
-    probes.push(prober.probe(
-        "visible",
-        "how often it was asked for what",
-        outcome,
-        detail,
-    ));
+    probes.push(prober.probe("visible", COUNTED, outcome, detail));
     workspace.kill()?;
     watchdog.independent();
-    probes.push(judge("a file, by cat, after its daemon was killed", cat()));
+    probes.push(judge(AFTER_KILL, cat()));
     // The next daemon removes the dead mount and then ends in order.
     drop(workspace);
     watchdog.enter(STEP_LIMIT);
@@ -75,5 +78,3 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     watchdog.leave();
     Ok(probes)
 }
-
-const OFFLINE: &str = "a file, by a common tool, while nothing runs";

@@ -197,6 +197,12 @@ pub struct Names {
     pub metrics: BTreeSet<String>,
     /// Fault scenarios.
     pub scenarios: BTreeSet<String>,
+    /// Arms.
+    pub arms: BTreeSet<String>,
+    /// Probes by aspect.
+    pub probes: BTreeMap<String, BTreeSet<String>>,
+    /// Groups of conformance features.
+    pub groups: BTreeSet<String>,
 }
 
 impl Names {
@@ -208,6 +214,12 @@ impl Names {
         }
         let scenarios = plan.scenarios.iter();
         self.scenarios.extend(scenarios.map(|own| own.name.clone()));
+        self.arms
+            .extend(plan.arms.iter().map(|own| own.name.clone()));
+        let groups = plan.features.iter();
+        let groups = groups.filter_map(|own| own.split_once(':'));
+        self.groups
+            .extend(groups.map(|(group, _)| group.to_owned()));
     }
 }
 
@@ -273,22 +285,71 @@ impl Policy {
         rows.chain(sources.map(|(at, row)| ("source", at, &row.measure)))
     }
 
-    /// Checks the names of workloads, metrics and scenarios.
+    /// The names and patterns of arms that must exist.
+    pub fn arms(&self) -> impl Iterator<Item = &str> {
+        self.arms_at().into_iter().map(|(_, name)| name)
+    }
+
+    /// The names and patterns of arms that must exist, each with its place.
+    fn arms_at(&self) -> Vec<(Vec<Step<'static>>, &str)> {
+        let fits = [
+            ("names", &self.candidates.names),
+            ("except", &self.candidates.except),
+        ];
+        let fits = fits.into_iter().flat_map(|(field, names)| {
+            let path = vec![Step::Field("candidates"), Step::Field(field)];
+            names.iter().map(move |name| (path.clone(), name.as_str()))
+        });
+        let rows = self.rows().into_iter().flat_map(|(role, rows)| {
+            let rows = rows.iter().enumerate();
+            rows.filter_map(move |(at, row)| {
+                let path = vec![Step::Field(role), Step::Item(at), Step::Field("baseline")];
+                Some((path, row.baseline.as_deref()?))
+            })
+        });
+        let mut all: Vec<_> = fits.chain(rows).collect();
+        if self.compares_with_an_arm() {
+            all.push((vec![Step::Field("baseline")], &self.baseline));
+        }
+        all
+    }
+
+    /// Whether a row compares with the figure of the policy's baseline, which is then an arm.
+    fn compares_with_an_arm(&self) -> bool {
+        self.rows().iter().any(|(_, rows)| {
+            rows.iter().any(|row| {
+                row.baseline.is_none()
+                    && row.scale() != Scale::Own
+                    // Its baseline is a context policy.
+                    && !matches!(row.measure, Measure::Context(_))
+            })
+        })
+    }
+
+    /// Checks the names of workloads, metrics, scenarios, probes, groups of features and arms.
     ///
     /// # Errors
     /// [`InputError`] with file, line and field of the first unknown name.
     pub fn check_names(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
+        let unknown = |path: &[Step<'_>], name: &str, known: &BTreeSet<String>| {
+            let known = known.iter().map(String::as_str);
+            // Of many names those of the same kind, such as `agent/`.
+            let kind = name.split_inclusive('/').next().unwrap_or(name);
+            let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
+            let shown = match alike.is_empty() {
+                true => known.collect(),
+                false => alike,
+            };
+            let message = format!("unknown {name:?}; there are {}", shown.join(", "));
+            Err(error(file, text, path, &message))
+        };
+        for (path, name) in self.arms_at() {
+            if !names.arms.iter().any(|own| matches(name, own)) {
+                return unknown(&path, name, &names.arms);
+            }
+        }
         for (role, at, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
-                let known = known.iter().map(String::as_str);
-                // Of many names those of the same kind, such as `agent/`.
-                let kind = name.split_inclusive('/').next().unwrap_or(name);
-                let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
-                let shown = match alike.is_empty() {
-                    true => known.collect(),
-                    false => alike,
-                };
-                let message = format!("unknown {name:?}; there are {}", shown.join(", "));
                 let path = [
                     Step::Field(role),
                     Step::Item(at),
@@ -296,7 +357,7 @@ impl Policy {
                     Step::Any,
                     Step::Field(field),
                 ];
-                Err(error(file, text, &path, &message))
+                unknown(&path, name, known)
             };
             for (workload, cell) in measure.cells() {
                 if !names.workloads.contains(workload) {
@@ -309,11 +370,21 @@ impl Policy {
                     return wrong("metric", metric, &names.metrics);
                 }
             }
-            if let Measure::Faults { scenarios, .. } = measure {
-                let mut own = scenarios.iter();
-                if let Some(name) = own.find(|name| !names.scenarios.contains(*name)) {
-                    return wrong("scenarios", name, &names.scenarios);
+            let none = BTreeSet::new();
+            let (field, named, known) = match measure {
+                Measure::Faults { scenarios, .. } => ("scenarios", scenarios, &names.scenarios),
+                Measure::Conformance { groups } => ("groups", groups, &names.groups),
+                Measure::Probes {
+                    aspect,
+                    names: named,
+                } => {
+                    let known = names.probes.get(aspect.name());
+                    ("names", named, known.unwrap_or(&none))
                 }
+                _ => continue,
+            };
+            if let Some(name) = named.iter().find(|name| !known.contains(*name)) {
+                return wrong(field, name, known);
             }
         }
         Ok(())

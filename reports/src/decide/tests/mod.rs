@@ -391,6 +391,16 @@ title = "Faults"
 measure.faults = { scenarios = ["cron-kill"], figure = "failed-calls" }
 unit = "calls more"
 at_most = 1
+[[gate]]
+title = "Tools"
+measure.probes = { aspect = "tool", names = ["cat", "ls"] }
+unit = "probes"
+at_most = 0
+[[gate]]
+title = "Features"
+measure.conformance = { groups = ["rename"] }
+unit = "features"
+at_most = 0
 "#;
 
 #[test]
@@ -399,6 +409,13 @@ fn a_malformed_policy_names_file_line_and_field() {
         workloads: ["micro/read".to_owned()].into(),
         metrics: ["read".to_owned()].into(),
         scenarios: ["cron-kill".to_owned()].into(),
+        arms: ["direct".to_owned(), "s3-close".to_owned()].into(),
+        probes: [(
+            "tool".to_owned(),
+            ["cat".to_owned(), "ls".to_owned()].into(),
+        )]
+        .into(),
+        groups: ["names".to_owned(), "rename".to_owned()].into(),
     };
     let error = |from: &str, to: &str| {
         let text = POLICY.replacen(from, to, 1);
@@ -417,6 +434,17 @@ fn a_malformed_policy_names_file_line_and_field() {
         error("metric = \"read\"", "metric = \"red\""),
         error("state = \"hot\"", "state = \"warm\""),
         error("[\"cron-kill\"]", "[\"cron-kil\"]"),
+        error("\"ls\"", "\"lss\""),
+        error("[\"rename\"]", "[\"renames\"]"),
+        error("baseline = \"direct\"", "baseline = \"dirct\""),
+        error(
+            "unit = \"calls more\"",
+            "unit = \"calls more\"\nbaseline = \"s3-clos\"",
+        ),
+        error(
+            "can = [\"persistent\"]",
+            "names = [\"s3-*\", \"direct\"]\nexcept = [\"sqlite*\"]",
+        ),
         error("at_most = 0.9", "at_most = 0.9\nat_least = 0.1"),
         error("at_most = 0.9", "at_most = nan"),
         error("at_most = 0.9", "at_mots = 0.9"),
