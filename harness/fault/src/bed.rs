@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backends::backend::{Backend, Launch, Workspace, WorkspaceConfig};
-use rundir::faults::{Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
+use rundir::faults::{Audit, Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
 use rustix::process::Signal;
 use workloads::fault::Scenario;
 
@@ -186,9 +186,34 @@ impl TestBed {
         self.outcome.injected = what.into();
     }
 
+    /// Says in which way the fault is simulated or shortened.
+    pub fn label(&mut self, label: impl Into<String>) {
+        self.outcome.label = Some(label.into());
+    }
+
     /// Records a fact.
     pub fn fact(&mut self, name: &str, fact: Fact) {
         self.outcome.facts.insert(name.to_owned(), fact);
+    }
+
+    /// Records a count.
+    pub fn count(&mut self, name: &str, count: u64) {
+        self.fact(name, Fact::Count(count));
+    }
+
+    /// Records a fact in words.
+    pub fn words(&mut self, name: &str, words: impl Into<String>) {
+        self.fact(name, Fact::Words(words.into()));
+    }
+
+    /// Records the refusal of a mount.
+    pub fn refused(&mut self, words: &str) {
+        self.saw("mount", SeenKind::Refusal, None, words);
+    }
+
+    /// Records an audit under the name `what`.
+    pub fn audited(&mut self, what: &str, audit: Audit) {
+        self.outcome.audits.insert(what.to_owned(), audit);
     }
 
     /// Records a behaviour that the backend must not show.

@@ -32,9 +32,7 @@ const BTRFS: u64 = 160;
 
 impl SmallDisk {
     /// Makes an ext4 disk of `mib` MiB and mounts it on `at`, an empty directory.
-    ///
-    /// # Errors
-    /// The missing requirement, in words.
+    /// The error says what is missing.
     pub fn mount(at: &Path, mib: u64) -> Result<Self, String> {
         let disk = Self::blank(at, mib, "loop,errors=remount-ro")?;
         let image = disk.image.as_os_str();
@@ -47,9 +45,7 @@ impl SmallDisk {
     }
 
     /// Makes a btrfs disk with a quota of `mib` MiB and mounts it on `at`, an empty directory.
-    ///
-    /// # Errors
-    /// The missing requirement, in words.
+    /// The error says what is missing.
     pub fn with_quota(at: &Path, mib: u64) -> Result<Self, String> {
         let disk = Self::blank(at, BTRFS, "loop")?;
         let made = run(Command::new("mkfs.btrfs").arg("-q").arg(&disk.image));
@@ -120,9 +116,6 @@ impl SmallDisk {
     }
 
     /// Triggers a file system error, upon which the kernel makes the file system read-only.
-    ///
-    /// # Errors
-    /// If the kernel does not offer the trigger.
     pub fn break_down(&self) -> Result<(), String> {
         let mount = mount_at(&self.at).map_err(|error| error.to_string())?;
         let source = mount.map(|mount| mount.source).unwrap_or_default();
@@ -149,9 +142,6 @@ impl SmallDisk {
 
     /// Cuts the power: data that ext4 has not passed to the loop device is lost, and all further calls
     /// fail. Data that the device has received counts as written, flushed or not.
-    ///
-    /// # Errors
-    /// If the ioctl fails.
     #[expect(unsafe_code, reason = "an ioctl of ext4 that rustix does not have")]
     pub fn cut_power(&self) -> io::Result<()> {
         let root = File::open(&self.at)?;
@@ -165,9 +155,7 @@ impl SmallDisk {
 
     /// Remounts the disk as it is after the power cut. ext4 recovers from its journal. Nothing may be
     /// mounted on top.
-    ///
-    /// # Errors
-    /// The step that failed, in words.
+    /// The error says which step failed.
     pub fn start_again(&self) -> Result<(), String> {
         let mut copy = self.image.clone().into_os_string();
         copy.push(".cut");
@@ -182,9 +170,7 @@ impl SmallDisk {
     }
 
     /// Unmounts the disk, repairs it with e2fsck and mounts it again. No process may use it.
-    ///
-    /// # Errors
-    /// The step that failed, in words.
+    /// The error says which step failed.
     pub fn repair(&self) -> Result<(), String> {
         unmount(&self.at, UnmountFlags::empty()).map_err(|error| format!("unmounting: {error}"))?;
         let mut check = Command::new("e2fsck");

@@ -82,9 +82,6 @@ impl History {
     /// Adds the changes of an acknowledgement log. Acknowledgements after its first `until` bytes do not
     /// count; changes there still do. A last line without its line feed is ignored, because its writer was
     /// killed.
-    ///
-    /// # Errors
-    /// If a line is malformed.
     pub fn read(&mut self, log: &str, until: usize) -> Result<(), String> {
         let mut end = 0;
         for line in log

@@ -72,9 +72,6 @@ fn caller() -> Caller {
 
 impl PowerCuts {
     /// A new store in `dir`, which must be empty.
-    ///
-    /// # Errors
-    /// If the directory or the store cannot be created.
     pub fn new(dir: &Path, seed: u64) -> Result<Self> {
         let mut cuts = Self {
             dir: dir.to_owned(),
@@ -122,10 +119,7 @@ impl PowerCuts {
     }
 
     /// Changes records, cuts the power after a seeded number of changes, and audits the recovered store.
-    ///
-    /// # Errors
-    /// If the store fails before the cut or cannot be opened after it, or if files cannot be read and
-    /// written.
+    /// Fails if the store fails before the cut, or cannot be opened after it.
     pub fn cut(&mut self, point: u64) -> Result<()> {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(point));
         let base = self.found()?;

@@ -105,9 +105,6 @@ pub enum Ended {
 
 /// Executes all runs and records each outcome. `execute` gives no outcome if it was interrupted. `recorded`
 /// hears of each outcome, and how many runs are left after it.
-///
-/// # Errors
-/// If an outcome cannot be recorded.
 pub fn run_all(
     runs: &[ScenarioRun],
     execute: &mut dyn FnMut(&ScenarioRun) -> Option<FaultOutcome>,
@@ -149,9 +146,6 @@ pub struct Live {
 impl Live {
     /// Runs `points` crash points on every backend and records the results, or the reason for their
     /// absence. A failure does not stop the other backends.
-    ///
-    /// # Errors
-    /// If a line cannot be recorded.
     pub fn crash_points(
         &mut self,
         points: u64,

@@ -23,9 +23,6 @@ pub enum Second {
 
 impl Second {
     /// Mounts the data of the workspace of `config` a second time, below `beside`.
-    ///
-    /// # Errors
-    /// If the daemon cannot be started.
     pub fn start(
         backend: &dyn Backend,
         config: &WorkspaceConfig,
@@ -53,9 +50,6 @@ impl Second {
 
 /// Mounts `memory` over a directory that is a mount already. Returns the first lines of its standard error; `None`
 /// if it mounted, which ends at once.
-///
-/// # Errors
-/// If the process cannot be started.
 pub fn mount_over(
     program: &Path,
     mount: &Path,

@@ -86,9 +86,6 @@ pub enum Waited {
 
 impl Agent {
     /// Starts an agent process.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
     pub fn start(program: &Path) -> io::Result<Self> {
         let mut process = Command::new(program)
             .arg("fault-agent")
@@ -143,9 +140,6 @@ impl Agent {
     }
 
     /// Gives the agent process a job on the file, directory or workspace `at`.
-    ///
-    /// # Errors
-    /// If the process has ended.
     pub fn ask(&mut self, at: &Path, job: &Job) -> io::Result<()> {
         {
             let mut progress = self.progress.lock();
@@ -295,9 +289,6 @@ pub fn wait_until(limit: Duration, tick: Duration, mut is_so: impl FnMut() -> bo
 }
 
 /// Sends a process a signal.
-///
-/// # Errors
-/// If there is no such process.
 pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
     let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, signal)?)

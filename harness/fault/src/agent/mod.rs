@@ -235,9 +235,7 @@ struct Kept {
 }
 
 /// Performs jobs until standard input ends.
-///
-/// # Errors
-/// If a job cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
+/// Fails if a job cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
 pub fn serve() -> anyhow::Result<()> {
     let mut kept = Kept::default();
     for line in io::stdin().lock().lines() {

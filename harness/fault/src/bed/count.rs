@@ -51,7 +51,7 @@ impl TestBed {
             return;
         }
         let fsyncs = after.fsyncs - before.fsyncs;
-        self.fact("fsyncs", Fact::Count(fsyncs));
+        self.count("fsyncs", fsyncs);
         for (names, all, each) in [
             (&OWN_SYNCS[..], "own_syncs", "own_syncs_per_fsync"),
             (&PUTS[..], "puts", "puts_per_fsync"),
@@ -59,7 +59,7 @@ impl TestBed {
             let Some(count) = grown(names, &before.counters, &after.counters) else {
                 continue;
             };
-            self.fact(all, Fact::Count(count));
+            self.count(all, count);
             if fsyncs > 0 {
                 self.fact(each, Fact::Number(count as f64 / fsyncs as f64));
             }

@@ -126,7 +126,7 @@ impl TestBed {
     /// As [`TestBed::audit`], against the given promise, recorded under the name `what`.
     pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> Injected {
         let audit = self.audit_promise(promised)?;
-        self.outcome.audits.insert(what.to_owned(), audit);
+        self.audited(what, audit);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl TestBed {
     /// Audits a second machine's mount of the bucket, if there is a bucket.
     pub fn lose_machine(&mut self) -> Injected {
         if let Some(audit) = self.audit_machine_loss()? {
-            self.outcome.audits.insert(MACHINE_LOSS.to_owned(), audit);
+            self.audited(MACHINE_LOSS, audit);
         }
         Ok(())
     }

@@ -13,9 +13,8 @@ use super::super::watch::Agent;
 
 /// Makes an unusual request on `name` in a directory of its own, and adds its facts to the outcome.
 pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
-    bed.open()?;
     // Records that the request must not affect.
-    bed.fill()?;
+    bed.open_and_fill()?;
     bed.injected(what);
     let answer = bed.perform(bed.root().join("other").join(name), job)?;
     if let Some(answer) = &answer {
@@ -102,7 +101,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
     if let Some(path) = path {
         match backends::sqlite::check(&path) {
             Ok(checked) if checked.problems.is_empty() => {
-                bed.fact("check_store", Fact::Words("whole".into()));
+                bed.words("check_store", "whole");
             }
             Ok(checked) => bed.breach(format!("the store is not whole: {}", checked.problems[0])),
             Err(error) => bed.breach(format!("the store cannot be checked: {error}")),

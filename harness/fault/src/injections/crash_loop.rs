@@ -25,8 +25,8 @@ pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
     if line.newly_acknowledged.unwrap_or(0) + unacknowledged == 0 {
         return infra("no change had begun at any of the kills: nothing was hit");
     }
-    bed.fact("in_flight", Fact::Count(line.in_flight.unwrap_or(0)));
-    bed.fact("unacknowledged", Fact::Count(unacknowledged));
+    bed.count("in_flight", line.in_flight.unwrap_or(0));
+    bed.count("unacknowledged", unacknowledged);
     let (median, longest) = hits.recovery_ms();
     bed.fact("recovery_ms_median", Fact::Number(median));
     bed.fact("recovery_ms_longest", Fact::Number(longest));
@@ -34,8 +34,6 @@ pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
         let longest = Duration::from_secs_f64(longest / 1e3);
         bed.recovered(Return::NextMount, longest, None);
     }
-    bed.outcome
-        .audits
-        .insert(KILLED_DAEMON.to_owned(), hits.line.audit);
+    bed.audited(KILLED_DAEMON, hits.line.audit);
     Ok(())
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, Fact, ORDERLY_END, Return, SeenKind};
+use rundir::faults::{Audit, ORDERLY_END, Return, SeenKind};
 use rusqlite::Connection;
 use rustix::io::Errno;
 
@@ -44,7 +44,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let locked = Instant::now();
     let answer = bed.write(1)?;
     let waited = locked.elapsed();
-    bed.fact("write_waited_ms", Fact::Count(waited.as_millis() as u64));
+    bed.count("write_waited_ms", waited.as_millis() as u64);
     let failure = answer.as_ref().and_then(|answer| answer.failures.first());
     match failure {
         None if answer.is_some() => {
@@ -88,12 +88,12 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
         Err(error) => error.to_string(),
     };
     let is_told_by_check = said != WHOLE;
-    bed.fact("check_store", Fact::Words(said));
+    bed.words("check_store", said);
     let started = Instant::now();
     match bed.backend.open(&bed.config) {
         Err(error) => {
             let words = error.to_string();
-            bed.saw("mount", SeenKind::Refusal, None, refusal(&words));
+            bed.refused(refusal(&words));
             let after = started.elapsed();
             let helped = if named(&words).is_empty() {
                 let step = "a copy of the database: what it held cannot be mended";
@@ -113,7 +113,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                 }
                 None => Audit::unknown("the damaged store is refused: nothing of it can be read"),
             };
-            bed.outcome.audits.insert("damaged".to_owned(), audit);
+            bed.audited("damaged", audit);
         }
         Ok(workspace) => {
             bed.workspace = Some(workspace);
@@ -133,7 +133,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                     "finds nothing"
                 }
             ));
-            bed.outcome.audits.insert("damaged".to_owned(), audit);
+            bed.audited("damaged", audit);
         }
     }
     Ok(())
@@ -195,12 +195,7 @@ pub fn newer(bed: &mut TestBed) -> Injected {
         }
         Err(error) => {
             let words = error.to_string();
-            bed.saw(
-                "mount",
-                SeenKind::Refusal,
-                None,
-                words.lines().next().unwrap_or_default(),
-            );
+            bed.refused(words.lines().next().unwrap_or_default());
             if !words.contains("version") {
                 bed.breach("the refusal does not say that it is about the version");
             }
@@ -241,10 +236,10 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     let (told, is_silent) = match opened {
         Err(error) => {
             let words = error.to_string();
-            bed.saw("mount", SeenKind::Refusal, None, refusal(&words));
+            bed.refused(refusal(&words));
             let Some(option) = follow(bed, &words, after)? else {
                 let audit = Audit::unknown("the store is refused: nothing of it can be read");
-                bed.outcome.audits.insert("log-gone".to_owned(), audit);
+                bed.audited("log-gone", audit);
                 return Ok(());
             };
             let told = format!("the mount was refused, and then told to go on by {option}");
@@ -262,12 +257,12 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
                 bed.breach(format!("what is left is not whole: {problem}"));
             }
             let words = problem.unwrap_or_else(|| WHOLE.to_owned());
-            bed.fact("check_store", Fact::Words(words));
+            bed.words("check_store", words);
             let told = match is_told {
                 true => "the daemon's log names the -wal file",
                 false => "the next mount says nothing",
             };
-            bed.fact("told", Fact::Words(told.to_owned()));
+            bed.words("told", told);
             (told.to_owned(), !is_told)
         }
     };
@@ -283,7 +278,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
             "{gone} records were in the log alone; the next mount works, and nothing says that they are gone"
         ));
     }
-    bed.fact("gone_with_the_log", Fact::Count(gone));
+    bed.count("gone_with_the_log", gone);
     // The recovered state must be a past state. Later changes without earlier ones are a mixture.
     if let Some(answer) = bed.perform(bed.root(), &Job::ReadRecords(bed.seed))?
         && answer.failures.is_empty()
@@ -291,7 +286,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     {
         bed.breach("what is left is no state that there ever was, but a mixture");
     }
-    bed.outcome.audits.insert("log-gone".to_owned(), audit);
+    bed.audited("log-gone", audit);
     Ok(())
 }
 

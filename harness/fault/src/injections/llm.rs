@@ -175,7 +175,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     }
     let (words, behaviour) = script(fault, world.mode);
     bed.injected(words);
-    bed.outcome.label = Some("simulated: a scripted provider, no model".to_owned());
+    bed.label("simulated: a scripted provider, no model");
     let calls = world.server.calls();
     world.server.behave(vec![behaviour]);
     let log = bed.config.dir.join("mnt.llmfs.log");
@@ -188,9 +188,9 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     };
     let started = Instant::now();
     let read = bed.perform(target, &Job::ReadAny)?;
-    bed.fact("read_ms", Fact::Count(started.elapsed().as_millis() as u64));
+    bed.count("read_ms", started.elapsed().as_millis() as u64);
     let calls = (world.server.calls() - calls) as u64;
-    bed.fact("model_calls", Fact::Count(calls));
+    bed.count("model_calls", calls);
     if calls == 0 && fault != LlmFault::BudgetExhausted {
         return infra("the model was not asked: nothing was broken");
     }
@@ -239,7 +239,7 @@ fn judge(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
     let text = read.facts.get("text").map(ToString::to_string);
     let is_error = read.failures.iter().any(|failure| failure.errno.is_some());
     if let Some(text) = &text {
-        bed.fact("read", Fact::Words(text.clone()));
+        bed.words("read", text.clone());
     }
     match (is_error, &text) {
         (true, _) => {
@@ -249,7 +249,7 @@ fn judge(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
             match line {
                 Some(line) => {
                     let line: String = line.chars().take(200).collect();
-                    bed.fact("log_line", Fact::Words(line));
+                    bed.words("log_line", line);
                 }
                 None => bed.breach("an error, and no line in the log"),
             }

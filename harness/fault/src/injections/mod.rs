@@ -68,7 +68,7 @@ pub fn run(bed: &mut TestBed) -> Injected {
             };
             if written_mib < long_written_mib {
                 let label = format!("shortened: {written_mib} of {mib} MiB are written");
-                bed.outcome.label = Some(label);
+                bed.label(label);
             }
             let what = format!("a file of {mib} MiB, {written_mib} of them written");
             client::ask(bed, what, "large", &Job::LargeFile { mib, written_mib })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use backends::fuse::connection::{end, mount_at};
 use backends::promise::Acknowledgement;
-use rundir::faults::{Fact, ORDERLY_END, SeenKind};
+use rundir::faults::{ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
@@ -26,20 +26,20 @@ pub fn twice(bed: &mut TestBed) -> Injected {
             return skipped("it cannot be mounted a second time");
         }
         Second::Refused(words) => {
-            bed.fact("same_store", Fact::Words(format!("refused: {words}")));
-            bed.saw("mount", SeenKind::Refusal, None, words);
+            bed.words("same_store", format!("refused: {words}"));
+            bed.refused(words);
             if words.is_empty() {
                 bed.breach("the second mount was refused without a word");
             }
         }
         Second::Mounted(second) => {
-            bed.fact("same_store", Fact::Words("mounted a second time".into()));
+            bed.words("same_store", "mounted a second time");
             // The second mount must show what the first has acknowledged, or, with a bucket, what is
             // uploaded.
             let promised = bed.backend.promises().machine_loss;
             let promised = promised.or(Some(Acknowledgement::Write));
             let audit = bed.audit_through(second.root().to_owned(), promised)?;
-            bed.outcome.audits.insert("second-mount".to_owned(), audit);
+            bed.audited("second-mount", audit);
         }
     }
     bed.dismiss_agent();
@@ -56,7 +56,7 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
     match mount_over(bed.program(), &mount, &log, END_PATIENCE)? {
         None => {
             bed.breach("a directory that is a mount was mounted over");
-            bed.fact("same_directory", Fact::Words("mounted over".to_owned()));
+            bed.words("same_directory", "mounted over");
         }
         Some(words) if words.is_empty() => {
             bed.breach(
@@ -64,8 +64,8 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
             );
         }
         Some(words) => {
-            bed.fact("same_directory", Fact::Words(format!("refused: {words}")));
-            bed.saw("mount", SeenKind::Refusal, None, &words);
+            bed.words("same_directory", format!("refused: {words}"));
+            bed.refused(&words);
         }
     }
     Ok(())
@@ -99,10 +99,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     if !wait_until(patience, Duration::from_millis(10), has_ended) {
         bed.breach("the daemon did not end after SIGTERM");
     }
-    bed.fact(
-        "daemon_ended_ms",
-        Fact::Count(started.elapsed().as_millis() as u64),
-    );
+    bed.count("daemon_ended_ms", started.elapsed().as_millis() as u64);
     if mount_at(&mount)?.is_some() {
         bed.breach("the mount is still there after the daemon has ended");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, Fact, POWER_LOSS, Return, Verdict};
+use rundir::faults::{Audit, POWER_LOSS, Return, Verdict};
 use workloads::fault::SyncClass;
 
 use super::super::agent::Job;
@@ -35,7 +35,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         MOMENTS_US.start / 1000,
         MOMENTS_US.end / 1000
     ));
-    bed.outcome.label = Some(LABEL.to_owned());
+    bed.label(LABEL);
     let mut total = Audit::default();
     let (mut discarded, mut copies, mut redo_syncs) = (0, 0, 0);
     for at in 1..=cuts {
@@ -65,13 +65,13 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
             break;
         }
     }
-    bed.fact("cuts", Fact::Count(cuts.into()));
-    bed.fact("unsynced_discarded", Fact::Count(discarded));
+    bed.count("cuts", cuts.into());
+    bed.count("unsynced_discarded", discarded);
     if redo_syncs > 0 {
-        bed.fact("redo_syncs", Fact::Count(redo_syncs));
+        bed.count("redo_syncs", redo_syncs);
     }
     if copies > 0 {
-        bed.fact("conflict_copies", Fact::Count(copies));
+        bed.count("conflict_copies", copies);
     }
     if discarded == 0 {
         return infra(
@@ -81,7 +81,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     total.note = Some(format!(
         "records, looked at after each of {cuts} cuts; after {discarded} of them an unsynced file was gone"
     ));
-    bed.outcome.audits.insert(POWER_LOSS.to_owned(), total);
+    bed.audited(POWER_LOSS, total);
     if bed.workspace.is_some() {
         bed.fill_again()?;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rundir::faults::{Audit, Fact, SeenKind};
+use rundir::faults::{Audit, Fact};
 use workloads::fault::WriteMode;
 
 use super::super::agent::{Answer, Job, word};
@@ -28,9 +28,9 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
         return Ok(());
     };
     let lost = added.acknowledged.difference(&found.present).count() as u64;
-    bed.fact("updates_lost", Fact::Count(lost));
-    bed.fact("lines_damaged", Fact::Count(found.damaged));
-    bed.fact("lines_twice", Fact::Count(found.twice));
+    bed.count("updates_lost", lost);
+    bed.count("lines_damaged", found.damaged);
+    bed.count("lines_twice", found.twice);
     let (lost_is_wrong, torn_is_wrong) = match mode {
         WriteMode::Append | WriteMode::Locked => (true, true),
         // On any file system, a reader may see a partial in-place write.
@@ -110,13 +110,10 @@ fn add_lines(
                 .extend(acknowledged(number, times, &answer));
         }
     }
-    bed.fact("lines_added", Fact::Count(added.acknowledged.len() as u64));
+    bed.count("lines_added", added.acknowledged.len() as u64);
     let asked = files.len() as u64 * u64::from(times);
-    bed.fact(
-        "lines_not_added",
-        Fact::Count(asked - added.acknowledged.len() as u64),
-    );
-    bed.fact("torn_reads", Fact::Count(added.torn_reads));
+    bed.count("lines_not_added", asked - added.acknowledged.len() as u64);
+    bed.count("torn_reads", added.torn_reads);
     Ok(added)
 }
 
@@ -134,7 +131,7 @@ fn read_lines(bed: &mut TestBed, file: &Path) -> Injected<Option<Lines>> {
 /// Records that the fate of the lines is unknown.
 fn lines_unread(bed: &mut TestBed) {
     let audit = Audit::unknown("the shared file could not be read at the end");
-    bed.outcome.audits.insert("shared-file".to_owned(), audit);
+    bed.audited("shared-file", audit);
 }
 
 /// Two mounts of one store. A backend without mounts uses its directory twice.
@@ -145,8 +142,8 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
     let second = Second::start(&*bed.backend, &bed.config, &beside)?;
     let there = match &second {
         Second::Refused(words) => {
-            bed.saw("mount", SeenKind::Refusal, None, words);
-            bed.fact("second_mount", Fact::Words(format!("refused: {words}")));
+            bed.refused(words);
+            bed.words("second_mount", format!("refused: {words}"));
             return Ok(());
         }
         Second::NoMount if bed.backend.describe().mounts > 0 => {
@@ -197,7 +194,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
         bed.fact("visible_ms_median", Fact::Number(*median));
         bed.fact("visible_ms_longest", Fact::Number(*longest));
     }
-    bed.fact("partial_reads", Fact::Count(partial));
+    bed.count("partial_reads", partial);
     Ok(())
 }
 
@@ -215,7 +212,7 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
         } else {
             "flock on one does not exclude the other"
         };
-        bed.fact("locks", Fact::Words(words.to_owned()));
+        bed.words("locks", words);
     }
     bed.perform(here, &Job::Unlock)?;
     drop(other);
@@ -238,7 +235,7 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
         return Ok(());
     };
     let lost = &added.acknowledged - &one.present;
-    bed.fact("updates_lost", Fact::Count(lost.len() as u64));
+    bed.count("updates_lost", lost.len() as u64);
     if one.present != other.present {
         bed.breach(format!(
             "after both were synced, one shows {} lines and the other {}, or others",
@@ -253,11 +250,11 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
             kept.extend(lines.present);
         }
     }
-    bed.fact("kept_beside", Fact::Count(beside.len() as u64));
+    bed.count("kept_beside", beside.len() as u64);
     // An update may also be lost on one host, when an agent process overwrites lines it has not read. No
     // conflict copy holds those.
     let nowhere = lost.difference(&kept).count() as u64;
-    bed.fact("updates_in_no_version", Fact::Count(nowhere));
+    bed.count("updates_in_no_version", nowhere);
     let has_hosts = bed.backend.promises().machine_loss.is_some();
     if has_hosts && nowhere > 0 && beside.is_empty() {
         bed.breach(format!(

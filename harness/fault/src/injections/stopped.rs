@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backends::fuse::{self, Command};
-use rundir::faults::{Fact, Return, SeenKind};
+use rundir::faults::{Return, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
@@ -24,7 +24,7 @@ const ASKED_FOR: &str = "this panic was asked for";
 pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
     let seconds = bed.seconds(seconds, long);
     if seconds < long {
-        bed.outcome.label = Some(format!("shortened: {seconds} s instead of {long} s"));
+        bed.label(format!("shortened: {seconds} s instead of {long} s"));
     }
     bed.open_and_fill()?;
     bed.injected(format!(
@@ -106,8 +106,8 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
     another.ask(&bed.root(), &Job::Look)?;
     let waits = || another.is_waiting(UNDER_WAY);
     if !wait_until(bed.hang_limit(), Duration::from_millis(10), waits) {
-        let words = "not measured: no call of another agent waited".to_owned();
-        bed.fact("interrupted_by", Fact::Words(words));
+        let words = "not measured: no call of another agent waited";
+        bed.words("interrupted_by", words);
         return Ok(());
     }
     let state = state_of(another.pid()).unwrap_or('?');
@@ -123,11 +123,8 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
             "neither SIGINT nor SIGKILL, within 1 s each".to_owned()
         }
     };
-    bed.fact(
-        "interrupted_call",
-        Fact::Words(format!("{call} in state {state}")),
-    );
-    bed.fact("interrupted_by", Fact::Words(words));
+    bed.words("interrupted_call", format!("{call} in state {state}"));
+    bed.words("interrupted_by", words);
     Ok(())
 }
 
@@ -154,7 +151,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         }
     }
     if let Some(exit_reason) = bed.exit_reason() {
-        bed.fact("daemon", Fact::Words(exit_reason));
+        bed.words("daemon", exit_reason);
     }
     match usable {
         Ok(()) => {
@@ -162,7 +159,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
             // One serving thread is missing from now on. The daemon reports the panic when it ends.
             if let Err(error) = bed.close()? {
                 let last = error.lines().last().unwrap_or_default().to_owned();
-                bed.fact("orderly_end", Fact::Words(last));
+                bed.words("orderly_end", last);
             }
             bed.open()?;
         }

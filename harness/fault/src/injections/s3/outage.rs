@@ -210,7 +210,7 @@ fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64)
     if seconds < WHOLE {
         label.push(format!("{seconds} s in place of {WHOLE} s"));
     }
-    bed.outcome.label = Some(label.join("; "));
+    bed.label(label.join("; "));
     bed.fact("outage_s", Fact::Number(seconds));
     Ok(())
 }
@@ -240,7 +240,7 @@ fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> Injected {
     if !is_waiting {
         // A process without a waiting call would end at once, which proves nothing.
         let words = "not measured: no call waited".to_owned();
-        bed.fact(fact, Fact::Words(words));
+        bed.words(fact, words);
         bed.end()?;
         return Ok(());
     }
@@ -252,7 +252,7 @@ fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> Injected {
     bed.end_within(in_call + INTERRUPT_PATIENCE)?;
     if bed.outcome.hang.is_some() == hung {
         let ms = signalled.elapsed().as_millis() as u64;
-        bed.fact(fact, Fact::Count(ms));
+        bed.count(fact, ms);
     }
     Ok(())
 }
@@ -261,13 +261,13 @@ fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> Injected {
 fn weigh(bed: &mut TestBed, before: Option<u64>) {
     let (Some(before), Some(peak)) = (before, memory_peak(bed)) else {
         let words = "not measured: the kernel does not let its peak be set back".to_owned();
-        bed.fact("rss_peak_kib", Fact::Words(words));
+        bed.words("rss_peak_kib", words);
         return;
     };
-    bed.fact("rss_before_kib", Fact::Count(before));
-    bed.fact("rss_peak_kib", Fact::Count(peak));
+    bed.count("rss_before_kib", before);
+    bed.count("rss_peak_kib", peak);
     let written = (LARGE_FILES * LARGE as u64) >> 10;
-    bed.fact("written_meanwhile_kib", Fact::Count(written));
+    bed.count("written_meanwhile_kib", written);
     if peak > before + GROWTH {
         bed.breach(format!(
             "the daemon grew from {before} to {peak} KiB while {written} KiB were written and nothing got through"
@@ -335,7 +335,7 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     std::thread::sleep(Duration::from_millis(300));
     world.partition(true)?;
     bed.injected("connections were reset and refused 300 ms into ctxbench s3 sync, for 5 s");
-    bed.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
+    bed.label("simulated by a proxy: no packet was dropped");
     let synced = bed.end()?;
     if synced.is_some_and(|answer| answer.failures.is_empty()) {
         return infra("the sync was over before the connections were cut");
@@ -348,7 +348,7 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     }
     batch.observe(bed, Duration::from_secs(2))?;
     let commits = world.commits() - before;
-    bed.fact("commits_of_the_batch", Fact::Count(commits));
+    bed.count("commits_of_the_batch", commits);
     no_conflict(bed)?;
     afterwards(bed, world, &[mine])
 }

@@ -67,7 +67,7 @@ pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
     bed.injected(format!(
         "{what}, while 60 files were written in 20 syncs and 40 were fetched"
     ));
-    bed.outcome.label = Some("simulated by a proxy".to_owned());
+    bed.label("simulated by a proxy");
     let mine = Series::new("mine", 60, 2000);
     for first in (0..mine.files).step_by(3) {
         bed.perform(bed.root(), &Job::WriteSeries(mine.part(first, 3)))?;
@@ -97,7 +97,7 @@ pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
     bed.injected(format!(
         "every exchange with the server took {rtt_ms} ms longer"
     ));
-    bed.outcome.label = Some("simulated by a proxy, by exchange and not by packet".to_owned());
+    bed.label("simulated by a proxy, by exchange and not by packet");
     let milliseconds = |bed: &mut TestBed, name: &str, job: Job| -> Injected {
         let started = Instant::now();
         bed.perform(bed.root(), &job)?;
@@ -111,7 +111,7 @@ pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
     let commits = world.commits();
     milliseconds(bed, "write_of_100_ms", Job::WriteSeries(mine.clone()))?;
     milliseconds(bed, "sync_of_100_ms", Job::Sync)?;
-    bed.fact("commits_of_100", Fact::Count(world.commits() - commits));
+    bed.count("commits_of_100", world.commits() - commits);
     // Few changes, because each fsync may wait for several requests.
     let before = bed.counted();
     bed.write(3)?;
@@ -152,7 +152,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
     bed.injected(format!(
         "{what}: of the first answer to GET of content, then of all, and then of all commits"
     ));
-    bed.outcome.label = Some("simulated by a proxy".to_owned());
+    bed.label("simulated by a proxy");
     let bad = |below: &str, when: When| {
         let rule = Rule::always(fault.clone()).of(&[Operation::Get]);
         vec![rule.below(below).when(when)]
@@ -167,7 +167,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
             errors += u64::from(failed);
             hits += world.hits();
             if failed && matches!(when, When::First(_)) {
-                bed.fact("one_bad_answer_is_an_error", Fact::Count(1));
+                bed.count("one_bad_answer_is_an_error", 1);
             }
         }
     }
@@ -181,8 +181,8 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
     // Files of a commit that cannot be read are not there yet. They must not be wrong.
     bed.perform(bed.root(), &Job::ReadSeries(late.clone()))?;
     world.proxy.clear();
-    bed.fact("requests_hit", Fact::Count(hits));
-    bed.fact("reads_that_failed_of_4", Fact::Count(errors));
+    bed.count("requests_hit", hits);
+    bed.count("reads_that_failed_of_4", errors);
     if hits < 4 {
         return infra(format!("only {hits} answers were bad"));
     }
@@ -210,7 +210,7 @@ pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
         Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
     ]);
     bed.injected("some bytes of every upload were wrong when the server got it");
-    bed.outcome.label = Some("simulated by a proxy".to_owned());
+    bed.label("simulated by a proxy");
     // Contents of commits, and contents with objects of their own.
     let (mine, blobs) = (Series::new("mine", 20, 2000), Series::new("blobs", 4, BLOB));
     write(bed, &mine)?;
@@ -244,14 +244,13 @@ pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
     whole(bed, bed.root(), &Job::RemoveSeries(old.part(5, 5)))?;
     bed.fill_again()?;
     let checkpoints = world.checkpoints();
-    bed.fact("checkpoints_not_listed", Fact::Count(checkpoints));
+    bed.count("checkpoints_not_listed", checkpoints);
     if checkpoints == 0 {
         return infra("the mount has made no checkpoint: no listing is stale");
     }
     world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
     bed.injected("listings do not show the checkpoints, which a new machine looks for");
-    bed.outcome.label =
-        Some("simulated by a proxy, which answers with an earlier listing".to_owned());
+    bed.label("simulated by a proxy, which answers with an earlier listing");
     let began = Instant::now();
     world.lose_machine_behind(bed, &world.proxy.endpoint())?;
     bed.recovered(Return::ByItself, began.elapsed(), None);

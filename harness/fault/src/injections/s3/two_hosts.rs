@@ -41,7 +41,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     bed.injected(format!(
         "{files} files were changed on two hosts while one of them was cut off"
     ));
-    bed.outcome.label = Some("simulated by a proxy: no packet was dropped".to_owned());
+    bed.label("simulated by a proxy: no packet was dropped");
     if !recover(bed)? {
         return Ok(());
     }
@@ -50,7 +50,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     std::thread::sleep(Duration::from_secs(3));
     for (host, dir) in [("here", bed.root()), ("there", elsewhere)] {
         let kept = kept(bed, &ours, &dir)?;
-        bed.fact(&format!("kept_versions_{host}"), Fact::Count(kept));
+        bed.count(&format!("kept_versions_{host}"), kept);
         if kept < files {
             bed.breach(format!(
                 "{} of {files} versions of the host that was cut off are missing {host}",
@@ -75,7 +75,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
     let counters = bed.counters();
     let conflicts = counters.and_then(|own| own.store.get("s3_conflicts").copied());
     let conflicts = conflicts.unwrap_or(0);
-    bed.fact("conflicts_detected", Fact::Count(conflicts));
+    bed.count("conflicts_detected", conflicts);
     if conflicts != files {
         bed.breach(format!("{conflicts} conflicts were detected of {files}"));
     }

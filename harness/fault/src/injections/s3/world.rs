@@ -193,7 +193,7 @@ impl World {
     /// prove nothing.
     pub fn fired(&self, bed: &mut TestBed) -> Injected {
         let hits = self.hits();
-        bed.fact("requests_hit", Fact::Count(hits));
+        bed.count("requests_hit", hits);
         if hits == 0 {
             return infra("no request was hit by the fault");
         }
@@ -244,8 +244,8 @@ impl World {
                 _ => others += 1,
             }
         }
-        bed.fact("objects_created", Fact::Count(created.len() as u64));
-        bed.fact("commits", Fact::Count(self.commits()));
+        bed.count("objects_created", created.len() as u64);
+        bed.count("commits", self.commits());
         let twice: Vec<&str> = created
             .iter()
             .filter(|(_, times)| **times > 1)
