@@ -47,16 +47,14 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
                 | FileOp::Touch(_)
         );
         match op {
-            FileOp::Read(path) => {
-                if let Some(bytes) = untouched.remove(path) {
+            FileOp::Read(_) | FileOp::ReadAt { .. } | FileOp::ReadOpen { .. } => {
+                let most = match op {
+                    FileOp::ReadAt { length, .. } | FileOp::ReadOpen { length, .. } => *length,
+                    _ => usize::MAX,
+                };
+                if let Some(bytes) = untouched.remove(op.path()) {
                     touched.read += 1;
-                    touched.read_bytes += bytes;
-                }
-            }
-            FileOp::ReadAt { path, length, .. } | FileOp::ReadOpen { path, length, .. } => {
-                if let Some(bytes) = untouched.remove(path) {
-                    touched.read += 1;
-                    touched.read_bytes += bytes.min(*length as u64);
+                    touched.read_bytes += bytes.min(most as u64);
                 }
             }
             FileOp::Search(top) => {
@@ -74,16 +72,13 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             FileOp::Stat(path) => {
                 asked.insert(path);
             }
-            FileOp::Rename { from: path, .. } | FileOp::Remove(path) => {
-                untouched.remove(path);
-            }
             // Written content is in the caches, so a later read proves nothing.
-            FileOp::Write { path, .. }
+            FileOp::Rename { from: path, .. }
+            | FileOp::Remove(path)
+            | FileOp::Write { path, .. }
             | FileOp::WriteAt { path, .. }
-            | FileOp::Append { path, .. } => {
-                untouched.remove(path);
-            }
-            FileOp::AddLine { path, .. } => {
+            | FileOp::Append { path, .. }
+            | FileOp::AddLine { path, .. } => {
                 untouched.remove(path);
             }
             // The client processes read their files before the timed calls.
@@ -128,9 +123,7 @@ pub struct DiskReads {
 }
 
 /// Checks whether the counts and reads are possible in `state`.
-///
-/// # Errors
-/// Why the state is not proved.
+/// The error says why the state is not proved.
 pub fn check(
     state: CacheState,
     touched: &Touched,
@@ -209,27 +202,20 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{append, bytes, path};
     use rundir::OpcodeCount;
 
-    fn path(path: &str) -> WorkspacePath {
-        WorkspacePath::new(path).unwrap()
-    }
-
     fn script() -> Script {
-        let content = |text: &str| text.as_bytes().into();
         let mut script = Script::new(vec![
-            (path("a/one"), content("1")),
-            (path("a/two"), content("2")),
-            (path("b/three"), content("3")),
-            (path("b/empty"), content("")),
+            (path("a/one"), bytes("1")),
+            (path("a/two"), bytes("2")),
+            (path("b/three"), bytes("3")),
+            (path("b/empty"), bytes("")),
         ]);
         script.meanwhile(vec![
             FileOp::Read(path("a/one")),
             FileOp::Read(path("a/one")),
-            FileOp::Append {
-                path: path("b/three"),
-                content: content("x"),
-            },
+            append("b/three", "x"),
             FileOp::Read(path("b/three")),
             FileOp::Search(path("a")),
             FileOp::Stat(path("b/empty")),
@@ -268,11 +254,9 @@ mod tests {
     fn a_daemon_that_was_not_asked_proves_nothing() {
         let touched = touched(&script(), &script().calls);
         let disk = DiskReads {
-            client: 0,
             daemon: Some((8192, 0)),
-            answered: None,
             is_persistent: true,
-            fetched: None,
+            ..DiskReads::default()
         };
         let check =
             |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
@@ -330,11 +314,9 @@ mod tests {
         let touched = Touched::default();
         let check = |since_start, is_persistent| {
             let disk = DiskReads {
-                client: 0,
                 daemon: Some((since_start, 0)),
-                answered: None,
                 is_persistent,
-                fetched: None,
+                ..DiskReads::default()
             };
             check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
         };
@@ -376,9 +358,8 @@ mod tests {
             let disk = DiskReads {
                 client,
                 daemon: Some((4096, timed)),
-                answered: None,
                 is_persistent: true,
-                fetched: None,
+                ..DiskReads::default()
             };
             check(CacheState::Hot, &Touched::default(), None, &disk)
         };

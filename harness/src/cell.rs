@@ -166,7 +166,14 @@ impl CellTask {
             watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
                 let passed = Passed::ended(Outcome::Setup, error);
-                self.send(lines, arm.arm, 0, passed, Load::default(), began);
+                self.send(
+                    lines,
+                    arm.arm,
+                    0,
+                    passed,
+                    Load::default(),
+                    (began, began.elapsed()),
+                );
                 self.give_up(arm, watchdog);
             }
         }
@@ -354,7 +361,14 @@ impl CellTask {
             return;
         };
         let passed = self.failed_to_prepare(arm, &error, watchdog);
-        self.send(lines, arm.arm, round, passed, Load::default(), began);
+        self.send(
+            lines,
+            arm.arm,
+            round,
+            passed,
+            Load::default(),
+            (began, began.elapsed()),
+        );
         self.give_up(arm, watchdog);
     }
 
@@ -498,7 +512,14 @@ impl CellTask {
             {
                 let passed =
                     Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
-                self.send(lines, arm.arm, 0, passed, Load::default(), began);
+                self.send(
+                    lines,
+                    arm.arm,
+                    0,
+                    passed,
+                    Load::default(),
+                    (began, began.elapsed()),
+                );
             }
             watchdog.leave();
             let latencies = arm.times.iter().filter_map(|(kind, times)| {

@@ -54,9 +54,6 @@ fn binary_sha256() -> io::Result<String> {
 }
 
 /// Reads the environment of this machine.
-///
-/// # Errors
-/// If this binary cannot be read.
 pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
     let kernel = rustix::system::uname();
     let cpuinfo = read("/proc/cpuinfo");
@@ -118,9 +115,6 @@ pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
 }
 
 /// Reads the environment of this machine with a directory as the scratch.
-///
-/// # Errors
-/// As [`environment`], and if the directory does not exist.
 pub fn environment_in(dir: &Path) -> anyhow::Result<Environment> {
     let disk = ScratchDisk::choose(Want::Directory(dir), 0)?;
     Ok(environment(disk.receipt())?)

@@ -58,9 +58,7 @@ impl RunEvidence {
     }
 
     /// Reads several run directories.
-    ///
-    /// # Errors
-    /// If one cannot be read, or is named twice.
+    /// Fails if one is named twice.
     pub fn read_all(dirs: &[PathBuf], prices: &PriceList) -> anyhow::Result<Vec<Self>> {
         let mut known = BTreeSet::new();
         let read = dirs.iter().map(|dir| {
@@ -91,9 +89,6 @@ pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> 
 }
 
 /// As [`run_dir`], but only a run with measurements: no fault run, no conformance run.
-///
-/// # Errors
-/// If `asked` has no measurements, or `results` has no such run.
 pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
     let Some(dir) = asked else {
         // Take an unreadable run, so that the caller reports the error.

@@ -14,9 +14,6 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on.
-    ///
-    /// # Errors
-    /// If the handlers cannot be installed.
     pub fn catch() -> std::io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in END_SIGNALS {
@@ -49,9 +46,6 @@ impl Interrupt {
 }
 
 /// Catches SIGINT, SIGTERM and SIGHUP from now on, for [`stop_at_signals`].
-///
-/// # Errors
-/// If the handlers cannot be installed.
 pub fn end_signals() -> std::io::Result<Signals> {
     Signals::new(END_SIGNALS)
 }

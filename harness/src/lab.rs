@@ -39,9 +39,6 @@ pub struct CellResult {
 /// Measures cells.
 pub trait Lab {
     /// Begins an epoch with its own scratch. Returns the processor that client and daemons share in it, if any.
-    ///
-    /// # Errors
-    /// If the scratch cannot be made.
     fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>>;
 
     /// Measures a cell. No round begins after `slice`, except the fewest that a cell needs. `None` if interrupted.

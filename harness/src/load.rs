@@ -20,9 +20,6 @@ pub struct Load {
 
 impl Load {
     /// Starts the load.
-    ///
-    /// # Errors
-    /// If the file in `CTXBENCH_SCRATCH` or `/var/tmp` cannot be made.
     pub fn start() -> anyhow::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();

@@ -1,8 +1,10 @@
 //! The options that select a model, shared by several commands.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,31 +139,32 @@ pub struct GenerateArgs {
     generator: Vec<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    if (0.1..=3600.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("it must be from 0.1 to 3600".to_owned())
+/// A number in a range; `otherwise` says which.
+fn within<T>(text: &str, range: RangeInclusive<T>, otherwise: &str) -> Result<T, String>
+where
+    T: FromStr + PartialOrd,
+{
+    let number = text.parse().map_err(|_| "it is no number".to_owned())?;
+    match range.contains(&number) {
+        true => Ok(number),
+        false => Err(otherwise.to_owned()),
     }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    within(text, 0.1..=3600.0, "it must be from 0.1 to 3600")
 }
 
 fn dollars(text: &str) -> Result<f64, String> {
-    let dollars: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    if dollars.is_finite() && dollars >= 0.0 {
-        Ok(dollars)
-    } else {
-        Err("it must be a number of dollars from 0".to_owned())
-    }
+    within(
+        text,
+        0.0..=f64::MAX,
+        "it must be a number of dollars from 0",
+    )
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
-    let temperature: f32 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    if (0.0..=2.0).contains(&temperature) {
-        Ok(temperature)
-    } else {
-        Err("it must be from 0 to 2".to_owned())
-    }
+    within(text, 0.0..=2.0, "it must be from 0 to 2")
 }
 
 fn price(text: &str) -> Result<Price, String> {
@@ -229,47 +232,35 @@ impl ModelArgs {
 
     /// The command line options that give another `ctxbench` process the same model.
     pub fn again(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = Vec::new();
-        let mut add = |name: &str, value: Option<OsString>| {
-            if let Some(value) = value {
-                words.push(name.into());
-                words.push(value);
-            }
-        };
-        let text = |value: &dyn std::fmt::Display| Some(OsString::from(value.to_string()));
+        fn text(value: Option<impl ToString>) -> Option<OsString> {
+            value.map(|value| value.to_string().into())
+        }
         let provider = self.provider().to_possible_value();
-        add("--provider", provider.map(|value| value.get_name().into()));
-        add("--base-url", self.base_url.as_ref().map(OsString::from));
-        add("--model", self.model.as_ref().map(OsString::from));
-        add(
-            "--model-sha256",
-            self.model_sha256.as_ref().map(OsString::from),
-        );
-        add("--cassette", self.cassette.as_ref().map(OsString::from));
-        add("--record", self.record.as_ref().map(OsString::from));
-        add("--answer-timeout", text(&self.answer_timeout));
-        add("--answer-tokens", text(&self.answer_tokens));
-        add("--temperature", text(&self.temperature));
-        add("--model-seed", text(&self.model_seed));
-        add(
-            "--parallel",
-            self.parallel.map(|value| value.to_string().into()),
-        );
-        add(
-            "--max-tokens",
-            self.max_tokens.map(|value| value.to_string().into()),
-        );
-        add(
-            "--max-cost",
-            self.max_cost.map(|value| value.to_string().into()),
-        );
-        add(
-            "--price",
-            self.price
-                .map(|price| format!("{},{}", price.prompt, price.output).into()),
-        );
-        words.extend(self.replay_instantly.then(|| "--replay-instantly".into()));
-        words
+        let price = self.price;
+        let price = price.map(|price| format!("{},{}", price.prompt, price.output));
+        let options = [
+            (
+                "--provider",
+                text(provider.as_ref().map(|own| own.get_name())),
+            ),
+            ("--base-url", text(self.base_url.as_ref())),
+            ("--model", text(self.model.as_ref())),
+            ("--model-sha256", text(self.model_sha256.as_ref())),
+            ("--cassette", self.cassette.as_ref().map(OsString::from)),
+            ("--record", self.record.as_ref().map(OsString::from)),
+            ("--answer-timeout", text(Some(self.answer_timeout))),
+            ("--answer-tokens", text(Some(self.answer_tokens))),
+            ("--temperature", text(Some(self.temperature))),
+            ("--model-seed", text(Some(self.model_seed))),
+            ("--parallel", text(self.parallel)),
+            ("--max-tokens", text(self.max_tokens)),
+            ("--max-cost", text(self.max_cost)),
+            ("--price", text(price)),
+        ];
+        let given = options.into_iter();
+        let given = given.filter_map(|(name, value)| Some([name.into(), value?]));
+        let flag = self.replay_instantly.then(|| "--replay-instantly".into());
+        given.flatten().chain(flag).collect()
     }
 
     /// The options of each request.
@@ -400,9 +391,7 @@ impl ModelArgs {
     }
 
     /// A meter that counts and limits the usage of `model`.
-    ///
-    /// # Errors
-    /// If there is a limit in US dollars and no price.
+    /// Fails if there is a limit in US dollars and no price.
     pub fn meter(&self, model: Box<dyn Model>, provider: Provider) -> anyhow::Result<Meter> {
         let listed = self.listed_price(model.name())?.map(|(price, said)| {
             daemon_log::say(said);

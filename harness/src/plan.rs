@@ -373,6 +373,14 @@ mod tests {
     use rundir::{Looks, Schedule};
     use workloads::catalogue;
 
+    /// An arm whose backend can be used.
+    fn usable(backend: &str) -> LiveArm {
+        LiveArm {
+            receipt: Ok(Receipt::new()),
+            ..LiveArm::of(&Registry::default().find(backend).unwrap().into())
+        }
+    }
+
     fn planned(seed: u64, can_drop_caches: bool, fuse: bool) -> Plan {
         let text = r#"
 essay = "e"
@@ -482,16 +490,8 @@ states = ["hot"]
     fn a_model_arm_skips_many_reads_and_a_recording_skips_unrecorded_workloads() {
         use backends::services::model::RECORDED;
         let reason = |arm: &str, workload: &str| {
-            let backend: Arc<dyn Backend> = Registry::default().find(arm).unwrap().into();
-            let live = LiveArm {
-                name: arm.to_owned(),
-                backend,
-                slowed_percent: None,
-                against: None,
-                receipt: Ok(Receipt::new()),
-            };
             let workload = catalogue::workload(workload).unwrap();
-            skip_reason(&live, &workload, CacheState::Hot, true).unwrap_or_default()
+            skip_reason(&usable(arm), &workload, CacheState::Hot, true).unwrap_or_default()
         };
         for arm in ["llm-history", "llm-history-given", "llm-history-recorded"] {
             assert!(reason(arm, "micro/read-1k").contains("at each of its 1024 reads"));
@@ -518,15 +518,8 @@ states = ["hot"]
     fn a_two_host_workload_skips_backends_that_one_host_mounts() {
         for workload in ["agent/handoff", "agent/two-writers"] {
             let reason = |arm: &str| {
-                let live = LiveArm {
-                    name: arm.to_owned(),
-                    backend: Registry::default().find(arm).unwrap().into(),
-                    slowed_percent: None,
-                    against: None,
-                    receipt: Ok(Receipt::new()),
-                };
                 let workload = catalogue::workload(workload).unwrap();
-                skip_reason(&live, &workload, CacheState::Hot, true).unwrap_or_default()
+                skip_reason(&usable(arm), &workload, CacheState::Hot, true).unwrap_or_default()
             };
             for arm in ["direct", "s3", "s3-close@30ms", "bind", "seaweedfs"] {
                 assert_eq!(reason(arm), "", "{arm}");

@@ -175,9 +175,6 @@ pub enum Lost {
 
 /// Runs `work` in its own thread. Uses its kill handles if a step is overdue, or if the work runs on for two
 /// seconds after an interrupt and is not shielded.
-///
-/// # Errors
-/// If `work` panics or does not return.
 pub fn supervise<T: Send + 'static>(
     interrupt: &Interrupt,
     work: impl FnOnce(&Watchdog) -> T + Send + 'static,

@@ -74,6 +74,17 @@ pub struct Io {
     pub written: u64,
 }
 
+impl Io {
+    /// The I/O since an earlier reading.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
+            written: self.written.saturating_sub(before.written),
+        }
+    }
+}
+
 /// I/O of the calling thread so far; zeros if unknown.
 pub fn thread_io() -> Io {
     io("/proc/thread-self/io")

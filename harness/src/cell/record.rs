@@ -28,7 +28,7 @@ impl CellTask {
             }
             let arm = &mut arms[pass.arm];
             self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
-            self.send_timed(
+            self.send(
                 lines,
                 arm.arm,
                 pass.round,
@@ -75,18 +75,6 @@ impl CellTask {
     }
 
     pub(super) fn send(
-        &self,
-        lines: &Sender<Line>,
-        arm: &CellArm,
-        round: u32,
-        passed: Passed,
-        load: Load,
-        began: Instant,
-    ) {
-        self.send_timed(lines, arm, round, passed, load, (began, began.elapsed()));
-    }
-
-    pub(super) fn send_timed(
         &self,
         lines: &Sender<Line>,
         arm: &CellArm,

@@ -3,23 +3,20 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-use workloads::script::{Bytes, Host, Script};
+use workloads::script::{Host, Script};
 
 use super::*;
 use crate::clock::Monotonic;
 use crate::supervise::supervise;
-use crate::testing::{Broken, direct, no_limits, path, two_files, two_reads, workload};
+use crate::testing::{
+    Broken, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write,
+};
 
 /// A script that reads one file and replaces the other.
 fn a_write() -> Script {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-    let write = FileOp::Write {
-        path: path("b"),
-        content: Bytes::from(&b"replaced"[..]),
-        sync: false,
-    };
-    script.call(CallKind::Write, vec![write]);
+    script.call(CallKind::Write, vec![write("b", "replaced", false)]);
     script
 }
 
@@ -227,9 +224,7 @@ fn an_arm_that_cannot_be_opened_is_a_setup_failure_and_the_others_go_on() {
 fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
     let mut script = two_reads();
     script.dirs.clear();
-    script
-        .files
-        .push((path("no/dir/for/this"), Bytes::from([])));
+    script.files.push((path("no/dir/for/this"), bytes("")));
     let found = Found::of(task(script, vec![arm("direct", None)], 3));
     assert_eq!(found.outcomes("direct"), [Outcome::Setup]);
     let reason = found.reason("direct");
@@ -240,10 +235,9 @@ fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
 #[test]
 fn a_backend_of_one_host_cannot_be_prepared_for_two() {
     let mut script = two_files();
-    let content = Bytes::from(&b"first"[..]);
     let seen = FileOp::SeenByOther {
         path: path("a"),
-        content,
+        content: bytes("first"),
     };
     script.call(CallKind::Handoff, vec![seen]);
     let arms = vec![arm("broken", Broken::default()), arm("direct", None)];
@@ -258,12 +252,7 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
 fn a_two_host_cell_opens_a_workspace_for_each_pass() {
     let mut script = Script::new(Vec::new());
     for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
-        let add = FileOp::AddLine {
-            host,
-            path: path("shared.md"),
-            line: Bytes::from(line.as_bytes()),
-        };
-        script.call(CallKind::Edit, vec![add]);
+        script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
     let found = Found::of(task(script, vec![arm("direct", None)], 3));
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);

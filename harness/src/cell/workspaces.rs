@@ -88,18 +88,11 @@ impl CellTask {
         if script.tasks.is_some() || (arm.is_filled && !arm.expectations.changes()) {
             return Ok(());
         }
-        let limit = 2 * self.call_timeout;
         if arm.is_filled
             && let Some(restoration) = &arm.restoration
         {
             let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-            return Steps {
-                root: &root,
-                watchdog,
-                limit,
-                scratch,
-            }
-            .restore(restoration);
+            return self.steps(&root, watchdog, scratch).restore(restoration);
         }
         if is_opened_anew && arm.subtrees > 0 {
             if let Some(hosts) = arm.hosts.take() {
@@ -152,13 +145,7 @@ impl CellTask {
             std::fs::create_dir(root.join(&hosts.subtree))?;
         }
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-        let mut steps = Steps {
-            root: &root,
-            watchdog,
-            limit,
-            scratch,
-        };
-        steps.fill(script)?;
+        self.steps(&root, watchdog, scratch).fill(script)?;
         if self.workload.asks {
             wait_until_embedded(&root, watchdog, &self.interrupt)?;
         }
@@ -166,6 +153,20 @@ impl CellTask {
             self.warm(arm, watchdog, scratch)?;
         }
         Ok(())
+    }
+
+    fn steps<'a>(
+        &self,
+        root: &'a Path,
+        watchdog: &'a Watchdog,
+        scratch: &'a mut Scratch,
+    ) -> Steps<'a> {
+        Steps {
+            root,
+            watchdog,
+            limit: 2 * self.call_timeout,
+            scratch,
+        }
     }
 
     /// Removes the subtrees of finished passes once they hold more than [`KEPT_BYTES`].
@@ -208,12 +209,7 @@ impl CellTask {
         }
         let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
-        let mut steps = Steps {
-            root: &root,
-            watchdog,
-            limit: 2 * self.call_timeout,
-            scratch,
-        };
+        let mut steps = self.steps(&root, watchdog, scratch);
         // A model answers each read anew, so reading warms nothing.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
         steps.warm_up(script, &mut model, skip)

@@ -43,9 +43,6 @@ pub struct Detached {
 
 impl Detached {
     /// Starts the load.
-    ///
-    /// # Errors
-    /// If its process cannot be started.
     pub fn start() -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["busy", "--detach"])

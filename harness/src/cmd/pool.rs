@@ -9,9 +9,7 @@ use rundir::{Look, Looks, Run, Writer};
 ///
 /// The joined run has one analysis, after all of its epochs. Its intervals cover the variation between epochs.
 /// They cover the variation between the times of the runs only if there are many runs.
-///
-/// # Errors
-/// If the runs have different plans or machines, or `dirs` holds a run twice.
+/// Fails if the runs have different plans or machines, or `dirs` holds a run twice.
 pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
     let runs = runs?;

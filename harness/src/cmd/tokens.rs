@@ -21,6 +21,7 @@ use workloads::import::{Blobs, Provenance, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Source, Trace};
 
+use crate::environment::today;
 use crate::evidence::PriceList;
 use crate::session_contexts::basis;
 use crate::sessions::{Format, recording, sessions};
@@ -273,7 +274,7 @@ impl Tokens {
         let recorded = session.model.as_deref();
         let wanted = self.model.as_deref().filter(|model| *model != "none");
         let model = wanted.or(recorded).unwrap_or(DEFAULT_MODEL);
-        let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+        let today = today();
         let day = self.on.as_deref().unwrap_or(&today);
         let price = match self.model.as_deref() {
             Some("none") => None,

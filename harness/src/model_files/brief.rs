@@ -24,9 +24,7 @@ struct Options {
 }
 
 /// Measures the model files that a run plans, in `scratch`.
-///
-/// # Errors
-/// If mounting fails, or the model answers no question.
+/// Fails if the model answers no question.
 pub fn measure_for(
     plan: &ModelFilesPlan,
     asked: &ModelArgs,

@@ -30,9 +30,7 @@ impl<T> Asked<T> {
 }
 
 /// Asks a question and counts its outcome.
-///
-/// # Errors
-/// If the budget is spent.
+/// Fails if the budget is spent.
 fn ask<T>(
     found: &mut AtLength,
     store: &HistoryStore,

@@ -55,11 +55,7 @@ pub(super) struct RemainingBudget<'a> {
     left: Budget,
 }
 
-impl<'a> RemainingBudget<'a> {
-    fn new(args: &'a ModelArgs, left: Budget) -> Self {
-        Self { args, left }
-    }
-
+impl RemainingBudget<'_> {
     /// The options of the next mount, with the rest of the budget.
     fn args(&self) -> ModelArgs {
         self.args.with_budget(self.left)
@@ -80,13 +76,7 @@ impl<'a> RemainingBudget<'a> {
         }
     }
 
-    /// Subtracts the usage of a mount that ends.
-    fn subtract(&mut self, counters: &Counters) {
-        self.left = self.left_after(counters);
-    }
-
-    /// # Errors
-    /// If a running mount has spent the budget: later failures would only reflect that.
+    /// Fails if a running mount has spent the budget: later failures would only reflect that.
     fn check(&self, counters: &Counters) -> anyhow::Result<()> {
         let left = self.left_after(counters);
         if left.tokens == Some(0) || left.dollars.is_some_and(|left| left <= 0.0) {
@@ -139,7 +129,8 @@ fn measure(
     }
     // Stop our server: each mount starts its own.
     drop(ready.server);
-    let mut budget = RemainingBudget::new(args, meter.left());
+    let left = meter.left();
+    let mut budget = RemainingBudget { args, left };
     let history = mounts::history(&mut budget, &scratch.join("history"), interrupt)?;
     let at = scratch.join("generate");
     let generate = mounts::generate(&mut budget, &at, plan.is_brief, interrupt)?;

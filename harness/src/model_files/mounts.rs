@@ -123,7 +123,7 @@ impl Mount {
     fn end(mut self, budget: &mut RemainingBudget<'_>) -> anyhow::Result<()> {
         let used = self.counters()?;
         budget.check(&used)?;
-        budget.subtract(&used);
+        budget.left = budget.left_after(&used);
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
         if !status.success() {

@@ -35,7 +35,7 @@ use crate::replay::tools::{ask, narrowed, observe};
 use crate::replay::workers::Workers;
 use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Watchdog;
-use crate::system;
+use crate::system::{self, Io};
 use calls::Replay;
 pub use hosts::Hosts;
 pub use program::unsupported as unsupported_by_program;
@@ -222,27 +222,19 @@ impl Passed {
 
 /// Kernel statistics of client and daemon, read before and after the timed calls.
 struct Meters {
+    client: Io,
+    daemon: Io,
     daemon_cpu_ns: u64,
-    client_disk: u64,
-    daemon_disk: u64,
-    client_dirtied: u64,
-    daemon_dirtied: u64,
-    daemon_written: u64,
 }
 
 impl Meters {
     fn read(daemon: Option<u32>) -> Self {
         // Without a daemon, read the harness instead, so that reading costs every arm the same.
         let pid = daemon.unwrap_or_else(std::process::id);
-        let client = system::thread_io();
-        let other = system::process_io(pid);
         Self {
+            client: system::thread_io(),
+            daemon: system::process_io(pid),
             daemon_cpu_ns: system::process_cpu_ns(pid),
-            client_disk: client.read_bytes,
-            daemon_disk: other.read_bytes,
-            client_dirtied: client.write_bytes,
-            daemon_dirtied: other.write_bytes,
-            daemon_written: other.written,
         }
     }
 }
@@ -307,7 +299,8 @@ impl Pass<'_> {
             Some(_) => after.daemon_cpu_ns.saturating_sub(meters.daemon_cpu_ns),
             None => 0,
         };
-        let client_disk = after.client_disk.saturating_sub(meters.client_disk);
+        let client_io = after.client.since(&meters.client);
+        let daemon_io = after.daemon.since(&meters.daemon);
         let mut of_daemon = None;
         if is_counted {
             match counters(&mut *hosts.first) {
@@ -319,15 +312,14 @@ impl Pass<'_> {
                 }
                 Err(_) => {}
             }
-            let daemon_dirtied = after.daemon_dirtied.saturating_sub(meters.daemon_dirtied);
             passed.counted = Some(Counted {
                 passes: 1,
                 calls: passed.outcomes.values().sum(),
                 waited_ns: passed.waited_ns,
                 system_calls,
-                disk_written_bytes: after.client_dirtied.saturating_sub(meters.client_dirtied)
-                    + daemon.map_or(0, |_| daemon_dirtied),
-                disk_read_bytes: client_disk,
+                disk_written_bytes: client_io.write_bytes
+                    + daemon.map_or(0, |_| daemon_io.write_bytes),
+                disk_read_bytes: client_io.read_bytes,
                 daemon: of_daemon.clone(),
             });
         }
@@ -345,15 +337,9 @@ impl Pass<'_> {
             let can_prove =
                 self.state == CacheState::Hot || counts || !capabilities.counts_requests;
             let disk = cache_state::DiskReads {
-                client: client_disk,
-                daemon: daemon.map(|_| {
-                    (
-                        after.daemon_disk,
-                        after.daemon_disk.saturating_sub(meters.daemon_disk),
-                    )
-                }),
-                answered: daemon
-                    .map(|_| after.daemon_written.saturating_sub(meters.daemon_written)),
+                client: client_io.read_bytes,
+                daemon: daemon.map(|_| (after.daemon.read_bytes, daemon_io.read_bytes)),
+                answered: daemon.map(|_| daemon_io.written),
                 is_persistent: capabilities.persistent,
                 fetched: capabilities.starts_empty.then(|| fetched(counted)),
             };
@@ -457,9 +443,6 @@ impl Steps<'_> {
     }
 
     /// Creates the first files of a script, and lets its set-up programs complete them.
-    ///
-    /// # Errors
-    /// If a file cannot be created, or a program fails.
     pub fn fill(&mut self, script: &Script) -> io::Result<()> {
         self.make(&script.dirs, &script.files)?;
         for run in &script.setup {
@@ -476,9 +459,6 @@ impl Steps<'_> {
     }
 
     /// Restores the first files of a script.
-    ///
-    /// # Errors
-    /// If something cannot be removed or written.
     pub fn restore(&mut self, restoration: &Restoration) -> io::Result<()> {
         for path in &restoration.removed_files {
             self.watchdog.enter(self.limit);
@@ -508,9 +488,6 @@ impl Steps<'_> {
     }
 
     /// Makes the caches of a script's files hot. `skip` selects operations that warm nothing on this backend.
-    ///
-    /// # Errors
-    /// If an operation fails or returns a wrong result.
     pub fn warm_up(
         &mut self,
         script: &Script,
@@ -523,9 +500,6 @@ impl Steps<'_> {
 }
 
 /// The daemon's counters; `None` if the backend has none.
-///
-/// # Errors
-/// If it does not answer.
 pub fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>, String> {
     match workspace.counters() {
         Ok(counters) => Ok(counters.map(|counters| daemon_counters(&counters))),

@@ -39,9 +39,6 @@ pub fn feature_outcome(verdict: &Verdict) -> (Outcome, &str) {
 }
 
 /// Tries every feature in `dir`, up to one that hangs. `also` is `dir` through another mount.
-///
-/// # Errors
-/// If a feature's own directory cannot be made.
 pub fn try_features(
     dir: &Path,
     also: Option<&Path>,

@@ -36,9 +36,7 @@ pub fn unsupported(script: &Script) -> Option<String> {
 }
 
 /// Executes an operation below `subtree`.
-///
-/// # Errors
-/// The error number of the call; `EIO` if it has none.
+/// The error is that of the call; `EIO` if it has no number.
 pub fn perform_in_process(
     op: &FileOp,
     subtree: &str,
@@ -113,10 +111,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use workloads::model::Model;
-    use workloads::script::{Bytes, CallKind};
+    use workloads::script::CallKind;
 
     use super::*;
     use crate::replay::verify;
+    use crate::testing::{list, path, write};
 
     #[derive(Default)]
     struct InMemory(BTreeMap<String, Vec<u8>>);
@@ -144,24 +143,12 @@ mod tests {
         }
     }
 
-    fn path(path: &str) -> WorkspacePath {
-        WorkspacePath::new(path).unwrap()
-    }
-
-    fn write(name: &str, content: &str) -> FileOp {
-        FileOp::Write {
-            path: path(name),
-            content: Bytes::from(content.as_bytes()),
-            sync: true,
-        }
-    }
-
     #[test]
     fn a_client_returns_what_the_model_predicts() {
         let ops = [
-            write("d/a", "one"),
-            write("d/b", "two"),
-            write("d/a", "three"),
+            write("d/a", "one", true),
+            write("d/b", "two", true),
+            write("d/a", "three", true),
             FileOp::Read(path("d/a")),
             FileOp::ReadAt {
                 path: path("d/a"),
@@ -169,10 +156,7 @@ mod tests {
                 length: 100,
             },
             FileOp::Sync(path("d/b")),
-            FileOp::List {
-                path: path("d"),
-                attributes: true,
-            },
+            list("d", true),
             FileOp::Search(WorkspacePath::root()),
         ];
         let mut script = Script::new(Vec::new());
@@ -190,10 +174,8 @@ mod tests {
     #[test]
     fn a_client_does_not_support_a_sync_without_a_write() {
         let mut script = Script::new(Vec::new());
-        script.call(
-            CallKind::Sync,
-            vec![write("a", "1"), FileOp::Sync(path("a"))],
-        );
+        let ops = vec![write("a", "1", true), FileOp::Sync(path("a"))];
+        script.call(CallKind::Sync, ops);
         assert_eq!(unsupported(&script), None);
         script.call(CallKind::Sync, vec![FileOp::Sync(path("a"))]);
         assert!(unsupported(&script).unwrap().contains("sync"));

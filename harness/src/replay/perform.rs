@@ -191,9 +191,7 @@ pub enum Observed {
 }
 
 /// Executes an operation.
-///
-/// # Errors
-/// The error number of the first system call that failed.
+/// The error is that of the first system call that failed.
 pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {

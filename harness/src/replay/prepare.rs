@@ -36,9 +36,6 @@ pub struct Prepared<'a> {
 pub type OpenFiles = HashMap<WorkspacePath, Rc<File>>;
 
 /// Prepares an operation for the workspace at `root`, which must be absolute, as the paths of agents are.
-///
-/// # Errors
-/// If a path contains a NUL, or a file cannot be opened.
 pub fn prepare<'a>(
     root: &Path,
     op: &'a FileOp,

@@ -149,9 +149,7 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
 }
 
 /// Parses the answers of the tools into the result that [`super::verify()`] compares.
-///
-/// # Errors
-/// The error number that a file system would return.
+/// The error is the one that a file system would return.
 pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<Observed, Errno> {
     match &answers.error {
         Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
@@ -252,9 +250,6 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
 }
 
 /// All files of a snapshot, as the result of a search of the whole workspace.
-///
-/// # Errors
-/// If the snapshot cannot be parsed.
 pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String> {
     let snapshot: serde_json::Value =
         serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
@@ -342,13 +337,10 @@ fn joined(pages: &[String]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::replay::verify;
+    use crate::testing::{append, bytes, list, path, rename, write};
     use backends::state::Files;
     use workloads::model::Model;
-    use workloads::script::Bytes;
-
-    fn path(path: &str) -> WorkspacePath {
-        WorkspacePath::new(path).unwrap()
-    }
+    use workloads::script::CallKind;
 
     fn long() -> String {
         (1..=4100)
@@ -357,7 +349,6 @@ mod tests {
     }
 
     fn script() -> Script {
-        let bytes = |text: &str| Bytes::from(text.as_bytes());
         Script::new(vec![
             (path("a/one"), bytes("first\n\nlast")),
             (path("a/b/two"), bytes(&long())),
@@ -391,7 +382,6 @@ mod tests {
     }
 
     fn every_operation() -> Vec<(FileOp, Lines)> {
-        let bytes = |text: &str| Bytes::from(text.as_bytes());
         let whole = |op| (op, None);
         vec![
             whole(FileOp::Read(path("a/one"))),
@@ -408,39 +398,20 @@ mod tests {
             whole(FileOp::Stat(path("a/one"))),
             whole(FileOp::Stat(path("a"))),
             whole(FileOp::Stat(path("missing"))),
-            whole(FileOp::List {
-                path: path("."),
-                attributes: true,
-            }),
-            whole(FileOp::List {
-                path: path("a"),
-                attributes: false,
-            }),
+            whole(list(".", true)),
+            whole(list("a", false)),
             whole(FileOp::Walk(path("a"))),
             whole(FileOp::Search(path("a"))),
-            whole(FileOp::Append {
-                path: path("a/one"),
-                content: bytes("\nmore\n"),
-            }),
-            whole(FileOp::Append {
-                path: path("new"),
-                content: bytes("made"),
-            }),
+            whole(append("a/one", "\nmore\n")),
+            whole(append("new", "made")),
             whole(FileOp::MakeDir(path("dir/deep"))),
-            whole(FileOp::Write {
-                path: path("dir/deep/file"),
-                content: bytes("x\n"),
-                sync: false,
-            }),
+            whole(write("dir/deep/file", "x\n", false)),
             whole(FileOp::Remove(path("three"))),
             whole(FileOp::Remove(path("three"))),
             whole(FileOp::Search(path("."))),
             whole(FileOp::Search(path("nowhere"))),
             whole(FileOp::Walk(path("nowhere"))),
-            whole(FileOp::List {
-                path: path("nowhere"),
-                attributes: false,
-            }),
+            whole(list("nowhere", false)),
         ]
     }
 
@@ -512,13 +483,7 @@ mod tests {
     fn unsupported_names_the_operation_without_a_tool() {
         assert_eq!(unsupported(&script()), None);
         let mut script = script();
-        script.call(
-            workloads::script::CallKind::Rename,
-            vec![FileOp::Rename {
-                from: path("three"),
-                to: path("four"),
-            }],
-        );
+        script.call(CallKind::Rename, vec![rename("three", "four")]);
         assert_eq!(
             unsupported(&script).unwrap(),
             "there is no tool for it: to rename to four takes a file system"

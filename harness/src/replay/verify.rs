@@ -12,9 +12,7 @@ use super::{Observed, Scratch};
 use crate::replay::perform::Entry as Seen;
 
 /// Checks that a result is the one that the model expects.
-///
-/// # Errors
-/// What is wrong with the result.
+/// The error says what is wrong.
 pub fn verify(
     op: &FileOp,
     expected: &Expected,
@@ -102,9 +100,7 @@ pub fn verify(
 }
 
 /// Checks that `bytes` consists of whole lines out of `lines`.
-///
-/// # Errors
-/// The first other line.
+/// The error names the first other line.
 pub fn only_lines(lines: &BTreeSet<Bytes>, bytes: &[u8]) -> Result<(), String> {
     let mut all = bytes.split_inclusive(|byte| *byte == b'\n');
     match all.find(|line| !lines.contains(*line)) {
@@ -223,16 +219,12 @@ fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::replay::{OpenFiles, perform, prepare};
+    use crate::testing::{add_line, append, bytes, list, path, rename, write};
     use std::path::Path;
     use workloads::model::Model;
     use workloads::script::{Host, Script};
 
-    fn path(path: &str) -> WorkspacePath {
-        WorkspacePath::new(path).unwrap()
-    }
-
     fn script() -> Script {
-        let bytes = |text: &str| Bytes::from(text.as_bytes());
         Script::new(vec![
             (path("a/one"), bytes("first")),
             (path("a/b/two"), bytes("second")),
@@ -261,15 +253,11 @@ mod tests {
     }
 
     fn every_operation() -> Vec<FileOp> {
-        let content = |text: &str| Bytes::from(text.as_bytes());
-        let list = |dir: &str, attributes| FileOp::List {
-            path: path(dir),
-            attributes,
-        };
-        let write = |file: &str, text: &str| FileOp::Write {
+        let write_at = |file: &str, offset, text: &str| FileOp::WriteAt {
             path: path(file),
-            content: content(text),
-            sync: true,
+            offset,
+            content: bytes(text),
+            sync: false,
         };
         vec![
             FileOp::Search(path(".")),
@@ -293,41 +281,19 @@ mod tests {
             FileOp::Stat(path("a/one")),
             FileOp::Stat(path("a")),
             FileOp::Stat(path("missing")),
-            write("a/one", "rewritten"),
-            write("missing/dir/file", "x"),
+            write("a/one", "rewritten", true),
+            write("missing/dir/file", "x", true),
             FileOp::MakeDir(path("new/deep/dir")),
             FileOp::MakeDir(path("new/deep/dir")),
-            write("new/deep/dir/file", "x"),
-            FileOp::WriteAt {
-                path: path("a/b/two"),
-                offset: 10,
-                content: content("end"),
-                sync: false,
-            },
-            FileOp::WriteAt {
-                path: path("missing"),
-                offset: 0,
-                content: content("x"),
-                sync: false,
-            },
-            FileOp::Append {
-                path: path("three"),
-                content: content("more"),
-            },
-            FileOp::Append {
-                path: path("four"),
-                content: content("made"),
-            },
+            write("new/deep/dir/file", "x", true),
+            write_at("a/b/two", 10, "end"),
+            write_at("missing", 0, "x"),
+            append("three", "more"),
+            append("four", "made"),
             FileOp::Create(path("five")),
             FileOp::Create(path("five")),
-            FileOp::Rename {
-                from: path("five"),
-                to: path("a/one"),
-            },
-            FileOp::Rename {
-                from: path("five"),
-                to: path("six"),
-            },
+            rename("five", "a/one"),
+            rename("five", "six"),
             FileOp::Remove(path("four")),
             FileOp::Remove(path("four")),
             FileOp::Sync(path("three")),
@@ -337,7 +303,7 @@ mod tests {
             },
             FileOp::SeenByOther {
                 path: path("a/one"),
-                content: content(""),
+                content: bytes(""),
             },
             list("missing", false),
             FileOp::Search(path(".")),
@@ -355,11 +321,7 @@ mod tests {
     #[test]
     fn add_line_keeps_existing_lines_and_verify_rejects_unknown_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let add = |file: &str, line: &str| FileOp::AddLine {
-            host: Host::First,
-            path: path(file),
-            line: Bytes::from(line.as_bytes()),
-        };
+        let add = |file: &str, line: &str| add_line(Host::First, file, line);
         let ops = [
             add("x.md", "one\n"),
             add("x.md", "two\n"),
@@ -401,10 +363,7 @@ mod tests {
         let cut = |dir: &Path| std::fs::write(dir.join("a/one"), "fir").unwrap();
         let gone = |dir: &Path| std::fs::remove_file(dir.join("a/one")).unwrap();
         let extra = |dir: &Path| std::fs::write(dir.join("a/extra"), "").unwrap();
-        let list = |attributes| FileOp::List {
-            path: path("a"),
-            attributes,
-        };
+        let list = |attributes| list("a", attributes);
 
         assert_eq!(
             found(flipped, FileOp::Read(path("a/one"))),

@@ -31,9 +31,6 @@ struct Worker {
 impl Workers {
     /// Starts the processes, each on its directory below `dir`, and waits until all are ready. `program` is the
     /// `ctxbench` binary.
-    ///
-    /// # Errors
-    /// If one cannot be started, or cannot read its files.
     pub fn start(program: &Path, dir: &Path, clients: &Clients) -> io::Result<Self> {
         let description = serde_json::to_string(clients)?;
         let start = |process| Worker::start(program, dir, process, &description);
@@ -51,9 +48,7 @@ impl Workers {
     }
 
     /// Releases all processes and waits until each has made its calls.
-    ///
-    /// # Errors
-    /// `EIO` if one failed. Its message is on standard error.
+    /// Fails with `EIO` if one failed, whose message is on standard error.
     pub fn run(&self) -> Result<(), Errno> {
         let mut workers = self.0.lock().map_err(|_| Errno::IO)?;
         for worker in workers.iter_mut() {
@@ -107,9 +102,6 @@ impl Drop for Worker {
 }
 
 /// Writes a line to the parent process.
-///
-/// # Errors
-/// If the parent has closed the pipe.
 pub fn say(word: &str) -> io::Result<()> {
     println!("{word}");
     io::stdout().flush()

@@ -182,6 +182,14 @@ fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
     Runner::new(plan, &writer, &never, before).run(lab, &mut Silent)
 }
 
+/// Runs `plan` to its end in a directory of its own.
+fn complete(plan: &Plan, lab: &mut Scripted) -> Run {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = go(dir.path(), plan, lab);
+    assert!(matches!(ended, Ended::Complete), "{ended:?}");
+    Run::read(dir.path()).unwrap()
+}
+
 /// `sqlite` is better in one epoch and worse in the next, so its cell is never decided.
 fn wavering(arm: &str, epoch: u32) -> u64 {
     match (arm, epoch % 2) {
@@ -193,7 +201,6 @@ fn wavering(arm: &str, epoch: u32) -> u64 {
 
 #[test]
 fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
-    let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |workload, arm, epoch| match (workload, arm) {
             // Decided at the first interim analysis.
@@ -204,7 +211,7 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
         ..Scripted::default()
     };
     let plan = two_cells();
-    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    let run = complete(&plan, &mut lab);
     assert_eq!(lab.epochs(), (0..8).collect());
     let all: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
     let open = ["direct", "direct-again", "sqlite"].map(str::to_owned);
@@ -215,7 +222,6 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
         };
         assert_eq!(lab.in_epoch(epoch), expected, "epoch {epoch}");
     }
-    let run = Run::read(dir.path()).unwrap();
     assert_eq!(run.samples.len(), 2 * (4 * 2 * 5 + 4 * 3));
     assert_eq!(run.cells.len(), 4 * 2 * 5 + 4 * 3);
     let orders: Vec<u64> = run.samples.iter().map(|sample| sample.order).collect();
@@ -229,7 +235,6 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
 
 #[test]
 fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() {
-    let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |_, arm, _| match arm {
             "direct" | "direct-again" => 1_000_000,
@@ -240,7 +245,7 @@ fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() 
     let mut plan = two_cells();
     let first_look = plan.schedule.looks.0[0].epochs;
     plan.workloads[0].epochs = Some(first_look + 1);
-    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    complete(&plan, &mut lab);
     let own = plan.workloads[0].name.as_str();
     // The other cell is decided at the first look.
     assert_eq!(lab.epochs(), (0..=first_look).collect());
@@ -251,28 +256,20 @@ fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() 
 
 #[test]
 fn a_run_ends_when_every_cell_is_decided() {
-    let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
-        takes: |_, arm, _| {
-            if arm.starts_with("direct") {
-                1_000_000
-            } else {
-                3_000_000
-            }
+        takes: |_, arm, _| match arm {
+            "direct" | "direct-again" => 1_000_000,
+            _ => 3_000_000,
         },
         ..Scripted::default()
     };
-    assert!(matches!(
-        go(dir.path(), &two_cells(), &mut lab),
-        Ended::Complete
-    ));
+    complete(&two_cells(), &mut lab);
     assert_eq!(lab.epochs(), (0..4).collect());
 }
 
 #[test]
 fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
     let epochs = |budget_ms, is_void| {
-        let dir = tempfile::tempdir().unwrap();
         let mut plan = two_cells();
         plan.schedule.budget_ms = budget_ms;
         let mut lab = Scripted {
@@ -281,7 +278,7 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
             is_void,
             ..Scripted::default()
         };
-        assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+        complete(&plan, &mut lab);
         (lab.epochs().len(), lab.asked)
     };
     let (made, asked) = epochs(1, |_| false);
@@ -316,7 +313,6 @@ fn epochs_and_cells_share_the_remaining_budget() {
 
 #[test]
 fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_others() {
-    let dir = tempfile::tempdir().unwrap();
     let mut plan = two_cells();
     plan.schedule.budget_ms = 8_000;
     plan.workloads[1].epochs = Some(3);
@@ -324,7 +320,7 @@ fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_oth
         takes: |_, arm, epoch| wavering(arm, epoch),
         ..Scripted::default()
     };
-    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    complete(&plan, &mut lab);
     let with_it = |epoch| lab.in_epoch(epoch).contains_key("micro/other");
     assert_eq!((0..8).map(with_it).filter(|is| *is).count(), 3);
     assert!(with_it(2) && !with_it(3));
@@ -337,42 +333,30 @@ fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_oth
     assert_eq!(slices("micro/stat")[..2], [1000, 1140]);
 
     // Alone, it ends the run after its own epochs.
-    let dir = tempfile::tempdir().unwrap();
     plan.workloads.remove(0);
     let mut lab = Scripted::default();
-    assert!(matches!(go(dir.path(), &plan, &mut lab), Ended::Complete));
+    complete(&plan, &mut lab);
     assert_eq!(lab.epochs(), (0..3).collect());
 }
 
 #[test]
 fn a_run_repeats_void_epochs_up_to_a_limit() {
-    let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         takes: |_, arm, epoch| wavering(arm, epoch / 2),
         is_void: |epoch| epoch % 2 == 0 && epoch < 6,
         ..Scripted::default()
     };
-    assert!(matches!(
-        go(dir.path(), &two_cells(), &mut lab),
-        Ended::Complete
-    ));
+    let run = complete(&two_cells(), &mut lab);
     assert_eq!(lab.epochs(), (0..11).collect());
-    let run = Run::read(dir.path()).unwrap();
-    let void: Vec<u32> = run
-        .epochs
-        .iter()
-        .filter(|e| e.void.is_some())
-        .map(|e| e.epoch)
-        .collect();
+    let void = run.epochs.iter().filter(|own| own.void.is_some());
+    let void: Vec<u32> = void.map(|own| own.epoch).collect();
     assert_eq!(void, [0, 2, 4]);
 
-    let dir = tempfile::tempdir().unwrap();
     let mut sleeping = Scripted {
         is_void: |_| true,
         ..Scripted::default()
     };
-    let ended = go(dir.path(), &two_cells(), &mut sleeping);
-    assert!(matches!(ended, Ended::Complete));
+    complete(&two_cells(), &mut sleeping);
     assert_eq!(sleeping.epochs().len(), 5);
 }
 
@@ -489,13 +473,11 @@ fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
     assert!(matches!(ended, Ended::ScratchFull(reason) if reason == full));
     assert_eq!(lab.asked.len(), 1);
 
-    let dir = tempfile::tempdir().unwrap();
     let mut lab = Scripted {
         setup: Some("preparing the workspace: the daemon did not mount".to_owned()),
         ..Scripted::default()
     };
-    let ended = go(dir.path(), &two_cells(), &mut lab);
-    assert!(matches!(ended, Ended::Complete), "{ended:?}");
+    complete(&two_cells(), &mut lab);
 }
 
 #[test]

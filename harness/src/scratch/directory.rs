@@ -59,9 +59,6 @@ impl OwnDirectory {
     }
 
     /// Removes it and everything mounted in it.
-    ///
-    /// # Errors
-    /// If a mount in it remains, or it cannot be deleted.
     pub(super) fn close(mut self) -> io::Result<()> {
         self.is_removed = true;
         remove(&self.path)
@@ -100,9 +97,7 @@ fn mounts_in(dir: &Path) -> io::Result<Vec<Mount>> {
 }
 
 /// Unmounts everything in `dir`. Detaches a mount in use, which then ends with its last user.
-///
-/// # Errors
-/// If a mount remains: deleting `dir` would delete the mounted files.
+/// Fails if a mount remains: deleting `dir` would delete the mounted files.
 fn unmount_all(dir: &Path) -> io::Result<()> {
     let own = dir.join(MOUNT_POINT);
     for mount in mounts_in(dir)? {

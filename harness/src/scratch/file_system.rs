@@ -6,62 +6,47 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use backends::fuse::connection::{Mount, mount_of};
-use rundir::{Journal, WriteCache};
+use rundir::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 use super::image;
 
-/// A mounted file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FileSystem {
-    /// Its type, such as `ext4`.
-    pub kind: String,
-    /// Features of ext2, ext3 and ext4, if `dumpe2fs` can read the device; otherwise empty.
-    pub features: Vec<String>,
-    pub journal: Journal,
-    /// Options of the mount, then of the superblock.
-    pub options: String,
-    /// The device, and the disk below it.
-    pub device: String,
-    pub write_cache: WriteCache,
-}
-
-impl FileSystem {
-    /// The file system of `path`.
-    ///
-    /// # Errors
-    /// If `path` does not exist, or `/proc` is not mounted.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let Some(mount) = mount_of(path)? else {
-            return Ok(Self {
-                kind: "unknown".to_owned(),
-                features: Vec::new(),
-                journal: Journal::Unknown,
-                options: String::new(),
-                device: "unknown".to_owned(),
-                write_cache: WriteCache::Unknown,
-            });
-        };
-        let device = sysfs_device(&mount);
-        let features = match mount.kind.starts_with("ext") {
-            true => read_features(&mount.source),
-            false => Vec::new(),
-        };
-        Ok(Self {
-            journal: journal(&mount.kind, &features, ext4_options(&device).as_deref()),
-            features,
-            write_cache: device.as_deref().map_or(WriteCache::Unknown, write_cache),
-            device: match device.as_deref().map(disks).unwrap_or_default() {
-                disks if disks.is_empty() => mount.source,
-                disks if disks == [Path::new(&mount.source)] => mount.source,
-                disks => {
-                    let disks: Vec<_> = disks.iter().map(|d| d.to_string_lossy()).collect();
-                    format!("{} on {}", mount.source, disks.join(", "))
-                }
-            },
-            kind: mount.kind,
-            options: mount.options,
-        })
-    }
+/// The file system of the directory `path`, without its size.
+pub(super) fn file_system(path: &Path) -> io::Result<ScratchReceipt> {
+    let unknown = ScratchReceipt {
+        kind: ScratchKind::Directory,
+        file_system: "unknown".to_owned(),
+        features: Vec::new(),
+        journal: Journal::Unknown,
+        mount_options: String::new(),
+        device: "unknown".to_owned(),
+        write_cache: WriteCache::Unknown,
+        bytes: 0,
+        fallback: None,
+    };
+    let Some(mount) = mount_of(path)? else {
+        return Ok(unknown);
+    };
+    let device = sysfs_device(&mount);
+    let features = match mount.kind.starts_with("ext") {
+        true => read_features(&mount.source),
+        false => Vec::new(),
+    };
+    Ok(ScratchReceipt {
+        journal: journal(&mount.kind, &features, ext4_options(&device).as_deref()),
+        features,
+        write_cache: device.as_deref().map_or(WriteCache::Unknown, write_cache),
+        device: match device.as_deref().map(disks).unwrap_or_default() {
+            disks if disks.is_empty() => mount.source,
+            disks if disks == [Path::new(&mount.source)] => mount.source,
+            disks => {
+                let disks: Vec<_> = disks.iter().map(|d| d.to_string_lossy()).collect();
+                format!("{} on {}", mount.source, disks.join(", "))
+            }
+        },
+        file_system: mount.kind,
+        mount_options: mount.options,
+        ..unknown
+    })
 }
 
 fn read_features(device: &str) -> Vec<String> {
@@ -226,11 +211,11 @@ Filesystem state:         clean";
 
     #[test]
     fn a_file_system_in_memory_has_no_disk() {
-        let Ok(found) = FileSystem::of(Path::new("/proc")) else {
+        let Ok(found) = file_system(Path::new("/proc")) else {
             panic!("/proc is mounted everywhere");
         };
         assert_eq!(
-            (found.kind.as_str(), found.device.as_str()),
+            (found.file_system.as_str(), found.device.as_str()),
             ("proc", "proc")
         );
         assert_eq!(found.write_cache, WriteCache::Unknown);

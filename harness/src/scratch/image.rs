@@ -39,9 +39,7 @@ pub(super) fn bytes_for(needed: u64, free: u64) -> Option<u64> {
 }
 
 /// Makes a file system of `bytes` in `dir` and mounts it. Returns the mount point, an empty directory.
-///
-/// # Errors
-/// The failed step, with the tool's message.
+/// The error names the failed step, with the tool's message.
 pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf> {
     let image = dir.path().join("image");
     let at = dir.path().join(MOUNT_POINT);
@@ -134,9 +132,7 @@ pub(super) fn tool(name: &str) -> Command {
 }
 
 /// Runs a tool and returns its standard output.
-///
-/// # Errors
-/// If it is not installed, or fails; then with its standard error.
+/// If it fails, the error has its standard error.
 pub(super) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let program = Path::new(command.get_program());

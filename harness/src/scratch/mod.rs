@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use rundir::{Journal, ScratchKind, ScratchReceipt};
 
 use directory::OwnDirectory;
-use file_system::FileSystem;
+use file_system::file_system;
 
 /// The default directory of the scratch. Unlike `/tmp`, it is usually on a disk (Filesystem Hierarchy Standard).
 const DEFAULT: &str = "/var/tmp";
@@ -45,10 +45,7 @@ impl ScratchDisk {
     ///
     /// `needed` is the most that one epoch holds at a time, in bytes. A file counts as at least 16 KiB, because
     /// `mkfs.ext4` makes one inode for so many bytes.
-    ///
-    /// # Errors
-    /// If the directory does not exist, or fewer than `needed` bytes are free. An image also needs room for its
-    /// metadata.
+    /// Fails if fewer than `needed` bytes are free. An image also needs room for its metadata.
     pub fn choose(want: Want<'_>, needed: u64) -> anyhow::Result<Self> {
         match want {
             Want::Default => Self::choose_in(&base(), needed),
@@ -80,20 +77,16 @@ impl ScratchDisk {
 
     /// Makes, mounts and unmounts an image, which tests more than a check of each step.
     fn image(base: &Path, bytes: u64) -> anyhow::Result<Self> {
-        let below = FileSystem::of(base)?;
+        let below = file_system(base)?;
         let epoch = EpochScratch::image(base, bytes)?;
-        let made = FileSystem::of(epoch.path())?;
+        let made = file_system(epoch.path())?;
         epoch.close().context("unmounting the image")?;
         let receipt = ScratchReceipt {
             kind: ScratchKind::Image,
-            file_system: made.kind,
-            features: made.features,
-            journal: made.journal,
-            mount_options: made.options,
             device: format!("loop device (direct I/O) on {}", below.device),
             write_cache: below.write_cache,
             bytes,
-            fallback: None,
+            ..made
         };
         Ok(Self {
             base: base.to_owned(),
@@ -103,7 +96,7 @@ impl ScratchDisk {
 
     /// Chooses a directory in `base`. `reason` says why a wanted image cannot be made.
     fn directory(base: &Path, reason: Option<&str>) -> anyhow::Result<Self> {
-        let found = FileSystem::of(base)?;
+        let found = file_system(base)?;
         let stat = rustix::fs::statvfs(base).context("asking for the size of the scratch")?;
         let fallback = reason.map(|reason| {
             format!(
@@ -113,15 +106,9 @@ impl ScratchDisk {
             )
         });
         let receipt = ScratchReceipt {
-            kind: ScratchKind::Directory,
-            file_system: found.kind,
-            features: found.features,
-            journal: found.journal,
-            mount_options: found.options,
-            device: found.device,
-            write_cache: found.write_cache,
             bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
             fallback,
+            ..found
         };
         let disk = Self {
             base: base.to_owned(),
@@ -138,9 +125,6 @@ impl ScratchDisk {
     }
 
     /// Makes a fresh, empty scratch.
-    ///
-    /// # Errors
-    /// If it cannot be made any more.
     pub fn epoch(&self) -> anyhow::Result<EpochScratch> {
         match self.receipt.kind {
             ScratchKind::Image => EpochScratch::image(&self.base, self.receipt.bytes),
@@ -183,9 +167,6 @@ impl EpochScratch {
 
     /// As dropping it, but returns errors. Detaches a mount that is still in use, with a warning; it ends with
     /// its last user.
-    ///
-    /// # Errors
-    /// If a mount in it remains, or its directory cannot be deleted.
     pub fn close(self) -> io::Result<()> {
         self.dir.close()
     }
@@ -227,8 +208,8 @@ fn size(bytes: u64) -> String {
 }
 
 /// How figures on this file system differ from those on a fresh one.
-fn cost(found: &FileSystem) -> &'static str {
-    match (found.kind.as_str(), found.journal) {
+fn cost(found: &ScratchReceipt) -> &'static str {
+    match (found.file_system.as_str(), found.journal) {
         ("tmpfs" | "ramfs", _) => {
             "It is in memory: fsync costs nothing there, nothing is read from a disk, and its figures hold for no disk."
         }

@@ -11,17 +11,18 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// The scratch if images can be made here. If not, the test prints the reason and passes, unless
-/// `CTXBENCH_REQUIRE_ROOT` is set.
-fn disk(base: &Path) -> Option<ScratchDisk> {
-    let disk = ScratchDisk::choose_in(base, 16 * MIB).unwrap();
+/// A base directory, and the scratch in it if images can be made here. If not, the test prints the reason and
+/// passes, unless `CTXBENCH_REQUIRE_ROOT` is set.
+fn disk() -> Option<(tempfile::TempDir, ScratchDisk)> {
+    let base = base_dir();
+    let disk = ScratchDisk::choose_in(base.path(), 16 * MIB).unwrap();
     if let Some(reason) = &disk.receipt().fallback {
         let is_required = std::env::var_os("CTXBENCH_REQUIRE_ROOT").is_some();
         assert!(!is_required, "{reason}");
         eprintln!("SKIPPED: {reason}");
         return None;
     }
-    Some(disk)
+    Some((base, disk))
 }
 
 /// A directory on the disk of the scratch, because `/tmp` may be in memory.
@@ -48,8 +49,7 @@ fn assert_nothing_left(base: &Path) {
 
 #[test]
 fn an_epoch_is_an_empty_journaled_ext4_and_leaves_nothing() {
-    let base = base_dir();
-    let Some(disk) = disk(base.path()) else {
+    let Some((base, disk)) = disk() else {
         return;
     };
     assert_nothing_left(base.path());
@@ -80,8 +80,7 @@ fn an_epoch_is_an_empty_journaled_ext4_and_leaves_nothing() {
 
 #[test]
 fn two_epochs_at_once_do_not_see_each_other() {
-    let base = base_dir();
-    let Some(disk) = disk(base.path()) else {
+    let Some((base, disk)) = disk() else {
         return;
     };
     let (one, two) = (disk.epoch().unwrap(), disk.epoch().unwrap());
@@ -95,8 +94,7 @@ fn two_epochs_at_once_do_not_see_each_other() {
 
 #[test]
 fn a_mount_in_an_epoch_is_detached_with_it() {
-    let base = base_dir();
-    let Some(disk) = disk(base.path()) else {
+    let Some((base, disk)) = disk() else {
         return;
     };
     let scratch = disk.epoch().unwrap();
@@ -111,8 +109,7 @@ fn a_mount_in_an_epoch_is_detached_with_it() {
 
 #[test]
 fn a_closed_epoch_frees_its_loop_device_with_its_last_user() {
-    let base = base_dir();
-    let Some(disk) = disk(base.path()) else {
+    let Some((base, disk)) = disk() else {
         return;
     };
     let scratch = disk.epoch().unwrap();
@@ -126,8 +123,7 @@ fn a_closed_epoch_frees_its_loop_device_with_its_last_user() {
 
 #[test]
 fn a_run_removes_the_scratch_of_a_killed_run() {
-    let base = base_dir();
-    let Some(disk) = disk(base.path()) else {
+    let Some((base, disk)) = disk() else {
         return;
     };
     // The id of a process that has ended.

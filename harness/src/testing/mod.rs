@@ -13,10 +13,51 @@ use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, CallKind, FileOp, Script};
+use workloads::script::{Bytes, CallKind, FileOp, Host, Script};
 
 pub fn path(path: &str) -> WorkspacePath {
     WorkspacePath::new(path).unwrap()
+}
+
+pub fn bytes(text: &str) -> Bytes {
+    Bytes::from(text.as_bytes())
+}
+
+pub fn write(file: &str, text: &str, sync: bool) -> FileOp {
+    FileOp::Write {
+        path: path(file),
+        content: bytes(text),
+        sync,
+    }
+}
+
+pub fn append(file: &str, text: &str) -> FileOp {
+    FileOp::Append {
+        path: path(file),
+        content: bytes(text),
+    }
+}
+
+pub fn rename(from: &str, to: &str) -> FileOp {
+    FileOp::Rename {
+        from: path(from),
+        to: path(to),
+    }
+}
+
+pub fn list(dir: &str, attributes: bool) -> FileOp {
+    FileOp::List {
+        path: path(dir),
+        attributes,
+    }
+}
+
+pub fn add_line(host: Host, file: &str, line: &str) -> FileOp {
+    FileOp::AddLine {
+        host,
+        path: path(file),
+        line: bytes(line),
+    }
 }
 
 pub fn workload(script: Script) -> Workload {
@@ -39,10 +80,9 @@ pub fn workload(script: Script) -> Workload {
 
 /// Two files: `a` holds "first" and `b` holds "second".
 pub fn two_files() -> Script {
-    let content = |text: &str| Bytes::from(text.as_bytes());
     Script::new(vec![
-        (path("a"), content("first")),
-        (path("b"), content("second")),
+        (path("a"), bytes("first")),
+        (path("b"), bytes("second")),
     ])
 }
 

@@ -19,9 +19,7 @@ const AGENT: &str = "ctxbench-doctor";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Prints the lines of the server that a run, or a mount without `--endpoint`, would use.
-///
-/// # Errors
-/// Why the server at [`ENDPOINT`] cannot be used, in one line.
+/// The error says in one line why the server at [`ENDPOINT`] cannot be used.
 pub fn print_server() -> Result<(), String> {
     match Wanted::default_here() {
         Wanted::Given => print_given(),

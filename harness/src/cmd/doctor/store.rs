@@ -5,9 +5,6 @@ use std::path::Path;
 use backends::sqlite::check;
 
 /// Prints the defects of the database `store`. Returns whether it is sound.
-///
-/// # Errors
-/// If it cannot be read.
 pub fn print_store(store: &Path) -> anyhow::Result<bool> {
     let checked = check(store)?;
     for problem in &checked.problems {

@@ -22,9 +22,6 @@ pub(super) struct Copies {
 
 impl Copies {
     /// Begins with an empty directory.
-    ///
-    /// # Errors
-    /// If the database or the directory cannot be opened.
     pub(super) fn start(db: &Path, root: &Path) -> io::Result<Self> {
         if root.exists() {
             fs::remove_dir_all(root)?;
@@ -44,9 +41,6 @@ impl Copies {
     }
 
     /// Copies what the database has in addition, or otherwise.
-    ///
-    /// # Errors
-    /// If a row cannot be read, or a file not written.
     pub(super) fn update(&mut self) -> io::Result<()> {
         let Rows {
             messages,
@@ -146,9 +140,7 @@ struct Rows {
 }
 
 /// Checks a draft among copied files, and that the mail that it answers is filed.
-///
-/// # Errors
-/// What differs.
+/// The error says what differs.
 pub(super) fn drafted(root: &Path, draft: &Draft) -> Result<(), String> {
     let found = fs::read_to_string(root.join(draft.path())).unwrap_or_default();
     if found != draft.text() {

@@ -364,36 +364,19 @@ impl<'a> Errand<'a> {
 
     fn scores(&self, definitions: &str) -> BTreeMap<String, Score> {
         let questions = self.tasks.questions.len() as u64;
-        let changes = self.counts.get("changes").copied().unwrap_or(0);
         let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
+        let changes = count("changes");
         // The definitions stand in the prompt of each task: once a task, because a prompt cache serves them again.
         let of_definitions = tokens::count(definitions) * questions;
-        let mut scores: BTreeMap<String, Score> =
-            ["call-tokens", "result-tokens", "calls", "stale-answers"]
-                .into_iter()
-                .map(|name| {
-                    (
-                        name.to_owned(),
-                        Score {
-                            sum: count(name),
-                            of: questions,
-                        },
-                    )
-                })
-                .collect();
-        scores.insert(
-            "definition-tokens".to_owned(),
-            Score {
-                sum: of_definitions,
-                of: questions,
-            },
-        );
-        let lag = Score {
-            sum: count("lag-us"),
-            of: changes,
-        };
-        scores.insert("lag-us".to_owned(), lag);
-        scores
+        let counted = ["call-tokens", "result-tokens", "calls", "stale-answers"];
+        let counted = counted.map(|name| (name, count(name), questions));
+        let others = [
+            ("definition-tokens", of_definitions, questions),
+            ("lag-us", count("lag-us"), changes),
+        ];
+        let all = counted.into_iter().chain(others);
+        all.map(|(name, sum, of)| (name.to_owned(), Score { sum, of }))
+            .collect()
     }
 }
 

@@ -11,28 +11,17 @@ use workloads::tasks::{Change, Draft, LogLine, Message, Task, World};
 /// Writes a source.
 pub(super) trait Writer {
     /// Replaces everything by the data of a world.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     fn reset(&mut self, world: &World) -> io::Result<()>;
 
     /// Commits a change; readers can see it when this returns.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     fn commit(&mut self, change: &Change) -> io::Result<()>;
 
     /// Checks that a draft is there as it should be, and that the mail that it answers is filed.
-    ///
-    /// # Errors
-    /// What differs.
+    /// The error says what differs.
     fn drafted(&self, draft: &Draft) -> Result<(), String>;
 }
 
 /// The writer of a source, which must exist.
-///
-/// # Errors
-/// If it cannot be opened.
 pub(super) fn writer(source: &Source) -> io::Result<Box<dyn Writer>> {
     Ok(match source {
         Source::Database(file) => {

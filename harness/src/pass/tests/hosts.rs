@@ -70,16 +70,13 @@ fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: 
 }
 
 fn handoff() -> Script {
-    let content = Bytes::from(&b"a note"[..]);
     let mut script = Script::new(Vec::new());
-    let write = FileOp::Write {
+    let seen = FileOp::SeenByOther {
         path: path("note.md"),
-        content: content.clone(),
-        sync: false,
+        content: bytes("a note"),
     };
-    let path = path("note.md");
-    let seen = FileOp::SeenByOther { path, content };
-    script.call(CallKind::Handoff, vec![write, seen]);
+    let ops = vec![write("note.md", "a note", false), seen];
+    script.call(CallKind::Handoff, ops);
     script
 }
 
@@ -93,12 +90,7 @@ fn writers() -> Script {
         (First, "c\n"),
         (Second, "d\n"),
     ] {
-        let add = FileOp::AddLine {
-            host,
-            path: path("shared.md"),
-            line: Bytes::from(line.as_bytes()),
-        };
-        script.call(CallKind::Edit, vec![add]);
+        script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
     script
 }

@@ -11,7 +11,10 @@ use workloads::path::WorkspacePath;
 use super::*;
 use crate::clock::Scripted;
 use crate::supervise::supervise;
-use crate::testing::{Broken, direct, path, two_files, two_reads, workspace_config};
+use crate::testing::{
+    Broken, add_line, append, bytes, direct, list, path, rename, two_files, two_reads,
+    workspace_config, write,
+};
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
 struct Made {
@@ -289,28 +292,10 @@ fn a_pass_keeps_its_worst_failure() {
 
 #[test]
 fn system_calls_of_timed_calls_are_counted_exactly() {
-    let content = |text: &str| Bytes::from(text.as_bytes());
-    let write = |sync| FileOp::Write {
-        path: path("c"),
-        content: content("third"),
-        sync,
-    };
-    let list = |attributes| FileOp::List {
-        path: WorkspacePath::root(),
-        attributes,
-    };
     let read_open = FileOp::ReadOpen {
         path: path("b"),
         offset: 1,
         length: 2,
-    };
-    let append = FileOp::Append {
-        path: path("a"),
-        content: content("!"),
-    };
-    let rename = FileOp::Rename {
-        from: path("a"),
-        to: path("d"),
     };
     for (op, calls) in [
         // Open, fstat, read, close.
@@ -318,16 +303,16 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
         (read_open, 1),
         (FileOp::Stat(path("a")), 1),
         // Open, write, close, and fsync.
-        (write(false), 3),
-        (write(true), 4),
-        (append, 3),
+        (write("c", "third", false), 3),
+        (write("c", "third", true), 4),
+        (append("a", "!"), 3),
         (FileOp::Create(path("new")), 2),
-        (rename, 1),
+        (rename("a", "d"), 1),
         (FileOp::Remove(path("a")), 1),
         (FileOp::Sync(path("a")), 3),
         // Open, getdents twice, close; one stat for each of two files.
-        (list(false), 4),
-        (list(true), 6),
+        (list(".", false), 4),
+        (list(".", true), 6),
         (FileOp::MakeDir(path("dir")), 1),
         // Two calls fail, then one for each directory.
         (FileOp::MakeDir(path("x/y")), 3),
@@ -442,17 +427,12 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
         let expectations = Expectations::new(script, state, &described, Access::Paths);
         (expectations.changes(), expectations.syncs())
     };
-    let write = |sync| FileOp::Write {
-        path: path("a"),
-        content: Bytes::from(&b"x"[..]),
-        sync,
-    };
     for (op, expected) in [
         (FileOp::Read(path("a")), (false, false)),
         (FileOp::Stat(path("a")), (false, false)),
         (FileOp::Search(WorkspacePath::root()), (false, false)),
-        (write(false), (true, false)),
-        (write(true), (true, true)),
+        (write("a", "x", false), (true, false)),
+        (write("a", "x", true), (true, true)),
         (FileOp::Sync(path("a")), (true, true)),
         (FileOp::Remove(path("a")), (true, false)),
     ] {
@@ -462,7 +442,7 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
     }
     // In cold cells only the first touches are replayed.
     let mut script = two_reads();
-    script.call(CallKind::Write, vec![write(true)]);
+    script.call(CallKind::Write, vec![write("a", "x", true)]);
     script.first_touches = Some(2);
     assert_eq!(of(CacheState::Hot, &script), (true, true));
     assert_eq!(of(CacheState::Cold, &script), (false, false));
@@ -482,24 +462,14 @@ fn an_unproved_cache_state_is_an_infra_failure() {
 
 #[test]
 fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
-    let bytes = |text: &str| Bytes::from(text.as_bytes());
     let names = ["a", "b", "c/d", "c/e", "f", "g", "h", "i", "j", "k", "l"];
     let files = names.map(|name| (path(name), bytes(name)));
     let mut script = Script::new(files.to_vec());
-    let write = |file: &str| FileOp::Write {
-        path: path(file),
-        content: bytes("changed"),
-        sync: false,
-    };
-    let rename = FileOp::Rename {
-        from: path("b"),
-        to: path("new/deep/b"),
-    };
     let ops = vec![
-        write("a"),
+        write("a", "changed", false),
         FileOp::MakeDir(path("new/deep")),
-        rename,
-        write("new/x"),
+        rename("b", "new/deep/b"),
+        write("new/x", "changed", false),
         FileOp::Remove(path("c/d")),
     ];
     script.call(CallKind::Write, ops.clone());
