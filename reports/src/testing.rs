@@ -14,10 +14,10 @@ use crate::decide::{Decision, Evidence, Policy, built_in, decide, find};
 use crate::prices::Prices;
 use crate::summary::{Summary, summarise};
 use rundir::{
-    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, Cpu, DaemonCounters,
-    Environment, Epoch, Fault, Latencies, Load, Looks, Memory, ModelFactor, ModelFiles,
-    ModelFilesPlan, ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload, Probe,
-    Run, SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings, histogram,
+    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters,
+    Environment, Epoch, Fault, Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan,
+    ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload, Probe, Run,
+    SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -114,21 +114,18 @@ pub fn seeded(seed: u64) -> Run {
             script.cell(&mut rng, &plan, epoch, workload, level);
         }
     }
-    let (probes, faults) = probes();
     Run {
         dir: PathBuf::from("results/scripted"),
         environment: environment(),
-        policy: None,
         contexts: session_contexts(),
         plan,
         samples: script.samples,
         cells: script.cells,
         epochs: (0..EPOCHS).map(epoch).collect(),
-        probes,
-        faults,
-        fault_outcomes: Vec::new(),
-        crash_points: Vec::new(),
+        probes: probes(),
+        faults: ["direct", "sqlite"].map(fault).to_vec(),
         model_files: Some(model_files()),
+        ..Run::default()
     }
 }
 
@@ -285,24 +282,15 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
         v: SCHEMA_VERSION,
         epoch,
         round,
-        order: 0,
         arm: arm.name.clone(),
         workload: workload.name.clone(),
         state: "hot".to_owned(),
         warm_up: round == 0,
-        outcome: Outcome::Ok,
-        reason: None,
         outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
-        calls: BTreeMap::new(),
-        makespan_ns: 0,
-        waited_ns: 0,
         bytes_read: 1024 * CALLS,
-        cpu: Cpu::default(),
-        load: Load::default(),
-        settled: None,
-        scores: BTreeMap::new(),
         started_ms: u64::from(epoch) * 10_000 + u64::from(round) * 1000,
         took_us: 50_000,
+        ..Sample::default()
     }
 }
 
@@ -355,13 +343,13 @@ fn epoch(epoch: u32) -> Epoch {
         v: SCHEMA_VERSION,
         epoch,
         cpu: Some(epoch % 2),
-        void: None,
         cells: 2,
         took_ms: 10_000,
         hot_ms: 8000,
         hot_timed_ms: 5000,
         steal: 0.01,
         stalled: [0.05, 0.02, 0.0],
+        ..Epoch::default()
     }
 }
 
@@ -484,40 +472,28 @@ fn model_files() -> ModelFiles {
     }
 }
 
-fn probes() -> (Vec<Probe>, Vec<Fault>) {
-    let probe = |aspect: &str, name: &str, arm: &str| Probe {
-        v: SCHEMA_VERSION,
-        aspect: aspect.to_owned(),
-        name: name.to_owned(),
-        arm: arm.to_owned(),
-        outcome: Outcome::Ok,
-        detail: "exit 0".to_owned(),
-    };
-    let fault = |arm: &str| Fault {
-        killed: arm != "direct",
+fn probes() -> Vec<Probe> {
+    let names = [("tool", "cat"), ("tool", "grep"), ("visible", "cat")];
+    let probes = ["direct", "sqlite"].into_iter().flat_map(|arm| {
+        names.map(|(aspect, name)| Probe::new(aspect, name, arm, Outcome::Ok, "exit 0"))
+    });
+    probes.collect()
+}
+
+fn fault(arm: &str) -> Fault {
+    Fault {
         v: SCHEMA_VERSION,
         scenario: "cron-kill".to_owned(),
         arm: arm.to_owned(),
         outcome: Outcome::Ok,
         detail: "killed".to_owned(),
+        killed: arm != "direct",
         recovered: true,
         recovery_ms: 20,
         acknowledged: 10,
         lost: 0,
         failed_calls: u64::from(arm == "sqlite"),
-    };
-    let arms = ["direct", "sqlite"];
-    let probes = arms.iter().flat_map(|arm| {
-        [
-            probe("tool", "cat", arm),
-            probe("tool", "grep", arm),
-            probe("visible", "cat", arm),
-        ]
-    });
-    (
-        probes.collect(),
-        arms.iter().map(|arm| fault(arm)).collect(),
-    )
+    }
 }
 
 pub(crate) fn environment() -> Environment {

@@ -14,7 +14,7 @@ use backends::conform::{Feature, Verdict, features};
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{CONFORMANCE, markdown_table, table};
-use rundir::{Arm, ArmBackend, Plan, Probe, SCHEMA_VERSION, Writer};
+use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
 
 use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
@@ -298,14 +298,14 @@ fn recorded(
     };
     for (feature, verdict) in features.iter().zip(&verdicts) {
         let (outcome, detail) = feature_outcome(verdict);
-        writer.probe(&Probe {
-            v: SCHEMA_VERSION,
-            aspect: CONFORMANCE.to_owned(),
-            name: feature_name(feature),
-            arm: arm.name.clone(),
+        let name = feature_name(feature);
+        writer.probe(&Probe::new(
+            CONFORMANCE,
+            &name,
+            &arm.name,
             outcome,
-            detail: detail.to_owned(),
-        })?;
+            detail,
+        ))?;
     }
     Ok(Column { arm, verdicts })
 }

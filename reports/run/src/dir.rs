@@ -75,7 +75,7 @@ pub struct Broken {
 }
 
 /// A run directory in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The run directory.
     pub dir: PathBuf,

@@ -116,14 +116,7 @@ fn crash_points() -> CrashPoints {
 }
 
 fn probe(outcome: Outcome, detail: &str) -> Probe {
-    Probe {
-        v: SCHEMA_VERSION,
-        aspect: "conformance".to_owned(),
-        name: "rename: replaces".to_owned(),
-        arm: "sqlite".to_owned(),
-        outcome,
-        detail: detail.to_owned(),
-    }
+    Probe::new("conformance", "rename: replaces", "sqlite", outcome, detail)
 }
 
 fn create(dir: &Path, plan: &Plan) -> Writer {

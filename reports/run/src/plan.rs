@@ -356,7 +356,7 @@ pub struct Skipped {
 }
 
 /// `env.json`: the machine, as it was when the run started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     /// [`super::SCHEMA_VERSION`].

@@ -11,11 +11,12 @@ use super::{Calls, Latencies};
 crate::named! {
     /// How a call or a pass ended.
     #[derive(
-        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
     )]
     #[serde(rename_all = "kebab-case")]
     pub enum Outcome, name {
         /// The result matches the reference model.
+        #[default]
         Ok = "ok",
         /// It cannot be measured on this machine.
         Skipped = "skipped",
@@ -43,7 +44,7 @@ impl fmt::Display for Outcome {
 }
 
 /// A line of `samples.jsonl`: one pass of one arm through a cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// [`super::SCHEMA_VERSION`].
@@ -205,7 +206,7 @@ impl Counted {
 }
 
 /// A line of `epochs.jsonl`, written at the end of the epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
     /// [`super::SCHEMA_VERSION`].
@@ -383,6 +384,20 @@ pub struct Probe {
     pub outcome: Outcome,
     /// What the probe observed.
     pub detail: String,
+}
+
+impl Probe {
+    /// A line of this version.
+    pub fn new(aspect: &str, name: &str, arm: &str, outcome: Outcome, detail: &str) -> Self {
+        Self {
+            v: super::SCHEMA_VERSION,
+            aspect: aspect.to_owned(),
+            name: name.to_owned(),
+            arm: arm.to_owned(),
+            outcome,
+            detail: detail.to_owned(),
+        }
+    }
 }
 
 /// A line of `faults.jsonl`: one injected fault.

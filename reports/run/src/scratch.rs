@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The scratch file system of a run, as it was before the first pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScratchReceipt {
     /// Whether each epoch has a file system of its own.
@@ -35,17 +35,18 @@ pub struct ScratchReceipt {
 }
 
 /// The kind of scratch that an epoch runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScratchKind {
     /// A fresh ext4 on a loop device, made for the epoch.
     Image,
     /// A fresh directory on an existing file system.
+    #[default]
     Directory,
 }
 
 /// Whether a file system logs changes of its metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Journal {
     /// With a journal: ext3 or ext4 with `has_journal`, or a file system with its own log (xfs, btrfs).
@@ -53,11 +54,12 @@ pub enum Journal {
     /// Without a journal: ext2, ext4 without `has_journal`, tmpfs, vfat.
     None,
     /// The machine does not report it.
+    #[default]
     Unknown,
 }
 
 /// How the disk handles a write without a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
     /// The disk may keep the write in volatile memory (`write back`), so fsync needs a flush.
@@ -65,6 +67,7 @@ pub enum WriteCache {
     /// An acknowledged write is durable (`write through`): fsync needs no flush.
     WriteThrough,
     /// There is no disk, or the kernel does not report it.
+    #[default]
     Unknown,
 }
 

@@ -74,7 +74,6 @@ fn run() -> Run {
     unfit.status = Status::Unfit;
     unfit.reason = Some("it has no daemon".to_owned());
     Run {
-        dir: PathBuf::new(),
         plan: Plan {
             scenarios: vec![scenario("kill-idle", "daemon"), scenario("stop", "daemon")],
             crash_points: 10,
@@ -88,14 +87,6 @@ fn run() -> Run {
             )
         },
         environment: crate::testing::environment(),
-        policy: None,
-        contexts: Vec::new(),
-        samples: Vec::new(),
-        cells: Vec::new(),
-        epochs: Vec::new(),
-        probes: Vec::new(),
-        faults: Vec::new(),
-        model_files: None,
         fault_outcomes: vec![error, lost, hang, unfit],
         crash_points: vec![
             CrashPoints {
@@ -114,6 +105,7 @@ fn run() -> Run {
             },
             CrashPoints::not_run("theirs", POWER_LOSS, Status::Skipped, "no block device"),
         ],
+        ..Run::default()
     }
 }
 

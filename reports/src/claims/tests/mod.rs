@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rundir::faults::{Audit, FaultOutcome, IN_USE};
-use rundir::{Outcome, Probe, Run, SCHEMA_VERSION, Score};
+use rundir::{Outcome, Probe, Run, Score};
 
 use super::ClaimStatus::{
     ArithmeticOnly, Conditional, Confirmed, NotMeasured, NotReproduced, Refuted, Untestable,
@@ -200,17 +200,6 @@ fn growth_is_the_exponent_over_sizes() {
     }
 }
 
-fn probe(aspect: &str, arm: &str, name: &str, outcome: Outcome) -> Probe {
-    Probe {
-        v: SCHEMA_VERSION,
-        aspect: aspect.to_owned(),
-        name: name.to_owned(),
-        arm: arm.to_owned(),
-        outcome,
-        detail: String::new(),
-    }
-}
-
 #[test]
 fn counts_are_exact() {
     let mut run = testing::run();
@@ -228,7 +217,8 @@ fn counts_are_exact() {
     run.probes.clear();
     assert_eq!(of(&run, "equals = 0", tools).status, NotMeasured);
     for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
-        run.probes.push(probe("tool", "sqlite", name, outcome));
+        run.probes
+            .push(Probe::new("tool", name, "sqlite", outcome, ""));
     }
     assert_eq!(of(&run, "equals = 1", tools).status, Confirmed);
     assert_eq!(of(&run, "equals = 0", tools).status, Refuted);
@@ -244,7 +234,7 @@ fn claims_do_not_count_features_that_the_machine_itself_fails() {
         );
         judged(&claim, &[run]).status
     };
-    let probe = |arm, name, outcome| probe(CONFORMANCE, arm, name, outcome);
+    let probe = |arm, name, outcome| Probe::new(CONFORMANCE, name, arm, outcome, "");
     let mut run = testing::run();
     run.probes = vec![
         probe("sqlite", "links: hard", Outcome::Errno),

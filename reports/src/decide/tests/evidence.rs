@@ -1,7 +1,7 @@
 //! Constructed evidence: for each policy a run whose candidate is adopted, and ways to change it.
 
 use rundir::faults::{Audit, CrashPoints, Status};
-use rundir::{MountedModel, Outcome, Probe, Run, SCHEMA_VERSION, Score, Settled};
+use rundir::{MountedModel, Outcome, Probe, Run, Score, Settled};
 
 use crate::testing;
 
@@ -50,14 +50,8 @@ pub(super) fn score(
 pub(super) fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome: Outcome) {
     run.probes
         .retain(|own| (&*own.aspect, &*own.name, &*own.arm) != (aspect, name, arm));
-    run.probes.push(Probe {
-        v: SCHEMA_VERSION,
-        aspect: aspect.to_owned(),
-        name: name.to_owned(),
-        arm: arm.to_owned(),
-        outcome,
-        detail: "scripted".to_owned(),
-    });
+    run.probes
+        .push(Probe::new(aspect, name, arm, outcome, "scripted"));
 }
 
 pub(super) fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {
