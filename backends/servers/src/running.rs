@@ -161,10 +161,9 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
             source,
         }
     };
-    let inner_port = if options.rtt.is_zero() {
-        options.port
-    } else {
-        0
+    let inner_port = match options.rtt.is_zero() {
+        true => options.port,
+        false => 0,
     };
     let (process, direct) = match options.server.program() {
         None => {
@@ -257,9 +256,8 @@ impl Server {
                 Ok(()) => try_bucket(&self.access, BUCKET).await,
                 not_yet => not_yet,
             };
-            let last = match ready {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
+            let Err(last) = ready else {
+                return Ok(());
             };
             let Process::Child(child) = &mut self.process else {
                 return Err(StartError::NotReady {
@@ -268,17 +266,17 @@ impl Server {
                     last_words: String::new(),
                 });
             };
-            let last_words = child.last_words();
+            let (server, last_words) = (self.kind, child.last_words());
             if let Ok(Some(status)) = child.has_ended() {
                 return Err(StartError::Ended {
-                    server: self.kind,
+                    server,
                     status,
                     last_words,
                 });
             }
             if started.elapsed() > PATIENCE {
                 return Err(StartError::NotReady {
-                    server: self.kind,
+                    server,
                     last,
                     last_words,
                 });

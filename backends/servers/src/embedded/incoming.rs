@@ -95,40 +95,26 @@ pub(crate) struct Digests {
 }
 
 impl Claims {
-    /// Whether a checksum with this algorithm must be computed.
-    fn mention(&self, algorithm: &str, claimed: Option<&String>) -> bool {
-        let announced = format!("x-amz-checksum-{algorithm}");
-        claimed.is_some()
-            || self
-                .algorithm
-                .as_ref()
-                .is_some_and(|asked| asked.as_str().eq_ignore_ascii_case(algorithm))
-            || self.announced.as_ref().is_some_and(|header| {
-                header
-                    .split(',')
-                    .any(|name| name.trim().eq_ignore_ascii_case(&announced))
-            })
+    /// A hasher, if a checksum with this algorithm must be computed.
+    fn hashed<T: Default>(&self, algorithm: &str, claimed: &Option<String>) -> Option<T> {
+        let header = format!("x-amz-checksum-{algorithm}");
+        let is_asked = |asked: &ChecksumAlgorithm| asked.as_str().eq_ignore_ascii_case(algorithm);
+        let mut announced = self.announced.iter().flat_map(|names| names.split(','));
+        let is_needed = claimed.is_some()
+            || self.algorithm.as_ref().is_some_and(is_asked)
+            || announced.any(|name| name.trim().eq_ignore_ascii_case(&header));
+        is_needed.then(T::default)
     }
 
     fn hasher(&self) -> ChecksumHasher {
         let claimed = &self.checksum;
-        let mut hasher = ChecksumHasher::default();
-        if self.mention("crc32", claimed.checksum_crc32.as_ref()) {
-            hasher.crc32 = Some(Default::default());
+        ChecksumHasher {
+            crc32: self.hashed("crc32", &claimed.checksum_crc32),
+            crc32c: self.hashed("crc32c", &claimed.checksum_crc32c),
+            sha1: self.hashed("sha1", &claimed.checksum_sha1),
+            sha256: self.hashed("sha256", &claimed.checksum_sha256),
+            crc64nvme: self.hashed("crc64nvme", &claimed.checksum_crc64nvme),
         }
-        if self.mention("crc32c", claimed.checksum_crc32c.as_ref()) {
-            hasher.crc32c = Some(Default::default());
-        }
-        if self.mention("sha1", claimed.checksum_sha1.as_ref()) {
-            hasher.sha1 = Some(Default::default());
-        }
-        if self.mention("sha256", claimed.checksum_sha256.as_ref()) {
-            hasher.sha256 = Some(Default::default());
-        }
-        if self.mention("crc64nvme", claimed.checksum_crc64nvme.as_ref()) {
-            hasher.crc64nvme = Some(Default::default());
-        }
-        hasher
     }
 
     /// Compares the declared checksums, including trailers, with the computed ones.

@@ -15,7 +15,7 @@ use s3s::{Body, S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use super::Quirk;
 use super::condition::Condition;
 use super::incoming::{Claims, receive};
-use super::listing::{LONGEST_PAGE, Page, Query, url_encoded};
+use super::listing::{LONGEST_PAGE, Query, url_encoded};
 use super::multipart::{Part, Uploads};
 use super::object::{Attributes, Object};
 use super::store::Store;
@@ -56,57 +56,6 @@ impl Service {
             None if is_log => Err(s3_error!(AccessDenied, "the bucket policy denies it")),
             _ => Ok(()),
         }
-    }
-
-    fn page(
-        &self,
-        bucket: &str,
-        query: Query<'_>,
-        encoding: Option<&EncodingType>,
-    ) -> S3Result<Listed> {
-        let page = self.store.list(bucket, query)?;
-        Ok(Listed::new(page, encoding.is_some()))
-    }
-}
-
-/// A page in the form of the two list operations.
-struct Listed {
-    contents: Vec<s3s::dto::Object>,
-    common_prefixes: Vec<CommonPrefix>,
-    next: Option<String>,
-}
-
-impl Listed {
-    fn new(page: Page, encoded: bool) -> Self {
-        let name = |key: String| if encoded { url_encoded(&key) } else { key };
-        let contents = page
-            .objects
-            .into_iter()
-            .map(|(key, object)| s3s::dto::Object {
-                key: Some(name(key)),
-                size: Some(length(object.size)),
-                e_tag: Some(ETag::Strong(object.e_tag.clone())),
-                last_modified: Some(object.modified.into()),
-                storage_class: Some(ObjectStorageClass::from_static(
-                    ObjectStorageClass::STANDARD,
-                )),
-                ..Default::default()
-            });
-        let prefixes = page.common_prefixes.into_iter();
-        Self {
-            contents: contents.collect(),
-            common_prefixes: prefixes
-                .map(|prefix| CommonPrefix {
-                    prefix: Some(name(prefix)),
-                })
-                .collect(),
-            next: page.next,
-        }
-    }
-
-    fn key_count(&self) -> i32 {
-        // A page has at most 1,000 entries.
-        i32::try_from(self.contents.len() + self.common_prefixes.len()).unwrap_or(i32::MAX)
     }
 }
 
@@ -311,14 +260,33 @@ impl S3 for Service {
             after: after.as_deref(),
             limit,
         };
-        let listed = self.page(&input.bucket, query, input.encoding_type.as_ref())?;
+        let page = self.store.list(&input.bucket, query)?;
+        let is_encoded = input.encoding_type.is_some();
+        let name = |key: String| if is_encoded { url_encoded(&key) } else { key };
+        // A page has at most 1,000 entries.
+        let count = page.objects.len() + page.common_prefixes.len();
+        let contents = page.objects.into_iter();
+        let contents = contents.map(|(key, object)| s3s::dto::Object {
+            key: Some(name(key)),
+            size: Some(length(object.size)),
+            e_tag: Some(ETag::Strong(object.e_tag.clone())),
+            last_modified: Some(object.modified.into()),
+            storage_class: Some(ObjectStorageClass::from_static(
+                ObjectStorageClass::STANDARD,
+            )),
+            ..Default::default()
+        });
+        let prefixes = page.common_prefixes.into_iter();
+        let prefixes = prefixes.map(|prefix| CommonPrefix {
+            prefix: Some(name(prefix)),
+        });
         Ok(S3Response::new(ListObjectsV2Output {
-            key_count: Some(listed.key_count()),
+            key_count: i32::try_from(count).ok(),
             max_keys: i32::try_from(limit).ok(),
-            is_truncated: Some(listed.next.is_some()),
-            next_continuation_token: listed.next.as_deref().map(token),
-            contents: Some(listed.contents),
-            common_prefixes: Some(listed.common_prefixes),
+            is_truncated: Some(page.next.is_some()),
+            next_continuation_token: page.next.as_deref().map(token),
+            contents: Some(contents.collect()),
+            common_prefixes: Some(prefixes.collect()),
             continuation_token: input.continuation_token,
             delimiter: input.delimiter,
             encoding_type: input.encoding_type,
@@ -333,29 +301,25 @@ impl S3 for Service {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        let input = request.input;
-        let limit = limit(input.max_keys)?;
-        let query = Query {
-            prefix: input.prefix.as_deref().unwrap_or_default(),
-            delimiter: input.delimiter.as_deref(),
-            after: input.marker.as_deref(),
-            limit,
-        };
-        let listed = self.page(&input.bucket, query, input.encoding_type.as_ref())?;
-        let encoded = input.encoding_type.is_some();
-        let next = listed.next;
-        Ok(S3Response::new(ListObjectsOutput {
-            max_keys: i32::try_from(limit).ok(),
-            is_truncated: Some(next.is_some()),
-            next_marker: next.map(|next| if encoded { url_encoded(&next) } else { next }),
-            contents: Some(listed.contents),
-            common_prefixes: Some(listed.common_prefixes),
-            delimiter: input.delimiter,
-            encoding_type: input.encoding_type,
-            name: Some(input.bucket),
-            prefix: Some(input.prefix.unwrap_or_default()),
-            marker: Some(input.marker.unwrap_or_default()),
-            ..Default::default()
+        let marker = request.input.marker.clone();
+        let listed = self.list_objects_v2(request.map_input(Into::into)).await?;
+        Ok(listed.map_output(|listed| {
+            let next = listed.next_continuation_token;
+            let next = next.and_then(|token| key_of(&token).ok());
+            let encoded = listed.encoding_type.is_some();
+            ListObjectsOutput {
+                max_keys: listed.max_keys,
+                is_truncated: listed.is_truncated,
+                next_marker: next.map(|next| if encoded { url_encoded(&next) } else { next }),
+                contents: listed.contents,
+                common_prefixes: listed.common_prefixes,
+                delimiter: listed.delimiter,
+                encoding_type: listed.encoding_type,
+                name: listed.name,
+                prefix: listed.prefix,
+                marker: Some(marker.unwrap_or_default()),
+                ..Default::default()
+            }
         }))
     }
 
