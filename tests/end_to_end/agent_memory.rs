@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::common::{
-    Mount, Scratch, ctxbench, has, mountable, mounts_under, run, said, sh, stderr,
+    Mount, Scratch, ctxbench, has, installed, lacks, mountable, mounts_under, run, said, sh,
+    stderr, text_of, wait_for,
 };
 
 #[test]
@@ -18,18 +19,19 @@ fn shell_tools_search_and_recall_notes() {
     assert_eq!(said(&dir, &format!("cat {rule}")), "RSI > 70 → exit\n");
     let found = said(&dir, "cat ':search?RSI'");
     has(&found, &["/memory/private/akashi/rsi_rule.md", "RSI > 70"]);
-    said(
-        &dir,
-        "mkdir memory/shared/market; echo 'NVDA risk: sell' > memory/shared/market/nvda.md",
-    );
+    let market = "memory/shared/market";
+    let note = format!("mkdir {market}; echo 'NVDA risk: sell' > {market}/nvda.md");
+    said(&dir, &note);
     let recalled = said(&dir, "cat ':recall?query=NVDA+risk&max_tokens=200'");
-    has(
-        &recalled,
-        &["## /memory/shared/market/nvda.md", "NVDA risk: sell"],
-    );
+    let shown = format!("## /{market}/nvda.md");
+    has(&recalled, &[&shown, "NVDA risk: sell"]);
     // The path in a recall's answer can be opened.
-    let opened = said(&dir, "cat ./$(cat ':recall?NVDA' | sed -n 's/^## //p')");
-    assert_eq!(opened, "NVDA risk: sell\n");
+    for read in [
+        "cat ./$(cat ':recall?NVDA' | sed -n 's/^## //p')",
+        "cd memory && cat $(cat ':recall?NVDA' | sed -n 's/^## //p')",
+    ] {
+        assert_eq!(said(&dir, read), "NVDA risk: sell\n");
+    }
 
     // The size is right before the first read, for every way of reading.
     let size = found.len().to_string();
@@ -49,9 +51,8 @@ fn shell_tools_search_and_recall_notes() {
     for number in 0..20 {
         let note = format!("/memory/rsi{}.md", number / 2);
         said(&dir, &format!("echo 'RSI note number {number}' >> .{note}"));
-        let now = fs::read_to_string(dir.join(":search?RSI")).unwrap();
-        has(&now, &[&note]);
-        let exact = fs::read_to_string(dir.join(format!(":search?\"number+{number}\""))).unwrap();
+        has(&text_of(&dir, ":search?RSI"), &[&note]);
+        let exact = text_of(&dir, &format!(":search?\"number+{number}\""));
         assert!(exact.starts_with("1 notes match"), "{exact}");
     }
 
@@ -134,14 +135,11 @@ fn a_killed_daemon_keeps_all_notes_and_finds_them() {
     mount.crash();
     drop(open);
     let mount = Mount::new("agent-memory", &dir, &[]);
-    let found = |word: &str| fs::read_to_string(dir.join(format!(":search?{word}"))).unwrap();
     for number in 0..50 {
-        has(
-            &found(&format!("fact{number}")),
-            &[&format!("/n{number}.md")],
-        );
+        let found = text_of(&dir, &format!(":search?fact{number}"));
+        has(&found, &[&format!("/n{number}.md")]);
     }
-    has(&found("unclosed"), &["open.md"]);
+    has(&text_of(&dir, ":search?unclosed"), &["open.md"]);
     mount.end();
 }
 
@@ -156,23 +154,10 @@ fn processes_of_one_host_share_a_memory_and_a_second_mount_is_referred_to_the_fi
     has(&said(&one, "cat ':search?RSI'"), &["/rule.md"]);
     said(&one, "echo 'RSI above 80 means exit' > rule.md");
     has(&said(&one, "cat ':recall?query=RSI+exit'"), &["above 80"]);
-    let output = run([
-        "mount",
-        "agent-memory",
-        two.to_str().unwrap(),
-        "--db",
-        db.as_str(),
-    ]);
+    let output = run(["mount", "agent-memory", two.to_str().unwrap(), "--db", &db]);
     assert_eq!(output.status.code(), Some(1));
-    let error = stderr(&output);
-    has(
-        &error,
-        &[
-            "in use by another ctxbench mount",
-            one.to_str().unwrap(),
-            "use that mount",
-        ],
-    );
+    let (in_use, first) = ("in use by another ctxbench mount", one.to_str().unwrap());
+    has(&stderr(&output), &[in_use, first, "use that mount"]);
     assert!(mounts_under(&two).is_empty());
     mount.end();
 }
@@ -192,52 +177,31 @@ fn concurrent_searches_get_answers_during_writes() {
                         fs::write(dir.join(format!("n{turn}.md")), "alpha beta\n").unwrap();
                     }
                     for request in [":search?alpha&limit=1000", ":recall?alpha", ":stats"] {
-                        let answer = fs::read_to_string(dir.join(request)).unwrap();
-                        assert!(!answer.is_empty());
+                        assert!(!text_of(dir, request).is_empty());
                     }
                 }
             });
         }
     });
-    let all = fs::read_to_string(dir.join(":search?alpha&limit=1000")).unwrap();
+    let all = text_of(&dir, ":search?alpha&limit=1000");
     assert!(all.starts_with("201 notes match"), "{all}");
     mount.end();
 }
 
-/// The installed embedding model. Without one, the test passes with a note, unless
-/// `CTXBENCH_REQUIRE_EMBEDDINGS` is set.
-fn model() -> Option<String> {
-    match embeddings::find() {
-        Ok(dir) => Some(dir.display().to_string()),
-        Err(missing) if std::env::var_os("CTXBENCH_REQUIRE_EMBEDDINGS").is_some() => {
-            panic!("{missing}")
-        }
-        Err(missing) => {
-            eprintln!("SKIPPED: {missing}");
-            None
-        }
-    }
-}
-
 /// Waits until all notes have a vector.
 fn embedded(dir: &Path) {
-    let started = std::time::Instant::now();
-    loop {
-        let stats = fs::read_to_string(dir.join(":stats")).unwrap();
-        if stats.contains("waiting-to-be-embedded: 0\n") {
-            return;
-        }
-        assert!(started.elapsed().as_secs() < 60, "{stats}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_for("a vector of every note", || {
+        text_of(dir, ":stats").contains("waiting-to-be-embedded: 0\n")
+    });
 }
 
 #[test]
 fn a_recall_finds_notes_by_meaning_across_remounts() {
-    let Some(model) = model() else { return };
+    let model = installed(embeddings::find(), "CTXBENCH_REQUIRE_EMBEDDINGS");
+    let Some(model) = model else { return };
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("avm");
-    let with = ["--embeddings", &model];
+    let with = ["--embeddings", model.to_str().unwrap()];
     let mount = Mount::new("agent-memory", &dir, &with);
     said(&dir, "echo 'The cat sleeps on the sofa all day.' > pets.md");
     let money = "echo 'Quarterly revenue rose by nine percent.' > money.md";
@@ -248,7 +212,7 @@ fn a_recall_finds_notes_by_meaning_across_remounts() {
     let ask = "cat ':recall?query=where+do+felines+nap%3F'";
     let recalled = said(&dir, ask);
     has(&recalled, &["by full text and meaning\n", "## /pets.md"]);
-    assert!(!recalled.contains("money.md"), "{recalled}");
+    lacks(&recalled, &["money.md"]);
     mount.end();
     // Vectors are kept. A mount without a model reports that it searches by full text only.
     let mount = Mount::new("agent-memory", &dir, &["--embeddings", "none"]);

@@ -217,8 +217,8 @@ pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Re
     let mut text = String::new();
     expiring(db, places, scope, |place, note, expires| {
         let verb = if expires <= now { "expired" } else { "expires" };
-        let name = shown_name(&note.name);
-        text += &format!("{}/{name} {verb} {}\n", place.path, moment(expires));
+        let path = format!("{}/{}", place.path, shown_name(&note.name));
+        text += &format!("{} {verb} {}\n", scope.relative(&path), moment(expires));
         Ok(())
     })?;
     if text.is_empty() {
@@ -267,7 +267,7 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
             break;
         }
         shown += 1;
-        text += &event(row, &place.path)?;
+        text += &event(row, scope, &place)?;
     }
     if shown == 0 {
         text = format!("nothing has happened below {}/\n", scope.place.path);
@@ -293,7 +293,7 @@ fn place_of_event(
     }
 }
 
-fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
+fn event(row: &Row<'_>, scope: &Scope, place: &Place) -> rusqlite::Result<String> {
     let what: String = row.get(1)?;
     let name: Vec<u8> = row.get(3)?;
     let size: i64 = row.get(4)?;
@@ -303,10 +303,11 @@ fn event(row: &Row<'_>, path: &str) -> rusqlite::Result<String> {
     } else {
         format!(" by {author}")
     };
+    let path = format!("{}/{}", place.path, shown_name(&name));
     Ok(format!(
-        "{} {what} {path}/{} {size} bytes{by}\n",
+        "{} {what} {} {size} bytes{by}\n",
         moment(Timestamp(row.get(0)?)),
-        shown_name(&name),
+        scope.relative(&path),
     ))
 }
 
@@ -348,7 +349,7 @@ pub(super) fn aspect(
                 && let Some(row) = rows.next()?
             {
                 if let Some(place) = place_of_event(db, places, scope, row)? {
-                    text += &event(row, &place.path)?;
+                    text += &event(row, scope, &place)?;
                     shown += 1;
                 }
             }

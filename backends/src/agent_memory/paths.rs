@@ -52,6 +52,16 @@ impl Scope {
         !hidden && (self.dir == ROOT || place.chain.contains(&self.dir))
     }
 
+    /// A path as the scope's answers show it: relative to the directory of the request; from the root of the mount, and
+    /// with `/`, if that is the directory.
+    pub(super) fn relative<'a>(&self, path: &'a str) -> &'a str {
+        let below = path.strip_prefix(&*self.place.path);
+        match below.and_then(|rest| rest.strip_prefix('/')) {
+            Some(rest) if self.dir != ROOT => rest,
+            _ => path,
+        }
+    }
+
     /// An FTS5 expression for the notes in scope that match `words`, which must be a complete expression.
     pub(super) fn matching(&self, words: &str) -> String {
         self.matching_in("name tags text", words)

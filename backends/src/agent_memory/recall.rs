@@ -142,7 +142,7 @@ pub(super) fn answer(
             .map(|word| word.text.as_str())
             .collect(),
     };
-    sections::write(db, &relevant, asked)
+    sections::write(db, scope, &relevant, asked)
 }
 
 /// Gives every note its relevance; by meaning, once more with the question moved towards the best note.

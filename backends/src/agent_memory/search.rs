@@ -123,12 +123,9 @@ pub(super) fn answer(
             Some(body) => passage::line(&body, &wanted).to_owned(),
             None => "(not text)".to_owned(),
         };
-        text += &format!(
-            "{}/{} {}: {line}\n",
-            places.of(db, hit.dir)?.path,
-            passage::shown_name(&hit.name),
-            date(hit.changed),
-        );
+        let dir = &places.of(db, hit.dir)?.path;
+        let path = format!("{dir}/{}", passage::shown_name(&hit.name));
+        text += &format!("{} {}: {line}\n", scope.relative(&path), date(hit.changed));
     }
     Ok(text)
 }

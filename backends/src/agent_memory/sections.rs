@@ -4,6 +4,7 @@
 
 use super::Failure;
 use super::passage::{self, Wanted};
+use super::paths::Scope;
 use super::recall::Asked;
 use super::request::Strategy;
 use super::search::{Hit, body};
@@ -54,8 +55,28 @@ struct Shown {
     tokens: Option<u64>,
 }
 
-fn shown(db: &Db, id: i64) -> Result<Option<Shown>> {
-    db.row(
+impl Shown {
+    /// With its path as the scope shows it. The index has the whole path, and the tokens with it.
+    fn below(mut self, scope: &Scope) -> Self {
+        let path = self.heading.strip_prefix("## ");
+        let Some((path, rest)) = path.and_then(|heading| heading.split_once('\n')) else {
+            return self;
+        };
+        let relative = scope.relative(path);
+        if relative.len() == path.len() {
+            return self;
+        }
+        // The vocabulary always splits between a newline and the date.
+        let cost = |path: &str| tokens::count(&format!("## {path}\n"));
+        let (before, after) = (cost(path), cost(relative));
+        self.tokens = self.tokens.map(|tokens| tokens + after - before);
+        self.heading = format!("## {relative}\n{rest}");
+        self
+    }
+}
+
+fn shown(db: &Db, scope: &Scope, id: i64) -> Result<Option<Shown>> {
+    let note = db.row(
         "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1",
         [id],
         |row| {
@@ -72,7 +93,8 @@ fn shown(db: &Db, id: i64) -> Result<Option<Shown>> {
                 tokens: row.get::<_, Option<i64>>(6)?.map(unsigned),
             })
         },
-    )
+    )?;
+    Ok(note.map(|note| note.below(scope)))
 }
 
 /// The tokens that a note may have.
@@ -155,6 +177,7 @@ fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted]) -> Result<Op
 /// Writes as many notes as fit into the budget.
 pub(super) fn write(
     db: &Db,
+    scope: &Scope,
     relevant: &Relevant<'_>,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
@@ -207,7 +230,7 @@ pub(super) fn write(
         if shown_notes == NOTES_MAX || used + SECTION_MIN > budget {
             break;
         }
-        let Some(note) = shown(db, *id)? else {
+        let Some(note) = shown(db, scope, *id)? else {
             continue;
         };
         // Do not read a note that cannot fit.

@@ -204,7 +204,7 @@ fn a_search_finds_a_binary_file_by_its_name_only() {
     with_memory(|memory| {
         let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let file = memory.write_bytes(ROOT, "chart-nvda.png", &bytes);
-        memory.store.close(file).unwrap();
+        memory.store.close(0, file).unwrap();
         assert_eq!(read(&memory.store, file, 0, 10_000), bytes);
         has(&memory.ask(ROOT, ":search?nvda"), &["(not text)"]);
         has(
