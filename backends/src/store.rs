@@ -430,7 +430,7 @@ pub enum Slow {
     Fsync,
     /// [`Store::getxattr`] or [`Store::setxattr`] of a name that is a command to the store.
     Xattr,
-    /// [`Store::size_for_read`].
+    /// [`Store::getattr_handle`].
     SizeForRead,
 }
 
@@ -467,6 +467,12 @@ pub trait Store: Send + Sync {
     /// Whether the store may change other than through this mount.
     fn coherence(&self) -> Coherence;
 
+    /// The [`Store::coherence`] of one inode's name and attributes: a directory may stay as it is in a store that
+    /// changes, and a size may be unknown in one that does not.
+    fn attr_coherence(&self, _ino: Ino) -> Coherence {
+        self.coherence()
+    }
+
     /// Finds `name` in `parent`. `ENOENT` where there is none.
     ///
     /// A result that no directory lists, such as the answer to a search, has an `nlink` of 0. The kernel
@@ -482,7 +488,8 @@ pub trait Store: Send + Sync {
     /// The attributes of an inode, linked or unlinked.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
-    /// [`Store::getattr`] through the open file `handle`.
+    /// [`Store::getattr`] through the open file `handle`, before a read past the size that the kernel knows, or a seek to
+    /// the end; `stat` never calls this. A store that does not know the size earlier finds it out here.
     fn getattr_handle(&self, _handle: u64, ino: Ino) -> Result<Attr> {
         self.getattr(ino)
     }
@@ -557,6 +564,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Drops what the store remembers of inodes that the kernel has forgotten: it looks each up before it uses it again.
+    /// For a store that makes up inode numbers at a lookup, and would otherwise keep every one until the unmount.
     fn forget(&self, _inos: &[Ino]) {}
 
     /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.
@@ -569,7 +577,8 @@ pub trait Store: Send + Sync {
         Ok(0)
     }
 
-    /// Whether an open with `O_TRUNC` truncates through its open file ([`Store::setattr_handle`]), not through the inode.
+    /// Whether an open with `O_TRUNC` truncates through its open file ([`Store::setattr_handle`]), not through the inode:
+    /// the store then commits the truncation together with what is written after it.
     fn truncates_at_open(&self) -> bool {
         false
     }
@@ -594,12 +603,6 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// Writes all of `data` to the end of the file. The kernel takes the end to be `end`; another host's
-    /// write may have moved it.
-    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
-        self.write(caller, ino, end, data)
-    }
-
     /// [`Store::write`] through the open file `handle`.
     fn write_handle(
         &self,
@@ -612,16 +615,10 @@ pub trait Store: Send + Sync {
         self.write(caller, ino, offset, data)
     }
 
-    /// [`Store::append`] through the open file `handle`.
-    fn append_handle(
-        &self,
-        _handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        end: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        self.append(caller, ino, end, data)
+    /// Writes all of `data` to the end of the file, through the open file `handle`. The kernel takes the end to be
+    /// `end`; another host's write may have moved it.
+    fn append(&self, handle: u64, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        self.write_handle(handle, caller, ino, end, data)
     }
 
     /// Whether [`Store::append`] finds the end itself: the parts of one long write must then arrive in order.
@@ -708,14 +705,9 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Handles the `close` of a descriptor of the inode; `close` returns an error from here.
-    fn close(&self, _ino: Ino) -> Result<()> {
+    /// Handles the `close` of a descriptor of the open file `handle`; `close` returns an error from here.
+    fn close(&self, _handle: u64, _ino: Ino) -> Result<()> {
         Ok(())
-    }
-
-    /// [`Store::close`] of a descriptor of the open file `handle`.
-    fn close_handle(&self, _handle: u64, ino: Ino) -> Result<()> {
-        self.close(ino)
     }
 
     /// Whether a call may have to wait for a remote server. The front end then answers it on its own
@@ -724,27 +716,9 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Whether the kernel may cache the attributes of an inode for as long as [`Store::coherence`] permits.
-    /// If not, it requests them each time, and before each read past the size it knows.
-    fn is_settled(&self, _ino: Ino) -> bool {
-        true
-    }
-
-    /// Whether an inode's name and attributes stay as they are until the unmount. The kernel then caches them also where
-    /// [`Store::coherence`] permits nothing else.
-    fn is_fixed(&self, _ino: Ino) -> bool {
-        false
-    }
-
     /// Whether the kernel asks for attributes with each listing. Of no use where it may not cache them.
     fn lists_attributes(&self) -> bool {
         true
-    }
-
-    /// The attributes of an inode before a read, or a seek to its end, for a store that does not know the
-    /// size earlier. `stat` never calls this.
-    fn size_for_read(&self, ino: Ino) -> Result<Attr> {
-        self.getattr(ino)
     }
 
     /// Passes the kernel's caches to a store that has to invalidate them. Called once, before the first

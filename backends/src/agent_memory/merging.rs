@@ -136,7 +136,7 @@ mod tests {
             let made = memory.create(&OWNER, ROOT, name.as_bytes(), &file);
             let ino = made.unwrap().ino;
             memory.write(&OWNER, ino, 0, b"a note").unwrap();
-            memory.close(ino).unwrap();
+            memory.close(0, ino).unwrap();
         }
         let started = Instant::now();
         let is_done = |db: &Db| found(db, "note").len() == 12 && segments(db) == 1;

@@ -14,7 +14,7 @@ use super::convert::{
 };
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted, reply_empty};
-use super::policy::CachePolicy;
+use super::policy::attr_ttl;
 use crate::store::{
     Attr, Change, Errno, Kind, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
@@ -22,17 +22,11 @@ use crate::store::{
 /// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
 
-fn reply_attr(
-    mounted: &Mounted,
-    policy: CachePolicy,
-    mut span: Span<'_>,
-    result: Result<Attr>,
-    reply: ReplyAttr,
-) {
+fn reply_attr(mounted: &Mounted, mut span: Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
     match result {
         Ok(attr) => {
             span.handled();
-            let ttl = policy.attr_ttl(&*mounted.store, attr.ino);
+            let ttl = attr_ttl(&*mounted.store, attr.ino);
             reply.attr(&ttl, &file_attr(&attr));
         }
         Err(error) => reply.error(failed(&mut span, error)),
@@ -54,18 +48,15 @@ impl FrontEnd {
     ) {
         // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
         // `stat` and `fstat` send none.
-        let is_slow = |call| fh.is_some() && self.store().is_slow(ino.0, call);
-        let (policy, fetches) = (self.policy, is_slow(Slow::SizeForRead));
+        let is_slow = fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead);
         let answer = move |mounted: &Mounted, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match fh {
-                Some(_) if fetches => store.size_for_read(ino.0),
                 Some(handle) => store.getattr_handle(handle.0, ino.0),
                 None => store.getattr(ino.0),
             });
-            reply_attr(mounted, policy, span, result, reply);
+            reply_attr(mounted, span, result, reply);
         };
-        let is_slow = fetches || is_slow(Slow::Change);
         self.answer(Opcode::Getattr, req, is_slow, answer);
     }
 
@@ -103,14 +94,13 @@ impl FrontEnd {
             // truncation by a user other than root.
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
-        let policy = self.policy;
         let answer = move |mounted: &Mounted, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match fh {
                 Some(handle) => store.setattr_handle(handle.0, &caller, ino.0, &change),
                 None => store.setattr(&caller, ino.0, &change),
             });
-            reply_attr(mounted, policy, span, result, reply);
+            reply_attr(mounted, span, result, reply);
         };
         if size.is_some() && fh.is_none() && self.store().is_slow(ino.0, Slow::Resize) {
             self.answer(Opcode::Setattr, req, true, answer);

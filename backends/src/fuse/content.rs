@@ -106,7 +106,7 @@ impl FrontEnd {
                     Place::At(offset) => {
                         store.write_handle(handle, &caller, ino.0, offset, data)?
                     }
-                    Place::End(end) => store.append_handle(handle, &caller, ino.0, end, data)?,
+                    Place::End(end) => store.append(handle, &caller, ino.0, end, data)?,
                 }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     let change = Change {
@@ -156,7 +156,7 @@ impl FrontEnd {
         }
         let is_slow = self.store().is_slow(ino.0, Slow::Close);
         self.answer(Opcode::Flush, req, is_slow, move |mounted, mut span| {
-            let result = span.store(|| mounted.store.close_handle(handle.0, ino.0));
+            let result = span.store(|| mounted.store.close(handle.0, ino.0));
             reply_empty(&mut span, result, reply);
         });
     }

@@ -10,6 +10,7 @@ use super::convert::{failed, file_attr, file_type};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, reply_empty, reply_opened};
 use super::names::GENERATION;
+use super::policy::attr_ttl;
 use crate::store::{DirEntry, Errno, Ino, Kind, Result, Slow};
 
 /// The cookies of `.` and `..`.
@@ -98,7 +99,7 @@ impl FrontEnd {
                 return false;
             };
             let name = OsStr::from_bytes(entry.name);
-            let ttl = self.policy.attr_ttl(self.store(), attr.ino);
+            let ttl = attr_ttl(self.store(), attr.ino);
             let attr = file_attr(&attr);
             let full = reply.add(attr.ino, entry.cookie, name, &ttl, &attr, GENERATION);
             // The kernel takes no reference on `.` and `..`.

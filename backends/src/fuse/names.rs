@@ -14,7 +14,7 @@ use super::convert::{caller, check_name, failed, file_attr, missing, new_node};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, Mounted};
 use super::inodes::Left;
-use super::policy::CachePolicy;
+use super::policy::attr_ttl;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
 
 /// A mount never reuses an inode number, so one generation is enough.
@@ -31,7 +31,7 @@ impl FrontEnd {
         node: Result<OwnedNode>,
         reply: ReplyEntry,
     ) {
-        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        let (caller, name) = (caller(req), name.to_owned());
         self.change(opcode, req, parent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let result = node.and_then(|node| {
@@ -43,7 +43,7 @@ impl FrontEnd {
                         .create(&caller, parent.0, name.as_bytes(), &node)
                 })
             });
-            reply_entry(mounted, policy, &mut span, result, reply);
+            reply_entry(mounted, &mut span, result, reply);
         });
     }
 
@@ -63,7 +63,7 @@ impl FrontEnd {
                 let nothing = file_attr(&missing(req));
                 reply.entry(&self.policy.ttl, &nothing, GENERATION);
             }
-            result => reply_entry(&self.mounted, self.policy, &mut span, result, reply),
+            result => reply_entry(&self.mounted, &mut span, result, reply),
         }
     }
 
@@ -197,14 +197,14 @@ impl FrontEnd {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (policy, caller, newname) = (self.policy, caller(req), newname.to_owned());
+        let (caller, newname) = (caller(req), newname.to_owned());
         self.change(Opcode::Link, req, newparent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let store = &mounted.store;
             let result = check_name(&newname).and_then(|()| {
                 span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes()))
             });
-            reply_entry(mounted, policy, &mut span, result, reply);
+            reply_entry(mounted, &mut span, result, reply);
         });
     }
 
@@ -276,18 +276,12 @@ impl OwnedNode {
 }
 
 /// Replies with an entry that the kernel references until it forgets it.
-fn reply_entry(
-    mounted: &Mounted,
-    policy: CachePolicy,
-    span: &mut Span<'_>,
-    result: Result<Attr>,
-    reply: ReplyEntry,
-) {
+fn reply_entry(mounted: &Mounted, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyEntry) {
     match result {
         Ok(attr) => {
             mounted.inodes.looked_up(attr.ino);
             let ttl = if attr.nlink > 0 {
-                policy.attr_ttl(&*mounted.store, attr.ino)
+                attr_ttl(&*mounted.store, attr.ino)
             } else {
                 // The store generates an unlisted entry at each lookup, so the kernel must not cache it. As an
                 // orphan it is reclaimed at the kernel's forget; the kernel references it now.

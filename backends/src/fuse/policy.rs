@@ -41,15 +41,12 @@ impl CachePolicy {
             },
         }
     }
+}
 
-    /// How long the kernel may keep the attributes of an inode.
-    pub(crate) fn attr_ttl(self, store: &dyn Store, ino: Ino) -> Duration {
-        if store.is_fixed(ino) {
-            A_YEAR
-        } else if store.is_settled(ino) {
-            self.ttl
-        } else {
-            Duration::ZERO
-        }
+/// How long the kernel may keep the name and the attributes of an inode.
+pub(super) fn attr_ttl(store: &dyn Store, ino: Ino) -> Duration {
+    match store.attr_coherence(ino) {
+        Coherence::Exclusive => A_YEAR,
+        Coherence::Uncached => Duration::ZERO,
     }
 }

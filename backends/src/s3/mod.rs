@@ -312,7 +312,7 @@ impl Store for S3Store {
         self.changed(held::write(&db, caller, ino, offset, data))
     }
 
-    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+    fn append(&self, _handle: u64, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
         let db = self.hold_for_write(ino, end..u64::MAX)?;
         let written = self.changed(held::append(&db, caller, ino, data));
@@ -419,7 +419,7 @@ impl Store for S3Store {
         self.inner.config.sync == SyncMode::Close
     }
 
-    fn close(&self, _ino: Ino) -> Result<()> {
+    fn close(&self, _handle: u64, _ino: Ino) -> Result<()> {
         match self.must_wait(self.wants_close()) {
             true => self.upload(),
             false => Ok(()),

@@ -172,7 +172,7 @@ mod tests {
         let lines: Vec<String> = (0..200).map(|n| format!("line {n}\n")).collect();
         let mut end = 0;
         for line in &lines {
-            store.append(&OWNER, ino, end, line.as_bytes()).unwrap();
+            store.append(0, &OWNER, ino, end, line.as_bytes()).unwrap();
             end += line.len() as u64;
         }
         let [calls, _] = statements(&store);

@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{
     Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result,
-    Slow, StatFs, Store, Timestamp,
+    Slow, Store, Timestamp,
 };
 use content::Contents;
 use definition::Definition;
@@ -137,9 +137,14 @@ impl Store for ViewStore {
         Coherence::Uncached
     }
 
-    fn is_fixed(&self, ino: Ino) -> bool {
-        let node = self.node(ino);
-        node.is_ok_and(|node| matches!(node.what, What::Level(_)) && node.above.is_empty())
+    fn attr_coherence(&self, ino: Ino) -> Coherence {
+        match self.node(ino) {
+            // A directory that the definition names, not a row.
+            Ok(node) if matches!(node.what, What::Level(_)) && node.above.is_empty() => {
+                Coherence::Exclusive
+            }
+            _ => Coherence::Uncached,
+        }
     }
 
     fn lists_attributes(&self) -> bool {
@@ -148,10 +153,6 @@ impl Store for ViewStore {
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.lookup_any(parent, name)
-    }
-
-    fn keeps_missing(&self, _name: &[u8]) -> bool {
-        false
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
@@ -281,7 +282,7 @@ impl Store for ViewStore {
         self.write_draft(handle, Some(offset), data)
     }
 
-    fn append_handle(
+    fn append(
         &self,
         handle: u64,
         _caller: &Caller,
@@ -335,7 +336,7 @@ impl Store for ViewStore {
         self.tree.files.iter().any(|files| files.write.is_any())
     }
 
-    fn close_handle(&self, handle: u64, _ino: Ino) -> Result<()> {
+    fn close(&self, handle: u64, _ino: Ino) -> Result<()> {
         self.commit(handle, false)
     }
 
@@ -353,22 +354,13 @@ impl Store for ViewStore {
             }
             Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
             // The open file is being committed.
-            Slow::Read { .. } | Slow::Change => drafts.any(|draft| draft.is_none()),
+            Slow::Read { .. } | Slow::Change | Slow::SizeForRead => {
+                drafts.any(|draft| draft.is_none())
+            }
             // A change of its own, with its commit.
             Slow::Resize => self.wants_close(),
-            Slow::Xattr | Slow::SizeForRead => false,
+            Slow::Xattr => false,
         }
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        Ok(StatFs {
-            block_bytes: 4096,
-            blocks: 0,
-            blocks_free: 0,
-            blocks_available: 0,
-            inodes: 0,
-            inodes_free: 0,
-        })
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {

@@ -541,7 +541,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let notes = AgentMemory::open(&path, &caller(1), None).unwrap();
-        let closes = || notes.close(ROOT).unwrap();
+        let closes = || notes.close(0, ROOT).unwrap();
         let (memory, [tested, model]) = same_answers(&notes, ROOT, &steps, closes)?;
         prop_assert_eq!(dump(&notes, &tested), dump(&memory, &model));
         drop(notes);

@@ -323,7 +323,7 @@ fn a_read_fails_with_efbig_if_the_prompt_is_too_long() {
     let file = find(&store, "/a");
     for size in [1 << 20, 1 << 42] {
         resize(&store, prompt, size);
-        let error = store.size_for_read(file).unwrap_err();
+        let error = store.getattr_handle(0, file).unwrap_err();
         assert_eq!(error.errno, Errno::FBIG);
         let said = attribute(&store, file, ERROR).unwrap();
         has(&said, &["the prompt that is set for /a is too long"]);

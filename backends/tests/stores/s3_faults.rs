@@ -52,14 +52,14 @@ fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
             (a.wants_close(), a.is_slow(file, Slow::Close)),
             (close_waits, close_waits)
         );
-        a.close(file).unwrap();
+        a.close(0, file).unwrap();
         assert_eq!(is_in_bucket("12"), close_waits, "{sync:?}");
         // Nothing is asked where there is nothing to wait for.
         a.sync().unwrap();
         assert!(is_in_bucket("12"), "a sync of the whole mount always waits");
         let idle = spent(&a, || {
             a.fsync(file, false).unwrap();
-            a.close(file).unwrap();
+            a.close(0, file).unwrap();
             a.sync().unwrap();
         });
         assert_eq!(idle, [].into());

@@ -190,7 +190,7 @@ fn an_edit_outlives_a_deletion() {
         for name in ["note", "long"] {
             // The second chunk of the long one: the first is that of before.
             let end = a.getattr(find(&a, name)).unwrap().size;
-            a.append(&now(), find(&a, name), end, b"two\n").unwrap();
+            a.append(0, &now(), find(&a, name), end, b"two\n").unwrap();
         }
         append(&a, find(&a, "dirty"), b"two\n");
         b.write(&now(), find(&b, "dirty"), 0, b"overwritten, then removed")

@@ -30,11 +30,14 @@ impl Store for GenerateStore {
         self.shared.files.getattr(ino)
     }
 
-    fn is_settled(&self, ino: Ino) -> bool {
-        !self.waits(ino) && !self.shared.live.contains_key(&ino)
+    fn attr_coherence(&self, ino: Ino) -> Coherence {
+        match self.waits(ino) || self.shared.live.contains_key(&ino) {
+            true => Coherence::Uncached,
+            false => Coherence::Exclusive,
+        }
     }
 
-    fn size_for_read(&self, ino: Ino) -> Result<Attr> {
+    fn getattr_handle(&self, _handle: u64, ino: Ino) -> Result<Attr> {
         if let Some(generator) = self.shared.live.get(&ino) {
             let mut attr = self.getattr(ino)?;
             let content = self.show(ino, generator)?;
@@ -286,7 +289,7 @@ impl Store for GenerateStore {
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
         match call {
             Slow::Read { .. } => self.waits(ino),
-            Slow::SizeForRead => !self.is_settled(ino),
+            Slow::SizeForRead => self.attr_coherence(ino) == Coherence::Uncached,
             Slow::Fsync => self.shared.save.is_some(),
             _ => false,
         }

@@ -383,7 +383,7 @@ pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
 /// Appends as the kernel does: at the end that it knows.
 pub fn append(store: &S3Store, ino: Ino, more: &[u8]) {
     let end = store.getattr(ino).unwrap().size;
-    store.append(&now(), ino, end, more).unwrap();
+    store.append(0, &now(), ino, end, more).unwrap();
 }
 
 pub fn bytes(store: &S3Store, ino: Ino) -> Vec<u8> {

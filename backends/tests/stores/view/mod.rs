@@ -53,7 +53,7 @@ fn write(store: &dyn Store, writer: u64, ino: Ino, offset: usize, text: &str) ->
 
 /// The last close of an open file.
 fn close(store: &dyn Store, handle: u64, ino: Ino) -> Result<()> {
-    let closed = store.close_handle(handle, ino);
+    let closed = store.close(handle, ino);
     store.release(handle);
     closed
 }
@@ -68,7 +68,7 @@ fn open_cut(store: &dyn Store, ino: Ino) -> Result<u64> {
 /// As a shell does it: open and cut, close for a program that inherited it, write, close.
 fn overwrite(store: &dyn Store, ino: Ino, text: &str) -> Result<()> {
     let writer = open_cut(store, ino)?;
-    store.close_handle(writer, ino)?;
+    store.close(writer, ino)?;
     write(store, writer, ino, 0, text)?;
     close(store, writer, ino)
 }
@@ -365,7 +365,7 @@ fn a_refused_change_changes_nothing_and_says_why_in(mail: &Mail) {
     // A program that goes on writing after a program before it had closed the file.
     let writer = open_cut(&store, draft).unwrap();
     write(&store, writer, draft, 0, "To: me\n").unwrap();
-    assert_eq!(errno(store.close_handle(writer, draft)), Errno::INVAL);
+    assert_eq!(errno(store.close(writer, draft)), Errno::INVAL);
     write(&store, writer, draft, 7, "Subject: two\n\nx\n").unwrap();
     close(&store, writer, draft).unwrap();
     assert!(store.getxattr(draft, b"user.view.reason").is_err());

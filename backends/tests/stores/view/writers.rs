@@ -95,10 +95,10 @@ fn the_close_of_a_reader_commits_no_half_of_a_file() {
         let text = draft("whole");
         let (half, rest) = text.split_at(5);
         write(&store, writer, ino, 0, half).unwrap();
-        store.close_handle(reader, ino).unwrap();
+        store.close(reader, ino).unwrap();
         assert_eq!(mail.value("SELECT version FROM messages"), "1");
         write(&store, writer, ino, 5, rest).unwrap();
-        store.close_handle(writer, ino).unwrap();
+        store.close(writer, ino).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "whole");
         assert_eq!(mail.value("SELECT version FROM messages"), "2");
     }
@@ -110,7 +110,7 @@ fn a_stale_change_can_be_made_again_at_once() {
         let writer = open_cut(&store, ino).unwrap();
         mail.run("UPDATE messages SET body = 'theirs', version = version + 1");
         write(&store, writer, ino, 0, &draft("ours")).unwrap();
-        assert_eq!(errno(store.close_handle(writer, ino)), Errno::STALE);
+        assert_eq!(errno(store.close(writer, ino)), Errno::STALE);
         overwrite(&store, ino, &draft("ours")).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "ours");
         // The same descriptor can, too.
@@ -168,14 +168,14 @@ fn a_descriptor_goes_on_with_what_it_has_committed_and_with_no_other_content() {
         let writer = open_cut(&store, ino).unwrap();
         write(&store, writer, ino, 0, &draft("one")).unwrap();
         store.fsync_handle(writer, ino, false).unwrap();
-        let append = |text: &str| store.append_handle(writer, &caller(2), ino, 0, text.as_bytes());
+        let append = |text: &str| store.append(writer, &caller(2), ino, 0, text.as_bytes());
         append("two\n").unwrap();
-        store.close_handle(writer, ino).unwrap();
+        store.close(writer, ino).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("one\ntwo"));
         assert_eq!(mail.value("SELECT version FROM messages"), "3");
         mail.run("UPDATE messages SET body = 'theirs', version = version + 1");
         append("three\n").unwrap();
-        assert_eq!(errno(store.close_handle(writer, ino)), Errno::STALE);
+        assert_eq!(errno(store.close(writer, ino)), Errno::STALE);
         assert_eq!(read(&store, DRAFT).unwrap(), draft("theirs"));
     }
 }
@@ -203,7 +203,7 @@ fn a_created_file_is_the_file_of_its_row_once_it_is_committed() {
         assert_eq!(read(&store, "drafts/new.eml").unwrap(), draft("one\ntwo"));
         // One that was opened before there was a row makes no second one, and changes the first only from its beginning.
         write(&store, late, new, 0, &draft("late")).unwrap();
-        assert_eq!(errno(store.close_handle(late, new)), Errno::STALE);
+        assert_eq!(errno(store.close(late, new)), Errno::STALE);
         assert_eq!(list(&store, "drafts").len(), 1);
         write_anew(&store, late, new, &draft("late"));
         close(&store, late, new).unwrap();
@@ -235,7 +235,7 @@ fn calls_that_wait_for_a_database_are_slow_and_no_others() {
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0");
         std::thread::scope(|scope| {
-            let commit = scope.spawn(|| store.close_handle(writer, ino));
+            let commit = scope.spawn(|| store.close(writer, ino));
             std::thread::sleep(Duration::from_millis(150));
             assert_eq!(slow(), [true, true, true, true, false, true]);
             other("COMMIT");
@@ -405,9 +405,9 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
         write(&store, writer, ino, 0, "no header").unwrap();
         for _ in 0..2 {
             assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::INVAL);
-            assert_eq!(errno(store.close_handle(writer, ino)), Errno::INVAL);
+            assert_eq!(errno(store.close(writer, ino)), Errno::INVAL);
         }
-        store.close_handle(reader, ino).unwrap();
+        store.close(reader, ino).unwrap();
         assert_eq!(mail.value("SELECT version FROM messages"), "1");
     }
     let mail = Mail::new();
@@ -422,7 +422,7 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
     for _ in 0..2 {
         assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::BUSY);
     }
-    assert_eq!(errno(store.close_handle(writer, ino)), Errno::BUSY);
+    assert_eq!(errno(store.close(writer, ino)), Errno::BUSY);
     mail.run("COMMIT");
     store.fsync_handle(writer, ino, false).unwrap();
     assert_eq!(mail.value("SELECT body FROM messages"), "two");
@@ -433,7 +433,7 @@ fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
     let append = |store: &dyn Store, ino: Ino| {
         let writer = store.open(ino, true).unwrap();
         // Where the kernel takes the end to be does not matter.
-        let appended = store.append_handle(writer, &caller(2), ino, 3, b"more\n");
+        let appended = store.append(writer, &caller(2), ino, 3, b"more\n");
         appended.unwrap();
         close(store, writer, ino).unwrap();
     };
@@ -442,7 +442,7 @@ fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
         overwrite(&store, ino, &long).unwrap();
         let refused = open_cut(&store, ino).unwrap();
         write(&store, refused, ino, 0, &"refused".repeat(9)).unwrap();
-        assert_eq!(errno(store.close_handle(refused, ino)), Errno::INVAL);
+        assert_eq!(errno(store.close(refused, ino)), Errno::INVAL);
         append(&store, ino);
         assert_eq!(read(&store, DRAFT).unwrap(), format!("{long}more\n"));
         let cut = open_cut(&store, ino).unwrap();
@@ -466,7 +466,7 @@ fn a_writer_of_a_deleted_file_changes_no_row_that_gets_its_key() {
         assert_eq!(read(&store, DRAFT).unwrap(), draft("theirs"));
         for writer in [writer, idle] {
             store.fsync_handle(writer, ino, false).unwrap();
-            store.close_handle(writer, ino).unwrap();
+            store.close(writer, ino).unwrap();
             let later = write(&store, writer, ino, 0, &draft("ours")).unwrap_err();
             assert_eq!(later.errno, Errno::STALE);
             assert!(later.reason.unwrap().contains("deleted"));
@@ -509,7 +509,7 @@ fn a_save_by_rename_waits_for_a_commit_and_replaces_what_is_not_committed() {
         write(&store, writer, ino, 0, &draft("theirs")).unwrap();
         save_by_rename(&store, &draft("saved")).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("saved"));
-        store.close_handle(writer, ino).unwrap();
+        store.close(writer, ino).unwrap();
         assert_eq!(body(), "saved");
 
         create_draft(&store, ".tmp", &draft("saved again"));
@@ -518,7 +518,7 @@ fn a_save_by_rename_waits_for_a_commit_and_replaces_what_is_not_committed() {
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0 WHERE id = 8");
         std::thread::scope(|scope| {
-            let commit = scope.spawn(|| store.close_handle(writer, ino));
+            let commit = scope.spawn(|| store.close(writer, ino));
             std::thread::sleep(Duration::from_millis(150));
             let rename = scope.spawn(|| rename_over(&store));
             std::thread::sleep(Duration::from_millis(150));
