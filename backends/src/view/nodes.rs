@@ -21,7 +21,7 @@ pub(super) struct Shown {
 pub(super) type Above = Arc<Vec<(String, Value)>>;
 
 /// The value that names a directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) text: Vec<u8>,
     /// The same as a number, where its column does not compare numbers with text.
@@ -113,11 +113,9 @@ impl Nodes {
     /// Remembers a node, because the kernel will ask for it by its number.
     pub(super) fn know(&mut self, node: Node) -> Ino {
         let ino = node.ino();
-        // A number of a directory can have become text, with the same name.
-        if let What::Level(_) = node.what {
+        // A number of a directory can have become text, with the same name. Else the first one stays: nodes below share its `above`.
+        if self.get(ino).is_none_or(|known| known.above != node.above) {
             self.0.insert(ino, Arc::new(node));
-        } else {
-            self.0.entry(ino).or_insert_with(|| Arc::new(node));
         }
         ino
     }
@@ -193,5 +191,32 @@ impl ViewStore {
             attr.permissions = 0o444;
         }
         attr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_looked_up_again_keeps_the_values_that_its_files_share() {
+        let dir = |number: Option<&[u8]>| Node {
+            what: What::Level(1),
+            above: Arc::new(vec![(
+                "year".to_owned(),
+                Value {
+                    text: b"4".to_vec(),
+                    number: number.map(<[u8]>::to_vec),
+                },
+            )]),
+            parent: ROOT,
+        };
+        let mut nodes = Nodes::default();
+        let ino = nodes.know(dir(Some(b"4")));
+        let first = Arc::clone(&nodes.get(ino).unwrap().above);
+        nodes.know(dir(Some(b"4")));
+        assert!(Arc::ptr_eq(&first, &nodes.get(ino).unwrap().above));
+        nodes.know(dir(None));
+        assert_ne!(nodes.get(ino).unwrap().above, first, "it has become text");
     }
 }
