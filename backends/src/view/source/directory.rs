@@ -189,7 +189,7 @@ pub(super) fn open(
         stale: definition.stale(),
         timeout: definition.timeout(),
     };
-    Sqlite::in_memory(SCHEMA, Box::new(directory), definition.timeout())
+    Sqlite::temporary(SCHEMA, Box::new(directory), definition.timeout())
 }
 
 /// The content of a file, or why it cannot be read. `None` if it has gone, or has become a link meanwhile: what is elsewhere is not
@@ -472,7 +472,38 @@ impl Tables for Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
+    use super::super::super::definition::{Definition, find};
+    use super::super::Source;
     use super::*;
+
+    #[test]
+    fn contents_of_many_files_are_in_a_temporary_file_and_not_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..64 {
+            let content = number.to_string().repeat(1 << 20);
+            std::fs::write(dir.path().join(number.to_string()), content).unwrap();
+        }
+        let (file, text) = find("vsm").unwrap();
+        let definition = Definition::parse(&file, &text).unwrap();
+        let mut source = open(dir.path(), &definition.source).unwrap();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        // SQLite removes the name at once.
+        let temporary = open.map(|it| it.unwrap().path()).filter(|path| {
+            std::fs::read_link(path).is_ok_and(|it| it.to_string_lossy().ends_with(" (deleted)"))
+        });
+        let sizes = temporary.filter_map(|path| Some(std::fs::metadata(path).ok()?.len()));
+        assert!(sizes.max().is_some_and(|most| most > 64 << 20));
+        let sum = "SELECT sum(octet_length(content)) FROM file";
+        let mut read = Vec::new();
+        let mut each = |row| {
+            read.push(row);
+            ControlFlow::Continue(())
+        };
+        source.query(sum, &[], &mut each).unwrap();
+        assert_eq!(read, [[Some((118 << 20).to_string().into_bytes())]]);
+    }
 
     #[test]
     fn a_file_that_changed_just_before_the_look_is_read_again() {

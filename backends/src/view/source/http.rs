@@ -1,5 +1,6 @@
 //! A JSON interface over HTTP as tables: lists of objects, page by page, asked for again by entity tag.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header;
@@ -28,7 +29,7 @@ struct Page {
     url: reqwest::Url,
     tag: Option<String>,
     bytes: usize,
-    rows: Vec<Vec<Value>>,
+    rows: Arc<Vec<Vec<Value>>>,
     next: Option<reqwest::Url>,
 }
 
@@ -123,7 +124,7 @@ pub(super) fn open(
         looked: None,
         hung: None,
     };
-    Sqlite::in_memory(&schema, Box::new(interface), definition.timeout())
+    Sqlite::temporary(&schema, Box::new(interface), definition.timeout())
 }
 
 fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
@@ -228,7 +229,7 @@ impl Interface {
         Ok(Reply::Page(Box::new(Page {
             bytes: body.len(),
             tag: header(header::ETAG).map(str::to_owned),
-            rows: objects.iter().map(row).collect(),
+            rows: Arc::new(objects.iter().map(row).collect()),
             next: header(header::LINK).and_then(|link| next(link, url)),
             url: url.clone(),
         })))
@@ -270,7 +271,7 @@ impl Interface {
                         url: before.url.clone(),
                         tag: before.tag.clone(),
                         bytes: before.bytes,
-                        rows: before.rows.clone(),
+                        rows: Arc::clone(&before.rows),
                         next: named.unwrap_or_else(|| before.next.clone()),
                     }
                 }
@@ -329,7 +330,7 @@ impl Interface {
             {
                 let insert = format!("INSERT OR REPLACE INTO {name} VALUES ({places})");
                 let mut insert = transaction.prepare_cached(&insert)?;
-                for row in pages.iter().flat_map(|page| &page.rows) {
+                for row in pages.iter().flat_map(|page| &*page.rows) {
                     insert.execute(rusqlite::params_from_iter(row))?;
                 }
             }

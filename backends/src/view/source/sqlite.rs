@@ -1,4 +1,4 @@
-//! Rows of an SQLite database: one that others own, or one in memory whose tables something else keeps up to date.
+//! Rows of an SQLite database: one that others own, or a temporary one whose tables something else keeps up to date.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,10 @@ use crate::store::{Errno, Result, StoreError};
 /// What begins the message of an error that is `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
 
-/// Keeps tables in memory up to date.
+/// How much of temporary tables is kept in memory.
+const TABLES_CACHE_KIB: i32 = 32 << 10;
+
+/// Keeps temporary tables up to date.
 pub(super) trait Tables: Send {
     /// Adds the functions that the schema calls.
     ///
@@ -207,11 +210,11 @@ impl Sqlite {
         Ok(source)
     }
 
-    /// A database in memory with `schema`, which `tables` keeps up to date.
+    /// A temporary database with `schema`, which `tables` keeps up to date. It ends with the process.
     ///
     /// # Errors
     /// Why it cannot be made, in words.
-    pub(super) fn in_memory(
+    pub(super) fn temporary(
         schema: &str,
         tables: Box<dyn Tables>,
         timeout: Duration,
@@ -219,7 +222,10 @@ impl Sqlite {
         let allows_writing = Arc::new(AtomicBool::new(false));
         let deadline = Deadline::new(timeout);
         let make = || -> rusqlite::Result<Connection> {
-            let mut connection = Connection::open_in_memory()?;
+            // Without a name: what its cache does not hold is in a file that no directory lists.
+            let mut connection = Connection::open("")?;
+            connection.pragma_update(None, "cache_size", -TABLES_CACHE_KIB)?;
+            connection.pragma_update(None, "journal_mode", "MEMORY")?;
             tables.add_functions(&connection)?;
             connection.execute_batch(schema)?;
             harden(&mut connection, &allows_writing, &deadline)?;
@@ -326,7 +332,7 @@ impl Source for Sqlite {
                 }
             }
             Origin::Tables(tables) => {
-                let gone = || StoreError::storage(Errno::IO, "the tables in memory are gone");
+                let gone = || StoreError::storage(Errno::IO, "the temporary tables are gone");
                 let connection = self.connection.as_ref().ok_or_else(gone)?;
                 self.allows_writing.store(true, Ordering::Relaxed);
                 // It has limits of its own.
