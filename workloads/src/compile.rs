@@ -43,11 +43,8 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
         compiler.event(event)?;
     }
     if let Some(call) = compiler.pending.first() {
-        return Err(wrong(
-            file,
-            &format!("call {}", call.i),
-            "has no result record",
-        ));
+        let place = format!("call {}", call.i);
+        return Err(wrong(file, &place, "has no result record"));
     }
     Ok(compiler.script)
 }
@@ -67,12 +64,10 @@ impl<'a> Compiler<'a> {
             Event::User(_) => self.last_api_at = None,
             Event::Compact(_) => {}
             Event::Api(api) => {
-                let turn = self
-                    .last_api_at
-                    .map(|before| api.at.saturating_sub(before))
-                    .filter(|turn| *turn <= LONGEST_TURN_MS);
+                let before = self.last_api_at.replace(api.at);
+                let turn = before.map(|before| api.at.saturating_sub(before));
+                let turn = turn.filter(|turn| *turn <= LONGEST_TURN_MS);
                 self.script.think_ms.extend(turn);
-                self.last_api_at = Some(api.at);
             }
             Event::Call(call) => self.pending.push(call),
             Event::Result(result) => {
@@ -94,11 +89,8 @@ impl<'a> Compiler<'a> {
 
     fn answered(&mut self, call: &Call, result: &CallResult) -> Result<(), String> {
         let Some((kind, ops)) = self.operations(call, result)? else {
-            *self
-                .script
-                .not_replayed
-                .entry(call.op.name().to_owned())
-                .or_default() += 1;
+            let not_replayed = &mut self.script.not_replayed;
+            *not_replayed.entry(call.op.name().to_owned()).or_default() += 1;
             let has_run = result.err != Some(CallError::Rejected);
             for command in call.commands.iter().filter(|_| has_run) {
                 *self.script.commands.entry(command.clone()).or_default() += 1;
@@ -163,21 +155,16 @@ impl<'a> Compiler<'a> {
             }
             Op::List => {
                 let recursive = call.args.get("recursive").and_then(|value| value.as_bool());
-                let op = if recursive == Some(true) {
-                    FileOp::Walk(path.clone())
-                } else {
-                    FileOp::List {
-                        path: path.clone(),
-                        attributes: false,
-                    }
+                let op = match recursive {
+                    Some(true) => FileOp::Walk(path.clone()),
+                    _ => FileOp::list(path.clone(), false),
                 };
                 (CallKind::List, vec![op])
             }
             Op::Search => {
-                let op = if self.state.file(path).is_some() {
-                    FileOp::Read(path.clone())
-                } else {
-                    FileOp::Search(path.clone())
+                let op = match self.state.file(path) {
+                    Some(_) => FileOp::Read(path.clone()),
+                    None => FileOp::Search(path.clone()),
                 };
                 (CallKind::Search, vec![op])
             }
@@ -193,11 +180,7 @@ impl<'a> Compiler<'a> {
         {
             ops.push(FileOp::MakeDir(dir));
         }
-        ops.push(FileOp::Write {
-            path: path.clone(),
-            content,
-            sync: false,
-        });
+        ops.push(FileOp::write(path.clone(), content));
         ops
     }
 
@@ -253,10 +236,8 @@ impl<'a> Compiler<'a> {
                 // A failed edit of an existing file fails after the read.
                 (Expected::Errno(_), false) => {}
                 (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
-                    return Err(format!(
-                        "failed in the recording, but to {} works",
-                        op.describe()
-                    ));
+                    let what = op.describe();
+                    return Err(format!("failed in the recording, but to {what} works"));
                 }
                 _ => {}
             }
@@ -277,14 +258,10 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
         }
     }
     for path in &all {
-        let above = all
-            .iter()
-            .find(|other| **other != *path && path.is_within(other));
-        if let Some(above) = above {
-            return Err((
-                (*path).clone(),
-                format!("lies below {above}, which is a file"),
-            ));
+        let mut others = all.iter().filter(|other| *other != path);
+        if let Some(above) = others.find(|other| path.is_within(other)) {
+            let message = format!("lies below {above}, which is a file");
+            return Err(((*path).clone(), message));
         }
     }
     Ok(())

@@ -56,7 +56,7 @@ struct Recording {
     /// The index in `steps` of each API call of the main lane.
     by_call: BTreeMap<u64, usize>,
     /// Tool calls of the main lane.
-    main_calls: BTreeMap<u64, ()>,
+    main_calls: BTreeSet<u64>,
     entering: Vec<Part>,
     compacted: bool,
     before_compaction: u64,
@@ -89,13 +89,11 @@ impl Recording {
                         api.k
                     ));
                 };
-                let mut emits = Vec::new();
-                if thinking > 0 {
-                    emits.push(Part::new(PartKind::Thinking, thinking));
-                }
-                if text > 0 {
-                    emits.push(Part::new(PartKind::Text, text));
-                }
+                let emits = [(PartKind::Thinking, thinking), (PartKind::Text, text)];
+                let emits = emits.into_iter().filter(|(_, tokens)| *tokens > 0);
+                let emits = emits
+                    .map(|(kind, tokens)| Part::new(kind, tokens))
+                    .collect();
                 self.by_call.insert(api.k, self.steps.len());
                 self.steps.push(Step {
                     gap_ms: self.last_at.map_or(0, |last| api.at.saturating_sub(last)),
@@ -113,7 +111,7 @@ impl Recording {
                 self.last_at = Some(api.at);
             }
             Event::Call(call) if call.lane == MAIN_LANE => {
-                self.main_calls.insert(call.i, ());
+                self.main_calls.insert(call.i);
                 let Some(step) = self.by_call.get(&call.k) else {
                     return Ok(());
                 };
@@ -131,7 +129,7 @@ impl Recording {
                     *step.files.entry(call.op.name().to_owned()).or_default() += 1;
                 }
             }
-            Event::Result(result) if self.main_calls.contains_key(&result.i) => {
+            Event::Result(result) if self.main_calls.contains(&result.i) => {
                 self.entering.push(Part {
                     bytes: result.bytes,
                     ..Part::new(PartKind::Result, result.tok)
@@ -158,13 +156,11 @@ pub fn of_script(script: &Script) -> Conversation {
         let Some(kind) = call.kind else {
             continue;
         };
+        let written = render::written(call).into_iter();
         steps.push(Step {
             gap_ms: if steps.is_empty() { 0 } else { TURN_MS },
             enters: std::mem::take(&mut entering),
-            emits: render::written(call)
-                .into_iter()
-                .map(|(kind, text)| part(kind, &text))
-                .collect(),
+            emits: written.map(|(kind, text)| part(kind, &text)).collect(),
             files: BTreeMap::from([(kind.to_string(), 1)]),
             ..Step::default()
         });
@@ -255,10 +251,8 @@ mod tests {
     #[test]
     fn a_recorded_prompt_contains_all_earlier_parts() {
         let conversation = of_trace(&recording("")).unwrap();
-        assert_eq!(
-            (conversation.fixed, conversation.fixed_is),
-            (900, Fixed::Inferred)
-        );
+        let fixed = (conversation.fixed, conversation.fixed_is);
+        assert_eq!(fixed, (900, Fixed::Inferred));
         let account = Account::of(&conversation, &no_thinking());
         // 5 of text, 20 of arguments, 300 of the result; thinking is output, but does not stay in the prompt.
         assert_eq!(account.calls[1].prompt, 1000 + 325);
@@ -266,10 +260,8 @@ mod tests {
         assert_eq!(account.calls[1].cached, 1000);
         assert_eq!(conversation.steps[1].gap_ms, 9000);
         let found = residual(&conversation, &no_thinking()).unwrap();
-        assert_eq!(
-            (conversation.subagents, conversation.subagent_calls),
-            (1, 1)
-        );
+        assert_eq!(conversation.subagents, 1);
+        assert_eq!(conversation.subagent_calls, 1);
         assert_eq!((found.calls, found.worst_abs), (1, 0.0));
     }
 
@@ -318,14 +310,8 @@ mod tests {
         let path = WorkspacePath::new("a.md").unwrap();
         let mut script = Script::new(vec![(path.clone(), "one\n".as_bytes().into())]);
         let content = "word ".repeat(500);
-        script.call(
-            CallKind::Write,
-            vec![FileOp::Write {
-                path: path.clone(),
-                content: content.as_bytes().into(),
-                sync: false,
-            }],
-        );
+        let write = FileOp::write(path.clone(), content.as_bytes());
+        script.call(CallKind::Write, vec![write]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);
         let conversation = of_script(&script);
         let account = Account::of(&conversation, &Terms::default());

@@ -199,10 +199,7 @@ mod tests {
     fn results_look_as_agents_see_them() {
         let path = WorkspacePath::new("a/b.md").unwrap();
         let missing = WorkspacePath::new("missing").unwrap();
-        let list = FileOp::List {
-            path: WorkspacePath::root(),
-            attributes: false,
-        };
+        let list = FileOp::list(WorkspacePath::root(), false);
         let calls = [
             (CallKind::Read, FileOp::Read(path.clone())),
             (CallKind::Read, FileOp::Read(missing)),
@@ -232,11 +229,7 @@ mod tests {
     #[test]
     fn errors_look_as_agents_see_them() {
         let path = |path: &str| WorkspacePath::new(path).unwrap();
-        let write = |to: &str| FileOp::Write {
-            path: path(to),
-            content: "x".as_bytes().into(),
-            sync: false,
-        };
+        let write = |to: &str| FileOp::write(path(to), *b"x");
         let calls = [
             (CallKind::Read, FileOp::Read(path("a"))),
             (CallKind::Write, write("a")),
@@ -280,14 +273,8 @@ mod tests {
     fn to_write_a_file_is_to_write_its_content() {
         let path = WorkspacePath::new("a.md").unwrap();
         let mut script = Script::default();
-        script.call(
-            CallKind::Write,
-            vec![FileOp::Write {
-                path: path.clone(),
-                content: "a \"quoted\" line\n".as_bytes().into(),
-                sync: false,
-            }],
-        );
+        let write = FileOp::write(path.clone(), *b"a \"quoted\" line\n");
+        script.call(CallKind::Write, vec![write]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);
         script.calls[1].lines = Some((3, 10));
         let written: Vec<_> = script.calls.iter().flat_map(written).collect();

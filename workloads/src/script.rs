@@ -148,6 +148,21 @@ pub enum FileOp {
 }
 
 impl FileOp {
+    /// Writes a whole file, and does not sync it.
+    pub fn write(path: WorkspacePath, content: impl Into<Bytes>) -> Self {
+        let (content, sync) = (content.into(), false);
+        Self::Write {
+            path,
+            content,
+            sync,
+        }
+    }
+
+    /// Reads a directory; with `attributes`, also those of each entry.
+    pub fn list(path: WorkspacePath, attributes: bool) -> Self {
+        Self::List { path, attributes }
+    }
+
     /// The path it works on; the destination of a rename.
     pub fn path(&self) -> &WorkspacePath {
         match self {
@@ -248,13 +263,8 @@ impl Run {
     fn shortened(&self) -> String {
         const SHOWN: usize = 60;
         let whole = self.command.join(" ");
-        let shown: String = whole
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(SHOWN)
-            .collect();
+        let line = whole.lines().next().unwrap_or_default();
+        let shown: String = line.chars().take(SHOWN).collect();
         let rest = if shown.len() < whole.len() { "…" } else { "" };
         format!("{shown}{rest}")
     }
@@ -339,20 +349,12 @@ pub struct Script {
 impl Script {
     /// A script with the initial `files` and their directories. Its warm-up reads all files and all attributes.
     pub fn new(files: Vec<(WorkspacePath, Bytes)>) -> Self {
-        let mut dirs: Vec<WorkspacePath> = files
-            .iter()
-            .flat_map(|(path, _)| path.ancestors())
-            .collect();
-        dirs.sort();
-        dirs.dedup();
+        let dirs = files.iter().flat_map(|(path, _)| path.ancestors());
+        let dirs: Vec<WorkspacePath> = BTreeSet::from_iter(dirs).into_iter().collect();
         // Content first: a read changes the access time, which invalidates cached attributes.
-        let list = |path: WorkspacePath| FileOp::List {
-            path,
-            attributes: true,
-        };
         let mut warm_up = vec![FileOp::Search(WorkspacePath::root())];
-        warm_up.push(list(WorkspacePath::root()));
-        warm_up.extend(dirs.iter().cloned().map(list));
+        let listed = std::iter::once(WorkspacePath::root()).chain(dirs.iter().cloned());
+        warm_up.extend(listed.map(|dir| FileOp::list(dir, true)));
         Self {
             dirs,
             files,

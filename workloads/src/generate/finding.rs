@@ -170,12 +170,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_out_of_range_are_refused() {
-        let few = finding(By::Files, 3).script(None).unwrap_err();
-        assert!(few.contains("finding.notes"), "{few}");
-    }
-
-    #[test]
     fn every_question_of_a_corpus_is_recalled_once_and_scored_by_three_rankings() {
         let text = r#"{"notes": [{"path": "a/1.md", "text": "one", "written": 5}],
             "questions": [{"text": "Which one?", "evidence": ["a/1.md"], "answer": null}]}"#;

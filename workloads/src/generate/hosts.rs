@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{check_range, path};
 use crate::filler::fill;
-use crate::script::{CallKind, FileOp, Host, Script};
+use crate::script::{Bytes, CallKind, FileOp, Host, Script};
 
 /// The maximum number of notes or lines, because the harness may wait for each.
 const CALLS_MAX: u32 = 1000;
@@ -58,13 +58,8 @@ impl Handoff {
         let mut script = Script::new(Vec::new());
         for note in 0..self.notes {
             let path = path(format!("note-{note:04}.md"))?;
-            let content: crate::script::Bytes =
-                fill(rng.next_u64(), self.bytes, self.bytes / 40).into();
-            let write = FileOp::Write {
-                path: path.clone(),
-                content: content.clone(),
-                sync: false,
-            };
+            let content: Bytes = fill(rng.next_u64(), self.bytes, self.bytes / 40).into();
+            let write = FileOp::write(path.clone(), content.clone());
             let seen = FileOp::SeenByOther { path, content };
             let pause = rng.random_range(0..=self.pause_ms);
             script.call_after(pause, CallKind::Handoff, vec![write, seen]);
@@ -107,30 +102,19 @@ mod tests {
     use super::*;
 
     fn handoff() -> Handoff {
-        Handoff {
-            notes: 8,
-            bytes: 100,
-            pause_ms: 500,
-            seed: 7,
-        }
+        toml::from_str("notes = 8\nbytes = 100\npause_ms = 500\nseed = 7").unwrap()
     }
 
     fn writers() -> TwoWriters {
-        TwoWriters {
-            lines: 20,
-            pause_ms: 100,
-            seed: 7,
-        }
+        toml::from_str("lines = 20\npause_ms = 100\nseed = 7").unwrap()
     }
 
     #[test]
     fn the_same_seed_makes_the_same_script_with_its_pauses() {
         assert_eq!(handoff().script(), handoff().script());
         assert_eq!(writers().script(), writers().script());
-        let other = Handoff {
-            seed: 8,
-            ..handoff()
-        };
+        let mut other = handoff();
+        other.seed = 8;
         assert_ne!(handoff().script(), other.script());
         let script = handoff().script().unwrap();
         let pauses: BTreeSet<u64> = script.calls.iter().map(|call| call.pause_ms).collect();
@@ -170,24 +154,5 @@ mod tests {
         let turns = hosts.windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!((5..35).contains(&turns), "{hosts:?}");
         assert_eq!(script.shared_files().len(), 1);
-    }
-
-    #[test]
-    fn parameters_out_of_range_are_refused() {
-        let none = Handoff {
-            notes: 0,
-            ..handoff()
-        };
-        assert!(none.script().unwrap_err().contains("handoff.notes"));
-        let slow = TwoWriters {
-            pause_ms: 1_001,
-            ..writers()
-        };
-        assert!(slow.script().unwrap_err().contains("two_writers.pause_ms"));
-        let empty = Handoff {
-            bytes: 0,
-            ..handoff()
-        };
-        assert!(empty.script().unwrap_err().contains("handoff.bytes"));
     }
 }

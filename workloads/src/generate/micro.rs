@@ -117,17 +117,14 @@ impl Micro {
         let mut script = Script::new(files.collect());
         let dir = plain("files");
         script.dirs = vec![dir.clone()];
+        let list = |attributes| FileOp::list(dir.clone(), attributes);
         match self.operation {
             // A caller that lists names has not read the files before.
-            Operation::ListAttributes | Operation::List => {
-                script.warm_up = vec![FileOp::List {
-                    path: dir.clone(),
-                    attributes: true,
-                }];
+            Operation::ListAttributes | Operation::List => script.warm_up = vec![list(true)],
+            _ => {
+                let stats = names.iter().cloned().map(FileOp::Stat);
+                script.warm_up.extend(stats);
             }
-            _ => script
-                .warm_up
-                .extend(names.iter().cloned().map(FileOp::Stat)),
         }
         script.first_touches = Some(match self.operation {
             Operation::List | Operation::ListAttributes => 1,
@@ -160,29 +157,18 @@ impl Micro {
                     };
                     script.call(CallKind::Pread, vec![op]);
                 }
-                Operation::Write | Operation::Fsync => {
-                    let sync = self.operation == Operation::Fsync;
-                    let op = self.overwrite(path(), sync, &mut rng);
-                    let kind = if sync {
-                        CallKind::Fsync
-                    } else {
-                        CallKind::Write
-                    };
-                    script.call(kind, vec![op]);
+                Operation::Write => {
+                    let op = self.overwrite(path(), false, &mut rng);
+                    script.call(CallKind::Write, vec![op]);
+                }
+                Operation::Fsync => {
+                    let op = self.overwrite(path(), true, &mut rng);
+                    script.call(CallKind::Fsync, vec![op]);
                 }
                 Operation::Stat => script.call(CallKind::Stat, vec![FileOp::Stat(path())]),
-                Operation::List | Operation::ListAttributes => {
-                    let attributes = self.operation == Operation::ListAttributes;
-                    let op = FileOp::List {
-                        path: dir.clone(),
-                        attributes,
-                    };
-                    let kind = if attributes {
-                        CallKind::ListAttributes
-                    } else {
-                        CallKind::List
-                    };
-                    script.call(kind, vec![op]);
+                Operation::List => script.call(CallKind::List, vec![list(false)]),
+                Operation::ListAttributes => {
+                    script.call(CallKind::ListAttributes, vec![list(true)]);
                 }
                 Operation::Create | Operation::CreateFsync => {
                     let op = FileOp::Write {
@@ -294,12 +280,5 @@ mod tests {
             unique.dedup();
             assert_eq!(unique.len(), pass.len());
         }
-    }
-
-    #[test]
-    fn parameters_out_of_range_are_refused() {
-        assert!(micro(Operation::Delete, 5, 6).script().is_err());
-        assert!(micro(Operation::Stat, 0, 6).script().is_err());
-        assert!(micro(Operation::Stat, 1, 0).script().is_err());
     }
 }

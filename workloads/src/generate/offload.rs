@@ -56,23 +56,18 @@ impl OffloadComparison {
     /// # Errors
     /// A message with the field and the defect.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.files.is_empty() {
-            return Err("field `offload_comparison.files`: name at least one".to_owned());
-        }
-        if !(2_000..=10_000_000).contains(&self.bytes) {
-            return Err(
-                "field `offload_comparison.bytes`: must be from 2,000 to 10,000,000".to_owned(),
-            );
-        }
-        if !(0.0..=1.0).contains(&self.read_back) {
-            return Err(
-                "field `offload_comparison.read_back`: must be a share from 0 to 1".to_owned(),
-            );
-        }
-        if self.repeats == 0 {
-            return Err("field `offload_comparison.repeats`: must be at least 1".to_owned());
-        }
-        Ok(())
+        let wrong = if self.files.is_empty() {
+            "files`: name at least one"
+        } else if !(2_000..=10_000_000).contains(&self.bytes) {
+            "bytes`: must be from 2,000 to 10,000,000"
+        } else if !(0.0..=1.0).contains(&self.read_back) {
+            "read_back`: must be a share from 0 to 1"
+        } else if self.repeats == 0 {
+            "repeats`: must be at least 1"
+        } else {
+            return Ok(());
+        };
+        Err(format!("field `offload_comparison.{wrong}"))
     }
 
     fn results(&self) -> Vec<(WorkspacePath, Bytes)> {
@@ -93,17 +88,10 @@ impl OffloadComparison {
         )]);
         for _ in 0..self.repeats {
             for (path, content) in &results {
-                let write = FileOp::Write {
-                    path: path.clone(),
-                    content: Bytes::clone(content),
-                    sync: false,
-                };
+                let write = FileOp::write(path.clone(), Bytes::clone(content));
                 script.call(CallKind::Write, vec![write]);
             }
-            let list = FileOp::List {
-                path: WorkspacePath::root(),
-                attributes: true,
-            };
+            let list = FileOp::list(WorkspacePath::root(), true);
             script.call(CallKind::List, vec![list]);
             for (path, content) in &results {
                 let lines = content.iter().filter(|byte| **byte == b'\n').count() as f64;
@@ -153,14 +141,10 @@ impl OffloadComparison {
             let steps = account.turns.iter().enumerate();
             let steps = steps.map(|(at, (enters, emits))| Step {
                 gap_ms: if at == 0 { 0 } else { TURN_MS },
-                enters: vec![Part::new(
-                    if at == 0 {
-                        PartKind::User
-                    } else {
-                        PartKind::Result
-                    },
-                    *enters,
-                )],
+                enters: vec![match at {
+                    0 => Part::new(PartKind::User, *enters),
+                    _ => Part::new(PartKind::Result, *enters),
+                }],
                 emits: vec![Part::new(PartKind::Text, *emits)],
                 ..Step::default()
             });
@@ -222,18 +206,12 @@ fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
     loop {
         number += 1;
         let topic = pick(rng, TOPICS);
-        let mut summary = String::new();
-        for _ in 0..2 {
-            if !summary.is_empty() {
-                summary.push(' ');
-            }
-            summary += &pick(rng, SENTENCES).replace("{}", topic);
-        }
+        let sentences = [0; 2].map(|_| pick(rng, SENTENCES).replace("{}", topic));
         let meeting = serde_json::json!({
             "meeting_title": format!("{}: {topic}", pick(rng, KINDS)),
             "date": format!("2025-{:02}-{:02}", rng.random_range(7..=10), rng.random_range(1..=28)),
             "attendees": [pick(rng, PEOPLE), pick(rng, PEOPLE)],
-            "summary": summary,
+            "summary": sentences.join(" "),
         });
         let line = format!("    {meeting}");
         let separator = if number == 1 { "" } else { ",\n" };
@@ -248,12 +226,8 @@ fn meetings(rng: &mut ChaCha8Rng, bytes: usize) -> String {
     let missing = bytes.saturating_sub(text.len() + TAIL.len());
     // The padding goes before the closing quote of the last summary.
     let end = text.rfind("\"}").unwrap_or(text.len());
-    let more: String = SENTENCES[0]
-        .replace("{}", TOPICS[0])
-        .chars()
-        .cycle()
-        .take(missing)
-        .collect();
+    let sentence = SENTENCES[0].replace("{}", TOPICS[0]);
+    let more: String = sentence.chars().cycle().take(missing).collect();
     text.insert_str(end, &more);
     text + TAIL
 }
@@ -289,16 +263,12 @@ mod tests {
         let SessionSource::Stated { published, .. } = &workload.session else {
             panic!("{:?}", workload.session);
         };
-        let sums: Vec<_> = published
-            .iter()
-            .map(|(name, conversation)| {
-                (
-                    name.as_str(),
-                    Account::of(conversation, &Terms::default()).entering,
-                )
-            })
-            .collect();
-        assert_eq!(sums, [("seed-before", 109_150), ("seed-after", 15_550)]);
+        let sums = published.iter().map(|(name, conversation)| {
+            let account = Account::of(conversation, &Terms::default());
+            (name.as_str(), account.entering)
+        });
+        let expected = [("seed-before", 109_150), ("seed-after", 15_550)];
+        assert_eq!(sums.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -68,30 +68,17 @@ impl Controller<'_> {
         files.push((log_file(0), fill(self.rng.random(), LOG_BYTES, 50)));
         let files = files.into_iter();
         let mut script = Script::new(files.map(|(path, bytes)| (path, bytes.into())).collect());
-        for dir in [
-            "inbox/cur",
-            "inbox/tmp",
-            "outbox",
-            "outbox/new",
-            "outbox/cur",
-            "outbox/tmp",
-        ] {
-            script.dirs.push(path(dir));
-        }
+        let maildirs = "inbox/cur inbox/tmp outbox outbox/new outbox/cur outbox/tmp";
+        script.dirs.extend(maildirs.split(' ').map(path));
         script.dirs.sort();
         script
     }
 
     fn cycle(&mut self, cycle: u32) {
         let read = |path: WorkspacePath| vec![FileOp::Read(path)];
-        let list = |dir: &str| {
-            vec![FileOp::List {
-                path: path(dir),
-                attributes: false,
-            }]
-        };
-        self.script
-            .call(CallKind::Read, read(path("state/state.json")));
+        let list = |dir: &str| vec![FileOp::list(path(dir), false)];
+        let state = path("state/state.json");
+        self.script.call(CallKind::Read, read(state.clone()));
 
         self.script.call(CallKind::List, list("tasks"));
         let task = self.rng.random_range(0..self.parameters.tasks.max(1));
@@ -102,27 +89,19 @@ impl Controller<'_> {
         }
 
         self.script.call(CallKind::List, list("inbox/new"));
-        self.script
-            .call(CallKind::Read, read(inbox("new", cycle, "")));
-        let seen = FileOp::Rename {
-            from: inbox("new", cycle, ""),
-            to: inbox("cur", cycle, ":2,S"),
-        };
+        let (from, to) = (inbox("new", cycle, ""), inbox("cur", cycle, ":2,S"));
+        self.script.call(CallKind::Read, read(from.clone()));
+        let seen = FileOp::Rename { from, to };
         self.script.call(CallKind::Rename, vec![seen]);
 
         self.script.call(CallKind::List, list("observations"));
         let known = self.parameters.observations + cycle - 1;
         for _ in 0..2.min(known) {
-            let number = self.rng.random_range(0..known);
-            self.script
-                .call(CallKind::Read, read(observation_file(number)));
+            let seen = observation_file(self.rng.random_range(0..known));
+            self.script.call(CallKind::Read, read(seen));
         }
-        let number = self.parameters.observations + cycle - 1;
-        let observation = self.observation(number);
-        self.script.call(
-            CallKind::Write,
-            vec![write(observation_file(number), observation, false)],
-        );
+        let observation = FileOp::write(observation_file(known), self.observation(known));
+        self.script.call(CallKind::Write, vec![observation]);
 
         if task < self.parameters.tasks {
             let update = self.task(task, "active", cycle);
@@ -135,10 +114,8 @@ impl Controller<'_> {
         self.script.call(CallKind::Fsync, ops);
 
         for step in 0..3 {
-            let line = format!(
-                "{} cycle={cycle} step={step} ok task={task}\n",
-                time(cycle, step)
-            );
+            let at = time(cycle, step);
+            let line = format!("{at} cycle={cycle} step={step} ok task={task}\n");
             let op = FileOp::Append {
                 path: log_file(cycle),
                 content: line.into_bytes().into(),
@@ -147,19 +124,15 @@ impl Controller<'_> {
         }
 
         // The health is computed from the age of the state, the lengths of the queues, and the log.
-        let stat = vec![FileOp::Stat(path("state/state.json"))];
+        let stat = vec![FileOp::Stat(state.clone())];
         self.script.call(CallKind::Stat, stat);
         for queue in ["tasks", "inbox/new", "outbox/new"] {
-            let op = FileOp::List {
-                path: path(queue),
-                attributes: true,
-            };
+            let op = FileOp::list(path(queue), true);
             self.script.call(CallKind::ListAttributes, vec![op]);
         }
         self.script.call(CallKind::Read, read(log_file(cycle)));
 
-        let state = self.state(cycle);
-        let ops = replace(&path("state/state.json"), state);
+        let ops = replace(&state, self.state(cycle));
         self.script.call(CallKind::Write, ops);
     }
 
@@ -244,19 +217,11 @@ fn inbox(folder: &str, number: u32, flags: &str) -> WorkspacePath {
     ))
 }
 
-fn write(path: WorkspacePath, content: Vec<u8>, sync: bool) -> FileOp {
-    FileOp::Write {
-        path,
-        content: content.into(),
-        sync,
-    }
-}
-
 /// Replaces a file atomically: write a temporary file and rename it.
 fn replace(file: &WorkspacePath, content: Vec<u8>) -> Vec<FileOp> {
     let temporary = path(&format!("{file}.tmp"));
     vec![
-        write(temporary.clone(), content, false),
+        FileOp::write(temporary.clone(), content),
         FileOp::Rename {
             from: temporary,
             to: file.clone(),
@@ -269,7 +234,11 @@ fn deliver(maildir: &str, number: u32, content: Vec<u8>) -> Vec<FileOp> {
     let name = format!("{}.M{number}.vsm", 1_770_000_000 + number);
     let temporary = path(&format!("{maildir}/tmp/{name}"));
     vec![
-        write(temporary.clone(), content, true),
+        FileOp::Write {
+            path: temporary.clone(),
+            content: content.into(),
+            sync: true,
+        },
         FileOp::Rename {
             from: temporary,
             to: path(&format!("{maildir}/new/{name}")),
