@@ -239,10 +239,13 @@ mod tests {
         }
     }
 
+    fn three() -> Conversation {
+        conversation(vec![step(10, 1), step(20, 2), step(30, 3)])
+    }
+
     #[test]
     fn every_call_sends_all_earlier_parts() {
-        let three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
-        let account = Account::of(&three, &Terms::default());
+        let account = Account::of(&three(), &Terms::default());
         let prompts: Vec<_> = account.calls.iter().map(|call| call.prompt).collect();
         assert_eq!(prompts, [110, 131, 163]);
         // The previous prompt is cached, but the answer after it was never sent.
@@ -257,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_gap_longer_than_the_time_to_live_expires_the_prompt() {
-        let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
+        let mut three = three();
         three.steps[1].gap_ms = TTL_MS;
         let in_time = Account::of(&three, &Terms::default());
         assert_eq!((in_time.expired(), in_time.cached()), (0, 110 + 131));
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_changed_part_invalidates_the_cache_from_there() {
-        let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
+        let mut three = three();
         // The result of the second step shrinks before the third call.
         three.steps[2].rewrites = vec![Rewrite { part: 2, tokens: 5 }];
         let account = Account::of(&three, &Terms::default());
@@ -287,56 +290,41 @@ mod tests {
 
     #[test]
     fn compaction_leaves_the_fixed_part() {
-        let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
+        let mut three = three();
         three.steps[2].compacted = true;
         let account = Account::of(&three, &Terms::default());
-        assert_eq!(
-            (account.calls[2].prompt, account.calls[2].cached),
-            (130, 100)
-        );
+        let third = account.calls[2];
+        assert_eq!((third.prompt, third.cached), (130, 100));
         assert_eq!((account.peak(), account.compactions), (133, 1));
     }
 
     #[test]
     fn thinking_leaves_the_prompts_when_the_provider_says_so() {
-        let mut three = conversation(vec![step(10, 1), step(20, 2), step(30, 3)]);
-        three.steps[0].emits = vec![
-            Part::new(PartKind::Thinking, 7),
-            Part::new(PartKind::Text, 1),
-        ];
+        let mut three = three();
+        three.steps[0]
+            .emits
+            .insert(0, Part::new(PartKind::Thinking, 7));
         three.steps[2].enters[0].kind = PartKind::User;
-        let prompts = |thinking| {
+        let until_user_speaks = [(110, 0), (138, 110), (163, 110)];
+        for (thinking, expected) in [
+            (ThinkingStays::Always, [(110, 0), (138, 110), (170, 138)]),
+            (ThinkingStays::UntilUserSpeaks, until_user_speaks),
+            (ThinkingStays::Never, [(110, 0), (131, 110), (163, 131)]),
+        ] {
             let terms = Terms {
                 thinking,
                 ..Terms::default()
             };
             let calls = Account::of(&three, &terms).calls;
-            calls
-                .iter()
-                .map(|call| (call.prompt, call.cached))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            prompts(ThinkingStays::Always),
-            [(110, 0), (138, 110), (170, 138)]
-        );
-        assert_eq!(
-            prompts(ThinkingStays::UntilUserSpeaks),
-            [(110, 0), (138, 110), (163, 110)]
-        );
-        assert_eq!(
-            prompts(ThinkingStays::Never),
-            [(110, 0), (131, 110), (163, 131)]
-        );
+            let found = calls.iter().map(|call| (call.prompt, call.cached));
+            assert!(found.eq(expected), "{thinking:?}: {calls:?}");
+        }
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let kind = |user: bool| {
-            if user {
-                PartKind::User
-            } else {
-                PartKind::Result
-            }
+        let kind = |user: bool| match user {
+            true => PartKind::User,
+            false => PartKind::Result,
         };
         let one = (
             (0..40u64, any::<bool>()),
@@ -397,18 +385,11 @@ mod tests {
                     *text = tokens(rewrite.tokens);
                 }
             }
-            parts.extend(
-                step.enters
-                    .iter()
-                    .map(|part| (part.kind, Some(tokens(part.tokens)))),
-            );
+            let mut written = |part: &Part| (part.kind, Some(tokens(part.tokens)));
+            parts.extend(step.enters.iter().map(&mut written));
             let texts = parts.iter().filter_map(|(_, text)| text.as_ref());
             prompts.push(fixed.iter().chain(texts.flatten()).copied().collect());
-            parts.extend(
-                step.emits
-                    .iter()
-                    .map(|part| (part.kind, Some(tokens(part.tokens)))),
-            );
+            parts.extend(step.emits.iter().map(written));
         }
         prompts
     }

@@ -29,10 +29,9 @@ pub fn thinking_stays(model: &str) -> ThinkingStays {
         || is("opus-4-20")
         || is("opus-4-1")
         || is("opus-4.1");
-    if last_turn_only {
-        ThinkingStays::UntilUserSpeaks
-    } else {
-        ThinkingStays::Always
+    match last_turn_only {
+        true => ThinkingStays::UntilUserSpeaks,
+        false => ThinkingStays::Always,
     }
 }
 
@@ -64,10 +63,9 @@ pub fn factor(model: &str) -> Factor {
         Factor {
             per_o200k: 1.0,
             is_measured: is_gpt_5_codex(model),
-            source: if is("gpt") {
-                GPT
-            } else {
-                "nothing is known about this model's vocabulary"
+            source: match is("gpt") {
+                true => GPT,
+                false => "nothing is known about this model's vocabulary",
             },
         }
     }
@@ -84,10 +82,9 @@ fn is_gpt_5_codex(model: &str) -> bool {
 impl Factor {
     /// The factor with its reliability, as shown in reports.
     pub fn label(&self) -> String {
-        let standing = if self.is_measured {
-            "measured"
-        } else {
-            "an estimate"
+        let standing = match self.is_measured {
+            true => "measured",
+            false => "an estimate",
         };
         format!("×{:.2}, {standing}: {}", self.per_o200k, self.source)
     }
@@ -99,28 +96,18 @@ mod tests {
 
     #[test]
     fn newer_claude_models_keep_their_thinking() {
-        assert_eq!(
-            thinking_stays("claude-opus-4-5-20251101"),
-            ThinkingStays::Always
-        );
-        assert_eq!(thinking_stays("claude-opus-5-5"), ThinkingStays::Always);
-        assert_eq!(thinking_stays("claude-sonnet-4-6"), ThinkingStays::Always);
-        for older in [
-            "claude-sonnet-4-5-20250929",
-            "claude-opus-4-1",
-            "claude-haiku-4-5",
-            "claude-opus-4-20250514",
+        let newer = "claude-opus-4-5-20251101 claude-opus-5-5 claude-sonnet-4-6";
+        let older =
+            "claude-sonnet-4-5-20250929 claude-opus-4-1 claude-haiku-4-5 claude-opus-4-20250514";
+        for (models, expected) in [
+            (newer, ThinkingStays::Always),
+            (older, ThinkingStays::UntilUserSpeaks),
+            ("google/gemini-3-pro-preview", ThinkingStays::Never),
         ] {
-            assert_eq!(
-                thinking_stays(older),
-                ThinkingStays::UntilUserSpeaks,
-                "{older}"
-            );
+            for model in models.split(' ') {
+                assert_eq!(thinking_stays(model), expected, "{model}");
+            }
         }
-        assert_eq!(
-            thinking_stays("google/gemini-3-pro-preview"),
-            ThinkingStays::Never
-        );
     }
 
     #[test]
@@ -135,13 +122,8 @@ mod tests {
         assert_eq!(of("gemini-3.1-pro-preview"), (1.20, false));
         assert_eq!(of("gpt-5-codex"), (1.0, true));
         assert_eq!(of("openai/gpt-5-codex-2025-09-15"), (1.0, true));
-        for other in [
-            "gpt-5",
-            "gpt-5.5-pro",
-            "gpt-5.1-codex-mini",
-            "gpt-5-codex-mini",
-            "gpt-6.1-sol",
-        ] {
+        let others = "gpt-5 gpt-5.5-pro gpt-5.1-codex-mini gpt-5-codex-mini gpt-6.1-sol";
+        for other in others.split(' ') {
             assert_eq!(of(other), (1.0, false), "{other}");
         }
         assert_eq!(of("gemini-3-pro-image"), (1.20, false));

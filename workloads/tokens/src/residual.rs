@@ -190,16 +190,14 @@ mod tests {
             ..Conversation::default()
         };
         let found = residual(&conversation, &Terms::default()).unwrap();
-        assert_eq!(
-            found.cache,
-            Some(CacheResidual {
-                calls: 4,
-                fresh: (100 + 1200 + 1300 + 100, 100 + 1200 + 100 + 1400),
-                expired: 2,
-                missed: 2,
-                expired_and_missed: 1,
-            })
-        );
+        let expected = CacheResidual {
+            calls: 4,
+            fresh: (100 + 1200 + 1300 + 100, 100 + 1200 + 100 + 1400),
+            expired: 2,
+            missed: 2,
+            expired_and_missed: 1,
+        };
+        assert_eq!(found.cache, Some(expected));
         let mut silent = conversation;
         for step in &mut silent.steps {
             step.reported.as_mut().unwrap().cached = 0;
