@@ -153,14 +153,10 @@ mod tests {
             let parsed = Workload::parse(path, text, |_| Err(io::ErrorKind::NotFound.into()));
             parsed.unwrap_err().to_string()
         };
-        let stat = MICRO
-            .get_file("stat.toml")
-            .and_then(|file| file.contents_utf8());
-        let stat = stat.unwrap();
-        let shorten = "\n[shortened]\ncalls = 3\nbytes = 10\n";
-        assert!(
-            refused(&format!("{stat}{shorten}")).contains("only `[vsm_cycle]` can be shortened")
-        );
+        let (_, stat) = built_in(&MICRO, "micro", "stat").unwrap();
+        let error = refused(&format!("{stat}\n[shortened]\ncalls = 3\nbytes = 10\n"));
+        let expected = "only `[vsm_cycle]` can be shortened";
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]
@@ -169,11 +165,8 @@ mod tests {
             for entry in suite(&name).unwrap().workloads {
                 let workload = workload(&entry.name).unwrap();
                 for state in entry.states {
-                    assert!(
-                        workload.states.contains(&state),
-                        "{name}: {} {state:?}",
-                        entry.name
-                    );
+                    let is_there = workload.states.contains(&state);
+                    assert!(is_there, "{name}: {} {state:?}", entry.name);
                 }
             }
         }

@@ -90,32 +90,24 @@ impl Definition {
     }
 
     fn check(&self) -> Result<(), String> {
-        let checks = [
-            (
-                self.essay.trim().len() >= 80,
-                "field `essay`: say in a few sentences what the workload stands for and what it does not show",
-            ),
-            (
-                !self.states.is_empty(),
-                "field `states`: name at least one of `hot`, `lukewarm`, `cold`",
-            ),
-            (
-                self.shortened.is_none() || self.vsm_cycle.is_some(),
-                "field `shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets",
-            ),
-            (
-                self.shortened
-                    .is_none_or(|own| own.calls > 0 && own.bytes > 0),
-                "field `shortened`: `calls` and `bytes` must be at least 1",
-            ),
-        ];
-        if let Some((_, message)) = checks.into_iter().find(|(is_right, _)| !is_right) {
-            return Err(message.to_owned());
-        }
-        match self.tables() {
-            1 => Ok(()),
-            _ => Err(format!("needs exactly one of the tables {TABLES}")),
-        }
+        let wrong = if self.essay.trim().len() < 80 {
+            "essay`: say in a few sentences what the workload stands for and what it does not show"
+        } else if self.states.is_empty() {
+            "states`: name at least one of `hot`, `lukewarm`, `cold`"
+        } else if self.shortened.is_some() && self.vsm_cycle.is_none() {
+            "shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets"
+        } else if self
+            .shortened
+            .is_some_and(|own| own.calls == 0 || own.bytes == 0)
+        {
+            "shortened`: `calls` and `bytes` must be at least 1"
+        } else {
+            return match self.tables() {
+                1 => Ok(()),
+                _ => Err(format!("needs exactly one of the tables {TABLES}")),
+            };
+        };
+        Err(format!("field `{wrong}"))
     }
 
     /// The context policies of its session: all that fit it, unless it names some.

@@ -268,9 +268,8 @@ impl Exam {
         let lines = |note: &Note| -> Vec<String> {
             let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
             let found = note.text.lines().filter(has_all);
-            found
-                .map(|line| format!("{}:{line}\n", note.path))
-                .collect()
+            let found = found.map(|line| format!("{}:{line}\n", note.path));
+            found.collect()
         };
         let notes = self.notebook.notes.iter();
         let pieces = match method {
@@ -289,15 +288,15 @@ impl Exam {
             _ => bm25::by_bm25(notes, &question.text),
         };
         let mut used = 0;
-        let sections = order.into_iter().filter_map(|at| {
+        let mut pieces = Vec::new();
+        for at in order {
             let section = format!("## {}\n{}", notes[at].path, notes[at].text);
             let cost = tokens::count(&section);
-            (used + cost <= self.max_tokens).then(|| {
+            if used + cost <= self.max_tokens {
                 used += cost;
-                section
-            })
-        });
-        let pieces: Vec<String> = sections.collect();
+                pieces.push(section);
+            }
+        }
         let admits = pieces.is_empty();
         Shown { pieces, admits }
     }
@@ -391,11 +390,8 @@ impl Exam {
                 count(name, u64::from(at.is_some_and(|at| at < first)), 1);
             }
         }
-        count(
-            "evidence-in-budget",
-            all_found,
-            1 + question.also.len() as u64,
-        );
+        let all = 1 + question.also.len() as u64;
+        count("evidence-in-budget", all_found, all);
         match question.is_reworded {
             true => count("other-words", found, 1),
             false => count("own-words", found, 1),
@@ -430,12 +426,17 @@ mod tests {
         })
     }
 
-    fn scores(method: Method, answer: &str, question: Option<usize>) -> Scores {
-        let asked = Asked {
-            exam: exam(),
-            methods: vec![method],
+    fn asked(exam: Arc<Exam>, method: Method, question: Option<usize>) -> Asked {
+        let methods = vec![method];
+        Asked {
+            exam,
+            methods,
             question,
-        };
+        }
+    }
+
+    fn scores(method: Method, answer: &str, question: Option<usize>) -> Scores {
+        let asked = asked(exam(), method, question);
         asked.score(answer).unwrap().remove(0).1
     }
 
@@ -459,12 +460,8 @@ mod tests {
             notebook: notebook(100, 1),
             max_tokens: 1_000_000,
         };
-        let asked = |exam| Asked {
-            exam: Arc::new(exam),
-            methods: vec![Method::WholeFile],
-            question: None,
-        };
-        let found = asked(small).score("").unwrap().remove(0).1["evidence-in-budget"];
+        let whole = asked(Arc::new(small), Method::WholeFile, None);
+        let found = whole.score("").unwrap().remove(0).1["evidence-in-budget"];
         assert!(found.0 == found.1 && found.1 > 10, "{found:?}");
         let (none, _) = scores(Method::WholeFile, "", None)["evidence-in-budget"];
         assert_eq!(none, 0, "more than 2,000 tokens do not fit");
@@ -475,40 +472,33 @@ mod tests {
         let text = r#"{"notes": [{"path": "a/1.md", "text": "Tosca: An opera. Sung in Rome first.", "written": 5},
                                  {"path": "b/a/1.md", "text": "Rome: A city.", "written": 6}],
             "questions": [{"text": "Where?", "evidence": ["a/1.md"], "answer": "in rome"}]}"#;
-        let asked = Asked {
-            exam: Arc::new(Exam {
-                notebook: crate::generate::corpus::notebook("small", text).unwrap(),
-                max_tokens: 2000,
-            }),
-            methods: vec![Method::Recall("balanced")],
-            question: Some(0),
+        let exam = Exam {
+            notebook: crate::generate::corpus::notebook("small", text).unwrap(),
+            max_tokens: 2000,
         };
-        let found = |answer: &str| asked.score(answer).unwrap().remove(0).1["evidence-in-budget"].0;
-        assert_eq!(
-            found("# 1 of 1\n## /a/1.md\n2026\n… Sung in Rome first. …\n"),
-            1
-        );
-        // As a pass asks it: its notes are in a directory of its own.
-        let within = "# 1 of 1\n## /p7/files/a/1.md\n2026\n… Sung in Rome first. …\n";
-        assert_eq!(found(within), 1);
-        assert_eq!(found(&within.replace("/a/1.md", "/a/11.md")), 0);
-        assert_eq!(found("# 1 of 1\n## /a/1.md\n2026\nTosca: An opera. …\n"), 0);
-        assert_eq!(
-            found("# 1 of 1\n## /p7/files/b/a/1.md\n2026\nSung in Rome.\n"),
-            0
-        );
-        assert_eq!(found("# 1 of 1\n## /b/a/1.md\n2026\nSung in Rome.\n"), 0);
-        assert_eq!(found("# 1 of 1\n## /a/1.md\ntags in rome\nTosca.\n"), 0);
+        let asked = asked(Arc::new(exam), Method::Recall("balanced"), Some(0));
+        // A pass asks about notes in a directory of its own.
+        for (note, expected) in [
+            ("/a/1.md\n2026\n… Sung in Rome first. …", 1),
+            ("/p7/files/a/1.md\n2026\n… Sung in Rome first. …", 1),
+            ("/p7/files/a/11.md\n2026\n… Sung in Rome first. …", 0),
+            ("/a/1.md\n2026\nTosca: An opera. …", 0),
+            ("/p7/files/b/a/1.md\n2026\nSung in Rome.", 0),
+            ("/b/a/1.md\n2026\nSung in Rome.", 0),
+            ("/a/1.md\ntags in rome\nTosca.", 0),
+        ] {
+            let scored = asked.score(&format!("# 1 of 1\n## {note}\n")).unwrap();
+            assert_eq!(scored[0].1["evidence-in-budget"].0, expected, "{note}");
+        }
     }
 
     #[test]
     fn an_answer_is_scored_by_the_position_of_the_evidence() {
         let exam = exam();
-        let questions = exam.notebook.questions.iter();
-        let at = questions
-            .clone()
-            .position(|own| own.evidence.is_some() && own.superseded.is_empty());
-        let evidence = questions.clone().nth(at.unwrap()).unwrap().evidence.clone();
+        let questions = &exam.notebook.questions;
+        let is_once = |own: &Question| own.evidence.is_some() && own.superseded.is_empty();
+        let at = questions.iter().position(is_once);
+        let evidence = questions[at.unwrap()].evidence.clone();
         let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
         let scored = scores(Method::Recall("balanced"), &answer, at);
         assert_eq!(scored["found-at-1"], (0, 1));
@@ -520,17 +510,9 @@ mod tests {
     fn an_answer_over_the_budget_is_refused() {
         let long = "word ".repeat(1000);
         scores(Method::Recall("recency"), &long, Some(0));
-        let asked = Asked {
-            exam: exam(),
-            methods: vec![Method::RecallBrief],
-            question: Some(0),
-        };
-        assert!(
-            asked
-                .score(&long)
-                .unwrap_err()
-                .contains("more than the 500")
-        );
+        let asked = asked(exam(), Method::RecallBrief, Some(0));
+        let error = asked.score(&long).unwrap_err();
+        assert!(error.contains("more than the 500"), "{error}");
     }
 
     #[test]
@@ -538,13 +520,8 @@ mod tests {
         let exam = exam();
         let mut questions = exam.notebook.questions.iter();
         let at = questions.position(|own| own.evidence.is_none());
-        assert_eq!(
-            scores(Method::Search, "nothing found\n", at)["admitted"],
-            (1, 1)
-        );
-        assert_eq!(
-            scores(Method::Search, "3 notes match\n", at)["admitted"],
-            (0, 1)
-        );
+        let admitted = |answer: &str| scores(Method::Search, answer, at)["admitted"];
+        assert_eq!(admitted("nothing found\n"), (1, 1));
+        assert_eq!(admitted("3 notes match\n"), (0, 1));
     }
 }

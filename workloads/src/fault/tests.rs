@@ -7,13 +7,6 @@ title = "t"
 essay = "What it stands for, and what a good backend does about it, in a sentence or two."
 "#;
 
-fn refused(rest: &str) -> String {
-    let text = format!("{MINIMAL}{rest}");
-    Scenario::parse(Path::new("x.toml"), &text)
-        .unwrap_err()
-        .to_string()
-}
-
 #[test]
 fn a_scenario_has_defaults_and_parameters() {
     let text = format!("{MINIMAL}injection = \"kill-daemon\"\nwhen = \"writing\"\n");
@@ -27,68 +20,33 @@ fn a_scenario_has_defaults_and_parameters() {
     assert_eq!(scenario.injection, Injection::LockDatabase { seconds: 5.0 });
 }
 
-#[test]
-fn errors_name_file_line_and_field() {
-    for (rest, line, words) in [
-        ("colour = 1\ninjection = \"nothing\"\n", 6, "colour"),
-        (
-            "[injection.lock-database]\nseconds = 5.0\nhard = true\n",
-            8,
-            "hard",
-        ),
-        (
-            "[injection.lock-database]\nseconds = \"long\"\n",
-            7,
-            "seconds",
-        ),
-        ("injection = \"explode\"\n", 6, "explode"),
-        (
-            "injection = \"nothing\"\n[work]\nrecordz = 1\n",
-            8,
-            "recordz",
-        ),
-        ("injection = \"nothing\"\nneeds = [\"luck\"]\n", 7, "luck"),
-    ] {
-        let error = refused(rest);
-        assert!(
-            error.starts_with(&format!("x.toml:{line}: ")) && error.contains(words),
-            "{error}"
-        );
-    }
-}
+/// The place and the words of an error, and the lines, separated by `;`, in which it is.
+const REFUSED: &str = "x.toml:6: / colour / colour = 1;injection = 'nothing'
+x.toml:8: / hard / [injection.lock-database];seconds = 5.0;hard = true
+x.toml:7: / seconds / [injection.lock-database];seconds = 'long'
+x.toml:6: / explode / injection = 'explode'
+x.toml:8: / recordz / injection = 'nothing';[work];recordz = 1
+x.toml:7: / luck / injection = 'nothing';needs = ['luck']
+x.toml: / field `when` / injection = 'kill-daemon'
+x.toml: / field `when` / injection = 'nothing';when = 'idle'
+x.toml: / field `seeds` / injection = 'nothing';seeds = []
+x.toml: / field `limits.hang` / injection = 'nothing';[limits];hang = 0.0
+x.toml: / field `work.bytes` / injection = 'nothing';[work];bytes = 5000
+x.toml: / field `injection.crash-loop.kills` / [injection.crash-loop];kills = 0
+x.toml: / field `injection.s3.slow.rtt_ms` / [injection.s3.slow];rtt_ms = 0.0
+x.toml: / field `injection.s3.flaky.how.nth` / [injection.s3.flaky];how = { resets = { nth = 1 } }";
 
 #[test]
-fn an_inconsistent_scenario_is_refused() {
-    for (rest, words) in [
-        ("injection = \"kill-daemon\"\n", "field `when`"),
-        ("injection = \"nothing\"\nwhen = \"idle\"\n", "field `when`"),
-        ("injection = \"nothing\"\nseeds = []\n", "field `seeds`"),
-        (
-            "injection = \"nothing\"\n[limits]\nhang = 0.0\n",
-            "field `limits.hang`",
-        ),
-        (
-            "injection = \"nothing\"\n[work]\nbytes = 5000\n",
-            "field `work.bytes`",
-        ),
-        (
-            "[injection.crash-loop]\nkills = 0\n",
-            "field `injection.crash-loop.kills`",
-        ),
-        (
-            "[injection.s3.slow]\nrtt_ms = 0.0\n",
-            "field `injection.s3.slow.rtt_ms`",
-        ),
-        (
-            "[injection.s3.flaky]\nhow = { resets = { nth = 1 } }\n",
-            "field `injection.s3.flaky.how.nth`",
-        ),
-    ] {
-        let error = refused(rest);
-        assert!(
-            error.starts_with("x.toml: ") && error.contains(words),
-            "{error}"
-        );
+fn a_malformed_or_inconsistent_scenario_is_refused_by_file_line_and_field() {
+    for case in REFUSED.lines() {
+        let [place, words, lines] = case.split(" / ").collect::<Vec<_>>()[..] else {
+            panic!("{case}");
+        };
+        let text = format!("{MINIMAL}{}\n", lines.replace(';', "\n"));
+        let refused = Scenario::parse(Path::new("x.toml"), &text);
+        let error = refused.unwrap_err().to_string();
+        let is_named = error.starts_with(&format!("{place} ")) && error.contains(words);
+        assert!(is_named, "{case}: {error}");
     }
 }
 
@@ -96,10 +54,8 @@ fn an_inconsistent_scenario_is_refused() {
 fn every_built_in_scenario_parses_and_an_unknown_name_lists_them() {
     let all = scenarios().unwrap();
     for group in Group::ALL {
-        assert!(
-            all.iter().any(|scenario| scenario.group == *group),
-            "{group:?}"
-        );
+        let mut groups = all.iter().map(|scenario| scenario.group);
+        assert!(groups.any(|own| own == *group), "{group:?}");
     }
     let error = scenario("nonsense").unwrap_err().to_string();
     assert!(error.contains("kill-while-writing"), "{error}");

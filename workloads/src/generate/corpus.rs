@@ -16,16 +16,8 @@ const INSTALLED: &str = "target/corpora";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Corpus {
-    notes: Vec<OwnNote>,
+    notes: Vec<Note>,
     questions: Vec<OwnQuestion>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OwnNote {
-    path: String,
-    text: String,
-    written: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,19 +48,14 @@ pub(crate) fn read(name: &str) -> Result<String, String> {
 /// # Errors
 /// File, line and field of what is wrong.
 pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
-    let corpus: Corpus = serde_json::from_str(text)
+    let mut corpus: Corpus = serde_json::from_str(text)
         .map_err(|error| format!("corpus {name}: {error} (`make corpora` makes it again)"))?;
     let now = corpus.notes.iter().map(|note| note.written).max();
     let now = now.ok_or_else(|| format!("corpus {name}: field `notes`: is empty"))?;
-    let notes: Vec<Note> = corpus
-        .notes
-        .into_iter()
-        .map(|own| Note {
-            path: own.path,
-            text: format!("{}\n", own.text),
-            written: own.written,
-        })
-        .collect();
+    for note in &mut corpus.notes {
+        note.text.push('\n');
+    }
+    let notes = corpus.notes;
     let of_path = |path: &String| {
         let found = notes.iter().find(|note| note.path == *path);
         found
@@ -78,11 +65,11 @@ pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
     let questions = corpus.questions.into_iter().map(|own| {
         let lines = own.evidence.iter().map(of_path);
         let lines = lines.collect::<Result<Vec<String>, String>>()?;
-        if let Some(answer) = &own.answer
-            && !lines
-                .iter()
-                .all(|line| line.to_lowercase().contains(answer))
-        {
+        let lacks = |answer: &&String| {
+            let mut lines = lines.iter();
+            !lines.all(|line| line.to_lowercase().contains(*answer))
+        };
+        if let Some(answer) = own.answer.as_ref().filter(lacks) {
             return Err(format!(
                 "corpus {name}: field `answer`: evidence of {:?} is not one line with {answer:?}",
                 own.text
@@ -129,29 +116,21 @@ mod tests {
 
     #[test]
     fn a_malformed_corpus_is_refused_by_field() {
-        let error = |text: &str| notebook("small", text).unwrap_err();
-        let unknown = error(r#"{"notes": [], "questions": [], "colour": 1}"#);
-        assert!(
-            unknown.contains("colour") && unknown.contains("line 1"),
-            "{unknown}"
-        );
-        assert!(error(r#"{"notes": [], "questions": []}"#).contains("field `notes`"));
-        let older = error(r#"{"notes": [], "questions": [{"text": "?", "evidence": ["a"]}]}"#);
-        assert!(
-            older.contains("`answer`") && older.contains("make corpora"),
-            "{older}"
-        );
-        let lost = error(
-            r#"{"notes": [{"path": "a", "text": "one", "written": 5}], "questions": [{"text": "?", "evidence": ["b"], "answer": null}]}"#,
-        );
-        assert!(lost.contains("there is no note b"), "{lost}");
-        let without = error(
-            r#"{"notes": [{"path": "a", "text": "one", "written": 5}], "questions": [{"text": "?", "evidence": ["a"], "answer": "two"}]}"#,
-        );
-        assert!(
-            without.contains("field `answer`") && without.contains("two"),
-            "{without}"
-        );
+        let note = r#"{"path": "a", "text": "one", "written": 5}"#;
+        let lost = r#"{"text": "?", "evidence": ["b"], "answer": null}"#;
+        let without = r#"{"text": "?", "evidence": ["a"], "answer": "two"}"#;
+        let older = r#"{"text": "?", "evidence": ["a"]}"#;
+        for (notes, questions, more, words) in [
+            ("", "", r#", "colour": 1"#, ["colour", "line 1"]),
+            ("", "", "", ["corpus small", "field `notes`"]),
+            ("", older, "", ["`answer`", "make corpora"]),
+            (note, lost, "", ["field `evidence`", "there is no note b"]),
+            (note, without, "", ["field `answer`", "two"]),
+        ] {
+            let text = format!(r#"{{"notes": [{notes}], "questions": [{questions}]{more}}}"#);
+            let error = notebook("small", &text).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! Questions use the fact's own words or others; some have no answer.
 //! The same seed and size always give the same notes and questions.
 
+use std::sync::LazyLock;
+
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
 
 /// The period before the questions over which the notes were written, in days.
 const DAYS: u64 = 365;
@@ -22,79 +25,32 @@ struct Attribute {
     asks_otherwise: &'static str,
 }
 
-/// `S` stands for the subject, `V` for the value.
-const ATTRIBUTES: [Attribute; 10] = [
-    Attribute {
-        word: "deadline",
-        states: "The deadline of S is V.",
-        mentions: "We talked about the deadline of S again; somebody should settle it.",
-        asks: "What is the deadline of S?",
-        asks_otherwise: "When must S be finished?",
-    },
-    Attribute {
-        word: "owner",
-        states: "The owner of S is V.",
-        mentions: "Ask the owner of S before changing anything.",
-        asks: "Who is the owner of S?",
-        asks_otherwise: "Who is responsible for S?",
-    },
-    Attribute {
-        word: "budget",
-        states: "The budget of S is V.",
-        mentions: "The budget of S came up in the meeting, without a number.",
-        asks: "What is the budget of S?",
-        asks_otherwise: "How much money may S cost?",
-    },
-    Attribute {
-        word: "database",
-        states: "The database of S is V.",
-        mentions: "The database of S was slow on Monday.",
-        asks: "Which database does S use?",
-        asks_otherwise: "Where does S store its records?",
-    },
-    Attribute {
-        word: "region",
-        states: "The region of S is V.",
-        mentions: "Moving S to another region was suggested.",
-        asks: "Which region is S in?",
-        asks_otherwise: "Where is S hosted?",
-    },
-    Attribute {
-        word: "timeout",
-        states: "The timeout of S is V.",
-        mentions: "The timeout of S is a matter of taste, says the team.",
-        asks: "What is the timeout of S?",
-        asks_otherwise: "How long does S wait before it gives up?",
-    },
-    Attribute {
-        word: "licence",
-        states: "The licence of S is V.",
-        mentions: "Legal wants to look at the licence of S.",
-        asks: "What is the licence of S?",
-        asks_otherwise: "Under which terms may S be used?",
-    },
-    Attribute {
-        word: "branch",
-        states: "The release branch of S is V.",
-        mentions: "The release branch of S was red for an hour.",
-        asks: "What is the release branch of S?",
-        asks_otherwise: "From where in git is S shipped?",
-    },
-    Attribute {
-        word: "port",
-        states: "The port of S is V.",
-        mentions: "The port of S was blocked by the firewall.",
-        asks: "What is the port of S?",
-        asks_otherwise: "Where does S listen?",
-    },
-    Attribute {
-        word: "reviewer",
-        states: "The reviewer of S is V.",
-        mentions: "The reviewer of S is on holiday this week.",
-        asks: "Who is the reviewer of S?",
-        asks_otherwise: "Who has to approve changes to S?",
-    },
-];
+/// The fields of each attribute, in order. `S` stands for the subject, `V` for the value.
+const TABLE: &str = "deadline | The deadline of S is V. | We talked about the deadline of S again; somebody should settle it. | What is the deadline of S? | When must S be finished?
+owner | The owner of S is V. | Ask the owner of S before changing anything. | Who is the owner of S? | Who is responsible for S?
+budget | The budget of S is V. | The budget of S came up in the meeting, without a number. | What is the budget of S? | How much money may S cost?
+database | The database of S is V. | The database of S was slow on Monday. | Which database does S use? | Where does S store its records?
+region | The region of S is V. | Moving S to another region was suggested. | Which region is S in? | Where is S hosted?
+timeout | The timeout of S is V. | The timeout of S is a matter of taste, says the team. | What is the timeout of S? | How long does S wait before it gives up?
+licence | The licence of S is V. | Legal wants to look at the licence of S. | What is the licence of S? | Under which terms may S be used?
+branch | The release branch of S is V. | The release branch of S was red for an hour. | What is the release branch of S? | From where in git is S shipped?
+port | The port of S is V. | The port of S was blocked by the firewall. | What is the port of S? | Where does S listen?
+reviewer | The reviewer of S is V. | The reviewer of S is on holiday this week. | Who is the reviewer of S? | Who has to approve changes to S?";
+
+static ATTRIBUTES: LazyLock<Vec<Attribute>> = LazyLock::new(|| {
+    let rows = TABLE.lines().filter_map(|line| {
+        let mut fields = line.split(" | ");
+        let mut next = || fields.next();
+        Some(Attribute {
+            word: next()?,
+            states: next()?,
+            mentions: next()?,
+            asks: next()?,
+            asks_otherwise: next()?,
+        })
+    });
+    rows.collect()
+});
 
 /// First words of subjects. Many subjects share one, so a first word alone is not selective.
 const KINDS: [&str; 8] = [
@@ -122,8 +78,9 @@ const TALK: [&str; 14] = [
     "Nothing else happened that day.",
 ];
 
-/// A note.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A note; in a corpus, its text has no newline at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Note {
     /// Its path from the root: a directory per month, and a number unrelated to the content.
     pub path: String,
@@ -424,6 +381,8 @@ fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -438,22 +397,16 @@ mod tests {
             let notebook = notebook(size, 1);
             assert_eq!(notebook.notes.len(), size);
             assert!(notebook.notes.is_sorted_by_key(|note| note.written));
-            assert!(
-                notebook
-                    .notes
-                    .iter()
-                    .all(|note| note.written < notebook.now)
-            );
+            let is_before = |note: &Note| note.written < notebook.now;
+            assert!(notebook.notes.iter().all(is_before));
             let places = |line: &String| -> Vec<usize> {
-                let notes = notebook.notes.iter().enumerate();
-                notes
-                    .filter(|(_, note)| note.text.lines().any(|found| found == line))
-                    .map(|(at, _)| at)
-                    .collect()
+                let notes = (0..).zip(&notebook.notes);
+                let having = notes.filter(|(_, note)| note.text.lines().any(|found| found == line));
+                having.map(|(at, _)| at).collect()
             };
-            let mut kinds = Vec::new();
+            let mut kinds = BTreeSet::new();
             for question in &notebook.questions {
-                kinds.push(question.answerable);
+                kinds.insert(question.answerable);
                 let Some(evidence) = &question.evidence else {
                     assert_eq!(question.answerable, Answerable::Never);
                     continue;
@@ -466,8 +419,6 @@ mod tests {
                 }
                 assert!(evidence.contains(&question.keyword));
             }
-            kinds.sort();
-            kinds.dedup();
             assert_eq!(kinds.len(), 3);
         }
     }

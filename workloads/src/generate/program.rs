@@ -166,21 +166,13 @@ mod tests {
 
     #[test]
     fn a_tree_is_the_same_every_time_and_only_its_last_file_has_the_needle() {
-        let script = program("[[step]]\nrun = ['ls']\nkind = 'find'").unwrap();
-        assert_eq!(
-            script,
-            program("[[step]]\nrun = ['ls']\nkind = 'find'").unwrap()
-        );
-        let names = script.files.iter().map(|(path, _)| path.to_string());
+        let make = || program("[[step]]\nrun = ['ls']\nkind = 'find'").unwrap();
+        let script = make();
+        assert_eq!(script, make());
+        let names = script.files.iter().map(|(path, _)| path.as_str());
         let names: Vec<_> = names.collect();
-        assert_eq!(
-            names,
-            [
-                "src/d00/f0000.txt",
-                "src/d01/f0001.txt",
-                "src/d00/f0002.txt"
-            ]
-        );
+        let expected = "src/d00/f0000.txt src/d01/f0001.txt src/d00/f0002.txt";
+        assert_eq!(names.join(" "), expected);
         let has_needle = script.files.iter().map(|(_, bytes)| {
             let text = String::from_utf8_lossy(bytes);
             assert!((50..=230).contains(&bytes.len()), "{}", bytes.len());
@@ -191,28 +183,18 @@ mod tests {
 
     #[test]
     fn a_step_that_cannot_be_run_or_timed_is_refused_by_its_field() {
-        for (text, field) in [
-            ("[[step]]\nrun = []\nkind = 'find'", "program.step.run"),
-            ("[[step]]\nrun = ['git']\nkind = 'find'", "program.needs"),
-            (
-                "[[step]]\nrun = ['ls']",
-                "program.step`: no step has a `kind`",
-            ),
-            (
-                "[[step]]\nrun = ['ls']\nkind = 'find'\nremoves = ['../x']",
-                "program.step.removes",
-            ),
-            (
-                "[[step]]\nrun = ['ls']\nkind = 'find'\nshell = true",
-                "shell",
-            ),
-            (
-                "[[setup]]\nrun = ['ls']\nkind = 'find'\n[[step]]\nrun = ['ls']\nkind = 'find'",
-                "program.setup",
-            ),
+        let find = "run = ['ls']\nkind = 'find'";
+        let timed_setup = format!("{find}\n[[setup]]\n{find}");
+        for (step, field) in [
+            ("run = []\nkind = 'find'", "program.step.run"),
+            ("run = ['git']\nkind = 'find'", "program.needs"),
+            ("run = ['ls']", "program.step`: no step has a `kind`"),
+            (&format!("{find}\nremoves = ['../x']"), "step.removes"),
+            (&format!("{find}\nshell = true"), "shell"),
+            (&timed_setup, "program.setup"),
         ] {
-            let error = program(text).unwrap_err();
-            assert!(error.contains(field), "{text}: {error}");
+            let error = program(&format!("[[step]]\n{step}")).unwrap_err();
+            assert!(error.contains(field), "{step}: {error}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Turns a recorded session into a trace by following the content of each file over time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use inputs::sha256;
 
@@ -124,7 +124,7 @@ impl<'a> Writer<'a> {
     /// Infers the initial files, and sets the state to them.
     fn first_state(&mut self, session: &Session) -> Vec<InitialFile> {
         let mut first: BTreeMap<String, First> = BTreeMap::new();
-        let mut touched = std::collections::HashSet::new();
+        let mut touched = HashSet::new();
         let mut calls = HashMap::new();
         for recorded in &session.events {
             match recorded {
@@ -165,10 +165,9 @@ impl<'a> Writer<'a> {
                     (self.disguise.filler(bytes, lines), None)
                 }
             };
-            let known = if original.is_some() {
-                Known::Full
-            } else {
-                Known::Partial
+            let known = match original {
+                Some(_) => Known::Full,
+                None => Known::Partial,
             };
             let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
                 continue;
@@ -302,8 +301,8 @@ impl<'a> Writer<'a> {
                 record.post_sha256 = Some(written.sha256.clone());
                 effect = Some(Effect::Write(written));
                 let original = Some(content.clone());
-                self.state
-                    .insert(path.clone(), FileState { original, shown });
+                let state = FileState { original, shown };
+                self.state.insert(path.clone(), state);
             }
             Seen::Edited {
                 path: edited,
@@ -373,16 +372,18 @@ impl<'a> Writer<'a> {
 
     /// Records that the file has `content` now. If the known state differs, this adds an external change.
     fn learn(&mut self, path: &str, content: &str) {
-        match self.state.get(path) {
-            Some(known) if known.original.as_deref() == Some(content) => {}
-            _ => {
-                let (record, shown) = self.disguise.content(content);
-                self.changed(path, Some(record));
-                let original = Some(content.to_owned());
-                self.state
-                    .insert(path.to_owned(), FileState { original, shown });
-            }
+        let known = self
+            .state
+            .get(path)
+            .and_then(|known| known.original.as_deref());
+        if known == Some(content) {
+            return;
         }
+        let (record, shown) = self.disguise.content(content);
+        self.changed(path, Some(record));
+        let original = Some(content.to_owned());
+        self.state
+            .insert(path.to_owned(), FileState { original, shown });
     }
 
     /// Records that the file does not exist now.
@@ -433,12 +434,11 @@ impl<'a> Writer<'a> {
 
     /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
     fn close_open_calls(&mut self) {
-        let mut answered = std::collections::HashSet::new();
-        for event in &self.events {
-            if let Event::Result(result) = event {
-                answered.insert(result.i);
-            }
-        }
+        let answered = self.events.iter().filter_map(|event| match event {
+            Event::Result(result) => Some(result.i),
+            _ => None,
+        });
+        let answered: HashSet<u64> = answered.collect();
         let mut open: Vec<u64> = self.calls.values().map(|open| open.index).collect();
         open.retain(|index| !answered.contains(index));
         open.sort_unstable();
@@ -519,15 +519,16 @@ fn median_size(first: &BTreeMap<String, First>) -> u64 {
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
 fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usize, String)>> {
     if let [one] = replacements {
-        if one.old.is_empty() {
+        if one.old.is_empty() || !before.contains(&one.old) {
             return None;
         }
-        let mut found: Vec<usize> = before.match_indices(&one.old).map(|(at, _)| at).collect();
-        if !one.all {
-            found.truncate(1);
-        }
-        let place = |at| (at, one.old.len(), one.new.clone());
-        return (!found.is_empty()).then(|| found.into_iter().map(place).collect());
+        let most = if one.all { usize::MAX } else { 1 };
+        let found = before.match_indices(&one.old).take(most);
+        return Some(
+            found
+                .map(|(at, old)| (at, old.len(), one.new.clone()))
+                .collect(),
+        );
     }
     // Several edits in one call are applied in turn, and their result becomes one replaced range.
     let mut after = before.to_owned();
@@ -541,25 +542,16 @@ fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usiz
             after.replacen(&each.old, &each.new, 1)
         };
     }
-    let start: usize = before
-        .chars()
-        .zip(after.chars())
-        .take_while(|(a, b)| a == b)
-        .map(|(a, _)| a.len_utf8())
-        .sum();
-    let end: usize = before[start..]
-        .chars()
-        .rev()
-        .zip(after[start..].chars().rev())
-        .take_while(|(a, b)| a == b)
-        .map(|(a, _)| a.len_utf8())
-        .sum();
-    let old = before.len() - start - end;
-    Some(vec![(
-        start,
-        old,
-        after[start..after.len() - end].to_owned(),
-    )])
+    let start = common(before.chars(), after.chars());
+    let end = common(before[start..].chars().rev(), after[start..].chars().rev());
+    let new = after[start..after.len() - end].to_owned();
+    Some(vec![(start, before.len() - start - end, new)])
+}
+
+/// The bytes of the characters with which both begin.
+fn common(one: impl Iterator<Item = char>, other: impl Iterator<Item = char>) -> usize {
+    let same = one.zip(other).take_while(|(a, b)| a == b);
+    same.map(|(a, _)| a.len_utf8()).sum()
 }
 
 #[cfg(test)]
@@ -602,42 +594,28 @@ mod tests {
     #[test]
     fn files_are_there_as_they_were_first_seen() {
         let (trace, _) = imported(Fidelity::Content);
-        let files: Vec<_> = trace
-            .files
-            .iter()
-            .map(|file| (file.path.as_str(), file.known, file.content.bytes))
-            .collect();
+        let files = trace.files.iter();
+        let files = files.map(|file| (file.path.as_str(), file.known, file.content.bytes));
         // A search named docs/a.md, then a read showed two of its three lines: 18 bytes, times 3/2.
-        assert_eq!(
-            files,
-            [
-                ("docs/a.md", Known::Partial, 27),
-                ("src/main.go", Known::Full, 29)
-            ]
-        );
+        let partial = ("docs/a.md", Known::Partial, 27);
+        let expected = [partial, ("src/main.go", Known::Full, 29)];
+        assert_eq!(files.collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_change_from_outside_is_inferred_from_the_next_known_state() {
         let (trace, blobs) = imported(Fidelity::Content);
-        let changes: Vec<_> = trace
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Event::Ext(change) => Some(change),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(changes.len(), 1);
-        assert_eq!(
-            (changes[0].path.as_str(), changes[0].why),
-            ("src/main.go", Why::Exec)
-        );
-        let content = changes[0].content.as_ref().unwrap();
-        assert_eq!(
-            blobs[&content.sha256],
-            b"package main\n\nfunc main() {\n}\n"
-        );
+        let mut changes = trace.events.iter().filter_map(|event| match event {
+            Event::Ext(change) => Some(change),
+            _ => None,
+        });
+        let (Some(change), None) = (changes.next(), changes.next()) else {
+            panic!("{:?}", trace.events);
+        };
+        assert_eq!(change.path.as_str(), "src/main.go");
+        assert_eq!(change.why, Why::Exec);
+        let content = &blobs[&change.content.as_ref().unwrap().sha256];
+        assert_eq!(content, b"package main\n\nfunc main() {\n}\n");
     }
 
     #[test]
@@ -659,15 +637,8 @@ mod tests {
         ];
         assert_eq!(full.timed_calls(), calls.into());
         assert_eq!(shape.timed_calls(), calls.into());
-        assert_eq!(
-            full.not_replayed,
-            [
-                ("exec".to_owned(), 1),
-                ("read".to_owned(), 1),
-                ("vcs".to_owned(), 1)
-            ]
-            .into()
-        );
+        let expected = ["exec", "read", "vcs"].map(|op| (op.to_owned(), 1));
+        assert_eq!(full.not_replayed, expected.into());
         assert_eq!(shape.not_replayed, full.not_replayed);
     }
 
@@ -681,22 +652,19 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        let message = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
-        assert!(message.contains("content has SHA-256"), "{message}");
-        let message = error(|trace| {
-            trace
-                .events
-                .retain(|event| !matches!(event, Event::Result(result) if result.i == 3));
+        let other_sha256 = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
+        let no_result = error(|trace| {
+            let is_third = |event: &Event| matches!(event, Event::Result(own) if own.i == 3);
+            trace.events.retain(|event| !is_third(event));
         });
-        assert!(
-            message.contains("call 3: has no result record"),
-            "{message}"
-        );
-        let message = error(|trace| trace.files.clear());
-        assert!(
-            message.contains("succeeded in the recording, but"),
-            "{message}"
-        );
+        let no_files = error(|trace| trace.files.clear());
+        for (message, expected) in [
+            (other_sha256, "content has SHA-256"),
+            (no_result, "call 3: has no result record"),
+            (no_files, "succeeded in the recording, but"),
+        ] {
+            assert!(message.contains(expected), "{message}");
+        }
     }
 
     #[test]
@@ -706,19 +674,20 @@ mod tests {
             new: new.to_owned(),
             all,
         };
-        assert_eq!(
-            places("a-a", &[edit("a", "bb", true)]),
-            Some(vec![(0, 1, "bb".to_owned()), (2, 1, "bb".to_owned())])
-        );
-        assert_eq!(
-            places("a-a", &[edit("a", "b", false)]),
-            Some(vec![(0, 1, "b".to_owned())])
-        );
-        assert_eq!(places("a", &[edit("x", "b", false)]), None);
+        let place = |start, old, new: &str| (start, old, new.to_owned());
         let two = [edit("one", "1", false), edit("1 two", "1 2", false)];
-        assert_eq!(
-            places("say one two!", &two),
-            Some(vec![(4, 7, "1 2".to_owned())])
-        );
+        let both = vec![place(0, 1, "bb"), place(2, 1, "bb")];
+        for (text, edits, expected) in [
+            ("a-a", &[edit("a", "bb", true)][..], Some(both)),
+            (
+                "a-a",
+                &[edit("a", "b", false)],
+                Some(vec![place(0, 1, "b")]),
+            ),
+            ("a", &[edit("x", "b", false)], None),
+            ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
+        ] {
+            assert_eq!(places(text, edits), expected, "{text}");
+        }
     }
 }
