@@ -4,6 +4,7 @@ mod files;
 mod memory;
 mod sql;
 mod toolset;
+mod transport;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use rmcp::model::{
     JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +32,7 @@ use tokio::sync::Mutex;
 use files::FileTools;
 use memory::MemoryTools;
 use toolset::Toolset;
+use transport::Answering;
 use tree::Tree;
 
 /// How long a mount may take to start or to end.
@@ -39,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// `sql FILE` has `query`, and `execute` with --writable; `files DIR` has file tools over a directory or a mount; `state` has them over files that
 /// end with the server. Any other backend keeps its files in DIR, and is mounted on DIR/mnt until the server ends.
-/// `remember` and `recall` are there where the directory is an `agent-memory`.
+/// `remember` and `recall` are there where the directory is an `agent-memory`. At the end of its input, the server answers what it was
+/// asked, for at most ten minutes, and ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench mcp sql mail.db                  # query, with its schema
@@ -201,7 +205,9 @@ async fn serve(server: Server, signals: Vec<tokio::signal::unix::Signal>) -> any
     };
     let served = async {
         use rmcp::service::ServerInitializeError;
-        match server.serve(stdio_pipes()).await {
+        let (input, output) = stdio_pipes();
+        let transport = Answering::new(AsyncRwTransport::new_server(input, output));
+        match server.serve(transport).await {
             Ok(running) => {
                 running.waiting().await.context("serving MCP")?;
                 Ok(())
