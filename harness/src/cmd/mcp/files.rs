@@ -1,5 +1,7 @@
 //! File tools: `ls_files`, `read_file`, `write_file`, `search`, over a directory tree or an agent's state.
 
+use std::collections::BTreeMap;
+
 use backends::backend::Tools;
 use backends::state::Files;
 use rmcp::model::{JsonObject, Tool};
@@ -128,16 +130,32 @@ impl FileTools {
         if asked.text.is_empty() {
             return Err("search: `text` is empty; give the text to find".to_owned());
         }
-        let (names, has_more) = match self {
+        let (names, has_more, mut contents) = match self {
             Self::Tree(tree) => {
                 let (found, has_more) = tree.list(&asked.dir, LIST_MAX)?;
-                (found.into_iter().map(|(name, _)| name).collect(), has_more)
+                let names = found.into_iter().map(|(name, _)| name).collect();
+                (names, has_more, BTreeMap::new())
             }
-            Self::State(files) => (names(files)?, false),
+            Self::State(_) if asked.dir != "." => {
+                return Err(
+                    "search: an agent's state has no directories; leave out `dir`".to_owned(),
+                );
+            }
+            Self::State(files) => {
+                let contents = contents(files)?;
+                let names: Vec<String> = contents.keys().cloned().collect();
+                (names, false, contents)
+            }
         };
         let (mut lines, mut unread) = (Vec::new(), 0);
         'files: for name in names {
-            let Ok(content) = self.text(&name) else {
+            let content = match self {
+                Self::Tree(tree) => {
+                    (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok())
+                }
+                Self::State(_) => contents.remove(&name),
+            };
+            let Some(content) = content else {
                 unread += 1;
                 continue;
             };
@@ -165,17 +183,6 @@ impl FileTools {
         }
         Ok(lines.join("\n"))
     }
-
-    fn text(&self, name: &str) -> Result<String, String> {
-        match self {
-            Self::Tree(tree) => {
-                String::from_utf8(tree.read(name)?).map_err(|error| error.to_string())
-            }
-            Self::State(files) => contents(files)?
-                .remove(name)
-                .ok_or_else(|| format!("{name} is gone")),
-        }
-    }
 }
 
 /// As much of an answer as a read shows: whole lines, or of a longer line its beginning.
@@ -193,18 +200,14 @@ fn shortened(mut answer: String) -> String {
 }
 
 /// The files of a state by name.
-fn contents(files: &Files) -> Result<std::collections::BTreeMap<String, String>, String> {
+fn contents(files: &Files) -> Result<BTreeMap<String, String>, String> {
     #[derive(Deserialize)]
     struct Snapshot {
-        files: std::collections::BTreeMap<String, String>,
+        files: BTreeMap<String, String>,
     }
     let read: Result<Snapshot, _> = serde_json::from_str(&files.snapshot());
     read.map(|read| read.files)
         .map_err(|error| format!("the agent's state: {error}"))
-}
-
-fn names(files: &Files) -> Result<Vec<String>, String> {
-    Ok(contents(files)?.into_keys().collect())
 }
 
 impl Toolset for FileTools {
@@ -260,6 +263,21 @@ impl Toolset for FileTools {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_of_a_state_reads_all_its_files_and_has_no_directories() {
+        let mut files = Files::default();
+        for name in ["a.md", "b.md"] {
+            files.write_file(name, b"one\ntwo\n").unwrap();
+        }
+        let mut tools = FileTools::State(files);
+        let mut search = |dir: &str| {
+            let (text, dir) = ("tw".to_owned(), dir.to_owned());
+            tools.search(&SearchArguments { text, dir })
+        };
+        assert_eq!(search(".").unwrap(), "a.md:2:two\nb.md:2:two");
+        assert!(search("b").unwrap_err().contains("no directories"));
+    }
 
     #[test]
     fn a_read_shows_whole_lines_to_its_limit_and_says_where_it_cut() {

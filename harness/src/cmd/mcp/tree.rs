@@ -171,7 +171,7 @@ impl Tree {
         while let Some(dir) = waiting.pop() {
             let opened = match self.beneath(&dir, OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(opened) => opened,
-                Err(error) if found.is_empty() && waiting.is_empty() => return Err(failed(error)),
+                Err(error) if dir == top => return Err(failed(error)),
                 Err(_) => continue,
             };
             for entry in Dir::read_from(&opened).map_err(failed)? {
