@@ -13,51 +13,46 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const ATTRIBUTES: Group = Group("attributes");
+const XATTR: Group = Group("xattr");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new(
-        "attributes",
-        "mode bits, set-user-ID and sticky included",
-        |place| {
-            did("creating", fs::write(place.at("a"), ""))?;
-            for mode in [0o000, 0o644, 0o4755, 0o1777] {
-                let permissions = fs::Permissions::from_mode(mode);
-                did("chmod", fs::set_permissions(place.at("a"), permissions))?;
-                let is = did("stat", fs::metadata(place.at("a")))?.mode() & 0o7777;
-                same("mode", format!("{is:o}"), format!("{mode:o}"))?;
-            }
-            Ok(())
-        },
-    ),
-    Feature::new(
-        "attributes",
-        "times to the nanosecond, before 1970 too",
-        |place| {
-            did("creating", fs::write(place.at("a"), ""))?;
-            for seconds in [1_000_000_000, -1_000_000] {
-                let time = Timespec {
-                    tv_sec: seconds,
-                    tv_nsec: 123_456_789,
-                };
-                set_times(&place.at("a"), time, time)?;
-                let meta = did("stat", fs::metadata(place.at("a")))?;
-                let is = (
-                    meta.mtime(),
-                    meta.mtime_nsec(),
-                    meta.atime(),
-                    meta.atime_nsec(),
-                );
-                same(
-                    "mtime and atime",
-                    is,
-                    (seconds, 123_456_789, seconds, 123_456_789),
-                )?;
-            }
-            Ok(())
-        },
-    ),
-    Feature::new("attributes", "`UTIME_NOW` and `UTIME_OMIT`", |place| {
+    ATTRIBUTES.feature("mode bits, set-user-ID and sticky included", |place| {
+        did("creating", fs::write(place.at("a"), ""))?;
+        for mode in [0o000, 0o644, 0o4755, 0o1777] {
+            let permissions = fs::Permissions::from_mode(mode);
+            did("chmod", fs::set_permissions(place.at("a"), permissions))?;
+            let is = place.stat("a")?.mode() & 0o7777;
+            same("mode", format!("{is:o}"), format!("{mode:o}"))?;
+        }
+        Ok(())
+    }),
+    ATTRIBUTES.feature("times to the nanosecond, before 1970 too", |place| {
+        did("creating", fs::write(place.at("a"), ""))?;
+        for seconds in [1_000_000_000, -1_000_000] {
+            let time = Timespec {
+                tv_sec: seconds,
+                tv_nsec: 123_456_789,
+            };
+            set_times(&place.at("a"), time, time)?;
+            let meta = place.stat("a")?;
+            let is = (
+                meta.mtime(),
+                meta.mtime_nsec(),
+                meta.atime(),
+                meta.atime_nsec(),
+            );
+            same(
+                "mtime and atime",
+                is,
+                (seconds, 123_456_789, seconds, 123_456_789),
+            )?;
+        }
+        Ok(())
+    }),
+    ATTRIBUTES.feature("`UTIME_NOW` and `UTIME_OMIT`", |place| {
         did("creating", fs::write(place.at("a"), ""))?;
         let special = |nsec| Timespec {
             tv_sec: 0,
@@ -69,26 +64,22 @@ pub(super) const FEATURES: &[Feature] = &[
         };
         set_times(&place.at("a"), old, old)?;
         set_times(&place.at("a"), special(UTIME_OMIT), special(UTIME_NOW))?;
-        let meta = did("stat", fs::metadata(place.at("a")))?;
+        let meta = place.stat("a")?;
         same("atime", meta.atime(), 1_000_000_000)?;
         must(meta.mtime() > 1_700_000_000, || {
             format!("mtime is {}, not now", meta.mtime())
         })
     }),
-    Feature::new("attributes", "which times a change moves", times_move),
-    Feature::new(
-        "xattr",
-        "set, get, list, replace, remove; binary",
-        |place| {
-            let path = place.at("a");
-            did("creating", fs::write(&path, ""))?;
-            for path in [path.as_path(), place.dir.as_path()] {
-                xattrs(path)?;
-            }
-            Ok(())
-        },
-    ),
-    Feature::new("xattr", "values of 2,000 bytes", |place| {
+    ATTRIBUTES.feature("which times a change moves", times_move),
+    XATTR.feature("set, get, list, replace, remove; binary", |place| {
+        let path = place.at("a");
+        did("creating", fs::write(&path, ""))?;
+        for path in [path.as_path(), place.dir.as_path()] {
+            xattrs(path)?;
+        }
+        Ok(())
+    }),
+    XATTR.feature("values of 2,000 bytes", |place| {
         let (path, value) = (place.at("a"), vec![7; 2000]);
         did("creating", fs::write(&path, ""))?;
         did(

@@ -10,12 +10,14 @@ use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
 
 const MIB: u64 = 1 << 20;
 
+const CONTENT: Group = Group("content");
+
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new("content", "truncate by path and by descriptor", |place| {
+    CONTENT.feature("truncate by path and by descriptor", |place| {
         did("creating", fs::write(place.at("a"), "0123456789"))?;
         let file = did("opening", File::options().write(true).open(place.at("a")))?;
         did("cutting", file.set_len(4))?;
@@ -30,8 +32,7 @@ pub(super) const FEATURES: &[Feature] = &[
             Errno::ISDIR,
         )
     }),
-    Feature::new(
-        "content",
+    CONTENT.feature(
         "overwriting in the middle of a file open for reading",
         |place| {
             did("creating", fs::write(place.at("a"), "0123456789"))?;
@@ -42,17 +43,16 @@ pub(super) const FEATURES: &[Feature] = &[
             same("after", at(&reader, 0, 10)?, b"0123XY6789".to_vec())
         },
     ),
-    Feature::new("content", "large files: 3 MB byte for byte", |place| {
+    CONTENT.feature("large files: 3 MB byte for byte", |place| {
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 % 251) as u8).collect();
         did("writing", fs::write(place.at("large"), &bytes))?;
         let back = did("reading", fs::read(place.at("large")))?;
         must(back == bytes, || "other bytes came back")
     }),
-    Feature::new(
-        "content",
+    CONTENT.feature(
         "sparse files: holes read as zeros and take no space",
         |place| {
-            let file = created(place, "sparse")?;
+            let file = place.create("sparse")?;
             did(
                 "writing at 5 GiB",
                 file.write_all_at(b"end", 5 * 1024 * MIB),
@@ -70,8 +70,8 @@ pub(super) const FEATURES: &[Feature] = &[
             })
         },
     ),
-    Feature::new("content", "`SEEK_DATA` and `SEEK_HOLE`", |place| {
-        let file = created(place, "sparse")?;
+    CONTENT.feature("`SEEK_DATA` and `SEEK_HOLE`", |place| {
+        let file = place.create("sparse")?;
         did("writing", file.write_all_at(b"data", 8 * MIB))?;
         did("extending", file.set_len(16 * MIB))?;
         let data = did("SEEK_DATA", seek(&file, SeekFrom::Data(0)))?;
@@ -88,41 +88,30 @@ pub(super) const FEATURES: &[Feature] = &[
             Errno::NXIO,
         )
     }),
-    Feature::new(
-        "content",
-        "fallocate: reserve, with and without size",
-        |place| {
-            let file = created(place, "a")?;
-            did(
-                "reserving",
-                fallocate(&file, FallocateFlags::empty(), 0, MIB),
-            )?;
-            same("size", did("stat", file.metadata())?.len(), MIB)?;
-            did(
-                "reserving",
-                fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 2 * MIB),
-            )?;
-            same("size", did("stat", file.metadata())?.len(), MIB)
-        },
-    ),
-    Feature::new("content", "fallocate: punch a hole, zero a range", ranges),
-    Feature::new("content", "mmap: shared writes reach the file", mapped),
-    Feature::new(
-        "content",
-        "mmap: writes by others show in the map",
-        |place| {
-            did("creating", fs::write(place.at("a"), "0123456789"))?;
-            let file = did(
-                "opening",
-                File::options().read(true).write(true).open(place.at("a")),
-            )?;
-            let map = map(&file)?;
-            same("before", map[..4].to_vec(), b"0123".to_vec())?;
-            did("writing", file.write_all_at(b"abcd", 0))?;
-            same("after", map[..4].to_vec(), b"abcd".to_vec())
-        },
-    ),
-    Feature::new("content", "statfs has room and a name length", |place| {
+    CONTENT.feature("fallocate: reserve, with and without size", |place| {
+        let file = place.create("a")?;
+        did(
+            "reserving",
+            fallocate(&file, FallocateFlags::empty(), 0, MIB),
+        )?;
+        same("size", did("stat", file.metadata())?.len(), MIB)?;
+        did(
+            "reserving",
+            fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 2 * MIB),
+        )?;
+        same("size", did("stat", file.metadata())?.len(), MIB)
+    }),
+    CONTENT.feature("fallocate: punch a hole, zero a range", ranges),
+    CONTENT.feature("mmap: shared writes reach the file", mapped),
+    CONTENT.feature("mmap: writes by others show in the map", |place| {
+        did("creating", fs::write(place.at("a"), "0123456789"))?;
+        let file = place.open("a")?;
+        let map = map(&file)?;
+        same("before", map[..4].to_vec(), b"0123".to_vec())?;
+        did("writing", file.write_all_at(b"abcd", 0))?;
+        same("after", map[..4].to_vec(), b"abcd".to_vec())
+    }),
+    CONTENT.feature("statfs has room and a name length", |place| {
         let fs = did("statvfs", rustix::fs::statvfs(&place.dir))?;
         same("longest name", fs.f_namemax, 255)?;
         must(fs.f_blocks >= fs.f_bfree && fs.f_bavail > 0, || {
@@ -134,12 +123,6 @@ pub(super) const FEATURES: &[Feature] = &[
     }),
 ];
 
-fn created(place: &Place, name: &str) -> Result<File, Shortfall> {
-    let mut options = File::options();
-    let options = options.create_new(true).read(true).write(true);
-    did("creating", options.open(place.at(name)))
-}
-
 fn at(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Shortfall> {
     let mut bytes = vec![0xaa; length];
     did("reading", file.read_exact_at(&mut bytes, offset))?;
@@ -147,7 +130,7 @@ fn at(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Shortfall> {
 }
 
 fn ranges(place: &Place) -> Check {
-    let mut file = created(place, "a")?;
+    let mut file = place.create("a")?;
     did("writing", file.write_all(&vec![b'x'; MIB as usize]))?;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     did("punching", fallocate(&file, punch, 100_000, 300_000))?;
@@ -179,10 +162,7 @@ fn map(file: &File) -> Result<MmapMut, Shortfall> {
 
 fn mapped(place: &Place) -> Check {
     did("creating", fs::write(place.at("a"), vec![b'x'; 10_000]))?;
-    let file = did(
-        "opening",
-        File::options().read(true).write(true).open(place.at("a")),
-    )?;
+    let file = place.open("a")?;
     let mut map = map(&file)?;
     map[5000..5005].copy_from_slice(b"hello");
     same(

@@ -9,38 +9,38 @@ use rustix::fs::{CWD, Dev, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
 
 /// More entries than one reply to a listing holds.
 const ENTRIES: usize = 2_000;
 
+const LISTING: Group = Group("listing");
+const DIRECTORIES: Group = Group("directories");
+const SPECIAL: Group = Group("special");
+
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new(
-        "listing",
-        "2,000 entries, each once, with type and inode",
-        |place| {
-            fill(place)?;
-            did("creating", fs::create_dir(place.at("sub")))?;
-            let mut count = 0;
-            for entry in did("listing", fs::read_dir(&place.dir))? {
-                let entry = did("listing", entry)?;
-                let meta = did("stat", entry.metadata())?;
-                same("inode", entry.ino(), meta.ino())?;
-                let kind = did("type", entry.file_type())?;
-                same("is a directory", kind.is_dir(), meta.is_dir())?;
-                count += 1;
-            }
-            same("entries", count, ENTRIES + 1)
-        },
-    ),
-    Feature::new("listing", "while entries are added", |place| {
+    LISTING.feature("2,000 entries, each once, with type and inode", |place| {
+        fill(place)?;
+        did("creating", fs::create_dir(place.at("sub")))?;
+        let mut count = 0;
+        for entry in did("listing", fs::read_dir(&place.dir))? {
+            let entry = did("listing", entry)?;
+            let meta = did("stat", entry.metadata())?;
+            same("inode", entry.ino(), meta.ino())?;
+            let kind = did("type", entry.file_type())?;
+            same("is a directory", kind.is_dir(), meta.is_dir())?;
+            count += 1;
+        }
+        same("entries", count, ENTRIES + 1)
+    }),
+    LISTING.feature("while entries are added", |place| {
         fill(place)?;
         let seen = list(place, |at| {
             did("creating", fs::write(place.at(&format!("new{at}")), ""))
         })?;
         each_once(seen, |_| true)
     }),
-    Feature::new("listing", "while entries are removed", |place| {
+    LISTING.feature("while entries are removed", |place| {
         fill(place)?;
         let seen = list(place, |at| {
             let name = format!("{:04}", (at * 7) % ENTRIES);
@@ -51,7 +51,7 @@ pub(super) const FEATURES: &[Feature] = &[
         let left = |name: &str| place.at(name).exists();
         each_once(seen, left)
     }),
-    Feature::new("listing", "removing everything that is listed", |place| {
+    LISTING.feature("removing everything that is listed", |place| {
         fill(place)?;
         for entry in did("listing", fs::read_dir(&place.dir))? {
             let path = did("listing", entry)?.path();
@@ -63,31 +63,27 @@ pub(super) const FEATURES: &[Feature] = &[
             0,
         )
     }),
-    Feature::new(
-        "directories",
-        "only empty ones are removed, and not as files",
-        |place| {
-            did("creating", fs::create_dir_all(place.at("dir/in")))?;
-            refused(
-                "removing a full one",
-                fs::remove_dir(place.at("dir")),
-                Errno::NOTEMPTY,
-            )?;
-            refused(
-                "unlinking one",
-                fs::remove_file(place.at("dir")),
-                Errno::ISDIR,
-            )?;
-            refused(
-                "creating one again",
-                fs::create_dir(place.at("dir")),
-                Errno::EXIST,
-            )?;
-            did("removing", fs::remove_dir(place.at("dir/in")))?;
-            did("removing", fs::remove_dir(place.at("dir")))
-        },
-    ),
-    Feature::new("directories", "300 levels deep", |place| {
+    DIRECTORIES.feature("only empty ones are removed, and not as files", |place| {
+        did("creating", fs::create_dir_all(place.at("dir/in")))?;
+        refused(
+            "removing a full one",
+            fs::remove_dir(place.at("dir")),
+            Errno::NOTEMPTY,
+        )?;
+        refused(
+            "unlinking one",
+            fs::remove_file(place.at("dir")),
+            Errno::ISDIR,
+        )?;
+        refused(
+            "creating one again",
+            fs::create_dir(place.at("dir")),
+            Errno::EXIST,
+        )?;
+        did("removing", fs::remove_dir(place.at("dir/in")))?;
+        did("removing", fs::remove_dir(place.at("dir")))
+    }),
+    DIRECTORIES.feature("300 levels deep", |place| {
         let mut path = place.dir.clone();
         for _ in 0..300 {
             path.push("d");
@@ -96,21 +92,14 @@ pub(super) const FEATURES: &[Feature] = &[
         did("writing", fs::write(path.join("file"), "deep"))?;
         did("removing", fs::remove_dir_all(place.at("d")))
     }),
-    Feature::new("special", "named pipes and sockets", |place| {
+    SPECIAL.feature("named pipes and sockets", |place| {
         let mode = Mode::RUSR | Mode::WUSR;
         let made = mknodat(CWD, place.at("pipe"), FileType::Fifo, mode, Dev::default());
         did("creating a pipe", made)?;
         did("binding a socket", UnixListener::bind(place.at("s")))?;
-        let kind = |name| {
-            did(
-                "stat",
-                fs::symlink_metadata(place.at(name)).map(|meta| meta.file_type()),
-            )
-        };
-        must(
-            kind("pipe")?.is_fifo() && kind("s")?.is_socket(),
-            || "they are of another type",
-        )
+        let (pipe, socket) = (place.stat("pipe")?, place.stat("s")?);
+        let are_right = pipe.file_type().is_fifo() && socket.file_type().is_socket();
+        must(are_right, || "they are of another type")
     }),
 ];
 

@@ -10,52 +10,41 @@ use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const LINKS: Group = Group("links");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new("links", "hard links share content and count", |place| {
+    LINKS.feature("hard links share content and count", |place| {
         did("creating", fs::write(place.at("a"), "one"))?;
         did("linking", fs::hard_link(place.at("a"), place.at("b")))?;
         did("writing", fs::write(place.at("b"), "two"))?;
         same("content", read(&place.at("a"))?, "two".to_owned())?;
-        same(
-            "links",
-            did("stat", fs::metadata(place.at("a")))?.nlink(),
-            2,
-        )?;
+        same("links", place.stat("a")?.nlink(), 2)?;
         did("removing", fs::remove_file(place.at("a")))?;
-        same(
-            "links",
-            did("stat", fs::metadata(place.at("b")))?.nlink(),
-            1,
-        )?;
+        same("links", place.stat("b")?.nlink(), 1)?;
         same("content", read(&place.at("b"))?, "two".to_owned())
     }),
-    Feature::new(
-        "links",
-        "no hard links of directories, none over a name",
-        |place| {
-            did("creating", fs::create_dir(place.at("dir")))?;
-            did("creating", fs::write(place.at("a"), ""))?;
-            refused(
-                "a directory",
-                fs::hard_link(place.at("dir"), place.at("x")),
-                Errno::PERM,
-            )?;
-            refused(
-                "over a name",
-                fs::hard_link(place.at("a"), place.at("dir")),
-                Errno::EXIST,
-            )
-        },
-    ),
-    Feature::new("links", "symbolic links, dangling, looping, long", symbolic),
-    Feature::new(
-        "links",
+    LINKS.feature("no hard links of directories, none over a name", |place| {
+        did("creating", fs::create_dir(place.at("dir")))?;
+        did("creating", fs::write(place.at("a"), ""))?;
+        refused(
+            "a directory",
+            fs::hard_link(place.at("dir"), place.at("x")),
+            Errno::PERM,
+        )?;
+        refused(
+            "over a name",
+            fs::hard_link(place.at("a"), place.at("dir")),
+            Errno::EXIST,
+        )
+    }),
+    LINKS.feature("symbolic links, dangling, looping, long", symbolic),
+    LINKS.feature(
         "unlinked while open: readable, writable, gone after",
         unlinked,
     ),
-    Feature::new("links", "a directory removed while open", |place| {
+    LINKS.feature("a directory removed while open", |place| {
         did("creating", fs::create_dir(place.at("dir")))?;
         let open = did("opening", File::open(place.at("dir")))?;
         did("removing", fs::remove_dir(place.at("dir")))?;
@@ -94,9 +83,7 @@ fn symbolic(place: &Place) -> Check {
 }
 
 fn unlinked(place: &Place) -> Check {
-    let mut options = File::options();
-    let options = options.create_new(true).read(true).write(true);
-    let mut file = did("creating", options.open(place.at("gone")))?;
+    let mut file = place.create("gone")?;
     did("writing", file.write_all(b"still here"))?;
     did("removing", fs::remove_file(place.at("gone")))?;
     did("creating another", fs::write(place.at("gone"), "another"))?;

@@ -11,41 +11,40 @@ use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, refused, same};
 use super::names::read;
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const LOCKS: Group = Group("locks");
+const TWO_MOUNTS: Group = Group("two mounts");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new("locks", "flock", |place| {
+    LOCKS.feature("flock", |place| {
         let (one, two) = opened(place, &place.dir)?;
         flocks(&one, &two)
     }),
-    Feature::new("locks", "byte ranges (`fcntl`)", |place| {
+    LOCKS.feature("byte ranges (`fcntl`)", |place| {
         let (one, two) = opened(place, &place.dir)?;
         ranges(&one, &two)
     }),
-    Feature::new("two mounts", "flock", |place| {
+    TWO_MOUNTS.feature("flock", |place| {
         let (one, two) = opened(place, elsewhere(place)?)?;
         flocks(&one, &two)
     }),
-    Feature::new("two mounts", "byte ranges (`fcntl`)", |place| {
+    TWO_MOUNTS.feature("byte ranges (`fcntl`)", |place| {
         let (one, two) = opened(place, elsewhere(place)?)?;
         ranges(&one, &two)
     }),
-    Feature::new(
-        "two mounts",
-        "each sees at once what the other writes",
-        |place| {
-            let other = elsewhere(place)?.join("a");
-            for round in 0..20 {
-                let text = format!("round {round}{}", ".".repeat(round));
-                did("writing here", fs::write(place.at("a"), &text))?;
-                same("content there", read(&other)?, text.clone())?;
-                let text = format!("{text} answered");
-                did("writing there", fs::write(&other, &text))?;
-                same("content here", read(&place.at("a"))?, text)?;
-            }
-            Ok(())
-        },
-    ),
+    TWO_MOUNTS.feature("each sees at once what the other writes", |place| {
+        let other = elsewhere(place)?.join("a");
+        for round in 0..20 {
+            let text = format!("round {round}{}", ".".repeat(round));
+            did("writing here", fs::write(place.at("a"), &text))?;
+            same("content there", read(&other)?, text.clone())?;
+            let text = format!("{text} answered");
+            did("writing there", fs::write(&other, &text))?;
+            same("content here", read(&place.at("a"))?, text)?;
+        }
+        Ok(())
+    }),
 ];
 
 fn elsewhere(place: &Place) -> Result<&Path, Shortfall> {

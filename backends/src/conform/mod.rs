@@ -15,10 +15,11 @@ mod open;
 mod renames;
 mod users;
 
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use check::Shortfall;
+use check::{Check, Shortfall, did};
 
 /// One feature of a file system.
 pub struct Feature {
@@ -26,7 +27,7 @@ pub struct Feature {
     pub group: &'static str,
     /// The expected behaviour.
     pub name: &'static str,
-    check: fn(&Place) -> Result<(), Shortfall>,
+    check: fn(&Place) -> Check,
 }
 
 /// The result for one feature.
@@ -51,6 +52,39 @@ impl Place {
     fn at(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
+
+    fn stat(&self, name: &str) -> Result<Metadata, Shortfall> {
+        did("stat", fs::metadata(self.at(name)))
+    }
+
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> Result<File, Shortfall> {
+        let mut options = File::options();
+        did(
+            "opening",
+            options.read(true).write(true).open(self.at(name)),
+        )
+    }
+
+    /// Creates a file that must not exist, and opens it.
+    fn create(&self, name: &str) -> Result<File, Shortfall> {
+        let mut options = File::options();
+        let options = options.create_new(true).read(true).write(true);
+        did("creating", options.open(self.at(name)))
+    }
+}
+
+/// A group of features.
+struct Group(&'static str);
+
+impl Group {
+    const fn feature(&self, name: &'static str, check: fn(&Place) -> Check) -> Feature {
+        Feature {
+            group: self.0,
+            name,
+            check,
+        }
+    }
 }
 
 /// All features, in the order of the table.
@@ -71,14 +105,6 @@ pub fn features() -> impl Iterator<Item = &'static Feature> {
 }
 
 impl Feature {
-    const fn new(
-        group: &'static str,
-        name: &'static str,
-        check: fn(&Place) -> Result<(), Shortfall>,
-    ) -> Self {
-        Self { group, name, check }
-    }
-
     /// Checks the feature in a new directory below `dir`, and removes that directory if possible.
     /// `also` is `dir` through another mount of the same files, if there is one.
     ///

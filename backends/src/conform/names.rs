@@ -8,30 +8,32 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const NAMES: Group = Group("names");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new("names", "bytes that are not UTF-8", |place| {
+    NAMES.feature("bytes that are not UTF-8", |place| {
         comes_back(place, b"\xff\xfe latin \xe4")
     }),
-    Feature::new("names", "`:`, as in a Maildir", |place| {
+    NAMES.feature("`:`, as in a Maildir", |place| {
         comes_back(place, b"1700000000.M1.host:2,S")
     }),
-    Feature::new("names", "quotes, wildcards, backslash, newline", |place| {
+    NAMES.feature("quotes, wildcards, backslash, newline", |place| {
         comes_back(place, b"'; DROP TABLE \"inode\" *?<>|\\ \n.")
     }),
-    Feature::new("names", "255 bytes, and not one more", longest),
-    Feature::new("names", "upper and lower case differ", |place| {
+    NAMES.feature("255 bytes, and not one more", longest),
+    NAMES.feature("upper and lower case differ", |place| {
         did("creating `a`", fs::write(place.at("a"), "small"))?;
         did("creating `A`", fs::write(place.at("A"), "large"))?;
         same("content of `a`", read(&place.at("a"))?, "small".to_owned())
     }),
-    Feature::new("names", "composed and decomposed letters differ", |place| {
+    NAMES.feature("composed and decomposed letters differ", |place| {
         did("creating composed", fs::write(place.at("\u{e4}"), "1"))?;
         did("creating decomposed", fs::write(place.at("a\u{308}"), "2"))?;
         same("content", read(&place.at("\u{e4}"))?, "1".to_owned())
     }),
-    Feature::new("names", "missing ones, and below a file", |place| {
+    NAMES.feature("missing ones, and below a file", |place| {
         refused(
             "reading a missing file",
             fs::read(place.at("x")),

@@ -10,20 +10,17 @@ use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const OPEN: Group = Group("open");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new(
-        "open",
+    OPEN.feature(
         "`O_EXCL`: one of many wins, a dangling link does not count",
         exclusive,
     ),
-    Feature::new(
-        "open",
-        "`O_APPEND`: no line lost between four writers",
-        appends,
-    ),
-    Feature::new("open", "`O_TRUNC`, and write without truncating", |place| {
+    OPEN.feature("`O_APPEND`: no line lost between four writers", appends),
+    OPEN.feature("`O_TRUNC`, and write without truncating", |place| {
         did("creating", fs::write(place.at("a"), "0123456789"))?;
         let mut file = did("opening", File::options().write(true).open(place.at("a")))?;
         did("writing", file.write_all(b"abc"))?;
@@ -31,19 +28,15 @@ pub(super) const FEATURES: &[Feature] = &[
         did("truncating", File::create(place.at("a")))?;
         same("content", read(&place.at("a"))?, String::new())
     }),
-    Feature::new(
-        "open",
-        "`O_DIRECTORY` of a file, writing a directory",
-        |place| {
-            did("creating", fs::write(place.at("a"), ""))?;
-            let flags = OFlags::DIRECTORY | OFlags::RDONLY;
-            let opened = openat(CWD, place.at("a"), flags, Mode::empty());
-            refused("opening a file as a directory", opened, Errno::NOTDIR)?;
-            let opened = File::options().write(true).open(&place.dir);
-            refused("opening a directory to write", opened, Errno::ISDIR)
-        },
-    ),
-    Feature::new("open", "`O_SYNC` and `O_DSYNC` writes", |place| {
+    OPEN.feature("`O_DIRECTORY` of a file, writing a directory", |place| {
+        did("creating", fs::write(place.at("a"), ""))?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+        let opened = openat(CWD, place.at("a"), flags, Mode::empty());
+        refused("opening a file as a directory", opened, Errno::NOTDIR)?;
+        let opened = File::options().write(true).open(&place.dir);
+        refused("opening a directory to write", opened, Errno::ISDIR)
+    }),
+    OPEN.feature("`O_SYNC` and `O_DSYNC` writes", |place| {
         for (name, flags) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
             let flags = flags | OFlags::CREATE | OFlags::WRONLY;
             let file = did("opening", openat(CWD, place.at(name), flags, Mode::RWXU))?;
@@ -52,8 +45,7 @@ pub(super) const FEATURES: &[Feature] = &[
         }
         Ok(())
     }),
-    Feature::new(
-        "open",
+    OPEN.feature(
         "`fsync`, `fdatasync`, and `fsync` of a directory",
         |place| {
             let mut file = did("creating", File::create(place.at("a")))?;
@@ -64,20 +56,16 @@ pub(super) const FEATURES: &[Feature] = &[
             did("fsync of the directory", dir.sync_all())
         },
     ),
-    Feature::new(
-        "open",
-        "`O_TMPFILE`: a file that never had a name",
-        |place| {
-            let flags = OFlags::TMPFILE | OFlags::RDWR;
-            let file = did("opening", openat(CWD, &place.dir, flags, Mode::RWXU))?;
-            did("writing", File::from(file).write_all(b"nameless"))?;
-            same(
-                "entries",
-                did("listing", fs::read_dir(&place.dir))?.count(),
-                0,
-            )
-        },
-    ),
+    OPEN.feature("`O_TMPFILE`: a file that never had a name", |place| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let file = did("opening", openat(CWD, &place.dir, flags, Mode::RWXU))?;
+        did("writing", File::from(file).write_all(b"nameless"))?;
+        same(
+            "entries",
+            did("listing", fs::read_dir(&place.dir))?.count(),
+            0,
+        )
+    }),
 ];
 
 fn exclusive(place: &Place) -> Check {

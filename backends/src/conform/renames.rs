@@ -9,30 +9,24 @@ use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Place};
+use super::{Feature, Group, Place};
+
+const RENAME: Group = Group("rename");
 
 pub(super) const FEATURES: &[Feature] = &[
-    Feature::new(
-        "rename",
-        "replaces, and the replaced stays readable",
-        replaces,
-    ),
-    Feature::new(
-        "rename",
-        "without replacing (`RENAME_NOREPLACE`)",
-        |place| {
-            two_files(place)?;
-            refused(
-                "onto a name",
-                flagged(place, RenameFlags::NOREPLACE),
-                Errno::EXIST,
-            )?;
-            did("removing", fs::remove_file(place.at("b")))?;
-            did("onto nothing", flagged(place, RenameFlags::NOREPLACE))?;
-            same("content", read(&place.at("b"))?, "a".to_owned())
-        },
-    ),
-    Feature::new("rename", "exchange (`RENAME_EXCHANGE`)", |place| {
+    RENAME.feature("replaces, and the replaced stays readable", replaces),
+    RENAME.feature("without replacing (`RENAME_NOREPLACE`)", |place| {
+        two_files(place)?;
+        refused(
+            "onto a name",
+            flagged(place, RenameFlags::NOREPLACE),
+            Errno::EXIST,
+        )?;
+        did("removing", fs::remove_file(place.at("b")))?;
+        did("onto nothing", flagged(place, RenameFlags::NOREPLACE))?;
+        same("content", read(&place.at("b"))?, "a".to_owned())
+    }),
+    RENAME.feature("exchange (`RENAME_EXCHANGE`)", |place| {
         two_files(place)?;
         did("exchanging", flagged(place, RenameFlags::EXCHANGE))?;
         same("content of a", read(&place.at("a"))?, "b".to_owned())?;
@@ -44,7 +38,7 @@ pub(super) const FEATURES: &[Feature] = &[
             Errno::NOENT,
         )
     }),
-    Feature::new("rename", "exchange of a directory and a file", |place| {
+    RENAME.feature("exchange of a directory and a file", |place| {
         did("creating", fs::create_dir_all(place.at("a/in")))?;
         did("creating", fs::create_dir(place.at("d")))?;
         did("creating", fs::write(place.at("b"), "b"))?;
@@ -55,26 +49,20 @@ pub(super) const FEATURES: &[Feature] = &[
         )?;
         same("content of a", read(&place.at("a"))?, "b".to_owned())
     }),
-    Feature::new(
-        "rename",
+    RENAME.feature(
         "directories: over empty ones only, not into themselves",
         directories,
     ),
-    Feature::new(
-        "rename",
+    RENAME.feature(
         "a directory to another parent, `..` and link counts included",
         moves,
     ),
-    Feature::new(
-        "rename",
-        "onto a link of the same file does nothing",
-        |place| {
-            did("creating", fs::write(place.at("a"), "a"))?;
-            did("linking", fs::hard_link(place.at("a"), place.at("b")))?;
-            did("renaming", fs::rename(place.at("a"), place.at("b")))?;
-            must(place.at("a").exists(), || "the first name is gone")
-        },
-    ),
+    RENAME.feature("onto a link of the same file does nothing", |place| {
+        did("creating", fs::write(place.at("a"), "a"))?;
+        did("linking", fs::hard_link(place.at("a"), place.at("b")))?;
+        did("renaming", fs::rename(place.at("a"), place.at("b")))?;
+        must(place.at("a").exists(), || "the first name is gone")
+    }),
 ];
 
 fn two_files(place: &Place) -> Check {
@@ -88,16 +76,12 @@ fn flagged(place: &Place, flags: RenameFlags) -> rustix::io::Result<()> {
 
 fn replaces(place: &Place) -> Check {
     two_files(place)?;
-    let moved = did("stat", fs::metadata(place.at("a")))?.ino();
+    let moved = place.stat("a")?.ino();
     let mut replaced = did("opening", File::open(place.at("b")))?;
     did("renaming", fs::rename(place.at("a"), place.at("b")))?;
     same("content", read(&place.at("b"))?, "a".to_owned())?;
     must(!place.at("a").exists(), || "the old name is still there")?;
-    same(
-        "inode",
-        did("stat", fs::metadata(place.at("b")))?.ino(),
-        moved,
-    )?;
+    same("inode", place.stat("b")?.ino(), moved)?;
     let mut text = String::new();
     did(
         "reading the replaced file",
@@ -144,9 +128,9 @@ fn moves(place: &Place) -> Check {
         fs::rename(place.at("from/dir"), place.at("to/dir")),
     )?;
     let parent = did("stat of `..`", fs::metadata(place.at("to/dir/..")))?.ino();
-    let to = did("stat", fs::metadata(place.at("to")))?;
+    let to = place.stat("to")?;
     same("inode of `..`", parent, to.ino())?;
-    let links = did("stat", fs::metadata(place.at("from")))?.nlink();
+    let links = place.stat("from")?.nlink();
     // Some file systems do not count subdirectories, and report 1.
     must(to.nlink() == 1 || (links, to.nlink()) == (2, 3), || {
         format!("link counts are {links} and {}, not 2 and 3", to.nlink())
