@@ -10,7 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use inputs::{sha256, variable};
-use models::{Cassette, LlamaServer, Pace, check_gguf, find_llama_server, find_model, sha256_of};
+use models::{
+    Cassette, LlamaServer, Model, Pace, check_gguf, find_llama_server, find_model, sha256_of,
+};
 use parking_lot::Mutex;
 
 use crate::backend::{Receipt, Unavailable};
@@ -103,32 +105,25 @@ impl Answers {
             Self::Local => local.installed().map(|local| local.receipt.clone()),
             Self::Given => {
                 let (url, model) = given()?;
-                let origin = if model == "simulated" {
-                    "simulated"
-                } else {
-                    "live"
+                let origin = match model.as_str() {
+                    "simulated" => "simulated",
+                    _ => "live",
                 };
-                Ok(Receipt::from([
-                    ("answers".to_owned(), origin.to_owned()),
-                    ("model".to_owned(), model),
-                    ("model server".to_owned(), models::without_secrets(&url)),
-                ]))
+                let server = models::without_secrets(&url);
+                Ok(receipt(
+                    origin,
+                    [("model", model), ("model server", server)],
+                ))
             }
-            Self::Scripted => Ok(Receipt::from([(
-                "answers".to_owned(),
-                "simulated".to_owned(),
-            )])),
+            Self::Scripted => Ok(receipt("simulated", [])),
             Self::Recorded => {
                 let cassette = recording()?;
-                Ok(Receipt::from([
-                    ("answers".to_owned(), "recorded".to_owned()),
-                    (
-                        "model".to_owned(),
-                        models::Model::name(&cassette).to_owned(),
-                    ),
-                    ("recorded on".to_owned(), cassette.engine().to_owned()),
-                    ("recording sha256".to_owned(), sha256(RECORDING)),
-                ]))
+                let more = [
+                    ("model", cassette.name().to_owned()),
+                    ("recorded on", cassette.engine().to_owned()),
+                    ("recording sha256", sha256(RECORDING)),
+                ];
+                Ok(receipt("recorded", more))
             }
         }
     }
@@ -185,6 +180,12 @@ impl Answers {
             }
         })
     }
+}
+
+fn receipt<const N: usize>(answers: &str, more: [(&str, String); N]) -> Receipt {
+    let more = more.map(|(what, is)| (what.to_owned(), is));
+    let answers = [("answers".to_owned(), answers.to_owned())];
+    answers.into_iter().chain(more).collect()
 }
 
 fn recording() -> Result<Cassette, Unavailable> {
@@ -284,7 +285,7 @@ fn look() -> Result<Installed, Unavailable> {
         let said = error.to_string();
         let (reason, fix) = said
             .split_once("\n  fix: ")
-            .unwrap_or((said.as_str(), "make model"));
+            .unwrap_or((&said, "make model"));
         Unavailable {
             reason: reason.to_owned(),
             fix: fix.to_owned(),
@@ -298,12 +299,13 @@ fn look() -> Result<Installed, Unavailable> {
         reason: format!("{} does not say its version", program.display()),
         fix: "make model".to_owned(),
     })?;
-    let receipt = Receipt::from([
-        ("answers".to_owned(), "live".to_owned()),
-        ("llama-server".to_owned(), version),
-        ("model".to_owned(), name_of(&model)),
-        ("model sha256".to_owned(), sha256),
-    ]);
+    let name = name_of(&model);
+    let more = [
+        ("llama-server", version),
+        ("model", name),
+        ("model sha256", sha256),
+    ];
+    let receipt = receipt("live", more);
     Ok(Installed {
         model,
         program,

@@ -225,9 +225,7 @@ impl Servers {
     /// The process IDs of all servers that were started, and of their descendants.
     pub fn processes(&self) -> Vec<u32> {
         let services = self.0.lock();
-        let started = services
-            .values()
-            .filter_map(|service| service.process.as_ref());
+        let started = services.values().flat_map(|service| &service.process);
         let mut all: Vec<u32> = started.map(|process| process.child.id()).collect();
         let mut next = 0;
         while let Some(pid) = all.get(next).copied() {
@@ -236,11 +234,8 @@ impl Servers {
             for thread in threads.into_iter().flatten().flatten() {
                 let children = std::fs::read_to_string(thread.path().join("children"));
                 let children = children.unwrap_or_default();
-                all.extend(
-                    children
-                        .split_whitespace()
-                        .filter_map(|child| child.parse::<u32>().ok()),
-                );
+                let children = children.split_whitespace().map(str::parse::<u32>);
+                all.extend(children.flatten());
             }
         }
         all
