@@ -193,11 +193,8 @@ impl Asker {
         request: &Request,
         cancel: &Cancel,
     ) -> Result<Reply, Failed> {
-        let length: usize = request
-            .messages
-            .iter()
-            .map(|message| message.content.len())
-            .sum();
+        let messages = request.messages.iter();
+        let length: usize = messages.map(|message| message.content.len()).sum();
         if length > QUESTION_MAX {
             let reason =
                 format!("the question has {length} bytes; at most {QUESTION_MAX} can be asked");
@@ -216,18 +213,16 @@ impl Asker {
                     millis(reply.timing.first_byte),
                     millis(reply.timing.total),
                     reply.origin.name(),
-                    if reply.has_own_sampling {
-                        "; sampling is the server's own: answers are not deterministic"
-                    } else {
-                        ""
+                    match reply.has_own_sampling {
+                        true => "; sampling is the server's own: answers are not deterministic",
+                        false => "",
                     },
                 ));
                 self.count(purpose, &reply);
                 if reply.finish == Finish::Filtered {
                     let reason =
-                        "the model declined, or the provider's content filter ended the answer"
-                            .to_owned();
-                    return Err(self.refuse(purpose, what, Errno::IO, reason));
+                        "the model declined, or the provider's content filter ended the answer";
+                    return Err(self.refuse(purpose, what, Errno::IO, reason.to_owned()));
                 }
                 Ok(reply)
             }

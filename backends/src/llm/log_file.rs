@@ -110,27 +110,16 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["log", "log.1", "log.2", "log.3"]);
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         for name in &names {
-            let mode = dir
-                .path()
-                .join(name)
-                .metadata()
-                .unwrap()
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o777, 0o600, "{name} holds what was written");
+            let mode = mode(&dir.path().join(name));
+            assert_eq!(mode, 0o600, "{name} holds what was written");
         }
         std::fs::set_permissions(log.path(), Permissions::from_mode(0o644)).unwrap();
         LogFile::open(log.path()).unwrap();
-        assert_eq!(
-            log.path().metadata().unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(mode(log.path()), 0o600);
         log.line("two\nlines\u{1b}[2J");
         let text = std::fs::read_to_string(log.path()).unwrap();
-        assert!(
-            text.ends_with("Z two | lines\\u{1b}[2J\n"),
-            "one line an event"
-        );
+        assert!(text.ends_with("Z two | lines\\u{1b}[2J\n"), "{text}");
     }
 }

@@ -73,7 +73,7 @@ impl CommandGenerator {
     ) -> std::result::Result<Self, InputError> {
         let wrong =
             |field: &str, why: &str| InputError::whole(file, format!("field `{field}`: {why}"));
-        let text = std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))?;
+        let text = inputs::read(file)?;
         let definition: Definition = inputs::parse_toml(file, &text)?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if definition.name.is_empty() || !definition.name.chars().all(is_name) {
@@ -129,10 +129,8 @@ impl CommandGenerator {
         if !status.success() {
             let said = head(complaints, REASON_MAX).map_err(io)?;
             let said = String::from_utf8_lossy(&said).trim().to_owned();
-            return Err(self.failed(
-                Errno::IO,
-                format!("{status}: {said}").trim_end_matches(": "),
-            ));
+            let why = format!("{status}: {said}");
+            return Err(self.failed(Errno::IO, why.trim_end_matches(": ")));
         }
         head(output, CONTENT_MAX).map_err(io)
     }
@@ -161,10 +159,8 @@ impl CommandGenerator {
     }
 
     fn failed(&self, errno: Errno, why: &str) -> StoreError {
-        StoreError::storage(
-            errno,
-            format!("the command of generator {}: {why}", self.name),
-        )
+        let why = format!("the command of generator {}: {why}", self.name);
+        StoreError::storage(errno, why)
     }
 }
 
@@ -210,19 +206,20 @@ impl Generator for CommandGenerator {
 mod tests {
     use super::*;
 
-    fn defined(text: &str) -> std::result::Result<CommandGenerator, InputError> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("g.toml");
+    fn defined(dir: &Path, text: &str) -> std::result::Result<CommandGenerator, InputError> {
+        let file = dir.join("g.toml");
         std::fs::write(&file, text).unwrap();
         CommandGenerator::read(&file, [])
     }
 
-    fn run(text: &str, path: &str, prompt: &str) -> Result<Vec<u8>> {
+    fn run_until(cancel: &Cancel, text: &str, path: &str, prompt: &str) -> Result<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("g.toml");
-        std::fs::write(&file, text).unwrap();
-        let generator = CommandGenerator::read(&file, []).unwrap();
-        generator.run(path, prompt, &Cancel::default())
+        let generator = defined(dir.path(), text).unwrap();
+        generator.run(path, prompt, cancel)
+    }
+
+    fn run(text: &str, path: &str, prompt: &str) -> Result<Vec<u8>> {
+        run_until(&Cancel::default(), text, path, prompt)
     }
 
     #[test]
@@ -237,7 +234,8 @@ mod tests {
                 "field `timeout-seconds`",
             ),
         ] {
-            let error = defined(text).unwrap_err().to_string();
+            let dir = tempfile::tempdir().unwrap();
+            let error = defined(dir.path(), text).unwrap_err().to_string();
             assert!(error.contains("g.toml") && error.contains(said), "{error}");
         }
     }
@@ -279,14 +277,10 @@ mod tests {
         let endless = "name = 'a'\ncommand = ['yes']";
         let error = run(endless, "/x", "").unwrap_err();
         assert!(error.reason.unwrap().contains("more than 16 MiB"));
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("g.toml");
         let sleeps = "name = 'a'\ncommand = ['sh', '-c', 'sleep 1000']";
-        std::fs::write(&file, sleeps).unwrap();
-        let generator = CommandGenerator::read(&file, []).unwrap();
         let cancel = Cancel::default();
         cancel.cancel();
-        let error = generator.run("/x", "", &cancel).unwrap_err();
+        let error = run_until(&cancel, sleeps, "/x", "").unwrap_err();
         assert_eq!(error.errno, Errno::INTR);
     }
 }

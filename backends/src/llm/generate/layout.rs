@@ -11,7 +11,7 @@ use super::{
 use crate::llm::asker::Purpose;
 use crate::llm::names::shown;
 use crate::store::{
-    Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError, XattrMode,
+    Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError,
 };
 
 /// How often an invalid tree is requested again.
@@ -35,13 +35,7 @@ impl Shared {
         for (name, generator, permissions) in LIVE {
             self.set_aside(dir, name)?;
             let attr = self.put(dir, name.as_bytes(), Kind::File, permissions, b"")?;
-            self.files.setxattr(
-                &self.owner,
-                attr.ino,
-                GENERATOR.as_bytes(),
-                generator.as_bytes(),
-                XattrMode::Set,
-            )?;
+            self.set_attribute(&self.owner, attr.ino, GENERATOR, generator)?;
             self.live.insert(attr.ino, generator);
             self.not_saved.push(attr.ino);
         }
@@ -73,13 +67,7 @@ impl Shared {
                 self.files
                     .write(&self.owner, ino, 0, format!("{value}\n").as_bytes())?;
             }
-            self.files.setxattr(
-                &self.owner,
-                ino,
-                GENERATOR.as_bytes(),
-                setting.name().as_bytes(),
-                XattrMode::Set,
-            )?;
+            self.set_attribute(&self.owner, ino, GENERATOR, setting.name())?;
         }
         Ok(())
     }
@@ -209,27 +197,15 @@ never hold two dots.";
             match entry.kind {
                 EntryKind::Directory => {}
                 EntryKind::Symlink => {
-                    let target = entry.target.as_deref().unwrap_or_default();
-                    self.put(
-                        dir,
-                        name.as_bytes(),
-                        Kind::Symlink,
-                        0o777,
-                        target.as_bytes(),
-                    )?;
+                    let target = entry.target.as_deref().unwrap_or_default().as_bytes();
+                    self.put(dir, name.as_bytes(), Kind::Symlink, 0o777, target)?;
                 }
                 EntryKind::File => {
                     let ino = self.put(dir, name.as_bytes(), Kind::File, 0o644, b"")?.ino;
                     let mut attributes = vec![(GENERATOR, "default")];
                     attributes.extend(entry.about.as_deref().map(|about| (PROMPT, about)));
                     for (name, value) in attributes {
-                        self.files.setxattr(
-                            &self.owner,
-                            ino,
-                            name.as_bytes(),
-                            value.as_bytes(),
-                            XattrMode::Set,
-                        )?;
+                        self.set_attribute(&self.owner, ino, name, value)?;
                     }
                     let waits = Pending {
                         generator: "default".to_owned(),

@@ -32,25 +32,25 @@ pub(super) fn load(
             saved.v
         )));
     }
+    let broken = |node: &Node, error| SavedError::Node {
+        path: path.to_owned(),
+        node: node.node,
+        error,
+    };
+    let caller = |node: &Node| Caller {
+        uid: node.uid,
+        gid: node.gid,
+        now: Timestamp(node.mtime),
+    };
+    let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
     let nodes = in_order(&saved.nodes);
     let mut inodes = BTreeMap::from([(ROOT, ROOT)]);
     let mut pending = Vec::new();
     for node in nodes {
-        let broken = |error| SavedError::Node {
-            path: path.to_owned(),
-            node: node.node,
-            error,
-        };
+        let broken = |error| broken(node, error);
         let decode = |bytes: &Bytes| bytes.bytes().map_err(&form);
-        let caller = Caller {
-            uid: node.uid,
-            gid: node.gid,
-            now: Timestamp(node.mtime),
-        };
-        let mut ino = None;
-        if node.node == ROOT {
-            ino = Some(ROOT);
-        }
+        let caller = caller(node);
+        let mut ino = (node.node == ROOT).then_some(ROOT);
         for (dir, name) in &node.names {
             let name = decode(name)?;
             let is_name =
@@ -107,17 +107,11 @@ pub(super) fn load(
             store.setattr(&caller, ino, &size).map_err(broken)?;
         }
         let text = node.xattrs.iter();
-        let text = text.map(|(name, value)| (name.as_bytes(), value));
-        for (name, value) in &node.more_xattrs {
-            let (name, value) = (decode(name)?, decode(value)?);
+        let text = text.map(|(name, value)| (Bytes::Text(name.clone()), value.clone()));
+        for (name, value) in node.more_xattrs.iter().cloned().chain(text) {
+            let (name, value) = (decode(&name)?, decode(&value)?);
             store
                 .setxattr(&caller, ino, &name, &value, XattrMode::Set)
-                .map_err(broken)?;
-        }
-        for (name, value) in text {
-            let value = decode(value)?;
-            store
-                .setxattr(&caller, ino, name, &value, XattrMode::Set)
                 .map_err(broken)?;
         }
         let times = Change {
@@ -133,30 +127,17 @@ pub(super) fn load(
         }
     }
     // Creating the children has changed the times of their directory.
-    for node in saved
-        .nodes
-        .iter()
-        .filter(|node| Kind::from_mode(node.kind) == Some(Kind::Directory))
-    {
+    for node in saved.nodes.iter().filter(is_directory) {
         let Some(ino) = inodes.get(&node.node) else {
             continue;
-        };
-        let caller = Caller {
-            uid: node.uid,
-            gid: node.gid,
-            now: Timestamp(node.mtime),
         };
         let times = Change {
             mtime: Some(Timestamp(node.mtime)),
             ..Change::default()
         };
         store
-            .setattr(&caller, *ino, &times)
-            .map_err(|error| SavedError::Node {
-                path: path.to_owned(),
-                node: node.node,
-                error,
-            })?;
+            .setattr(&caller(node), *ino, &times)
+            .map_err(|error| broken(node, error))?;
     }
     Ok(pending)
 }

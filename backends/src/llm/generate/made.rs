@@ -32,11 +32,9 @@ impl Shared {
             return Ok(());
         };
         let made = self.generate(ino, &waits.generator, waits.about.as_deref(), cancel);
-        let made = made.and_then(|made| {
-            if made.content.is_empty() {
-                return Err(StoreError::storage(Errno::IO, "the generator made nothing"));
-            }
-            Ok(made)
+        let made = made.and_then(|made| match made.content[..] {
+            [] => Err(StoreError::storage(Errno::IO, "the generator made nothing")),
+            _ => Ok(made),
         });
         let now = Caller {
             now: Timestamp::now(),
@@ -78,14 +76,7 @@ impl Shared {
             return;
         }
         let reason = error.reason.clone().unwrap_or_else(|| error.to_string());
-        let kept = self.files.setxattr(
-            now,
-            ino,
-            ERROR.as_bytes(),
-            reason.as_bytes(),
-            XattrMode::Set,
-        );
-        if let Err(error) = kept {
+        if let Err(error) = self.set_attribute(now, ino, ERROR, &reason) {
             tracing::debug!(ino, %error, "the file has gone");
         }
     }
@@ -99,25 +90,30 @@ impl Shared {
         }
     }
 
+    pub(super) fn set_attribute(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &str,
+        value: &str,
+    ) -> Result<()> {
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        self.files
+            .setxattr(caller, ino, name, value, XattrMode::Set)
+    }
+
     fn keep(&self, now: &Caller, ino: Ino, made: &Made) -> Result<()> {
         self.files.write(now, ino, 0, &made.content)?;
-        let usage = made
-            .usage
-            .map(|usage| (usage.prompt + usage.output).to_string());
-        let at = jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string();
+        let tokens = made.usage.map(|usage| usage.prompt + usage.output);
+        let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
         let attributes = [
-            (MODEL, made.model.clone()),
-            (TOKENS, usage),
-            (GENERATED_AT, Some(at)),
-            (CUT_OFF, made.is_cut_off.then(|| "1".to_owned())),
+            made.model.clone().map(|model| (MODEL, model)),
+            tokens.map(|tokens| (TOKENS, tokens.to_string())),
+            Some((GENERATED_AT, at.to_string())),
+            made.is_cut_off.then(|| (CUT_OFF, "1".to_owned())),
         ];
-        for (name, value) in attributes {
-            if let Some(value) = value {
-                self.files
-                    .setxattr(now, ino, name.as_bytes(), value.as_bytes(), XattrMode::Set)?;
-            }
+        for (name, value) in attributes.into_iter().flatten() {
+            self.set_attribute(now, ino, name, &value)?;
         }
         // The attribute is missing unless an earlier attempt failed.
         let _ = self.files.removexattr(now, ino, ERROR.as_bytes());
@@ -136,10 +132,8 @@ impl Shared {
             StoreError::storage(Errno::IO, "a file without a name cannot be generated")
         })?;
         let makes = self.generators.get(generator).ok_or_else(|| {
-            StoreError::storage(
-                Errno::IO,
-                format!("this mount has no generator {generator:?}"),
-            )
+            let why = format!("this mount has no generator {generator:?}");
+            StoreError::storage(Errno::IO, why)
         })?;
         makes.generate(&FileToMake {
             path: &path,
@@ -157,10 +151,9 @@ impl Shared {
         cancel: &Cancel,
     ) -> std::result::Result<Written, Failed> {
         if let Some(kept) = self.cache.get(request) {
-            self.asker.log(&format!(
-                "{} {path}: answered from the cache",
-                purpose.name()
-            ));
+            let purpose = purpose.name();
+            self.asker
+                .log(&format!("{purpose} {path}: answered from the cache"));
             return Ok(Written {
                 text: kept.text,
                 finish: kept.finish,
@@ -207,18 +200,17 @@ impl Shared {
                 continue;
             }
             let path = format!("{path}/{name}");
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let target = match attr.kind {
-                Kind::Symlink => {
-                    Some(String::from_utf8_lossy(&self.files.readlink(attr.ino)?).into_owned())
-                }
+                Kind::Symlink => Some(text(self.files.readlink(attr.ino)?)),
                 _ => None,
             };
-            let generator = self.files.getxattr(attr.ino, GENERATOR.as_bytes()).ok();
+            let generator = self.files.getxattr(attr.ino, GENERATOR.as_bytes());
             lines.push(TreeLine {
                 path: path.clone(),
                 is_directory: attr.kind == Kind::Directory,
                 target,
-                generator: generator.map(|name| String::from_utf8_lossy(&name).into_owned()),
+                generator: generator.ok().map(text),
                 is_pending: self.waiting.read().contains_key(&attr.ino),
                 size: attr.size,
             });
@@ -286,10 +278,8 @@ impl Surroundings for Shared {
         let model = self.setting(path, Setting::Model);
         let model = model.unwrap_or_else(|| self.asker.model().to_owned());
         // Refuse an overlong prompt even if the question does not contain it.
-        if let Some(prompt) = self
-            .setting(path, Setting::Prompt)
-            .filter(|prompt| prompt.len() > PROMPT_MAX)
-        {
+        let prompt = self.setting(path, Setting::Prompt);
+        if let Some(prompt) = prompt.filter(|prompt| prompt.len() > PROMPT_MAX) {
             let path = shown(path.as_bytes());
             let why = format!(
                 "the prompt that is set for {path} is too long: {} bytes or more, and at most {PROMPT_MAX} are taken",

@@ -261,6 +261,21 @@ impl GenerateStore {
         done
     }
 
+    /// Removes a name by `remove`, unless it is a control file's.
+    fn remove(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        remove: impl FnOnce() -> Result<Option<Ino>>,
+    ) -> Result<Option<Ino>> {
+        self.check_name_not_control(parent, name)?;
+        let mut names = self.shared.names.write();
+        let ino = self.shared.files.lookup(parent, name)?.ino;
+        let orphan = self.changed(remove())?;
+        names.remove(ino, parent, name);
+        Ok(orphan)
+    }
+
     /// Refuses with `EPERM` to rename, link or remove `/.llmfs` or a control file.
     fn check_not_control(&self, ino: Ino) -> Result<()> {
         if ino == self.shared.control || self.shared.not_saved.contains(&ino) {

@@ -10,40 +10,12 @@ use std::path::Path;
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::saved::{Bytes, Extent, Pending, SaveFile, SavedError, VERSION, beside, folder};
+use super::saved::{Bytes, Extent, Node, Pending, SaveFile, SavedError, VERSION, beside, folder};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
 
 /// The most bytes of content in one extent of a save file.
 const PIECE: u64 = 1 << 20;
-
-/// A node to serialize; [`super::saved::Node`] is its counterpart for reading.
-#[derive(Serialize)]
-struct Written<'a> {
-    node: u64,
-    names: Vec<(u64, Bytes)>,
-    kind: u32,
-    permissions: u16,
-    uid: u32,
-    gid: u32,
-    rdev: u32,
-    atime: i64,
-    mtime: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<Bytes>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extents: Option<Extents<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<Bytes>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    xattrs: BTreeMap<String, Bytes>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    more_xattrs: Vec<(Bytes, Bytes)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pending: Option<Pending>,
-}
 
 /// The data of a file outside its holes, read from the store during serialization.
 struct Extents<'a> {
@@ -216,7 +188,7 @@ fn written<'a>(
     store: &'a MemoryStore,
     place: &Place,
     pending: &dyn Fn(Ino) -> Option<Pending>,
-) -> Result<Written<'a>, StoreError> {
+) -> Result<Node<Extents<'a>>, StoreError> {
     let ino = place.ino;
     // Read before the content: a file generated in between would otherwise be saved as empty.
     let pending = pending(ino);
@@ -262,7 +234,7 @@ fn written<'a>(
         }
     }
     let names = place.names.iter();
-    Ok(Written {
+    Ok(Node {
         node: ino,
         names: names.map(|(dir, name)| (*dir, Bytes::of(name))).collect(),
         kind: attr.kind.mode_bits(),

@@ -117,10 +117,10 @@ pub(super) struct Extent {
     pub(super) bytes: Bytes,
 }
 
-/// An inode to parse. Directories come before other nodes, parents before children; in version 1, in any order.
-#[derive(Debug, Deserialize)]
+/// An inode; `E` are its extents, which are read from the store while they are written. Directories come before other nodes, parents before children; in version 1, in any order.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Node {
+pub(super) struct Node<E = Vec<Extent>> {
     /// The number of the node in this file; 1 is the root.
     pub(super) node: u64,
     /// Directory and name of each hard link; none for the root.
@@ -135,17 +135,22 @@ pub(super) struct Node {
     pub(super) atime: i64,
     pub(super) mtime: i64,
     /// The whole content of a short file without holes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content: Option<Bytes>,
     /// The size in bytes and the extents of any other file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) size: Option<u64>,
-    pub(super) extents: Option<Vec<Extent>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) extents: Option<E>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) target: Option<Bytes>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) xattrs: BTreeMap<String, Bytes>,
     /// Attributes whose names are not UTF-8.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) more_xattrs: Vec<(Bytes, Bytes)>,
     /// Present if the file waits for generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pending: Option<Pending>,
 }
 

@@ -25,11 +25,7 @@ impl Generators {
             .with(Live("tree", tree, None))
             .with(Live("readme", readme, None))
             .with(Live("cache_enabled", cache_enabled, Some(enable_cache)))
-            .with(Live(
-                "cache_stats",
-                |file| file.around.cache().stats(),
-                None,
-            ))
+            .with(Live("cache_stats", cache_stats, None))
             .with(Live("cache_clear", |_| "0\n".to_owned(), Some(clear_cache)))
             .with(Live("cache_list", cache_list, None))
     }
@@ -89,10 +85,8 @@ impl Generator for SettingGenerator {
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
         let value = file.around.setting(file.path, self.0);
         let value = value.ok_or_else(|| {
-            StoreError::storage(
-                Errno::NODATA,
-                format!("no {} is set for {}", self.0.name(), file.path),
-            )
+            let why = format!("no {} is set for {}", self.0.name(), file.path);
+            StoreError::storage(Errno::NODATA, why)
         })?;
         Ok(format!("{value}\n").into())
     }
@@ -151,15 +145,12 @@ fn tree_line(line: &TreeLine) -> String {
 /// `readme`: explains the mount, lists the tree, and counts the waiting files.
 fn readme(file: &FileToMake<'_>) -> String {
     let tree = file.around.tree();
-    let files: Vec<&TreeLine> = tree
-        .iter()
-        .filter(|line| !line.is_directory && line.target.is_none())
-        .collect();
+    let is_file = |line: &&TreeLine| !line.is_directory && line.target.is_none();
+    let files: Vec<&TreeLine> = tree.iter().filter(is_file).collect();
     let pending = files.iter().filter(|line| line.is_pending).count();
     let setting = |setting| {
-        file.around
-            .setting("/x", setting)
-            .unwrap_or_else(|| "(none)".to_owned())
+        let value = file.around.setting("/x", setting);
+        value.unwrap_or_else(|| "(none)".to_owned())
     };
     let mut text = format!(
         "# A file system that a model makes up\n\n\
@@ -206,6 +197,10 @@ fn clear_cache(cache: &AnswerCache, data: &[u8]) -> Result<()> {
         cleared.map_err(|error| StoreError::storage(Errno::IO, error))?;
     }
     Ok(())
+}
+
+fn cache_stats(file: &FileToMake<'_>) -> String {
+    file.around.cache().stats()
 }
 
 /// The hash and the size in bytes of each cached answer.

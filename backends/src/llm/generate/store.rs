@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use models::Cancel;
 
 use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
+use crate::llm::slice;
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
@@ -45,9 +46,7 @@ impl Store for GenerateStore {
             self.shared.tell_kernel(ino, &content);
             return Ok(attr);
         }
-        if self.waits(ino) {
-            self.make(ino)?;
-        }
+        self.make(ino)?;
         self.getattr(ino)
     }
 
@@ -92,21 +91,15 @@ impl Store for GenerateStore {
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.check_name_not_control(parent, name)?;
-        let mut names = self.shared.names.write();
-        let ino = self.lookup(parent, name)?.ino;
-        let orphan = self.changed(self.shared.files.unlink(caller, parent, name))?;
-        names.remove(ino, parent, name);
-        Ok(orphan)
+        self.remove(parent, name, || {
+            self.shared.files.unlink(caller, parent, name)
+        })
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.check_name_not_control(parent, name)?;
-        let mut names = self.shared.names.write();
-        let ino = self.lookup(parent, name)?.ino;
-        let orphan = self.changed(self.shared.files.rmdir(caller, parent, name))?;
-        names.remove(ino, parent, name);
-        Ok(orphan)
+        self.remove(parent, name, || {
+            self.shared.files.rmdir(caller, parent, name)
+        })
     }
 
     fn rename(
@@ -129,12 +122,7 @@ impl Store for GenerateStore {
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
-        let is_gone = self
-            .shared
-            .files
-            .getattr(ino)
-            .is_ok_and(|attr| attr.nlink == 0);
-        if is_gone {
+        if self.getattr(ino).is_ok_and(|attr| attr.nlink == 0) {
             self.shared.waiting.write().remove(&ino);
             self.shown.lock().remove(&ino);
         }
@@ -148,16 +136,10 @@ impl Store for GenerateStore {
                 Some(content) => content,
                 None => self.show(ino, generator)?,
             };
-            let start = usize::try_from(offset)
-                .unwrap_or(usize::MAX)
-                .min(content.len());
-            let end = start.saturating_add(size).min(content.len());
-            out.extend_from_slice(&content[start..end]);
+            out.extend_from_slice(slice(&content, offset, size));
             return Ok(());
         }
-        if self.waits(ino) {
-            self.make(ino)?;
-        }
+        self.make(ino)?;
         self.shared.files.read(ino, offset, size, out)
     }
 
@@ -212,12 +194,8 @@ impl Store for GenerateStore {
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name == b"user.llmfs.state" {
-            let has_generator = self
-                .shared
-                .files
-                .getxattr(ino, GENERATOR.as_bytes())
-                .is_ok();
-            return match (self.waits(ino), has_generator) {
+            let generator = self.shared.files.getxattr(ino, GENERATOR.as_bytes());
+            return match (self.waits(ino), generator.is_ok()) {
                 (true, _) => Ok(b"waiting".to_vec()),
                 (false, true) => Ok(b"generated".to_vec()),
                 (false, false) => Err(Errno::NODATA.into()),
@@ -244,10 +222,8 @@ impl Store for GenerateStore {
     ) -> Result<()> {
         if name == PROMPT.as_bytes() {
             if value.len() > PROMPT_MAX {
-                return Err(StoreError::storage(
-                    Errno::FBIG,
-                    format!("a prompt has at most {PROMPT_MAX} bytes"),
-                ));
+                let why = format!("a prompt has at most {PROMPT_MAX} bytes");
+                return Err(StoreError::storage(Errno::FBIG, why));
             }
             if let Some(waits) = self.shared.waiting.write().get_mut(&ino) {
                 waits.about = Some(String::from_utf8_lossy(value).into_owned());

@@ -174,16 +174,11 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             path: entry.path.clone(),
             why: why.to_owned(),
         };
-        let texts = [
-            Some(&entry.path),
-            entry.target.as_ref(),
-            entry.about.as_ref(),
-        ];
+        let more = entry.target.iter().chain(&entry.about);
         let is_long = |text: &String| text.chars().count() > LENGTH_MAX;
-        if texts.into_iter().flatten().any(is_long) {
-            return Err(refuse(&format!(
-                "has a text of more than {LENGTH_MAX} characters"
-            )));
+        if std::iter::once(&entry.path).chain(more).any(is_long) {
+            let why = format!("has a text of more than {LENGTH_MAX} characters");
+            return Err(refuse(&why));
         }
         let path = normal(&entry.path).map_err(|why| refuse(&why))?;
         let target = entry.target.take().filter(|target| !target.is_empty());
@@ -209,16 +204,15 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
         checked.push(entry);
     }
     for path in kinds.keys() {
-        for above in ancestors(path) {
-            if kinds
-                .get(above)
-                .is_some_and(|kind| *kind != EntryKind::Directory)
-            {
-                return Err(TreeError::Entry {
-                    path: path.clone(),
-                    why: format!("lies below {above:?}, which is no directory"),
-                });
-            }
+        let is_other = |above: &&str| {
+            let kind = kinds.get(*above);
+            kind.is_some_and(|kind| *kind != EntryKind::Directory)
+        };
+        if let Some(above) = ancestors(path).find(is_other) {
+            return Err(TreeError::Entry {
+                path: path.clone(),
+                why: format!("lies below {above:?}, which is no directory"),
+            });
         }
     }
     Ok(checked)
@@ -236,10 +230,7 @@ fn normal(path: &str) -> Result<String, String> {
         return Err(format!("has a path of more than {PATH_MAX} bytes"));
     }
     let mut parts = Vec::new();
-    for part in path
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-    {
+    for part in parts_of(path) {
         if part == ".." {
             return Err("leads out of the tree by `..`".to_owned());
         }
@@ -261,12 +252,15 @@ fn stays_inside(path: &str, target: &str) -> bool {
     if target.starts_with('/') {
         return false;
     }
-    let parts = target.split('/');
-    let parts: Vec<&str> = parts
-        .filter(|part| !part.is_empty() && *part != ".")
-        .collect();
+    let parts: Vec<&str> = parts_of(target).collect();
     let up = parts.iter().take_while(|part| **part == "..").count();
     up <= path.matches('/').count() && !parts[up..].contains(&"..")
+}
+
+/// The parts of a path that name something.
+fn parts_of(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
 }
 
 /// The parents of a path, nearest first.
@@ -384,9 +378,8 @@ mod tests {
         assert!(parse(&repaired.to_string()).is_ok());
         let most = |tokens, repairs| {
             let schema = asked_schema(tokens, repairs);
-            schema["properties"]["entries"]["maxItems"]
-                .as_u64()
-                .unwrap()
+            let entries = &schema["properties"]["entries"];
+            entries["maxItems"].as_u64().unwrap()
         };
         assert_eq!([most(512, 0), most(512, 1), most(512, 2)], [6, 3, 1]);
         assert_eq!((most(100_000, 0), most(1, 0)), (40, 1));

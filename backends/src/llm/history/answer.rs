@@ -1,4 +1,4 @@
-//! Parsing of a model's answers about files and directories.
+//! Parsing of a model's answers about files, directories and operations.
 
 use models::{Finish, Reply};
 use serde::Deserialize;
@@ -23,6 +23,14 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Listing {
     names: Vec<String>,
+}
+
+/// A model's decision on an operation, by the policy.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Verdict {
+    pub(super) allow: bool,
+    pub(super) reason: String,
 }
 
 /// Parses an answer about a file.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 
-use super::operation::Owned;
+use super::operation::Operation;
 use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
 /// SQLite's `application_id` of a log: "ctxH".
@@ -46,7 +46,7 @@ pub enum LogError {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) caller: Caller,
-    pub(super) operation: Owned,
+    pub(super) operation: Operation,
 }
 
 /// An operation that is neither committed nor rolled back.
@@ -144,7 +144,7 @@ impl Log {
 
     /// Appends an operation before it is applied. The caller must end with [`Log::commit`] or
     /// [`Log::roll_back`].
-    pub(super) fn begin(&mut self, caller: &Caller, operation: &Owned) -> Result<Pending> {
+    pub(super) fn begin(&mut self, caller: &Caller, operation: &Operation) -> Result<Pending> {
         if self.is_broken {
             return Err(StoreError::storage(
                 Errno::ROFS,
@@ -155,7 +155,7 @@ impl Log {
             let what = serde_json::to_string(operation)
                 .map_err(|error| StoreError::storage(Errno::IO, error))?;
             let data = match operation {
-                Owned::Write { data, .. } => Some(data),
+                Operation::Write { data, .. } => Some(data),
                 _ => None,
             };
             let begun = db.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
@@ -230,13 +230,13 @@ fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>,
             gid: row.get(3).map_err(failed)?,
         };
         let what: String = row.get(4).map_err(failed)?;
-        let mut operation: Owned =
+        let mut operation: Operation =
             serde_json::from_str(&what).map_err(|error| LogError::Operation {
                 path: path.to_owned(),
                 number,
                 why: error.to_string(),
             })?;
-        if let Owned::Write { data, .. } = &mut operation {
+        if let Operation::Write { data, .. } = &mut operation {
             *data = row.get(5).map_err(failed)?;
         }
         entries.push(Entry { caller, operation });

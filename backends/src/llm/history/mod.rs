@@ -7,7 +7,6 @@
 mod answer;
 mod log;
 mod operation;
-mod policy;
 mod prompt;
 mod store;
 
@@ -16,12 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use models::Cancel;
+use models::{Cancel, Reply};
 use parking_lot::Mutex;
 
 pub use answer::Answer;
 pub use log::LogError;
 
+use self::answer::Verdict;
 use self::log::{Entry, Log};
 use self::operation::Operation;
 use super::asker::{Asker, Purpose};
@@ -170,25 +170,15 @@ impl HistoryStore {
     /// # Errors
     /// If the model gives no usable answer.
     pub fn ask_listing(&self) -> Result<Vec<String>> {
-        let shared = &self.shared;
-        let log = shared.log_text();
-        let (system, question, schema) = prompt::listing(&log);
-        let request = shared
-            .asker
-            .request(shared.asker.model(), system, question, Some(schema));
-        let reply = shared
-            .asker
-            .ask(Purpose::Read, "/", &request, &Cancel::default())?;
-        answer::names(&reply).map_err(|why| {
-            shared
-                .asker
-                .refuse(Purpose::Read, "/", Errno::IO, why)
-                .into()
-        })
+        let asked = prompt::listing(&self.shared.log_text());
+        let parsed = answer::names;
+        let cancel = Cancel::default();
+        Ok(self
+            .shared
+            .ask(Purpose::Read, "/", asked, parsed, &cancel)?)
     }
 
-    fn change(&self, caller: &Caller, operation: Operation<'_>) -> Result<Applied> {
-        let operation = operation.owned();
+    fn change(&self, caller: &Caller, operation: Operation) -> Result<Applied> {
         let judged = self.judge(&operation);
         let done = judged.and_then(|()| self.shared.record(caller, &operation));
         self.shared.note(operation.inode(), &done);
@@ -196,7 +186,7 @@ impl HistoryStore {
     }
 
     /// Asks the policy, if there is one.
-    fn judge(&self, operation: &operation::Owned) -> Result<()> {
+    fn judge(&self, operation: &Operation) -> Result<()> {
         let Some(policy) = self.shared.options.policy.clone() else {
             return Ok(());
         };
@@ -226,13 +216,14 @@ impl Applied {
 impl Shared {
     /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
-        let (system, question, schema) = prompt::policy(policy, line);
-        let request = self
-            .asker
-            .request(self.asker.model(), system, question, Some(schema));
-        let reply = self.asker.ask(Purpose::Policy, line, &request, cancel)?;
-        let verdict = policy::verdict(&reply)
-            .map_err(|why| self.asker.refuse(Purpose::Policy, line, Errno::IO, why))?;
+        let asked = prompt::policy(policy, line);
+        let verdict = self.ask(
+            Purpose::Policy,
+            line,
+            asked,
+            answer::parse::<Verdict>,
+            cancel,
+        )?;
         if verdict.allow {
             return Ok(());
         }
@@ -266,7 +257,7 @@ impl Shared {
     }
 
     /// Applies an operation and appends it to the log: both, or neither.
-    fn record(&self, caller: &Caller, operation: &operation::Owned) -> Result<Applied> {
+    fn record(&self, caller: &Caller, operation: &Operation) -> Result<Applied> {
         let mut history = self.history.lock();
         let pending = history.log.begin(caller, operation)?;
         match self.apply(&mut history, caller, operation) {
@@ -285,7 +276,7 @@ impl Shared {
         &self,
         history: &mut History,
         caller: &Caller,
-        operation: &operation::Owned,
+        operation: &Operation,
     ) -> Result<Applied> {
         let line = operation.describe(&history.names);
         let applied = operation.apply(&self.reference, caller, &mut history.names)?;
@@ -307,13 +298,23 @@ impl Shared {
     }
 
     fn ask_file(&self, path: &str, cancel: &Cancel) -> std::result::Result<Answer, Failed> {
-        let log = self.log_text();
-        let (system, question, schema) = prompt::file(&log, path);
-        let request = self
-            .asker
-            .request(self.asker.model(), system, question, Some(schema));
-        let reply = self.asker.ask(Purpose::Read, path, &request, cancel)?;
-        answer::file(&reply).map_err(|why| self.asker.refuse(Purpose::Read, path, Errno::IO, why))
+        let asked = prompt::file(&self.log_text(), path);
+        self.ask(Purpose::Read, path, asked, answer::file, cancel)
+    }
+
+    /// Asks the model about `what` and parses its answer.
+    fn ask<T>(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        (system, question, schema): prompt::Asked,
+        parsed: impl FnOnce(&Reply) -> std::result::Result<T, String>,
+        cancel: &Cancel,
+    ) -> std::result::Result<T, Failed> {
+        let asker = &self.asker;
+        let request = asker.request(asker.model(), system, question, Some(schema));
+        let reply = asker.ask(purpose, what, &request, cancel)?;
+        parsed(&reply).map_err(|why| asker.refuse(purpose, what, Errno::IO, why))
     }
 
     /// The content of a file according to the model.

@@ -12,62 +12,10 @@ use crate::store::{
     XattrMode,
 };
 
-/// An operation as a call requests it, with borrowed data.
-pub(super) enum Operation<'a> {
-    SetAttr {
-        ino: Ino,
-        change: &'a Change,
-    },
-    Create {
-        parent: Ino,
-        name: &'a [u8],
-        node: &'a NewNode<'a>,
-    },
-    Link {
-        ino: Ino,
-        parent: Ino,
-        name: &'a [u8],
-    },
-    Unlink {
-        parent: Ino,
-        name: &'a [u8],
-    },
-    Rmdir {
-        parent: Ino,
-        name: &'a [u8],
-    },
-    Rename {
-        from: (Ino, &'a [u8]),
-        to: (Ino, &'a [u8]),
-        mode: RenameMode,
-    },
-    Write {
-        ino: Ino,
-        offset: u64,
-        data: &'a [u8],
-    },
-    Allocate {
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    },
-    SetXattr {
-        ino: Ino,
-        name: &'a [u8],
-        value: &'a [u8],
-        mode: XattrMode,
-    },
-    RemoveXattr {
-        ino: Ino,
-        name: &'a [u8],
-    },
-}
-
 /// An operation as a log stores it. The data of a write has a column of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Owned {
+pub(super) enum Operation {
     SetAttr {
         ino: Ino,
         permissions: Option<u16>,
@@ -146,91 +94,65 @@ fn at<T: Copy>(all: &[T], index: u8) -> T {
     all[usize::from(index).min(all.len() - 1)]
 }
 
-impl Operation<'_> {
-    pub(super) fn owned(&self) -> Owned {
-        match *self {
-            Operation::SetAttr { ino, change } => Owned::SetAttr {
-                ino,
-                permissions: change.permissions,
-                uid: change.uid,
-                gid: change.gid,
-                size: change.size,
-                atime: change.atime.map(|time| time.0),
-                mtime: change.mtime.map(|time| time.0),
-                drop_privileges: change.drop_privileges,
-            },
-            Operation::Create { parent, name, node } => Owned::Create {
-                parent,
-                name: name.to_vec(),
-                kind: node.kind.mode_bits(),
-                permissions: node.permissions,
-                rdev: node.rdev,
-                target: node.target.to_vec(),
-            },
-            Operation::Link { ino, parent, name } => Owned::Link {
-                ino,
-                parent,
-                name: name.to_vec(),
-            },
-            Operation::Unlink { parent, name } => Owned::Unlink {
-                parent,
-                name: name.to_vec(),
-            },
-            Operation::Rmdir { parent, name } => Owned::Rmdir {
-                parent,
-                name: name.to_vec(),
-            },
-            Operation::Rename { from, to, mode } => Owned::Rename {
-                from: from.0,
-                from_name: from.1.to_vec(),
-                to: to.0,
-                to_name: to.1.to_vec(),
-                mode: index(&RENAMES, &mode),
-            },
-            Operation::Write { ino, offset, data } => Owned::Write {
-                ino,
-                offset,
-                data: data.to_vec(),
-            },
-            Operation::Allocate {
-                ino,
-                how,
-                offset,
-                length,
-            } => {
-                let (how, keep_size) = match how {
-                    Allocate::Reserve { keep_size } => (0, keep_size),
-                    Allocate::PunchHole => (1, true),
-                    Allocate::Zero { keep_size } => (2, keep_size),
-                };
-                Owned::Allocate {
-                    ino,
-                    how,
-                    keep_size,
-                    offset,
-                    length,
-                }
-            }
-            Operation::SetXattr {
-                ino,
-                name,
-                value,
-                mode,
-            } => Owned::SetXattr {
-                ino,
-                name: name.to_vec(),
-                value: value.to_vec(),
-                mode: index(&XATTRS, &mode),
-            },
-            Operation::RemoveXattr { ino, name } => Owned::RemoveXattr {
-                ino,
-                name: name.to_vec(),
-            },
+impl Operation {
+    pub(super) fn set_attr(ino: Ino, change: &Change) -> Self {
+        Self::SetAttr {
+            ino,
+            permissions: change.permissions,
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime.map(|time| time.0),
+            mtime: change.mtime.map(|time| time.0),
+            drop_privileges: change.drop_privileges,
         }
     }
-}
 
-impl Owned {
+    pub(super) fn create(parent: Ino, name: &[u8], node: &NewNode<'_>) -> Self {
+        Self::Create {
+            parent,
+            name: name.to_vec(),
+            kind: node.kind.mode_bits(),
+            permissions: node.permissions,
+            rdev: node.rdev,
+            target: node.target.to_vec(),
+        }
+    }
+
+    pub(super) fn rename(from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Self {
+        Self::Rename {
+            from: from.0,
+            from_name: from.1.to_vec(),
+            to: to.0,
+            to_name: to.1.to_vec(),
+            mode: index(&RENAMES, &mode),
+        }
+    }
+
+    pub(super) fn allocate(ino: Ino, how: Allocate, offset: u64, length: u64) -> Self {
+        let (how, keep_size) = match how {
+            Allocate::Reserve { keep_size } => (0, keep_size),
+            Allocate::PunchHole => (1, true),
+            Allocate::Zero { keep_size } => (2, keep_size),
+        };
+        Self::Allocate {
+            ino,
+            how,
+            keep_size,
+            offset,
+            length,
+        }
+    }
+
+    pub(super) fn set_xattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Self {
+        Self::SetXattr {
+            ino,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            mode: index(&XATTRS, &mode),
+        }
+    }
+
     /// Applies the operation to the reference and updates `names`.
     pub(super) fn apply(
         &self,
@@ -248,7 +170,7 @@ impl Owned {
         };
         let nothing = |()| Applied::default();
         match self {
-            Owned::SetAttr {
+            Operation::SetAttr {
                 ino,
                 permissions,
                 uid,
@@ -269,7 +191,7 @@ impl Owned {
                 };
                 store.setattr(caller, *ino, &change).map(of)
             }
-            Owned::Create {
+            Operation::Create {
                 parent,
                 name,
                 kind,
@@ -287,24 +209,21 @@ impl Owned {
                 names.add(attr.ino, *parent, name);
                 Ok(of(attr))
             }
-            Owned::Link { ino, parent, name } => {
+            Operation::Link { ino, parent, name } => {
                 let attr = store.link(caller, *ino, *parent, name)?;
                 names.add(*ino, *parent, name);
                 Ok(of(attr))
             }
-            Owned::Unlink { parent, name } => {
+            Operation::Unlink { parent, name } | Operation::Rmdir { parent, name } => {
                 let ino = store.lookup(*parent, name)?.ino;
-                let orphan = store.unlink(caller, *parent, name)?;
+                let orphan = match self {
+                    Operation::Unlink { .. } => store.unlink(caller, *parent, name)?,
+                    _ => store.rmdir(caller, *parent, name)?,
+                };
                 names.remove(ino, *parent, name);
                 Ok(orphaned(orphan))
             }
-            Owned::Rmdir { parent, name } => {
-                let ino = store.lookup(*parent, name)?.ino;
-                let orphan = store.rmdir(caller, *parent, name)?;
-                names.remove(ino, *parent, name);
-                Ok(orphaned(orphan))
-            }
-            Owned::Rename {
+            Operation::Rename {
                 from,
                 from_name,
                 to,
@@ -325,10 +244,10 @@ impl Owned {
                     ..orphaned(orphan)
                 })
             }
-            Owned::Write { ino, offset, data } => {
+            Operation::Write { ino, offset, data } => {
                 store.write(caller, *ino, *offset, data).map(nothing)
             }
-            Owned::Allocate {
+            Operation::Allocate {
                 ino,
                 how,
                 keep_size,
@@ -345,7 +264,7 @@ impl Owned {
                     .fallocate(caller, *ino, how, *offset, *length)
                     .map(nothing)
             }
-            Owned::SetXattr {
+            Operation::SetXattr {
                 ino,
                 name,
                 value,
@@ -353,31 +272,33 @@ impl Owned {
             } => store
                 .setxattr(caller, *ino, name, value, at(&XATTRS, *mode))
                 .map(nothing),
-            Owned::RemoveXattr { ino, name } => store.removexattr(caller, *ino, name).map(nothing),
+            Operation::RemoveXattr { ino, name } => {
+                store.removexattr(caller, *ino, name).map(nothing)
+            }
         }
     }
 
     /// The inode that the operation changes, or the directory whose names it changes.
     pub(super) fn inode(&self) -> Ino {
         match self {
-            Owned::SetAttr { ino, .. }
-            | Owned::Write { ino, .. }
-            | Owned::Allocate { ino, .. }
-            | Owned::SetXattr { ino, .. }
-            | Owned::RemoveXattr { ino, .. } => *ino,
-            Owned::Create { parent, .. }
-            | Owned::Link { parent, .. }
-            | Owned::Unlink { parent, .. }
-            | Owned::Rmdir { parent, .. } => *parent,
-            Owned::Rename { from, .. } => *from,
+            Operation::SetAttr { ino, .. }
+            | Operation::Write { ino, .. }
+            | Operation::Allocate { ino, .. }
+            | Operation::SetXattr { ino, .. }
+            | Operation::RemoveXattr { ino, .. } => *ino,
+            Operation::Create { parent, .. }
+            | Operation::Link { parent, .. }
+            | Operation::Unlink { parent, .. }
+            | Operation::Rmdir { parent, .. } => *parent,
+            Operation::Rename { from, .. } => *from,
         }
     }
 
     /// Whether the operation changes content or names. A prompt omits all others.
     pub(super) fn is_told(&self) -> bool {
         match self {
-            Owned::SetAttr { size, .. } => size.is_some(),
-            Owned::SetXattr { .. } | Owned::RemoveXattr { .. } => false,
+            Operation::SetAttr { size, .. } => size.is_some(),
+            Operation::SetXattr { .. } | Operation::RemoveXattr { .. } => false,
             _ => true,
         }
     }
@@ -391,12 +312,12 @@ impl Owned {
         };
         let within = |parent: &Ino, name: &[u8]| names.shown_path_in(*parent, name);
         match self {
-            Owned::SetAttr {
+            Operation::SetAttr {
                 ino,
                 size: Some(size),
                 ..
             } => format!("truncate {} to {size} bytes", path(ino)),
-            Owned::SetAttr {
+            Operation::SetAttr {
                 ino,
                 permissions,
                 uid,
@@ -411,7 +332,7 @@ impl Owned {
                 };
                 format!("set attributes of {}{mode}{owner}", path(ino))
             }
-            Owned::Create {
+            Operation::Create {
                 parent,
                 name,
                 kind,
@@ -427,12 +348,12 @@ impl Owned {
                     _ => format!("create {path}"),
                 }
             }
-            Owned::Link { ino, parent, name } => {
+            Operation::Link { ino, parent, name } => {
                 format!("link {} as {}", path(ino), within(parent, name))
             }
-            Owned::Unlink { parent, name } => format!("delete {}", within(parent, name)),
-            Owned::Rmdir { parent, name } => format!("rmdir {}", within(parent, name)),
-            Owned::Rename {
+            Operation::Unlink { parent, name } => format!("delete {}", within(parent, name)),
+            Operation::Rmdir { parent, name } => format!("rmdir {}", within(parent, name)),
+            Operation::Rename {
                 from,
                 from_name,
                 to,
@@ -449,14 +370,14 @@ impl Owned {
                     within(to, to_name)
                 )
             }
-            Owned::Write { ino, offset, data } => {
+            Operation::Write { ino, offset, data } => {
                 let shown = match std::str::from_utf8(data) {
                     Ok(text) => serde_json::Value::from(text).to_string(),
                     Err(_) => format!("base64:{}", BASE64_STANDARD.encode(data)),
                 };
                 format!("write {} at {offset}: {shown}", path(ino))
             }
-            Owned::Allocate {
+            Operation::Allocate {
                 ino,
                 how,
                 keep_size,
@@ -471,10 +392,10 @@ impl Owned {
                 };
                 format!("{verb} {length} bytes of {} at {offset}{size}", path(ino))
             }
-            Owned::SetXattr { ino, name, .. } => {
+            Operation::SetXattr { ino, name, .. } => {
                 format!("set attribute {} of {}", shown(name), path(ino))
             }
-            Owned::RemoveXattr { ino, name } => {
+            Operation::RemoveXattr { ino, name } => {
                 format!("remove attribute {} of {}", shown(name), path(ino))
             }
         }

@@ -50,51 +50,44 @@ pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
     (text, left_out + cut)
 }
 
+/// What a model is told, what it is asked, and the schema of its answer.
+pub(super) type Asked = (&'static str, String, Schema);
+
+/// The schema of an object with these fields, which are all required.
+fn schema(name: &'static str, properties: serde_json::Value) -> Schema {
+    let fields = properties.as_object().into_iter().flatten();
+    let required: Vec<&String> = fields.map(|(name, _)| name).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    Schema { name, schema }
+}
+
 /// The prompt for the content of the file at `path`.
-pub(super) fn file(log: &str, path: &str) -> (&'static str, String, Schema) {
+pub(super) fn file(log: &str, path: &str) -> Asked {
     let question = format!("Log:\n{log}\nWhat does the file {path} hold now?");
-    let schema = Schema {
-        name: "file",
-        schema: json!({
-            "type": "object",
-            "properties": {"exists": {"type": "boolean"}, "content": {"type": "string"}},
-            "required": ["exists", "content"],
-            "additionalProperties": false,
-        }),
-    };
-    (RULES, question, schema)
+    let fields = json!({"exists": {"type": "boolean"}, "content": {"type": "string"}});
+    (RULES, question, schema("file", fields))
 }
 
 /// The prompt for the names in the root directory.
-pub(super) fn listing(log: &str) -> (&'static str, String, Schema) {
+pub(super) fn listing(log: &str) -> Asked {
     let question = format!("Log:\n{log}\nWhich names are in the directory / now?");
-    let schema = Schema {
-        name: "listing",
-        schema: json!({
-            "type": "object",
-            "properties": {"names": {"type": "array", "maxItems": 200, "items": {"type": "string"}}},
-            "required": ["names"],
-            "additionalProperties": false,
-        }),
-    };
-    (RULES, question, schema)
+    let names = json!({"type": "array", "maxItems": 200, "items": {"type": "string"}});
+    (RULES, question, schema("listing", json!({"names": names})))
 }
 
 /// The prompt for a decision of the policy on an operation.
-pub(super) fn policy(policy: &str, operation: &str) -> (&'static str, String, Schema) {
+pub(super) fn policy(policy: &str, operation: &str) -> Asked {
     const JUDGE: &str = "You decide whether a file system may do an operation, by the policy that you are given and by nothing else. \
 Answer in JSON only.";
     let question = format!("Policy: {policy}\nOperation: {operation}\nMay it be done, and why?");
-    let schema = Schema {
-        name: "verdict",
-        schema: json!({
-            "type": "object",
-            "properties": {"allow": {"type": "boolean"}, "reason": {"type": "string", "maxLength": 200}},
-            "required": ["allow", "reason"],
-            "additionalProperties": false,
-        }),
-    };
-    (JUDGE, question, schema)
+    let reason = json!({"type": "string", "maxLength": 200});
+    let fields = json!({"allow": {"type": "boolean"}, "reason": reason});
+    (JUDGE, question, schema("verdict", fields))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::HistoryStore;
 use super::operation::Operation;
-use crate::llm::ERROR;
+use crate::llm::{ERROR, slice};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
     Seek, Slow, StatFs, Store, XattrMode,
@@ -32,7 +32,7 @@ impl Store for HistoryStore {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        self.change(caller, Operation::SetAttr { ino, change })?
+        self.change(caller, Operation::set_attr(ino, change))?
             .attr()
     }
 
@@ -51,25 +51,26 @@ impl Store for HistoryStore {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        self.change(caller, Operation::Create { parent, name, node })?
+        self.change(caller, Operation::create(parent, name, node))?
             .attr()
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let name = name.to_vec();
         self.change(caller, Operation::Link { ino, parent, name })?
             .attr()
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Unlink { parent, name })?
-            .orphan)
+        let name = name.to_vec();
+        let applied = self.change(caller, Operation::Unlink { parent, name })?;
+        Ok(applied.orphan)
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Rmdir { parent, name })?
-            .orphan)
+        let name = name.to_vec();
+        let applied = self.change(caller, Operation::Rmdir { parent, name })?;
+        Ok(applied.orphan)
     }
 
     fn rename(
@@ -79,9 +80,8 @@ impl Store for HistoryStore {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        Ok(self
-            .change(caller, Operation::Rename { from, to, mode })?
-            .orphan)
+        let applied = self.change(caller, Operation::rename(from, to, mode))?;
+        Ok(applied.orphan)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
@@ -113,15 +113,12 @@ impl Store for HistoryStore {
                 asked?
             }
         };
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(content.len());
-        let end = start.saturating_add(size).min(content.len());
-        out.extend_from_slice(&content[start..end]);
+        out.extend_from_slice(slice(&content, offset, size));
         Ok(())
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let data = data.to_vec();
         self.change(caller, Operation::Write { ino, offset, data })?;
         Ok(())
     }
@@ -134,15 +131,7 @@ impl Store for HistoryStore {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        self.change(
-            caller,
-            Operation::Allocate {
-                ino,
-                how,
-                offset,
-                length,
-            },
-        )?;
+        self.change(caller, Operation::allocate(ino, how, offset, length))?;
         Ok(())
     }
 
@@ -187,19 +176,12 @@ impl Store for HistoryStore {
         if name == ERROR.as_bytes() {
             return Err(Errno::PERM.into());
         }
-        self.change(
-            caller,
-            Operation::SetXattr {
-                ino,
-                name,
-                value,
-                mode,
-            },
-        )?;
+        self.change(caller, Operation::set_xattr(ino, name, value, mode))?;
         Ok(())
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        let name = name.to_vec();
         self.change(caller, Operation::RemoveXattr { ino, name })?;
         Ok(())
     }
