@@ -77,47 +77,24 @@ mod tests {
         };
         let tokens = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
         let heat = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.";
-        for (message, param, code, expected) in [
-            (
-                tokens,
-                "max_tokens",
-                "unsupported_parameter",
-                Parameter::MaxTokens,
-            ),
-            (
-                heat,
-                "temperature",
-                "unsupported_value",
-                Parameter::Temperature,
-            ),
-        ] {
-            assert_eq!(openai(message, param, code), Some(expected));
-            assert_eq!(
-                refused(serde_json::json!({ "message": message })),
-                Some(expected)
-            );
-            assert_eq!(refused(message.into()), Some(expected));
-        }
-        assert_eq!(
-            openai(
-                "max_tokens is too large: 200000.",
-                "max_tokens",
-                "invalid_value"
-            ),
-            None
-        );
-        assert_eq!(
-            openai(
-                "Unsupported value: 'role' does not support 'system'",
-                "messages[0].role",
-                "unsupported_value"
-            ),
-            None
-        );
-        assert_eq!(
+        let (parameter, value) = ("unsupported_parameter", "unsupported_value");
+        let by_openai = [
+            openai(tokens, "max_tokens", parameter),
+            openai(heat, "temperature", value),
+        ];
+        let by_message = [tokens, heat].map(|text| refused(serde_json::json!({"message": text})));
+        let by_text = [tokens, heat].map(|text| refused(text.into()));
+        let expected = [Parameter::MaxTokens, Parameter::Temperature].map(Some);
+        assert_eq!([by_openai, by_message, by_text], [expected; 3]);
+        let large = "max_tokens is too large: 200000.";
+        let role = "Unsupported value: 'role' does not support 'system'";
+        for other in [
+            openai(large, "max_tokens", "invalid_value"),
+            openai(role, "messages[0].role", value),
             Parameter::refused_by("the temperature is not supported"),
-            None
-        );
+        ] {
+            assert_eq!(other, None);
+        }
     }
 
     #[test]

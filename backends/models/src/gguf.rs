@@ -52,21 +52,23 @@ pub enum GgufError {
 /// # Errors
 /// If it cannot be read.
 pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
-    let failed = |error| GgufError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let mut file = File::open(path).map_err(failed)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let read = file.read(&mut buffer).map_err(failed)?;
-        if read == 0 {
-            break;
+    let hashed = || -> io::Result<String> {
+        let mut file = File::open(path)?;
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(inputs::hex(hash.finalize())),
+                read => hash.update(&buffer[..read]),
+            }
         }
-        hash.update(&buffer[..read]);
-    }
-    Ok(inputs::hex(hash.finalize()))
+    };
+    hashed().map_err(|error| unreadable(path, error))
+}
+
+fn unreadable(path: &Path, error: io::Error) -> GgufError {
+    let path = path.to_owned();
+    GgufError::File { path, error }
 }
 
 /// Checks that a file is GGUF and has the `expected` SHA-256. A file with the name of [`SMOLLM2`] must
@@ -75,16 +77,9 @@ pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
 /// # Errors
 /// [`GgufError`], which names the file.
 pub fn check_gguf(path: &Path, expected: Option<&str>) -> Result<(), GgufError> {
-    let failed = |error| GgufError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let mut file = File::open(path).map_err(failed)?;
     let mut magic = Vec::new();
-    Read::by_ref(&mut file)
-        .take(4)
-        .read_to_end(&mut magic)
-        .map_err(failed)?;
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
+    read.map_err(|error| unreadable(path, error))?;
     if magic != b"GGUF" {
         return Err(GgufError::NotGguf {
             path: path.to_owned(),

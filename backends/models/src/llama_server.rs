@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +14,8 @@ const SERVER_VARIABLE: &str = "CTXBENCH_LLAMA_SERVER";
 
 /// The variable with the path of a model file.
 const MODEL_VARIABLE: &str = "CTXBENCH_MODEL";
+
+const PROGRAM: &str = "llama-server";
 
 /// Where `make model` installs both, below a `target` directory.
 const BELOW_TARGET: &str = "model";
@@ -75,12 +76,9 @@ pub enum LlamaServerError {
 /// # Errors
 /// [`LlamaServerError::NotInstalled`].
 pub fn find_llama_server() -> Result<PathBuf, LlamaServerError> {
-    find(
-        "llama-server",
-        SERVER_VARIABLE,
-        "llama-server/llama-server",
-        true,
-    )
+    let below = format!("{BELOW_TARGET}/{PROGRAM}");
+    let installed = || inputs::find_program(PROGRAM, &below);
+    find(PROGRAM, SERVER_VARIABLE, inputs::is_program, installed)
 }
 
 /// Finds the default model: at `CTXBENCH_MODEL`, else as installed by `make model`.
@@ -88,57 +86,37 @@ pub fn find_llama_server() -> Result<PathBuf, LlamaServerError> {
 /// # Errors
 /// [`LlamaServerError::NotInstalled`].
 pub fn find_model() -> Result<PathBuf, LlamaServerError> {
-    find(SMOLLM2.0, MODEL_VARIABLE, SMOLLM2.0, false)
+    let installed = || {
+        let targets = inputs::targets().into_iter();
+        let mut places = targets.map(|target| target.join(BELOW_TARGET).join(SMOLLM2.0));
+        places.find(|place| place.is_file())
+    };
+    find(SMOLLM2.0, MODEL_VARIABLE, Path::is_file, installed)
 }
 
 fn find(
     what: &'static str,
     variable: &'static str,
-    below: &str,
-    is_program: bool,
+    is_there: impl Fn(&Path) -> bool,
+    installed: impl FnOnce() -> Option<PathBuf>,
 ) -> Result<PathBuf, LlamaServerError> {
-    let is_there = |path: &Path| {
-        path.metadata().is_ok_and(|file| {
-            file.is_file() && (!is_program || file.permissions().mode() & 0o111 != 0)
-        })
+    // An explicit path has no fallback.
+    let (found, looked) = match std::env::var_os(variable).filter(|named| !named.is_empty()) {
+        Some(named) => {
+            let named = PathBuf::from(named);
+            let looked = format!("{variable} names {}, which is not there", named.display());
+            (Some(named).filter(|named| is_there(named)), looked)
+        }
+        None => (
+            installed(),
+            format!("there is none in target/{BELOW_TARGET}"),
+        ),
     };
-    let not_installed = |looked| LlamaServerError::NotInstalled {
+    found.ok_or(LlamaServerError::NotInstalled {
         what,
         looked,
         variable,
-    };
-    // An explicit path has no fallback.
-    if let Some(named) = std::env::var_os(variable).filter(|named| !named.is_empty()) {
-        let named = PathBuf::from(named);
-        if is_there(&named) {
-            return Ok(named);
-        }
-        let looked = format!("{variable} names {}, which is not there", named.display());
-        return Err(not_installed(looked));
-    }
-    let mut places: Vec<PathBuf> = targets()
-        .into_iter()
-        .map(|target| target.join(BELOW_TARGET).join(below))
-        .collect();
-    if is_program {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        places.extend(std::env::split_paths(&path).map(|dir| dir.join(what)));
-    }
-    places
-        .into_iter()
-        .find(|place| is_there(place))
-        .ok_or_else(|| not_installed(format!("there is no target/{BELOW_TARGET}/{below}")))
-}
-
-/// The `target` directories in which our scripts install programs and models.
-fn targets() -> Vec<PathBuf> {
-    let here = std::env::current_dir().map(|here| here.join("target"));
-    let mut targets: Vec<PathBuf> = here.into_iter().collect();
-    if let Ok(program) = std::env::current_exe() {
-        let above = program.ancestors().filter(|path| path.ends_with("target"));
-        targets.extend(above.map(Path::to_owned));
-    }
-    targets
+    })
 }
 
 /// A running server; ended when dropped.
@@ -284,6 +262,8 @@ fn is_healthy(port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// A program that prints whether it inherited cargo's environment from this test.

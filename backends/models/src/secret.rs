@@ -33,13 +33,10 @@ impl ApiKey {
     pub(crate) fn scrub(&self, text: &str) -> String {
         let text = text.replace(&self.0, "***");
         // "Incorrect API key provided: sk-abcd****wxyz" shows both ends of the key.
-        let word = |word: &str| {
-            let head = self.0.get(..6).unwrap_or(&self.0);
-            if !head.is_empty() && word.contains(head) {
-                "***".to_owned()
-            } else {
-                word.to_owned()
-            }
+        let head = self.0.get(..6).unwrap_or(&self.0);
+        let word = |word| match !head.is_empty() && str::contains(word, head) {
+            true => "***",
+            false => word,
         };
         text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
@@ -86,9 +83,6 @@ mod tests {
         let key = ApiKey::new("sk-abcdefghijklmnop");
         assert_eq!(format!("{key:?}"), "***");
         let echoed = key.scrub("wrong key sk-abcdefghijklmnop, given sk-abcde***mnop.");
-        assert_eq!(
-            echoed,
-            "wrong key *** given ***".replace("*** given", "***, given")
-        );
+        assert_eq!(echoed, "wrong key ***, given ***");
     }
 }

@@ -122,10 +122,8 @@ mod tests {
             }
             assert_eq!(answer.text, "Grüße");
             assert_eq!(answer.finish, Some(Finish::Stop));
-            assert_eq!(
-                answer.usage.map(|usage| (usage.prompt, usage.output)),
-                Some((7, 2))
-            );
+            let usage = answer.usage.unwrap();
+            assert_eq!((usage.prompt, usage.output), (7, 2));
             assert!(answer.is_done && !answer.is_simulated);
         }
     }
@@ -133,11 +131,8 @@ mod tests {
     #[test]
     fn a_refusal_is_no_answer_though_it_ends_in_order() {
         let mut answer = Answer::default();
-        let stream = STREAM.replacen(
-            "\"content\":\"Grü\"",
-            "\"content\":null,\"refusal\":\"No.\"",
-            1,
-        );
+        let refusal = r#""content":null,"refusal":"No.""#;
+        let stream = STREAM.replacen(r#""content":"Grü""#, refusal, 1);
         answer.push(stream.as_bytes()).unwrap();
         assert_eq!(answer.finish, Some(Finish::Stop));
         assert_eq!(answer.finish(), Finish::Filtered);

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use hex_simd::AsciiCase;
-
 /// The region of every server.
 pub const REGION: &str = "us-east-1";
 
@@ -59,10 +57,5 @@ impl Access {
 pub(crate) fn random_hex(bytes: usize) -> io::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(hex(&random))
-}
-
-/// Bytes as hexadecimal digits, as in entity tags.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    hex_simd::encode_to_string(bytes, AsciiCase::Lower)
+    Ok(inputs::hex(&random))
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -85,11 +84,15 @@ impl ServerKind {
             kind: self,
             program,
         };
-        let (program, fix) = match self {
+        let (program, below, fix) = match self {
             Self::Embedded => return Ok(found(None)),
-            Self::Minio => ("minio", "`make minio` builds it (three minutes, needs Go)"),
-            Self::Seaweedfs => ("weed", "`make peers` installs it"),
-            Self::Rclone => ("rclone", "`make peers` installs it"),
+            Self::Minio => (
+                "minio",
+                "minio",
+                "`make minio` builds it (three minutes, needs Go)",
+            ),
+            Self::Seaweedfs => ("weed", "peers/bin", "`make peers` installs it"),
+            Self::Rclone => ("rclone", "peers/bin", "`make peers` installs it"),
         };
         let not_found = |reason: String| NotFound {
             kind: self,
@@ -101,7 +104,7 @@ impl ServerKind {
             && let Some(named) = std::env::var_os(MINIO_VARIABLE)
         {
             let named = PathBuf::from(named);
-            if !is_program(&named) {
+            if !inputs::is_program(&named) {
                 let named = named.display();
                 return Err(not_found(format!(
                     "{MINIO_VARIABLE} names {named}, which is no program"
@@ -109,24 +112,11 @@ impl ServerKind {
             }
             return Ok(found(Some(named)));
         }
-        let below_target = match self {
-            Self::Minio => Path::new("minio"),
-            _ => Path::new("peers/bin"),
-        };
-        let mut places: Vec<PathBuf> = targets()
-            .into_iter()
-            .map(|target| target.join(below_target))
-            .collect();
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        places.extend(std::env::split_paths(&path));
-        let mut places = places.into_iter().map(|place| place.join(program));
-        match places.find(|program| is_program(program)) {
-            Some(program) => Ok(found(Some(program))),
-            None => Err(not_found(format!(
-                "no `{program}` in target/{} or on the PATH",
-                below_target.display()
-            ))),
-        }
+        let reason = || format!("no `{program}` in target/{below} or on the PATH");
+        let installed = inputs::find_program(program, below);
+        installed
+            .map(|program| found(Some(program)))
+            .ok_or_else(|| not_found(reason()))
     }
 }
 
@@ -176,29 +166,6 @@ impl Found {
         }
         Ok(version.to_owned())
     }
-}
-
-/// The `target` directories for installed programs: of the current directory, and of this program.
-#[must_use]
-pub fn targets() -> Vec<PathBuf> {
-    let mut targets: Vec<PathBuf> = std::env::current_dir()
-        .map(|here| here.join("target"))
-        .into_iter()
-        .collect();
-    if let Ok(program) = std::env::current_exe() {
-        let above = program.ancestors();
-        targets.extend(
-            above
-                .filter(|path| path.ends_with("target"))
-                .map(Path::to_owned),
-        );
-    }
-    targets
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// The version of MinIO's module, as the Go linker writes it into the program.

@@ -20,7 +20,7 @@ pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, bound_to_this_process, exec_bound_to_parent};
 pub use embedded::{Embedded, Quirk};
 pub use faults::{Answered, Fault, FaultProxy, Fired, Operation, Rule, Seen, When};
-pub use kind::{Found, NotFound, ServerKind, targets};
+pub use kind::{Found, NotFound, ServerKind};
 pub use proxy::Proxy;
 pub use running::{Announcement, Options, Server, StartError, start};
 

@@ -86,15 +86,10 @@ fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
 /// Where programs are searched: on the `PATH`, then where `make peers` installs them.
 pub(super) fn search_path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let ours = servers::targets().into_iter();
+    let ours = inputs::targets().into_iter();
     let places = std::env::split_paths(&path).chain(ours.map(|target| target.join("peers/bin")));
     // A directory whose name has a colon cannot be on a `PATH`.
     std::env::join_paths(places).unwrap_or(path)
-}
-
-fn not_started(arguments: &[String], error: &io::Error) -> io::Error {
-    let program = arguments.first().map_or("", String::as_str);
-    io::Error::new(error.kind(), format!("starting {program}: {error}"))
 }
 
 /// Starts a program in the background; its output goes to `log`.
@@ -104,12 +99,24 @@ pub(super) fn start(
     log: &Path,
 ) -> io::Result<Running> {
     let log = File::options().create(true).append(true).open(log)?;
-    let process = command(arguments, around)?
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .map_err(|error| not_started(arguments, &error))?;
-    Ok(Running { process })
+    spawn(arguments, around, log.try_clone()?, log)
+}
+
+fn spawn(
+    arguments: &[String],
+    around: &Surroundings,
+    stdout: impl Into<Stdio>,
+    stderr: impl Into<Stdio>,
+) -> io::Result<Running> {
+    let mut command = command(arguments, around)?;
+    match command.stdout(stdout).stderr(stderr).spawn() {
+        Ok(process) => Ok(Running { process }),
+        Err(error) => {
+            let program = arguments.first().map_or("", String::as_str);
+            let why = format!("starting {program}: {error}");
+            Err(io::Error::new(error.kind(), why))
+        }
+    }
 }
 
 /// Runs a program to its end and returns its output, at most 64 KiB; its standard error goes to `log`.
@@ -123,32 +130,23 @@ pub(super) fn run(
     patience: Duration,
 ) -> io::Result<String> {
     // A file, not a pipe: the child of a program that forks would keep a pipe open.
-    let said = tempfile::tempfile()?;
+    let mut said = tempfile::tempfile()?;
     let complaints: Stdio = match log {
         Some(log) => File::options().create(true).append(true).open(log)?.into(),
         None => Stdio::null(),
     };
-    let process = command(arguments, around)?
-        .stdout(said.try_clone()?)
-        .stderr(complaints)
-        .spawn()
-        .map_err(|error| not_started(arguments, &error))?;
-    let mut running = Running { process };
+    let mut running = spawn(arguments, around, said.try_clone()?, complaints)?;
+    let program = arguments.first().map_or("", String::as_str);
     if !running.wait(patience) {
         running.kill();
-        let program = arguments.first().map_or("", String::as_str);
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("{program} did not end within {} s", patience.as_secs()),
-        ));
+        let why = format!("{program} did not end within {} s", patience.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
     }
     let status = running.process.wait()?;
     if !status.success() {
-        let program = arguments.first().map_or("", String::as_str);
         return Err(io::Error::other(format!("{program}: {}", how(status))));
     }
     let mut text = String::new();
-    let mut said = said;
     io::Seek::rewind(&mut said)?;
     said.take(64 * 1024).read_to_string(&mut text)?;
     Ok(text)
@@ -166,19 +164,9 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_ended_with_all_it_has_started() {
-        let started = Instant::now();
-        let hang = [
-            "sh".to_owned(),
-            "-c".to_owned(),
-            "sleep 1000 & sleep 1000".to_owned(),
-        ];
-        let error = run(
-            &hang,
-            &Surroundings::default(),
-            None,
-            Duration::from_millis(200),
-        )
-        .unwrap_err();
+        let (started, none) = (Instant::now(), Surroundings::default());
+        let hang = ["sh", "-c", "sleep 1000 & sleep 1000"].map(str::to_owned);
+        let error = run(&hang, &none, None, Duration::from_millis(200)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         assert!(started.elapsed() < Duration::from_secs(20));
     }

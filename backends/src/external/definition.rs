@@ -115,11 +115,8 @@ impl Definition {
     fn check(&self, file: &Path) -> Result<(), InputError> {
         let wrong = |message: String| Err(InputError::whole(file, message));
         let stem = self.stem();
-        let is_name = !stem.is_empty()
-            && stem
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-        if !is_name {
+        let is_of_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        if stem.is_empty() || !stem.bytes().all(is_of_name) {
             return wrong(format!(
                 "field `name`: {:?} is not made of lower-case letters, digits and `-`, and `{IN_NAME}` at its end",
                 self.name
@@ -153,27 +150,8 @@ impl Definition {
             }
         }
         for file in &self.file {
-            let is_own = file.path.starts_with("{site}/") || file.path.starts_with("{data}/");
-            if !is_own || file.path.split('/').any(|part| part == "..") {
-                return wrong(format!(
-                    "file {:?}: not below {{site}} or {{data}}",
-                    file.path
-                ));
-            }
-            let Some(shipped) = &file.shipped else {
-                continue;
-            };
-            if !file.content.is_empty() {
-                return wrong(format!(
-                    "file {:?}: `content` and `shipped` exclude each other",
-                    file.path
-                ));
-            }
-            if shipped_text(shipped).is_none() {
-                return wrong(format!(
-                    "file {:?}: no file {shipped:?} ships with this program",
-                    file.path
-                ));
+            if let Err(message) = file.check() {
+                return wrong(format!("file {:?}: {message}", file.path));
             }
         }
         let mut texts = self.commands().into_iter().chain(self.private_texts());
@@ -256,6 +234,24 @@ impl Definition {
     }
 }
 
+impl PrivateFile {
+    fn check(&self) -> Result<(), String> {
+        let is_own = self.path.starts_with("{site}/") || self.path.starts_with("{data}/");
+        if !is_own || self.path.split('/').any(|part| part == "..") {
+            return Err("not below {site} or {data}".to_owned());
+        }
+        match &self.shipped {
+            Some(_) if !self.content.is_empty() => {
+                Err("`content` and `shipped` exclude each other".to_owned())
+            }
+            Some(shipped) if shipped_text(shipped).is_none() => {
+                Err(format!("no file {shipped:?} ships with this program"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Requirement {
     pub(super) fn check(&self) -> Result<(), Unavailable> {
         let reason = if let Some(variable) = self.name.strip_prefix('$') {
@@ -266,13 +262,8 @@ impl Requirement {
         } else {
             (!is_on_path(&self.name)).then(|| format!("{} is not installed", self.name))
         };
-        match reason {
-            None => Ok(()),
-            Some(reason) => Err(Unavailable {
-                reason,
-                fix: self.fix.clone(),
-            }),
-        }
+        let fix = self.fix.clone();
+        reason.map_or(Ok(()), |reason| Err(Unavailable { reason, fix }))
     }
 }
 

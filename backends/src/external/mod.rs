@@ -80,20 +80,11 @@ fn digest(text: &str, definition: &Definition) -> String {
 pub(crate) fn shipped(services: &Arc<Services>) -> Vec<External> {
     let mut files: Vec<_> = SHIPPED.files().collect();
     files.sort_by_key(|file| file.path());
-    files
-        .into_iter()
-        .map(|file| {
-            let text = file.contents_utf8().expect("shipped files are text");
-            let definition = Definition::parse(file.path(), text).expect("shipped files are right");
-            External {
-                server: definition.default_server(),
-                digest: digest(text, &definition),
-                definition,
-                file: None,
-                services: Arc::clone(services),
-            }
-        })
-        .collect()
+    let shipped = files.into_iter().map(|file| {
+        let text = file.contents_utf8().expect("shipped files are text");
+        External::parse(file.path(), text, None, services).expect("shipped files are right")
+    });
+    shipped.collect()
 }
 
 /// The shipped backend of that name, which may end with an S3 server.
@@ -111,17 +102,24 @@ impl External {
     /// # Errors
     /// [`inputs::InputError`] with file, line and field.
     pub(crate) fn read(file: &Path, services: &Arc<Services>) -> Result<Self, inputs::InputError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| inputs::InputError::whole(file, error))?;
-        let path = file
-            .canonicalize()
-            .map_err(|error| inputs::InputError::whole(file, error))?;
-        let definition = Definition::parse(file, &text)?;
+        let text = inputs::read(file)?;
+        let path = file.canonicalize();
+        let path = path.map_err(|error| inputs::InputError::whole(file, error))?;
+        Self::parse(file, &text, Some(path), services)
+    }
+
+    fn parse(
+        name: &Path,
+        text: &str,
+        file: Option<PathBuf>,
+        services: &Arc<Services>,
+    ) -> Result<Self, inputs::InputError> {
+        let definition = Definition::parse(name, text)?;
         Ok(Self {
             server: definition.default_server(),
-            digest: digest(&text, &definition),
+            digest: digest(text, &definition),
             definition,
-            file: Some(path),
+            file,
             services: Arc::clone(services),
         })
     }
@@ -283,12 +281,14 @@ impl ExternalWorkspace {
 
     /// Runs a command with the workspace's deadline; its standard error goes to the log.
     fn run(&self, command: &[String]) -> io::Result<String> {
-        run(
-            command,
-            &self.around,
-            Some(&self.log()),
-            self.config.patience,
-        )
+        let log = self.log();
+        run(command, &self.around, Some(&log), self.config.patience)
+    }
+
+    /// As [`Self::run`], with what could not be done and the last lines of the log in its error.
+    fn perform(&self, what: &str, command: &[String]) -> io::Result<()> {
+        let done = self.run(command).map(drop);
+        done.map_err(|error| self.failure(&format!("could not {what}: {error}")))
     }
 
     /// Writes the files, starts the services and, for a new workspace, runs the setup.
@@ -309,8 +309,7 @@ impl ExternalWorkspace {
         }
         if is_first {
             for command in &self.definition.setup {
-                self.run(command)
-                    .map_err(|error| self.failure(&format!("could not be set up: {error}")))?;
+                self.perform("be set up", command)?;
             }
         }
         Ok(())
@@ -320,14 +319,13 @@ impl ExternalWorkspace {
         self.is_closed = true;
         let teardown = self.definition.teardown.iter();
         // Each command runs, even if an earlier one failed.
-        let torn_down: Vec<_> = teardown.map(|command| self.run(command)).collect();
+        let torn_down: Vec<_> = teardown
+            .map(|command| self.perform("be torn down", command))
+            .collect();
         for service in &mut self.services {
             service.kill();
         }
-        for outcome in torn_down {
-            outcome.map_err(|error| self.failure(&format!("could not be torn down: {error}")))?;
-        }
-        Ok(())
+        torn_down.into_iter().collect()
     }
 
     fn mount(&mut self) -> io::Result<()> {
@@ -336,8 +334,7 @@ impl ExternalWorkspace {
         if self.definition.stays {
             self.daemon = Some(start(command, &self.around, &self.log())?);
         } else {
-            self.run(command)
-                .map_err(|error| self.failure(&format!("could not be mounted: {error}")))?;
+            self.perform("be mounted", command)?;
         }
         self.is_mounted = true;
         while !self.is_ready()? {
@@ -453,12 +450,10 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn drop_own_caches(&mut self) -> io::Result<()> {
-        if self.definition.drop_caches.is_empty() {
-            return Ok(());
+        match &self.definition.drop_caches[..] {
+            [] => Ok(()),
+            command => self.perform("drop its caches", command),
         }
-        self.run(&self.definition.drop_caches)
-            .map_err(|error| self.failure(&format!("could not drop its caches: {error}")))?;
-        Ok(())
     }
 
     fn stop(&mut self) -> io::Result<()> {
@@ -473,12 +468,8 @@ impl Workspace for ExternalWorkspace {
         if self.definition.counters.is_empty() {
             return Ok(None);
         }
-        let said = run(
-            &self.definition.counters,
-            &self.around,
-            None,
-            VERSION_PATIENCE,
-        )?;
+        let command = &self.definition.counters;
+        let said = run(command, &self.around, None, VERSION_PATIENCE)?;
         Ok(Some(Counters {
             store: counted(&said)?,
             ..Counters::default()

@@ -57,10 +57,8 @@ impl Variables {
     pub(super) fn of_site(site: &Path, mount: &Path, data: &Path) -> io::Result<Self> {
         let mut variables = Self::of_the_environment();
         // Distinct for each site, and stable across its mounts.
-        let id: String = text(site)
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
+        let id = text(site);
+        let id: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
         let id = id[id.len().saturating_sub(40)..].to_lowercase();
         variables.set("id", id);
         variables.set_own(site, mount, data)?;

@@ -1,5 +1,7 @@
-//! Inputs of users: files, parsed with errors that name file, line and field, their digests, and variables.
+//! Inputs of users: files, parsed with errors that name file, line and field, their digests, variables, and what they
+//! have installed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hex_simd::AsciiCase;
@@ -40,6 +42,32 @@ impl InputError {
 /// The value of an environment variable; `None` if it is not set, or empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The `target` directories in which our scripts install programs and models: of the current directory, and of this
+/// program.
+pub fn targets() -> Vec<PathBuf> {
+    let here = std::env::current_dir().map(|here| here.join("target"));
+    let mut targets: Vec<PathBuf> = here.into_iter().collect();
+    if let Ok(program) = std::env::current_exe() {
+        let above = program.ancestors().filter(|path| path.ends_with("target"));
+        targets.extend(above.map(Path::to_owned));
+    }
+    targets
+}
+
+/// Finds an executable file of this name in `below`, a directory of [`targets`], else on the `PATH`.
+pub fn find_program(name: &str, below: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let ours = targets().into_iter().map(|target| target.join(below));
+    let mut places = ours.chain(std::env::split_paths(&path));
+    places.find_map(|place| Some(place.join(name)).filter(|program| is_program(program)))
+}
+
+/// Whether a path is that of an executable file.
+pub fn is_program(path: &Path) -> bool {
+    let file = path.metadata();
+    file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Lower-case hexadecimal digits.

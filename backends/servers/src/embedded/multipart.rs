@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
 
+use inputs::hex;
 use parking_lot::Mutex;
 use s3s::crypto::{Checksum, Md5};
 use s3s::dto::CompletedPart;
@@ -11,7 +12,6 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::incoming::Incoming;
 use super::object::Attributes;
-use crate::access::hex;
 
 /// Smallest size of a part that is not the last, in bytes.
 const SMALLEST_PART: u64 = 5 * 1024 * 1024;

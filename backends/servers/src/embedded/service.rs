@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
+use inputs::hex;
 use s3s::dto::*;
 use s3s::{Body, S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
@@ -19,7 +20,7 @@ use super::listing::{LONGEST_PAGE, Query, url_encoded};
 use super::multipart::{Part, Uploads};
 use super::object::{Attributes, Object};
 use super::store::Store;
-use crate::access::{hex, random_hex};
+use crate::access::random_hex;
 
 /// Bodies up to this length are read at once, longer ones in pieces of this length.
 const PIECE: u64 = 256 * 1024;

@@ -190,11 +190,8 @@ pub(super) struct Rules(Vec<(Rule, AtomicU64, AtomicU64)>);
 impl Rules {
     pub(super) fn new(rules: Vec<Rule>) -> Self {
         let rules = rules.into_iter();
-        Self(
-            rules
-                .map(|rule| (rule, AtomicU64::new(0), AtomicU64::new(0)))
-                .collect(),
-        )
+        let rules = rules.map(|rule| (rule, AtomicU64::new(0), AtomicU64::new(0)));
+        Self(rules.collect())
     }
 
     /// The fault that happens to a request, if any.
@@ -213,13 +210,11 @@ impl Rules {
     }
 
     pub(super) fn fired(&self) -> Vec<Fired> {
-        let rules = self.0.iter();
-        rules
-            .map(|(_, met, done)| Fired {
-                met: met.load(Ordering::SeqCst),
-                done: done.load(Ordering::SeqCst),
-            })
-            .collect()
+        let fired = self.0.iter().map(|(_, met, done)| Fired {
+            met: met.load(Ordering::SeqCst),
+            done: done.load(Ordering::SeqCst),
+        });
+        fired.collect()
     }
 }
 
@@ -284,13 +279,14 @@ mod tests {
                 .when(When::First(1)),
             Rule::always(Fault::Hang).below("agents/"),
         ]);
-        assert_eq!(rules.fault(Operation::Put, "/b/agents/x"), Some(&refusal));
-        assert_eq!(rules.fault(Operation::Put, "/b/x"), None);
-        assert_eq!(
-            rules.fault(Operation::Put, "/b/agents/x"),
-            Some(&Fault::Hang)
-        );
-        assert_eq!(rules.fault(Operation::Get, "/b/x"), None);
+        for (operation, path, expected) in [
+            (Operation::Put, "/b/agents/x", Some(&refusal)),
+            (Operation::Put, "/b/x", None),
+            (Operation::Put, "/b/agents/x", Some(&Fault::Hang)),
+            (Operation::Get, "/b/x", None),
+        ] {
+            assert_eq!(rules.fault(operation, path), expected);
+        }
         let fired = rules.fired();
         assert_eq!(fired[0], Fired { met: 3, done: 1 });
         assert_eq!(fired[1], Fired { met: 1, done: 1 });

@@ -98,9 +98,8 @@ fn behind(rule: Rule) -> (Tiny, FaultProxy) {
 
 fn client(proxy: &FaultProxy) -> BufReader<StdStream> {
     let stream = StdStream::connect(proxy.address()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    let patience = Some(Duration::from_secs(10));
+    stream.set_read_timeout(patience).unwrap();
     BufReader::new(stream)
 }
 
@@ -175,14 +174,10 @@ fn a_delay_takes_as_long_as_it_says() {
 fn a_hanging_request_ends_when_the_rules_change() {
     let (tiny, proxy) = behind(Rule::always(Fault::Hang));
     let mut client = client(&proxy);
-    client
-        .get_mut()
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    assert_eq!(
-        kind(exchange(&mut client, "GET /b/k", "")),
-        io::ErrorKind::WouldBlock
-    );
+    let patience = Some(Duration::from_millis(200));
+    client.get_mut().set_read_timeout(patience).unwrap();
+    let hung = exchange(&mut client, "GET /b/k", "");
+    assert_eq!(kind(hung), io::ErrorKind::WouldBlock);
     assert_eq!(proxy.fired(), [Fired { met: 1, done: 1 }]);
     proxy.clear();
     assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the connection ends");
@@ -313,10 +308,8 @@ fn a_partition_resets_and_refuses_connections_until_it_ends() {
         proxy.partition(false).unwrap();
         assert!(get(&proxy).is_ok());
     }
-    assert_eq!(
-        idle.read(&mut [0]).unwrap_err().kind(),
-        io::ErrorKind::ConnectionReset
-    );
+    let reset = idle.read(&mut [0]).unwrap_err();
+    assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
     // A request in flight at the partition may or may not be performed.
     *tiny.pause.lock() = Duration::from_millis(300);
     let mut cut = client(&proxy);
@@ -324,8 +317,6 @@ fn a_partition_resets_and_refuses_connections_until_it_ends() {
     std::thread::sleep(Duration::from_millis(100));
     proxy.partition(true).unwrap();
     let last = proxy.seen().pop().unwrap();
-    assert_eq!(
-        (last.operation, last.answered),
-        (Operation::Put, Answered::Unknown)
-    );
+    assert_eq!(last.operation, Operation::Put);
+    assert_eq!(last.answered, Answered::Unknown);
 }
