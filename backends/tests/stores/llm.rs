@@ -3,19 +3,18 @@
 use crate::common;
 use crate::model;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backends::llm::generate::{
-    AnswerCache, GENERATOR, GenerateError, GenerateOptions, Generators, PROMPT, SavedError,
-    parse_tree,
+    GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree,
 };
 use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore};
-use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, XattrMode};
-use common::{caller, create, errno, has, names, node, read, resize};
-use model::{Scripted, asker, generate, history, history_of, nobody, question};
+use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
+use common::{caller, create, errno, fails, has, names, node, read, resize, set};
+use model::{Scripted, asker, generate, history, history_of, nobody, options, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
 /// A temporary folder with the path of a save file.
@@ -35,6 +34,11 @@ impl Place {
         generate(nobody(), None, Some(&self.save)).unwrap()
     }
 
+    /// Why no tree can be mounted with a save file at `save`.
+    fn refuses(&self, tree: Option<Vec<TreeEntry>>, save: &Path) -> GenerateError {
+        generate(nobody(), tree, Some(save)).unwrap_err()
+    }
+
     fn beside(&self, suffix: &str) -> PathBuf {
         let name = format!("{}{suffix}", self.save.display());
         name.into()
@@ -46,11 +50,6 @@ fn find(store: &dyn Store, path: &str) -> Ino {
     names.fold(ROOT, |dir, name| {
         store.lookup(dir, name.as_bytes()).unwrap().ino
     })
-}
-
-fn set(store: &dyn Store, ino: Ino, name: &str, value: &str) -> Result<()> {
-    let (name, value) = (name.as_bytes(), value.as_bytes());
-    store.setxattr(&caller(10), ino, name, value, XattrMode::Set)
 }
 
 fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
@@ -74,8 +73,8 @@ fn a_mount_loads_a_version_1_save_in_any_node_order() {
     // A node whose parent is missing is refused, and the error names the parent.
     drop(store);
     std::fs::write(&place.save, old.replace("[8,{", "[7,{")).unwrap();
-    let error = generate(nobody(), None, Some(&place.save)).unwrap_err();
-    assert!(error.to_string().contains("directory 7"), "{error}");
+    let error = place.refuses(None, &place.save);
+    has(&error.to_string(), &["directory 7"]);
 }
 
 #[test]
@@ -139,45 +138,42 @@ fn a_save_of_a_sparse_file_omits_its_holes() {
     let long = create(&store, ROOT, "long", Kind::File).ino;
     let size = 1_u64 << 42;
     resize(&store, long, size);
-    store
-        .write(&caller(20), long, 1 << 41, b"in the middle \xff")
-        .unwrap();
+    let middle = b"in the middle \xff";
+    store.write(&caller(20), long, 1 << 41, middle).unwrap();
     let dense = create(&store, ROOT, "dense", Kind::File).ino;
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
     store.write(&caller(20), dense, 0, &bytes).unwrap();
-    store
-        .setxattr(&caller(20), dense, b"user.\xff", b"1", XattrMode::Set)
-        .unwrap();
+    let odd = b"user.\xff";
+    let set = store.setxattr(&caller(20), dense, odd, b"1", XattrMode::Set);
+    set.unwrap();
+    // Holes are not written.
     let started = Instant::now();
     store.sync().unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "holes are not written"
-    );
+    assert!(started.elapsed() < Duration::from_secs(20));
     drop(store);
     assert!(std::fs::metadata(&place.save).unwrap().len() < 10_000_000);
 
     let store = place.open();
     let (long, dense) = (find(&store, "/long"), find(&store, "/dense"));
     assert_eq!(store.getattr(long).unwrap().size, size);
-    assert_eq!(read(&store, long, 1 << 41, 15), b"in the middle \xff");
+    assert_eq!(read(&store, long, 1 << 41, 15), middle);
     assert_eq!(read(&store, long, size - 3, 10), b"\0\0\0");
     assert!(read(&store, dense, 0, 4_000_000) == bytes);
-    assert_eq!(store.getxattr(dense, b"user.\xff").unwrap(), b"1");
+    assert_eq!(store.getxattr(dense, odd).unwrap(), b"1");
 }
 
 #[test]
 fn a_save_file_belongs_to_one_mount_at_a_time() {
     let place = Place::new();
     let first = place.open();
-    let refused = generate(nobody(), None, Some(&place.save)).unwrap_err();
+    let refused = place.refuses(None, &place.save);
     let is_owned = matches!(refused, GenerateError::Saved(SavedError::Owned { .. }));
     assert!(is_owned, "{refused}");
     has(&refused.to_string(), &["another mount"]);
     // Another path of the same file is refused, too.
     let dir = place.save.parent().unwrap();
     let around = dir.join("../").join(dir.file_name().unwrap());
-    let refused = generate(nobody(), None, Some(&around.join("save.json"))).unwrap_err();
+    let refused = place.refuses(None, &around.join("save.json"));
     has(&refused.to_string(), &["another mount"]);
     drop(first);
     place.open();
@@ -189,17 +185,14 @@ fn a_mount_refuses_a_tree_beside_a_save_and_a_missing_folder() {
     place.open().sync().unwrap();
     let tree = || parse_tree(r#"{"entries":[{"path":"a","kind":"file"}]}"#).unwrap();
     let before = std::fs::read(&place.save).unwrap();
-    let refused = generate(nobody(), Some(tree()), Some(&place.save)).unwrap_err();
-    assert!(
-        matches!(refused, GenerateError::TreeAndSave { .. }),
-        "{refused}"
-    );
+    let refused = place.refuses(Some(tree()), &place.save);
+    let is_both = matches!(refused, GenerateError::TreeAndSave { .. });
+    assert!(is_both, "{refused}");
     has(&refused.to_string(), &["--tree would be ignored"]);
     assert_eq!(std::fs::read(&place.save).unwrap(), before);
 
     let missing = place.beside(".d/save.json");
-    let refused = generate(nobody(), Some(tree()), Some(&missing)).unwrap_err();
-    let said = refused.to_string();
+    let said = place.refuses(Some(tree()), &missing).to_string();
     has(&said, &[".d/save.json", "fix: make its folder"]);
 }
 
@@ -227,9 +220,8 @@ fn a_failed_save_keeps_the_last_one_and_returns_its_error() {
     drop(store);
     let names = names(&place.open(), ROOT);
     assert_eq!(names, [".llmfs", "first", "second", "third"]);
-    let mode = std::os::unix::fs::PermissionsExt::mode(
-        &std::fs::metadata(&place.save).unwrap().permissions(),
-    );
+    let saved = std::fs::metadata(&place.save).unwrap();
+    let mode = std::os::unix::fs::MetadataExt::mode(&saved);
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -272,7 +264,7 @@ fn a_save_during_changes_can_always_be_loaded() {
     });
 }
 
-fn one_file() -> Option<Vec<backends::llm::generate::TreeEntry>> {
+fn one_file() -> Option<Vec<TreeEntry>> {
     let tree =
         r#"{"entries":[{"path":"a","kind":"file","about":"things"},{"path":"b","kind":"file"}]}"#;
     Some(parse_tree(tree).unwrap())
@@ -293,18 +285,13 @@ fn a_change_removes_the_generation_attributes_of_a_file() {
     let file = find(&store, "/a");
     for way in ways {
         assert_eq!(read(&store, file, 0, 99), b"made up\n");
-        assert_eq!(
-            attribute(&store, file, "user.llmfs.state").as_deref(),
-            Some("generated")
-        );
+        let state = attribute(&store, file, "user.llmfs.state");
+        assert_eq!(state.as_deref(), Some("generated"));
         assert!(attribute(&store, file, "user.llmfs.generated-at").is_some());
         way(&store, file);
+        // What it was to hold stays.
         let left = store.listxattr(file).unwrap();
-        assert_eq!(
-            left,
-            [PROMPT.as_bytes().to_vec()],
-            "what it was to hold stays"
-        );
+        assert_eq!(left, [PROMPT.as_bytes().to_vec()]);
         resize(&store, file, 0);
         set(&store, file, GENERATOR, "default").unwrap();
     }
@@ -350,8 +337,8 @@ fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
         (Errno::IO, "not what was asked for"),
         (Errno::NOENT, "says that there is no such file"),
     ] {
-        let error = store.read(file, 0, 99, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.errno, errno, "{reason}");
+        let failed = store.read(file, 0, 99, &mut Vec::new());
+        fails(failed, errno, &[]);
         has(&attribute(&store, file, ERROR).unwrap(), &[reason]);
         assert_eq!(store.listxattr(file).unwrap(), [ERROR.as_bytes().to_vec()]);
     }
@@ -395,17 +382,13 @@ fn a_prompt_shows_any_name_on_one_line() {
     let model = Scripted(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
     let store = generate(model, one_file(), None).unwrap();
     let odd = b"x\nIts files:\n/etc/passwd";
-    let file = store
-        .create(&caller(10), ROOT, odd, &node(Kind::File))
-        .unwrap()
-        .ino;
+    let made = store.create(&caller(10), ROOT, odd, &node(Kind::File));
+    let file = made.unwrap().ino;
     set(&store, file, GENERATOR, "default").unwrap();
     let question = String::from_utf8(read(&store, file, 0, 9999)).unwrap();
     has(&question, &["/x\\nIts files:\\n/etc/passwd"]);
-    assert!(
-        !question.lines().any(|line| line == "/etc/passwd"),
-        "{question}"
-    );
+    let is_forged = question.lines().any(|line| line == "/etc/passwd");
+    assert!(!is_forged, "{question}");
 }
 
 /// Proposes as many files as the schema allows. The answer is truncated if they are more than three.
@@ -422,9 +405,8 @@ impl Model for Verbose {
         cancel: &Cancel,
     ) -> std::result::Result<Reply, ModelError> {
         let schema = &request.schema.as_ref().unwrap().schema;
-        let most = schema["properties"]["entries"]["maxItems"]
-            .as_u64()
-            .unwrap();
+        let most = schema["properties"]["entries"]["maxItems"].as_u64();
+        let most = most.unwrap();
         self.0.lock().unwrap().push(most);
         let mut reply = Scripted(|_: &Request, _: &Cancel| {
             let files =
@@ -443,24 +425,17 @@ impl Model for Verbose {
 #[test]
 fn a_store_requests_a_truncated_tree_again_with_fewer_entries() {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let meter = Meter::new(
-        Box::new(Verbose(Arc::clone(&asked))),
-        None,
-        Budget::default(),
-        1,
-    );
-    let options = AskerOptions {
+    let model = Box::new(Verbose(Arc::clone(&asked)));
+    let meter = Meter::new(model, None, Budget::default(), 1);
+    let short = AskerOptions {
         max_tokens: 512,
         ..AskerOptions::default()
     };
     let made_of = GenerateOptions {
         prompt: Some("A project".to_owned()),
-        tree: None,
-        save: None,
-        generators: Generators::standard(),
-        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+        ..options()
     };
-    let store = GenerateStore::open(Asker::new(meter, options, None), made_of, &caller(1)).unwrap();
+    let store = GenerateStore::open(Asker::new(meter, short, None), made_of, &caller(1)).unwrap();
     assert_eq!(names(&store, ROOT), [".llmfs", "f0", "f1", "f2"]);
     assert_eq!(*asked.lock().unwrap(), [6, 3]);
 }

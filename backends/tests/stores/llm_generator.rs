@@ -2,12 +2,12 @@
 
 use backends::llm::GenerateStore;
 use backends::llm::generate::{
-    AnswerCache, FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree,
+    FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree,
 };
-use backends::store::{Kind, ROOT, Result, Store, XattrMode};
+use backends::store::{Kind, ROOT, Result};
 
-use crate::common::{caller, create, read};
-use crate::model::{asker, nobody};
+use crate::common::{caller, create, read, set};
+use crate::model::{asker, nobody, options};
 
 struct Count;
 
@@ -26,22 +26,12 @@ impl Generator for Count {
 #[test]
 fn a_file_is_written_by_the_generator_that_its_attribute_names() {
     let options = GenerateOptions {
-        prompt: None,
         tree: Some(parse_tree(r#"{"entries":[{"path":"a","kind":"file"}]}"#).unwrap()),
-        save: None,
         generators: Generators::standard().with(Count),
-        cache: AnswerCache::new("/nonexistent".into(), "nobody", false),
+        ..options()
     };
     let store = GenerateStore::open(asker(nobody(), None), options, &caller(1)).unwrap();
     let file = create(&store, ROOT, "count", Kind::File).ino;
-    store
-        .setxattr(
-            &caller(1),
-            file,
-            GENERATOR.as_bytes(),
-            b"count",
-            XattrMode::Set,
-        )
-        .unwrap();
+    set(&store, file, GENERATOR, "count").unwrap();
     assert_eq!(read(&store, file, 0, 100), b"2 files, seen from /count\n");
 }

@@ -124,8 +124,7 @@ fn a_bucket_that_was_emptied_or_rolled_back_stops_everything_and_can_be_filled_a
         write(&a, "long", &long);
         a.upload().unwrap();
         write(&a, "log", b"1\n");
-        a.upload().unwrap();
-        b.pull().unwrap();
+        exchange(&a, &b);
         append(&a, find(&a, "log"), b"unsent of a\n");
         append(&b, find(&b, "log"), b"unsent of b\n");
         write(&b, "unsent", b"unsent");
@@ -150,8 +149,7 @@ fn a_bucket_that_was_emptied_or_rolled_back_stops_everything_and_can_be_filled_a
         let told = refusal(&memory, memory.config("b"), OpenOptions::default());
         has(&told, &["commit"]);
         let b = memory.open(memory.config("b"), REFILL).unwrap();
-        b.upload().unwrap();
-        a.pull().unwrap();
+        exchange(&b, &a);
         assert_eq!(state(&a), state(&b), "{what}");
         assert!(bytes(&b, find(&b, "long")) == long, "{what}");
         assert_eq!(text(&b, "unsent"), "unsent");
@@ -403,8 +401,7 @@ fn everything_works_under_a_policy_that_protects_logs() {
     }
     let b = memory.fresh();
     append(&b, find(&b, "file"), b"!");
-    b.upload().unwrap();
-    a.pull().unwrap();
+    exchange(&b, &a);
     assert_eq!(text(&a, "file"), "69!");
     assert_eq!(state(&b), state(&a));
     memory.check();

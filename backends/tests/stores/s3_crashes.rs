@@ -110,8 +110,7 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
         expected += said.filter(|line| line.starts_with("did ")).count();
     }
     let killed = memory.mount("killed");
-    killed.upload().unwrap();
-    other.pull().unwrap();
+    exchange(&killed, &other);
     let text = text(&other, "log");
     let of = |who: &str| -> Vec<String> {
         let own = text.lines().filter(|line| line.starts_with(who));
@@ -274,8 +273,7 @@ fn what_a_kill_leaves_contains_every_commit_that_was_acknowledged() {
     copy_cache(&memory.cache("a"), &memory.cache("killed"));
     let killed = memory.mount("killed");
     append(&killed, find(&killed, "log"), b"afterwards\n");
-    killed.upload().unwrap();
-    a.pull().unwrap();
+    exchange(&killed, &a);
     assert_eq!(state(&killed), state(&a));
     assert_eq!(state(&memory.fresh()), state(&a));
     is_settled(&killed);

@@ -305,8 +305,7 @@ fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
     let ino = find(&b, "long");
     let seen = (read(&b, ino, 0, 1), read(&b, ino, 16 << 20, 1));
     assert!(seen.0 == seen.1, "{seen:?}");
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     assert_eq!(state(&b), state(&a));
     assert_eq!(text(&b, "short"), "1");
     is_settled(&a);
@@ -336,8 +335,7 @@ fn a_file_that_never_rests_is_committed_all_the_same() {
     let mut expected = pattern(9 << 20, 1);
     expected[5..13].copy_from_slice(b"restless");
     assert!(bytes(&b, find(&b, "long")) == expected);
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     assert_eq!(state(&b), state(&a));
     is_settled(&a);
 }

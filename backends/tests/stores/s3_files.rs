@@ -65,8 +65,7 @@ fn another_host_sees_every_kind_of_file_with_its_attributes() {
         a.setxattr(&now(), ino, b"user.k", b"\0\xff", XattrMode::Set)
             .unwrap();
     }
-    a.upload().unwrap();
-    watching.pull().unwrap();
+    exchange(&a, &watching);
     let fresh = memory.fresh();
     for host in [&watching, &fresh] {
         assert_eq!(state(host), state(&a));
@@ -109,8 +108,7 @@ fn files_of_every_size_arrive_byte_for_byte() {
     for size in sizes {
         write(&a, &format!("f{size}"), &pattern(size, size as u64));
     }
-    a.upload().unwrap();
-    watching.pull().unwrap();
+    exchange(&a, &watching);
     for host in [&memory.fresh(), &watching] {
         for size in sizes {
             let content = bytes(host, find(host, &format!("f{size}")));
@@ -133,8 +131,7 @@ fn files_of_every_size_arrive_byte_for_byte() {
             RenameMode::Replace,
         );
     }
-    a.upload().unwrap();
-    watching.pull().unwrap();
+    exchange(&a, &watching);
     assert_eq!(state(&watching), state(&a));
     is_settled(&watching);
     memory.check();
@@ -174,8 +171,7 @@ fn holes_take_no_space_on_another_host_and_no_requests() {
             .unwrap();
     };
     punch(0, 4 * CHUNK);
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     assert_eq!(read(&b, here, 0, 6), [0; 6]);
     assert_eq!(read(&b, here, 3 * CHUNK + 4, 8), [0; 8]);
     assert_eq!(b.seek(here, 0, Seek::Data).unwrap() / CHUNK, far / CHUNK);
@@ -424,10 +420,8 @@ fn an_unlinked_placeholder_that_is_open_can_be_read() {
     let (here, there) = (find(&b, "here"), find(&b, "there"));
     b.unlink(&now(), ROOT, b"here").unwrap();
     unlink(&a, "there");
-    a.upload().unwrap();
-    b.pull().unwrap();
-    b.upload().unwrap();
-    a.pull().unwrap();
+    exchange(&a, &b);
+    exchange(&b, &a);
     assert_eq!(names(&a, ROOT), Vec::<String>::new());
     for ino in [here, there] {
         assert_eq!(b.getattr(ino).unwrap().nlink, 0);
@@ -479,8 +473,7 @@ proptest! {
             let now = 100 + at as i64;
             prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);
             if *is_committed {
-                a.upload().unwrap();
-                b.pull().unwrap();
+                exchange(&a, &b);
                 prop_assert_eq!(tree(&b, ROOT), tree(&reference, ROOT), "after step {}", at);
             }
         }

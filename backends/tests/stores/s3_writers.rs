@@ -18,8 +18,7 @@ fn hosts(files: &[(&str, &[u8])]) -> (Memory, S3Store, S3Store) {
     for (name, content) in files {
         write(&a, name, content);
     }
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     assert_eq!(state(&b), state(&a));
     (memory, a, b)
 }
@@ -157,8 +156,7 @@ fn edits_that_cannot_be_merged_are_both_kept() {
         let (memory, a, b) = hosts(&[]);
         if !base.is_empty() {
             write(&a, "f.md", base);
-            a.upload().unwrap();
-            b.pull().unwrap();
+            exchange(&a, &b);
         }
         write(&a, "f.md", alices);
         write(&b, "f.md", bobs);
@@ -281,8 +279,7 @@ fn names_that_both_change_combine() {
         for is_bob_first in [false, true] {
             let (memory, a, b) = hosts(&[("f", b"f"), ("h", b"h")]);
             write_in(&a, mkdir(&a, ROOT, "dir"), "in", b"in");
-            a.upload().unwrap();
-            b.pull().unwrap();
+            exchange(&a, &b);
             alices(&a);
             bobs(&b);
             match is_bob_first {
@@ -333,8 +330,7 @@ fn two_moves_that_make_a_circle_lose_nothing() {
     for name in ["x", "y"] {
         write_in(&a, mkdir(&a, ROOT, name), "in", name.as_bytes());
     }
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     a.rename(&now(), (ROOT, b"x"), (find(&a, "y"), b"x"), REPLACE)
         .unwrap();
     b.rename(&now(), (ROOT, b"y"), (find(&b, "x"), b"y"), REPLACE)
@@ -390,8 +386,7 @@ fn files_that_others_delete_free_their_space_and_the_kernel_is_told() {
         unlink(&a, name);
     }
     append(&a, find(&a, "changed"), b"2");
-    a.upload().unwrap();
-    b.pull().unwrap();
+    exchange(&a, &b);
     eventually("the space is free", || b.getattr(gone).is_err());
     let changed = find(&b, "changed");
     let told = kernel.told.lock().unwrap().clone();

@@ -1,12 +1,12 @@
 //! Promises of the SQLite store alone: durability, tails, upgrades, locking, and access by plain SQLite.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
 use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
 
-use crate::common::{has, names, node, read, resize};
+use crate::common::{fails, has, names, node, read, resize};
+use crate::hosts::{copy_cache, eventually};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -29,21 +29,21 @@ fn new_store() -> (tempfile::TempDir, PathBuf, SqliteStore) {
 /// A copy at `b.db` of an open store as a killed daemon leaves it, but without its log.
 fn killed_without_log(dir: &Path, path: &Path) -> PathBuf {
     let copy = dir.join("b.db");
-    killed(path, &copy);
+    copy_cache(path, &copy);
     std::fs::remove_file(dir.join("b.db-wal")).unwrap();
     copy
 }
 
-fn assert_whole(path: &Path) {
-    assert_eq!(check(path).unwrap().problems, Vec::<String>::new());
+/// Why a database without its log cannot be opened.
+#[track_caller]
+fn log_gone(path: &Path) -> String {
+    let error = open(path).unwrap_err();
+    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    error.to_string()
 }
 
-fn await_checkpoint(store: &SqliteStore) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while store.counters()["checkpoints"] == 0 {
-        assert!(Instant::now() < deadline, "no checkpoint came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn assert_whole(path: &Path) {
+    assert_eq!(check(path).unwrap().problems, Vec::<String>::new());
 }
 
 fn write_file(store: &SqliteStore, name: &str, content: &[u8]) {
@@ -108,11 +108,8 @@ fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
     let syncs = store.counters()["tail_syncs"];
     store.fsync(ino, true).unwrap();
     store.fsync(ino, true).unwrap();
-    assert_eq!(
-        store.counters()["tail_syncs"],
-        syncs + 1,
-        "nothing is left to sync"
-    );
+    // The second has nothing left to sync.
+    assert_eq!(store.counters()["tail_syncs"], syncs + 1);
 
     let syncs = store.counters()["log_syncs"];
     resize(&store, ino, 10);
@@ -129,13 +126,10 @@ fn a_large_file_keeps_its_tail_in_a_file_that_is_removed_with_it() {
     store.unlink(&OWNER, ROOT, b"small").unwrap();
     store.reclaim(small).unwrap();
     store.unlink(&OWNER, ROOT, b"big").unwrap();
+    // A tail goes only when nothing durable needs it any more.
     let syncs = store.counters()["log_syncs"];
     store.reclaim(ino).unwrap();
-    assert_eq!(
-        store.counters()["log_syncs"],
-        syncs + 1,
-        "a tail goes only when nothing durable needs it any more"
-    );
+    assert_eq!(store.counters()["log_syncs"], syncs + 1);
     assert!(!tail.exists());
     drop(store);
     assert!(!tails.exists(), "what is left is one file");
@@ -165,22 +159,15 @@ fn a_close_releases_the_space_reserved_for_a_growing_tail() {
     }
     let tail = dir.path().join("a.db-tails").join(ino.to_string());
     let occupied = || std::os::unix::fs::MetadataExt::blocks(&tail.metadata().unwrap()) * 512;
-    assert!(
-        occupied() > 5 * MIB - HEAD,
-        "{} bytes; does this file system know fallocate?",
-        occupied()
-    );
+    let reserved = occupied();
+    assert!(reserved > 5 * MIB - HEAD, "{reserved}: no fallocate here?");
     assert!(store.getattr(ino).unwrap().blocks * 512 < 5 * MIB + 64 * 1024);
     drop(store);
     assert_eq!(occupied(), 5 * MIB - HEAD);
     // The next open releases the space that a crash left reserved.
-    rustix::fs::fallocate(
-        std::fs::File::options().write(true).open(&tail).unwrap(),
-        rustix::fs::FallocateFlags::KEEP_SIZE,
-        0,
-        9 * MIB,
-    )
-    .unwrap();
+    let file = std::fs::File::options().write(true).open(&tail).unwrap();
+    let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, keep, 0, 9 * MIB).unwrap();
     assert_eq!(occupied(), 9 * MIB);
     let store = open(&path).unwrap();
     assert_eq!(occupied(), 5 * MIB - HEAD);
@@ -204,12 +191,10 @@ fn a_missing_tail_is_an_error_and_never_zeros() {
     std::fs::remove_file(&tail).unwrap();
     has(&check(&path).unwrap().problems[0], &["No such file"]);
     let store = open(&path).unwrap();
-    let mut bytes = Vec::new();
-    let error = store.read(ino, 0, 2 << 20, &mut bytes).unwrap_err();
-    assert_eq!(error.errno, Errno::IO);
-    assert!(error.to_string().contains("a.db-tails"), "{error}");
-    let error = store.write(&OWNER, ino, 2 * MIB, b"x").unwrap_err();
-    assert_eq!(error.errno, Errno::IO, "it must not come back as zeros");
+    let failed = store.read(ino, 0, 2 << 20, &mut Vec::new());
+    fails(failed, Errno::IO, &["a.db-tails"]);
+    // It must not come back as zeros.
+    fails(store.write(&OWNER, ino, 2 * MIB, b"x"), Errno::IO, &[]);
     assert_eq!(read(&store, ino, 0, 100), [7; 100]);
 }
 
@@ -221,43 +206,24 @@ fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
     for mib in 0..50 {
         store.write(&OWNER, ino, mib * MIB, &[7; 1 << 20]).unwrap();
     }
-    for (later, offset) in [0, 200_000, HEAD - 1, HEAD, 30 * MIB + 5]
-        .into_iter()
-        .enumerate()
-    {
+    let written = || log.metadata().unwrap().len();
+    let offsets = [0, 200_000, HEAD - 1, HEAD, 30 * MIB + 5];
+    for (later, offset) in offsets.into_iter().enumerate() {
         let caller = Caller {
             now: Timestamp(2 + later as i64),
             ..OWNER
         };
-        // Empty the log, so that it then holds the edit alone.
-        drop(store_log_emptied(&path));
-        let before = log.metadata().unwrap().len();
-        assert_eq!(before, 0);
+        // Empty the log, so that it then holds the edit alone. Retry while a checkpoint of the store runs.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        eventually("the log is empty", || {
+            number(&other, "PRAGMA wal_checkpoint(TRUNCATE)") == 0
+        });
+        drop(other);
+        assert_eq!(written(), 0);
         store.write(&caller, ino, offset, b"x").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let written = loop {
-            match log.metadata().unwrap().len() {
-                0 if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
-                written => break written,
-            }
-        };
-        assert!(
-            written > 0 && written <= 64 * 1024,
-            "{written} bytes at {offset}"
-        );
+        eventually("the edit is in the log", || written() > 0);
+        assert!(written() <= 64 * 1024, "{} at {offset}", written());
     }
-}
-
-/// Copies the log into the database and truncates it.
-fn store_log_emptied(path: &Path) -> rusqlite::Connection {
-    let other = rusqlite::Connection::open(path).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    // Retry while a checkpoint of the store runs.
-    while number(&other, "PRAGMA wal_checkpoint(TRUNCATE)") != 0 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    other
 }
 
 #[test]
@@ -336,13 +302,9 @@ fn plain_sqlite_reads_a_database_while_it_is_open() {
         })
         .unwrap();
     assert_eq!((name.as_str(), size), ("/note.md", 7));
-    let text: String = reader
-        .query_row(
-            "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'",
-            (),
-            |row| row.get(0),
-        )
-        .unwrap();
+    let content =
+        "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'";
+    let text: String = reader.query_row(content, (), |row| row.get(0)).unwrap();
     assert_eq!(text, "# text\n");
     write_file(&store, "more.md", b"still writable");
 }
@@ -378,49 +340,29 @@ fn a_check_reports_each_damage_and_nothing_else() {
     assert_eq!(whole.problems, Vec::<String>::new());
     assert_eq!((whole.inodes, whole.names, whole.orphans), (3, 3, 0));
 
+    let chunk = "INSERT INTO chunk (id, bytes) VALUES (77 << 24, x'00')".to_owned();
+    let xattr = "INSERT INTO xattr VALUES (77, x'61', x'62')".to_owned();
+    let inode = |set: &str| format!("UPDATE inode SET {set}");
+    let slot = "UPDATE dirent SET slot = slot + 100 WHERE ino = 3".to_owned();
+    let gone = "DELETE FROM inode WHERE ino = 3".to_owned();
     for (damage, found) in [
-        ("DELETE FROM inode WHERE ino = 3", "leads to no inode"),
-        (
-            "UPDATE inode SET nlink = 5 WHERE ino = 2",
-            "counts other links",
-        ),
-        (
-            "UPDATE inode SET nlink = 9 WHERE ino = 1",
-            "2 and its subdirectories",
-        ),
-        ("UPDATE inode SET size = 10 WHERE ino = 2", "past the end"),
-        (
-            "UPDATE inode SET blocks = 0 WHERE ino = 2",
-            "counts other blocks",
-        ),
-        (
-            "UPDATE inode SET mode = 16877 WHERE ino = 3",
-            "another type",
-        ),
-        ("UPDATE inode SET parent = 7 WHERE ino = 1", "root"),
-        (
-            "UPDATE dirent SET slot = slot + 100 WHERE ino = 3",
-            "look-up does not find",
-        ),
-        (
-            "INSERT INTO xattr VALUES (77, x'61', x'62')",
-            "extended attribute",
-        ),
-        (
-            "INSERT INTO chunk (id, bytes) VALUES (77 << 24, x'00')",
-            "belongs to no file",
-        ),
+        (gone, "leads to no inode"),
+        (inode("nlink = 5 WHERE ino = 2"), "counts other links"),
+        (inode("nlink = 9 WHERE ino = 1"), "2 and its subdirectories"),
+        (inode("size = 10 WHERE ino = 2"), "past the end"),
+        (inode("blocks = 0 WHERE ino = 2"), "counts other blocks"),
+        (inode("mode = 16877 WHERE ino = 3"), "another type"),
+        (inode("parent = 7 WHERE ino = 1"), "root"),
+        (slot, "look-up does not find"),
+        (xattr, "extended attribute"),
+        (chunk, "belongs to no file"),
     ] {
         let copy = dir.path().join("damaged.db");
         std::fs::copy(&path, &copy).unwrap();
         let connection = rusqlite::Connection::open(&copy).unwrap();
-        assert!(connection.execute(damage, ()).unwrap() > 0, "{damage}");
+        assert!(connection.execute(&damage, ()).unwrap() > 0, "{damage}");
         drop(connection);
-        let problems = check(&copy).unwrap().problems;
-        assert!(
-            problems.iter().any(|problem| problem.contains(found)),
-            "{damage}: {problems:?}"
-        );
+        has(&check(&copy).unwrap().problems.join("\n"), &[found]);
     }
     assert!(check(&dir.path().join("missing.db")).is_err());
 }
@@ -430,24 +372,11 @@ fn a_store_punches_a_range_far_larger_than_its_data() {
     let (_dir, _, store) = new_store();
     write_file(&store, "a", &vec![7; 100_000]);
     resize(&store, 2, 400 << 30);
-    store
-        .fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30)
-        .unwrap();
+    let punched = store.fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30);
+    punched.unwrap();
     let bytes = read(&store, 2, 0, 20);
     assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());
     assert_eq!(store.getattr(2).unwrap().blocks, 64);
-}
-
-/// Copies the files of an open store without the shared memory, as a killed daemon leaves them.
-fn killed(path: &Path, at: &Path) {
-    for suffix in ["", "-wal", "-redo"] {
-        let with = |path: &Path| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
-        std::fs::copy(with(path), with(at)).unwrap();
-    }
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -466,26 +395,20 @@ fn an_open_without_its_log_fails_and_changes_nothing() {
     let left = dir.path().join("left");
     std::fs::create_dir(&left).unwrap();
     let copy = left.join("b.db");
-    killed(&path, &copy);
+    copy_cache(&path, &copy);
     drop(store);
     let (log, kept) = (left.join("b.db-wal"), dir.path().join("kept-wal"));
     std::fs::rename(&log, &kept).unwrap();
     let before = std::fs::read(&copy).unwrap();
 
     for _ in 0..2 {
-        let error = open(&copy).unwrap_err();
-        assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
-        let words = error.to_string();
-        has(
-            &words,
-            &["b.db-wal is gone", "put the log back", "--without-log"],
-        );
+        let parts = ["b.db-wal is gone", "put the log back", "--without-log"];
+        has(&log_gone(&copy), &parts);
     }
     has(&check(&copy).unwrap().problems[0], &["b.db-wal is gone"]);
     // An empty log in its place counts as missing.
     std::fs::write(&log, b"").unwrap();
-    let error = open(&copy).unwrap_err();
-    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    log_gone(&copy);
     assert_eq!(names_in(&left), ["b.db", "b.db-redo"]);
     assert_eq!(std::fs::read(&copy).unwrap(), before);
 
@@ -504,12 +427,10 @@ fn go_on_without_log_accepts_a_database_whose_log_is_lost() {
     drop(store);
     let store = open(&path).unwrap();
     write_file(&store, "late", b"late");
-    assert!(
-        !go_on_without_log(&path).unwrap(),
-        "it is in use, with its log"
-    );
+    let is_accepted = go_on_without_log(&path).unwrap();
+    assert!(!is_accepted, "it is in use, with its log");
     let copy = dir.path().join("b.db");
-    killed(&path, &copy);
+    copy_cache(&path, &copy);
     drop(store);
     assert!(!go_on_without_log(&copy).unwrap(), "the log is there");
     std::fs::remove_file(dir.path().join("b.db-wal")).unwrap();
@@ -532,17 +453,15 @@ fn go_on_without_log_refuses_an_inconsistent_database() {
     drop(store);
     // A killed checkpoint may leave a name without its inode.
     let torn = rusqlite::Connection::open(&copy).unwrap();
-    torn.execute(
-        "DELETE FROM inode WHERE ino = (SELECT ino FROM dirent WHERE name = CAST('note' AS BLOB))",
-        (),
-    )
-    .unwrap();
+    let note = "SELECT ino FROM dirent WHERE name = CAST('note' AS BLOB)";
+    let tear = format!("DELETE FROM inode WHERE ino = ({note})");
+    torn.execute(&tear, ()).unwrap();
     drop(torn);
     let before = std::fs::read(&copy).unwrap();
     let error = go_on_without_log(&copy).unwrap_err();
     assert!(matches!(error, OpenError::NotWhole { .. }), "{error}");
     assert_eq!(std::fs::read(&copy).unwrap(), before);
-    assert!(matches!(open(&copy), Err(OpenError::LogGone { .. })));
+    log_gone(&copy);
 }
 
 #[test]
@@ -555,22 +474,17 @@ fn an_open_without_the_log_survives_a_removed_tail() {
     let long = store.lookup(ROOT, b"long").unwrap().ino;
     store.unlink(&OWNER, ROOT, b"long").unwrap();
     store.reclaim(long).unwrap();
-    assert_eq!(
-        names_in(&dir.path().join("a.db-tails")),
-        Vec::<String>::new()
-    );
+    let tails = names_in(&dir.path().join("a.db-tails"));
+    assert_eq!(tails, Vec::<String>::new());
     let copy = killed_without_log(dir.path(), &path);
     drop(store);
 
     assert!(go_on_without_log(&copy).unwrap());
     let store = open(&copy).unwrap();
     assert_eq!(read_file(&store, "note"), b"acknowledged");
-    let mut content = Vec::new();
-    let error = store.read(long, HEAD, 1, &mut content).unwrap_err();
-    assert_eq!(error.errno, Errno::IO);
-    content.clear();
-    store.read(long, 0, 16, &mut content).unwrap();
-    assert_eq!(content, [7; 16]);
+    let failed = store.read(long, HEAD, 1, &mut Vec::new());
+    assert_eq!(failed.unwrap_err().errno, Errno::IO);
+    assert_eq!(read(&store, long, 0, 16), [7; 16]);
     store.unlink(&OWNER, ROOT, b"long").unwrap();
 }
 
@@ -579,39 +493,28 @@ fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
     let (dir, path, store) = new_store();
     write_file(&store, "long", &[7; HEAD as usize + 1]);
     let copy = dir.path().join("b.db");
-    killed(&path, &copy);
+    copy_cache(&path, &copy);
     drop(store);
     let log = dir.path().join("b.db-wal");
     let tails = dir.path().join("b.db-tails");
-    if !tails.exists() {
-        let from = dir.path().join("a.db-tails");
-        std::fs::create_dir(&tails).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), tails.join(entry.file_name())).unwrap();
-        }
-    }
+    let is_cut = |left: &Path| {
+        let error = open(&copy).unwrap_err();
+        let is_cut = matches!(&error, OpenError::Cut { beside, .. } if *beside == left);
+        assert!(is_cut, "{error}");
+    };
     let whole = std::fs::read(&copy).unwrap();
     for left in [None, Some(&b""[..]), Some(b"S")] {
         match left {
             None => std::fs::remove_file(&copy).unwrap(),
             Some(bytes) => std::fs::write(&copy, bytes).unwrap(),
         }
-        let error = open(&copy).unwrap_err();
-        assert!(
-            matches!(&error, OpenError::Cut { beside, .. } if *beside == log),
-            "{error}"
-        );
+        is_cut(&log);
         // A check must not open it either: SQLite would remove the log of an empty file.
         let error = check(&copy).unwrap_err();
         assert!(matches!(&error, OpenError::Cut { .. }), "{error}");
         let kept = dir.path().join("kept");
         std::fs::rename(&log, &kept).unwrap();
-        let error = open(&copy).unwrap_err();
-        assert!(
-            matches!(&error, OpenError::Cut { beside, .. } if *beside == tails),
-            "{error}"
-        );
+        is_cut(&tails);
         std::fs::rename(&kept, &log).unwrap();
     }
     std::fs::write(&copy, whole).unwrap();
@@ -625,7 +528,7 @@ fn an_open_accepts_a_log_that_another_program_checkpointed() {
     write_file(&store, "note", b"acknowledged");
     store.sync().unwrap();
     let copy = dir.path().join("b.db");
-    killed(&path, &copy);
+    copy_cache(&path, &copy);
     drop(store);
     // The last connection checkpoints and removes the log when it closes.
     let other = rusqlite::Connection::open(&copy).unwrap();
@@ -642,14 +545,13 @@ fn an_open_detects_a_lost_log_also_after_a_checkpoint_in_the_background() {
     for number in 0..500 {
         write_file(&store, &number.to_string(), &[number as u8; 40_000]);
     }
-    await_checkpoint(&store);
+    eventually("a checkpoint", || store.counters()["checkpoints"] > 0);
     for number in 0..500 {
         assert!(read_file(&store, &number.to_string()) == [number as u8; 40_000]);
     }
     let copy = killed_without_log(dir.path(), &path);
     drop(store);
-    let error = open(&copy).unwrap_err();
-    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    log_gone(&copy);
     // After an orderly end, the database alone is complete.
     std::fs::copy(&path, &copy).unwrap();
     assert!(read_file(&open(&copy).unwrap(), "499") == [499_u32 as u8; 40_000]);
@@ -708,11 +610,7 @@ fn damaged_content_is_an_error_and_never_data() {
 
     let store = open(&path).unwrap();
     let ino = |name: &[u8]| store.lookup(ROOT, name).unwrap().ino;
-    let failed = |result: backends::store::Result<()>| {
-        let error = result.unwrap_err();
-        assert_eq!(error.errno, Errno::IO);
-        assert!(error.to_string().contains("is damaged"), "{error}");
-    };
+    let failed = |result| fails::<()>(result, Errno::IO, &["is damaged"]);
     let mut bytes = Vec::new();
     failed(store.read(ino(b"small"), 0, 4, &mut bytes));
     failed(store.read(ino(b"large"), 0, 100_000, &mut bytes));
@@ -721,8 +619,7 @@ fn damaged_content_is_an_error_and_never_data() {
     assert!(read(&store, ino(b"large"), 0, 30_000) == [7; 30_000]);
     assert_eq!(read_file(&store, "whole"), b"another");
     // A write of the whole content does.
-    store
-        .write(&OWNER, ino(b"small"), 0, b"the small two")
-        .unwrap();
-    assert_eq!(read_file(&store, "small"), b"the small two");
+    let two = b"the small two";
+    store.write(&OWNER, ino(b"small"), 0, two).unwrap();
+    assert_eq!(read_file(&store, "small"), two);
 }

@@ -1,11 +1,6 @@
 //! Random sequences of operations, and a driver that applies them to a store.
 
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "test helpers, each used by some"
-)]
+mod shared;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,6 +11,8 @@ use backends::store::{
     Seek, Store, Timestamp, XattrMode,
 };
 use proptest::prelude::*;
+
+pub use shared::*;
 
 pub fn caller(now: i64) -> Caller {
     Caller {
@@ -46,24 +43,22 @@ pub fn create(store: &dyn Store, parent: Ino, name: &str, kind: Kind) -> Attr {
         .unwrap()
 }
 
+/// Sets an extended attribute.
+pub fn set(store: &dyn Store, ino: Ino, name: &str, value: &str) -> Result<()> {
+    let (name, value) = (name.as_bytes(), value.as_bytes());
+    store.setxattr(&caller(10), ino, name, value, XattrMode::Set)
+}
+
 pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
     result.unwrap_err().errno
 }
 
-/// Checks that a text has each of these parts.
+/// Checks that a call fails with this number, for a reason that has these parts.
 #[track_caller]
-pub fn has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "no {part:?} in {text}");
-    }
-}
-
-/// Checks that a text has none of these parts.
-#[track_caller]
-pub fn lacks(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(!text.contains(part), "{part:?} is in {text}");
-    }
+pub fn fails<T: std::fmt::Debug>(result: Result<T>, errno: Errno, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert_eq!(error.errno, errno, "{error}");
+    has(&error.reason.unwrap_or_default(), parts);
 }
 
 pub fn read(store: &dyn Store, ino: Ino, offset: u64, size: usize) -> Vec<u8> {

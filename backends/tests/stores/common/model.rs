@@ -1,12 +1,5 @@
 //! Stores with a language model that is a function.
 
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "test helpers, each used by some"
-)]
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,13 +60,22 @@ pub fn generate(
     save: Option<&Path>,
 ) -> Result<GenerateStore, GenerateError> {
     let options = GenerateOptions {
-        prompt: None,
         tree,
         save: save.map(Path::to_owned),
-        generators: Generators::standard(),
-        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+        ..options()
     };
     GenerateStore::open(asker(model, None), options, &caller(1))
+}
+
+/// Options of a generated file system without prompt, tree, save file and cache.
+pub fn options() -> GenerateOptions {
+    GenerateOptions {
+        prompt: None,
+        tree: None,
+        save: None,
+        generators: Generators::standard(),
+        cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+    }
 }
 
 /// A model that panics when it is called.

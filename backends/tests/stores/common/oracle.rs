@@ -1,13 +1,6 @@
 //! A model that answers questions about a log exactly. It interprets the prompt alone, so no model can answer
 //! more.
 
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "test helpers, each used by some"
-)]
-
 use std::collections::BTreeMap;
 
 use base64::Engine;

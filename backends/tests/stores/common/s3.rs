@@ -1,12 +1,5 @@
 //! A real server in this process, memories in it, hosts that mount them, and a way to the server that can be broken.
 
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "test helpers, each used by some"
-)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,9 +15,9 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
-use servers::{Access, Answered, Embedded, Fault, FaultProxy, Operation, Quirk, Rule, When};
+use servers::{Access, Embedded, Fault, FaultProxy, Operation, Quirk, Rule, When};
 
-use crate::common::{caller, create, names, now, read, resize, walk};
+use crate::common::{caller, create, embedded, names, now, read, resize, walk};
 
 /// How long one request may take on a way that is broken.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,25 +40,7 @@ impl Service {
     /// Starts one that deviates from S3 as `quirk` says.
     pub fn start(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let (server, access) = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let access = Access {
-                endpoint: format!("http://{}", listener.local_addr().unwrap()),
-                access_key: "key".to_owned(),
-                secret_key: "secret".to_owned(),
-                region: servers::REGION.to_owned(),
-            };
-            let server = Embedded::serve_with(listener, dir.path(), &access, quirk);
-            servers::create_bucket(&access, servers::BUCKET)
-                .await
-                .unwrap();
-            (server.unwrap(), access)
-        });
+        let (runtime, server, access) = embedded(dir.path(), quirk);
         Self {
             access,
             runtime,
@@ -200,17 +175,6 @@ impl Memory {
     /// How often the rule has done something: a fault that never happened proves nothing.
     pub fn fired(&self) -> u64 {
         self.proxy().fired().iter().map(|fired| fired.done).sum()
-    }
-
-    /// How often the server has accepted such a request for a key that begins so.
-    pub fn accepted(&self, operation: Operation, name: &str) -> usize {
-        let path = format!("/{}/agents/{}/{name}", servers::BUCKET, self.agent);
-        let all = self.proxy().seen().into_iter();
-        all.filter(|seen| {
-            let is_well = matches!(seen.answered, Answered::Status(200..=299));
-            seen.operation == operation && seen.path.starts_with(&path) && is_well
-        })
-        .count()
     }
 
     fn bucket(&self) -> AmazonS3 {
@@ -479,6 +443,12 @@ fn all_bytes(store: &dyn Store, ino: Ino, size: u64) -> Vec<u8> {
         at = start + (1 << 20);
     }
     all
+}
+
+/// Commits the changes of a host, and lets another one adopt them.
+pub fn exchange(from: &S3Store, to: &S3Store) {
+    from.upload().unwrap();
+    to.pull().unwrap();
 }
 
 /// Asserts that nothing is pending, and that there are no conflict files.

@@ -1,18 +1,16 @@
 //! Mailboxes in databases: one schema and one set of statements over SQLite and PostgreSQL.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backends::view::{ViewStore, definition, find_postgresql};
+use backends::view::ViewStore;
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use crate::common::caller;
+use super::{opened, shipped};
+use crate::common::{Cluster, cluster};
 
 const MESSAGES: &str = "
 CREATE TABLE messages (
@@ -21,39 +19,7 @@ CREATE TABLE messages (
   CHECK (length(subject) <= 200));
 CREATE INDEX by_folder ON messages (folder, sender);";
 
-/// A PostgreSQL cluster that ends with its owner.
-pub struct Cluster {
-    script: Child,
-    dir: PathBuf,
-}
-
 impl Cluster {
-    pub fn start() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Removed by the script, also if this process is killed. Short: a socket's path has 107 bytes.
-        let dir = std::env::temp_dir().join(format!("ctxbench-pg-{}-{number}", std::process::id()));
-        Self {
-            script: Self::run(&dir),
-            dir,
-        }
-    }
-
-    fn run(dir: &Path) -> Child {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres-cluster");
-        let mut script = Command::new(script)
-            .arg(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        let mut said = BufReader::new(script.stdout.take().unwrap());
-        said.read_line(&mut ready).unwrap();
-        assert_eq!(ready, "ready\n", "the cluster did not start");
-        script
-    }
-
     pub fn stop(&mut self) {
         drop(self.script.stdin.take());
         assert!(self.script.wait().unwrap().success());
@@ -64,17 +30,8 @@ impl Cluster {
         self.script = Self::run(&self.dir);
     }
 
-    pub fn url(&self, database: &str, user: &str) -> String {
-        let dir = self.dir.display();
-        format!("postgresql:///{database}?host={dir}&user={user}")
-    }
-
     pub fn connect(&self, database: &str, user: &str) -> Session {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = Runtime::new().unwrap();
         let url = self.url(database, user);
         let client = runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
@@ -106,13 +63,6 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.script.stdin.take());
-        let _ = self.script.wait();
-    }
-}
-
 pub struct Session {
     runtime: Runtime,
     client: Client,
@@ -126,11 +76,8 @@ impl Session {
     }
 
     fn value(&self, sql: &str) -> String {
-        let rows = self
-            .runtime
-            .block_on(self.client.simple_query(sql))
-            .unwrap();
-        let row = rows.into_iter().find_map(|message| match message {
+        let rows = self.runtime.block_on(self.client.simple_query(sql));
+        let row = rows.unwrap().into_iter().find_map(|row| match row {
             SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
             _ => None,
         });
@@ -150,24 +97,6 @@ pub struct Mail {
     pub place: String,
     /// Of the database and its owner.
     pub name: String,
-}
-
-/// The cluster that tests share; `None` if PostgreSQL is not installed. `CTXBENCH_REQUIRE_POSTGRES`, set in CI, makes that a
-/// failure. It ends with the process: the script's standard input does.
-pub fn cluster() -> Option<&'static Cluster> {
-    static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
-    let start = || {
-        if find_postgresql().is_some() {
-            return Some(Cluster::start());
-        }
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_POSTGRES").is_none(),
-            "PostgreSQL is not installed: make postgres"
-        );
-        eprintln!("SKIPPED over PostgreSQL, which is not installed: make postgres");
-        None
-    };
-    CLUSTER.get_or_init(start).as_ref()
 }
 
 /// An empty mailbox in each kind of database.
@@ -256,7 +185,6 @@ impl Mail {
 
     /// A view by the shipped definition, changed by `edit`.
     pub fn view_as(&self, may_write: bool, edit: impl FnOnce(String) -> String) -> ViewStore {
-        let (file, text) = definition::find("mail").unwrap();
-        ViewStore::open((&file, &edit(text)), &self.place, may_write, &caller(1)).unwrap()
+        opened(&edit(shipped("mail")), &self.place, may_write).unwrap()
     }
 }

@@ -1,20 +1,10 @@
 //! What is wrong with a definition is said before anything is mounted.
 
-use backends::view::ViewStore;
-
 use super::databases::Mail;
 use super::*;
 
 fn refusal(text: &str) -> String {
-    let mail = Mail::new();
-    let path = mail.path();
-    let opened = ViewStore::open(
-        (Path::new("x.toml"), text),
-        path.to_str().unwrap(),
-        true,
-        &caller(1),
-    );
-    opened.unwrap_err().to_string()
+    super::refusal(opened(text, &Mail::new().place, true))
 }
 
 #[test]

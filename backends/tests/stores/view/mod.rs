@@ -16,15 +16,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Result, Slow, Store};
-use backends::view::{ViewStore, definition};
+use backends::view::{OpenError, ViewStore, definition};
 use databases::{Mail, mails};
 
 use crate::common::*;
 
-fn shipped(name: &str, source: &Path, may_write: bool) -> ViewStore {
-    let (file, text) = definition::find(name).unwrap();
-    let place = source.to_str().unwrap();
-    ViewStore::open((&file, &text), place, may_write, &caller(1)).unwrap()
+type Opened = std::result::Result<ViewStore, OpenError>;
+
+/// A view by the definition `text`, as if it were in the file `x.toml`.
+fn opened(text: &str, place: &str, may_write: bool) -> Opened {
+    ViewStore::open((Path::new("x.toml"), text), place, may_write, &caller(1))
+}
+
+/// Why there is no such view.
+#[track_caller]
+fn refusal(opened: Opened) -> String {
+    opened.unwrap_err().to_string()
+}
+
+/// The text of a shipped definition.
+fn shipped(name: &str) -> String {
+    definition::find(name).unwrap().1
+}
+
+/// A view of the directories of a controller.
+fn controller(dir: &Path) -> ViewStore {
+    opened(&shipped("vsm"), dir.to_str().unwrap(), false).unwrap()
+}
+
+/// Checks that a file has each of these parts.
+#[track_caller]
+fn shows(store: &dyn Store, path: &str, parts: &[&str]) {
+    has(&read(store, path).unwrap(), parts);
 }
 
 fn go(store: &dyn Store, path: &str) -> Result<Ino> {
@@ -78,254 +101,206 @@ fn write_new(store: &dyn Store, dir: Ino, name: &str, text: &str) -> Result<()> 
     overwrite(store, create(store, dir, name, Kind::File).ino, text)
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
-    result.unwrap_err().errno
-}
-
 const FIRST: &str = "inbox/ann@x.org/2026-03-01 Budget 7.eml";
 
 #[test]
 fn rows_are_files_in_directories_that_queries_name() {
-    mails()
-        .iter()
-        .for_each(rows_are_files_in_directories_that_queries_name_in);
-}
-
-fn rows_are_files_in_directories_that_queries_name_in(mail: &Mail) {
-    mail.add(7, "inbox", "ann@x.org", "Budget", "Dear all,\nfine.");
-    mail.add(8, "inbox", "bob", "Re: Budget", "no");
-    mail.add(9, "archive", "bob", "Old", "");
-    let store = mail.view(false);
-    assert_eq!(list(&store, ""), ["archive", "drafts", "inbox", "threads"]);
-    assert_eq!(list(&store, "inbox"), ["ann@x.org", "bob"]);
-    assert_eq!(list(&store, "inbox/ann@x.org"), ["2026-03-01 Budget 7.eml"]);
-    assert_eq!(list(&store, "archive"), ["2026-03-01 bob Old 9.eml"]);
-    assert_eq!(
-        read(&store, FIRST).unwrap(),
-        "From: ann@x.org\nTo: me\nDate: 2026-03-01T10:00:00Z\nSubject: Budget\n\nDear all,\nfine.\n"
-    );
-    let attr = store.getattr(go(&store, FIRST).unwrap()).unwrap();
-    assert_eq!(attr.mtime.0, 1_772_359_200_000_000_000);
-    assert_eq!(attr.permissions, 0o444);
-    assert_eq!(errno(read(&store, "inbox/carl")), Errno::NOENT);
-    assert_eq!(
-        errno(read(&store, "inbox/bob/2026-03-01 Budget 7.eml")),
-        Errno::NOENT,
-        "a row of another directory"
-    );
-    assert_eq!(
-        read(&store, ":about?budget").unwrap(),
-        "threads/0/7 ann@x.org.eml: Budget\nthreads/0/8 bob.eml: Re: Budget\n"
-    );
-    assert_eq!(read(&store, ":from?ann").unwrap().lines().count(), 1);
-    assert_eq!(
-        read(&store, ":about?'; DROP TABLE messages; --").unwrap(),
-        ""
-    );
+    for mail in mails() {
+        mail.add(7, "inbox", "ann@x.org", "Budget", "Dear all,\nfine.");
+        mail.add(8, "inbox", "bob", "Re: Budget", "no");
+        mail.add(9, "archive", "bob", "Old", "");
+        let store = mail.view(false);
+        assert_eq!(list(&store, ""), ["archive", "drafts", "inbox", "threads"]);
+        assert_eq!(list(&store, "inbox"), ["ann@x.org", "bob"]);
+        assert_eq!(list(&store, "inbox/ann@x.org"), ["2026-03-01 Budget 7.eml"]);
+        assert_eq!(list(&store, "archive"), ["2026-03-01 bob Old 9.eml"]);
+        assert_eq!(
+            read(&store, FIRST).unwrap(),
+            "From: ann@x.org\nTo: me\nDate: 2026-03-01T10:00:00Z\nSubject: Budget\n\nDear all,\nfine.\n"
+        );
+        let attr = store.getattr(go(&store, FIRST).unwrap()).unwrap();
+        assert_eq!(attr.mtime.0, 1_772_359_200_000_000_000);
+        assert_eq!(attr.permissions, 0o444);
+        assert_eq!(errno(read(&store, "inbox/carl")), Errno::NOENT);
+        assert_eq!(
+            errno(read(&store, "inbox/bob/2026-03-01 Budget 7.eml")),
+            Errno::NOENT,
+            "a row of another directory"
+        );
+        assert_eq!(
+            read(&store, ":about?budget").unwrap(),
+            "threads/0/7 ann@x.org.eml: Budget\nthreads/0/8 bob.eml: Re: Budget\n"
+        );
+        assert_eq!(read(&store, ":from?ann").unwrap().lines().count(), 1);
+        let injected = ":about?'; DROP TABLE messages; --";
+        assert_eq!(read(&store, injected).unwrap(), "");
+    }
 }
 
 #[test]
 fn a_commit_is_seen_by_the_next_call() {
-    mails()
-        .iter()
-        .for_each(a_commit_is_seen_by_the_next_call_in);
-}
-
-fn a_commit_is_seen_by_the_next_call_in(mail: &Mail) {
-    mail.add(7, "inbox", "ann@x.org", "Budget", "one");
-    let store = mail.view(false);
-    let ino = go(&store, FIRST).unwrap();
-    for round in 0..50 {
-        let body = "x".repeat(round);
-        mail.run(&format!("UPDATE messages SET body = '{body}' WHERE id = 7"));
-        assert!(
-            read(&store, FIRST)
-                .unwrap()
-                .ends_with(&format!("\n\n{body}\n"))
-        );
+    for mail in mails() {
+        mail.add(7, "inbox", "ann@x.org", "Budget", "one");
+        let store = mail.view(false);
+        let ino = go(&store, FIRST).unwrap();
+        for round in 0..50 {
+            let body = "x".repeat(round);
+            mail.run(&format!("UPDATE messages SET body = '{body}' WHERE id = 7"));
+            let text = read(&store, FIRST).unwrap();
+            assert!(text.ends_with(&format!("\n\n{body}\n")), "{text}");
+        }
+        mail.run("UPDATE messages SET subject = 'Plan' WHERE id = 7");
+        assert_eq!(errno(read(&store, FIRST)), Errno::NOENT);
+        let renamed = "inbox/ann@x.org/2026-03-01 Plan 7.eml";
+        assert_eq!(go(&store, renamed).unwrap(), ino, "the row has its number");
+        mail.run("DELETE FROM messages");
+        assert_eq!(list(&store, "inbox"), Vec::<String>::new());
+        assert_eq!(errno(store.getattr(ino)), Errno::NOENT);
     }
-    mail.run("UPDATE messages SET subject = 'Plan' WHERE id = 7");
-    assert_eq!(errno(read(&store, FIRST)), Errno::NOENT);
-    let renamed = "inbox/ann@x.org/2026-03-01 Plan 7.eml";
-    assert_eq!(go(&store, renamed).unwrap(), ino, "the row has its number");
-    mail.run("DELETE FROM messages");
-    assert_eq!(list(&store, "inbox"), Vec::<String>::new());
-    assert_eq!(errno(store.getattr(ino)), Errno::NOENT);
 }
 
 #[test]
 fn values_of_every_kind_are_names_that_are_found_again() {
-    mails()
-        .iter()
-        .for_each(values_of_every_kind_are_names_that_are_found_again_in);
-}
-
-fn values_of_every_kind_are_names_that_are_found_again_in(mail: &Mail) {
-    let long = "ä/".repeat(95);
-    for (id, text) in ["", ".", "..", "a/b", "100%", "tab\there", "ünï", &long]
-        .iter()
-        .enumerate()
-    {
-        let sender = if id == 7 { "long" } else { text };
-        mail.add(id as i64, "inbox", sender, text, text);
-    }
-    // A PostgreSQL database has no text that is no UTF-8.
-    let odd = match mail.is_sqlite() {
-        true => "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'",
-        false => "NULL, NULL, 'no time', NULL, NULL",
-    };
-    mail.run(&format!(
-        "INSERT INTO messages VALUES (50, NULL, {odd}, 'inbox', 0, 1)"
-    ));
-    let store = mail.view(false);
-    let senders = list(&store, "inbox");
-    // NULL, of PostgreSQL's row, names no directory.
-    let expected = if mail.is_sqlite() { 9 } else { 8 };
-    assert_eq!(senders.len(), expected, "{senders:?}");
-    for sender in &senders {
-        let files = list(&store, &format!("inbox/{sender}"));
-        assert_eq!(files.len(), 1, "{sender}");
-        let text = read(&store, &format!("inbox/{sender}/{}", files[0])).unwrap();
-        assert!(text.starts_with("From: "), "{text}");
-        assert!(files[0].len() <= 255);
+    for mail in mails() {
+        let long = "ä/".repeat(95);
+        for (id, text) in ["", ".", "..", "a/b", "100%", "tab\there", "ünï", &long]
+            .iter()
+            .enumerate()
+        {
+            let sender = if id == 7 { "long" } else { text };
+            mail.add(id as i64, "inbox", sender, text, text);
+        }
+        // A PostgreSQL database has no text that is no UTF-8.
+        let odd = match mail.is_sqlite() {
+            true => "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'",
+            false => "NULL, NULL, 'no time', NULL, NULL",
+        };
+        mail.run(&format!(
+            "INSERT INTO messages VALUES (50, NULL, {odd}, 'inbox', 0, 1)"
+        ));
+        let store = mail.view(false);
+        let senders = list(&store, "inbox");
+        // NULL, of PostgreSQL's row, names no directory.
+        let expected = if mail.is_sqlite() { 9 } else { 8 };
+        assert_eq!(senders.len(), expected, "{senders:?}");
+        for sender in &senders {
+            let files = list(&store, &format!("inbox/{sender}"));
+            assert_eq!(files.len(), 1, "{sender}");
+            let text = read(&store, &format!("inbox/{sender}/{}", files[0])).unwrap();
+            assert!(text.starts_with("From: "), "{text}");
+            assert!(files[0].len() <= 255);
+        }
     }
 }
 
 #[test]
 fn a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts() {
-    mails()
-        .iter()
-        .for_each(a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts_in);
-}
-
-fn a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts_in(mail: &Mail) {
-    let fill = "
+    for mail in mails() {
+        let fill = "
         WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 3000)
         INSERT INTO messages SELECT id, NULL, 'ann', 'me', '2026-03-01', 's' || id, 'b', 'inbox', 0, 1 FROM n";
-    mail.run(fill);
-    let store = mail.view(false);
-    let dir = go(&store, "inbox/ann").unwrap();
-    let (mut seen, mut after) = (Vec::new(), 0);
-    loop {
-        let (before, from) = (seen.len(), after);
-        let mut emit = |entry: backends::store::DirEntry<'_>| {
-            if seen.len() == before + 700 {
-                return ControlFlow::Break(());
+        mail.run(fill);
+        let store = mail.view(false);
+        let dir = go(&store, "inbox/ann").unwrap();
+        let (mut seen, mut after) = (Vec::new(), 0);
+        loop {
+            let (before, from) = (seen.len(), after);
+            let mut emit = |entry: backends::store::DirEntry<'_>| {
+                if seen.len() == before + 700 {
+                    return ControlFlow::Break(());
+                }
+                assert!(entry.cookie > after);
+                assert_eq!(entry.attr.unwrap().ino, entry.ino);
+                seen.push(String::from_utf8(entry.name.to_vec()).unwrap());
+                after = entry.cookie;
+                ControlFlow::Continue(())
+            };
+            store.readdir(dir, from, true, &mut emit).unwrap();
+            if seen.len() == before {
+                break;
             }
-            assert!(entry.cookie > after);
-            assert_eq!(entry.attr.unwrap().ino, entry.ino);
-            seen.push(String::from_utf8(entry.name.to_vec()).unwrap());
-            after = entry.cookie;
-            ControlFlow::Continue(())
-        };
-        store.readdir(dir, from, true, &mut emit).unwrap();
-        if seen.len() == before {
-            break;
+            // Rows that come and go meanwhile neither repeat nor hide others.
+            mail.run("DELETE FROM messages WHERE id < 100");
         }
-        // Rows that come and go meanwhile neither repeat nor hide others.
-        mail.run("DELETE FROM messages WHERE id < 100");
-    }
-    let expected: Vec<String> = (1..=3000)
-        .map(|id| format!("2026-03-01 s{id} {id}.eml"))
-        .collect();
-    assert_eq!(seen, expected);
+        let expected: Vec<String> = (1..=3000)
+            .map(|id| format!("2026-03-01 s{id} {id}.eml"))
+            .collect();
+        assert_eq!(seen, expected);
 
-    let long = "x".repeat(20_000_000);
-    mail.run(&format!(
-        "UPDATE messages SET body = '{long}' WHERE id = 200"
-    ));
-    let ino = go(&store, "inbox/ann/2026-03-01 s200 200.eml").unwrap();
-    let size = store.getattr(ino).unwrap().size;
-    assert!(size > 20_000_000);
-    let mut bytes = Vec::new();
-    let (handle, other) = (
-        store.open(ino, false).unwrap(),
-        store.open(ino, false).unwrap(),
-    );
-    let part = |handle: u64, bytes: &mut Vec<u8>| {
-        let at = bytes.len() as u64;
-        store.read_handle(handle, ino, at, 1 << 20, bytes).unwrap();
-    };
-    part(handle, &mut bytes);
-    // The reader goes on with what it has begun, and another one begins with what is there now.
-    mail.run("UPDATE messages SET body = 'short' WHERE id = 200");
-    let mut short = Vec::new();
-    part(other, &mut short);
-    assert!(short.ends_with(b"\n\nshort\n"));
-    while (bytes.len() as u64) < size {
-        let before = bytes.len();
+        let long = "x".repeat(20_000_000);
+        mail.run(&format!(
+            "UPDATE messages SET body = '{long}' WHERE id = 200"
+        ));
+        let ino = go(&store, "inbox/ann/2026-03-01 s200 200.eml").unwrap();
+        let size = store.getattr(ino).unwrap().size;
+        assert!(size > 20_000_000);
+        let mut bytes = Vec::new();
+        let [handle, other] = [(); 2].map(|()| store.open(ino, false).unwrap());
+        let part = |handle: u64, bytes: &mut Vec<u8>| {
+            let at = bytes.len() as u64;
+            store.read_handle(handle, ino, at, 1 << 20, bytes).unwrap();
+        };
         part(handle, &mut bytes);
-        assert!(bytes.len() > before);
+        // The reader goes on with what it has begun, and another one begins with what is there now.
+        mail.run("UPDATE messages SET body = 'short' WHERE id = 200");
+        let mut short = Vec::new();
+        part(other, &mut short);
+        assert!(short.ends_with(b"\n\nshort\n"));
+        while (bytes.len() as u64) < size {
+            let before = bytes.len();
+            part(handle, &mut bytes);
+            assert!(bytes.len() > before);
+        }
+        assert!(bytes.ends_with(b"xxx\n"));
+        store.release(handle);
+        let text = read(&store, "inbox/ann/2026-03-01 s200 200.eml").unwrap();
+        assert!(text.ends_with("short\n"));
     }
-    assert!(bytes.ends_with(b"xxx\n"));
-    store.release(handle);
-    assert!(
-        read(&store, "inbox/ann/2026-03-01 s200 200.eml")
-            .unwrap()
-            .ends_with("short\n")
-    );
 }
 
 #[test]
 fn changes_go_where_the_definition_allows_them() {
-    mails()
-        .iter()
-        .for_each(changes_go_where_the_definition_allows_them_in);
-}
+    for mail in mails() {
+        mail.add(7, "inbox", "ann", "Budget", "one");
+        let store = mail.view(true);
+        let drafts = go(&store, "drafts").unwrap();
+        let text = "To: ann\nSubject: Re: Budget\n\nyes\n";
+        write_new(&store, drafts, "answer.eml", text).unwrap();
+        assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
+        // It has the name that it was given, too.
+        for path in ["drafts/Re: Budget 8.eml", "drafts/answer.eml"] {
+            assert_eq!(read(&store, path).unwrap(), text, "{path}");
+        }
 
-fn changes_go_where_the_definition_allows_them_in(mail: &Mail) {
-    mail.add(7, "inbox", "ann", "Budget", "one");
-    let store = mail.view(true);
-    let drafts = go(&store, "drafts").unwrap();
-    let text = "To: ann\nSubject: Re: Budget\n\nyes\n";
-    write_new(&store, drafts, "answer.eml", text).unwrap();
-    assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
-    let expected = "To: ann\nSubject: Re: Budget\n\nyes\n";
-    assert_eq!(read(&store, "drafts/Re: Budget 8.eml").unwrap(), expected);
-    assert_eq!(
-        read(&store, "drafts/answer.eml").unwrap(),
-        expected,
-        "the name that it was given"
-    );
+        let draft = go(&store, "drafts/Re: Budget 8.eml").unwrap();
+        overwrite(&store, draft, "To: ann\nSubject: Re: Budget\n\nno, no\n").unwrap();
+        let row = mail.value("SELECT body || ' ' || version FROM messages WHERE id = 8");
+        assert_eq!(row, "no, no 2");
 
-    let draft = go(&store, "drafts/Re: Budget 8.eml").unwrap();
-    overwrite(&store, draft, "To: ann\nSubject: Re: Budget\n\nno, no\n").unwrap();
-    let row = mail.value("SELECT body || ' ' || version FROM messages WHERE id = 8");
-    assert_eq!(row, "no, no 2");
+        // An editor saves by renaming.
+        let text = "To: ann\nSubject: Re: Budget\n\nsaved\n";
+        write_new(&store, drafts, ".tmp", text).unwrap();
+        let (tmp, old) = ((drafts, &b".tmp"[..]), (drafts, &b"Re: Budget 8.eml"[..]));
+        store
+            .rename(&caller(2), tmp, old, RenameMode::Replace)
+            .unwrap();
+        assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
+        shows(&store, "drafts/Re: Budget 8.eml", &["saved"]);
 
-    // An editor saves by renaming.
-    let text = "To: ann\nSubject: Re: Budget\n\nsaved\n";
-    write_new(&store, drafts, ".tmp", text).unwrap();
-    let (tmp, old) = ((drafts, &b".tmp"[..]), (drafts, &b"Re: Budget 8.eml"[..]));
-    store
-        .rename(&caller(2), tmp, old, RenameMode::Replace)
-        .unwrap();
-    assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
-    assert!(
-        read(&store, "drafts/Re: Budget 8.eml")
-            .unwrap()
-            .contains("saved")
-    );
-
-    let from = go(&store, "inbox/ann").unwrap();
-    let archive = go(&store, "archive").unwrap();
-    let name = b"2026-03-01 Budget 7.eml";
-    store
-        .rename(
-            &caller(2),
-            (from, name),
-            (archive, name),
-            RenameMode::Replace,
-        )
-        .unwrap();
-    assert_eq!(list(&store, "archive"), ["2026-03-01 ann Budget 7.eml"]);
-    assert!(list(&store, "inbox").is_empty());
-    let gone = store
-        .unlink(&caller(2), drafts, b"Re: Budget 8.eml")
-        .unwrap();
-    assert_eq!(gone, Some(draft));
-    assert!(list(&store, "drafts").is_empty());
-    assert_eq!(mail.value("SELECT count(*) FROM messages"), "1");
+        let name = &b"2026-03-01 Budget 7.eml"[..];
+        let [from, to] = ["inbox/ann", "archive"].map(|dir| (go(&store, dir).unwrap(), name));
+        store
+            .rename(&caller(2), from, to, RenameMode::Replace)
+            .unwrap();
+        assert_eq!(list(&store, "archive"), ["2026-03-01 ann Budget 7.eml"]);
+        assert!(list(&store, "inbox").is_empty());
+        let gone = store
+            .unlink(&caller(2), drafts, b"Re: Budget 8.eml")
+            .unwrap();
+        assert_eq!(gone, Some(draft));
+        assert!(list(&store, "drafts").is_empty());
+        assert_eq!(mail.value("SELECT count(*) FROM messages"), "1");
+    }
 }
 
 fn reason(store: &dyn Store, ino: Ino) -> String {
@@ -334,58 +309,45 @@ fn reason(store: &dyn Store, ino: Ino) -> String {
 
 #[test]
 fn a_refused_change_changes_nothing_and_says_why() {
-    mails()
-        .iter()
-        .for_each(a_refused_change_changes_nothing_and_says_why_in);
-}
+    for mail in mails() {
+        mail.add(8, "drafts", "me", "Draft", "one");
+        mail.add(9, "archive", "ann", "Old", "one");
+        let store = mail.view(true);
+        let path = "drafts/Draft 8.eml";
+        let draft = go(&store, path).unwrap();
+        let before = read(&store, path).unwrap();
+        let long = format!("To: me\nSubject: {}\n\nx\n", "s".repeat(300));
+        assert_eq!(errno(overwrite(&store, draft, &long)), Errno::INVAL);
+        let said = reason(&store, draft).to_lowercase();
+        has(&said, &["check constraint"]);
+        assert_eq!(errno(overwrite(&store, draft, "no header")), Errno::INVAL);
+        has(&reason(&store, draft), &["line 1"]);
+        assert_eq!(read(&store, path).unwrap(), before);
+        // A program that goes on writing after a program before it had closed the file.
+        let writer = open_cut(&store, draft).unwrap();
+        write(&store, writer, draft, 0, "To: me\n").unwrap();
+        assert_eq!(errno(store.close(writer, draft)), Errno::INVAL);
+        write(&store, writer, draft, 7, "Subject: two\n\nx\n").unwrap();
+        close(&store, writer, draft).unwrap();
+        assert!(store.getxattr(draft, b"user.view.reason").is_err());
+        shows(&store, "drafts/two 8.eml", &["two"]);
 
-fn a_refused_change_changes_nothing_and_says_why_in(mail: &Mail) {
-    mail.add(8, "drafts", "me", "Draft", "one");
-    mail.add(9, "archive", "ann", "Old", "one");
-    let store = mail.view(true);
-    let path = "drafts/Draft 8.eml";
-    let draft = go(&store, path).unwrap();
-    let before = read(&store, path).unwrap();
-    let long = format!("To: me\nSubject: {}\n\nx\n", "s".repeat(300));
-    assert_eq!(errno(overwrite(&store, draft, &long)), Errno::INVAL);
-    assert!(
-        reason(&store, draft)
-            .to_lowercase()
-            .contains("check constraint"),
-        "{}",
-        reason(&store, draft)
-    );
-    assert_eq!(errno(overwrite(&store, draft, "no header")), Errno::INVAL);
-    assert!(
-        reason(&store, draft).contains("line 1"),
-        "{}",
-        reason(&store, draft)
-    );
-    assert_eq!(read(&store, path).unwrap(), before);
-    // A program that goes on writing after a program before it had closed the file.
-    let writer = open_cut(&store, draft).unwrap();
-    write(&store, writer, draft, 0, "To: me\n").unwrap();
-    assert_eq!(errno(store.close(writer, draft)), Errno::INVAL);
-    write(&store, writer, draft, 7, "Subject: two\n\nx\n").unwrap();
-    close(&store, writer, draft).unwrap();
-    assert!(store.getxattr(draft, b"user.view.reason").is_err());
-    assert!(read(&store, "drafts/two 8.eml").unwrap().contains("two"));
+        // Another writer is faster.
+        let writer = open_cut(&store, draft).unwrap();
+        mail.run("UPDATE messages SET body = 'theirs', version = version + 1 WHERE id = 8");
+        write(&store, writer, draft, 0, "To: me\nSubject: two\n\nours\n").unwrap();
+        assert_eq!(errno(close(&store, writer, draft)), Errno::STALE);
+        shows(&store, "drafts/two 8.eml", &["theirs"]);
 
-    // Another writer is faster.
-    let writer = open_cut(&store, draft).unwrap();
-    mail.run("UPDATE messages SET body = 'theirs', version = version + 1 WHERE id = 8");
-    write(&store, writer, draft, 0, "To: me\nSubject: two\n\nours\n").unwrap();
-    assert_eq!(errno(close(&store, writer, draft)), Errno::STALE);
-    assert!(read(&store, "drafts/two 8.eml").unwrap().contains("theirs"));
-
-    let archived = go(&store, "archive/2026-03-01 ann Old 9.eml").unwrap();
-    assert_eq!(errno(overwrite(&store, archived, "x")), Errno::ROFS);
-    let archive = go(&store, "archive").unwrap();
-    let deleted = store.unlink(&caller(2), archive, b"2026-03-01 ann Old 9.eml");
-    assert_eq!(errno(deleted), Errno::ROFS);
-    let readers = mail.view(false);
-    let draft = go(&readers, "drafts/two 8.eml").unwrap();
-    assert_eq!(errno(overwrite(&readers, draft, "x")), Errno::ROFS);
+        let archived = go(&store, "archive/2026-03-01 ann Old 9.eml").unwrap();
+        assert_eq!(errno(overwrite(&store, archived, "x")), Errno::ROFS);
+        let archive = go(&store, "archive").unwrap();
+        let deleted = store.unlink(&caller(2), archive, b"2026-03-01 ann Old 9.eml");
+        assert_eq!(errno(deleted), Errno::ROFS);
+        let readers = mail.view(false);
+        let draft = go(&readers, "drafts/two 8.eml").unwrap();
+        assert_eq!(errno(overwrite(&readers, draft, "x")), Errno::ROFS);
+    }
 }
 
 #[test]
@@ -412,9 +374,9 @@ fn beside_writers(mail: &Mail, time: Duration) {
     }
     let store = mail.view(false);
     // The newest number that is committed for each row.
-    let committed: Vec<AtomicUsize> = (0..ROWS).map(|_| AtomicUsize::new(0)).collect();
+    let committed: [AtomicUsize; ROWS] = Default::default();
     // What was done to each row, modulo 4: it is there, is being deleted, is gone, is being inserted.
-    let presence: Vec<AtomicUsize> = (0..ROWS).map(|_| AtomicUsize::new(0)).collect();
+    let presence: [AtomicUsize; ROWS] = Default::default();
     let (ends, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for writer in 0..2_usize {

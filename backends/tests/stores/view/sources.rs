@@ -1,10 +1,6 @@
 //! Sources other than databases: a directory, and an interface over HTTP.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-
-use backends::view::OpenError;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 
@@ -12,23 +8,20 @@ use super::*;
 fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let write = |path: &str, text: &str| {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
-    write(
-        "tasks/build.json",
-        r#"{"state": "open", "depends_on": ["plan"]}"#,
-    );
-    write("tasks/plan.json", r#"{"state": "open"}"#);
-    write("tasks/broken.json", "{");
-    write("state/state.json", r#"{"cycle": 6}"#);
-    write("observations/note.md", "# seen\n");
-    write("inbox/new/1.mail", "hello");
-    write("logs/1.log", "one\n");
-    write("logs/2.log", "two\nthree\n");
-    let store = shipped("vsm", root, false);
+    let write = |path: &str, text: &str| write_files(root, &[(path, text)]);
+    let build = r#"{"state": "open", "depends_on": ["plan"]}"#;
+    let files = [
+        ("tasks/build.json", build),
+        ("tasks/plan.json", r#"{"state": "open"}"#),
+        ("tasks/broken.json", "{"),
+        ("state/state.json", r#"{"cycle": 6}"#),
+        ("observations/note.md", "# seen\n"),
+        ("inbox/new/1.mail", "hello"),
+        ("logs/1.log", "one\n"),
+        ("logs/2.log", "two\nthree\n"),
+    ];
+    write_files(root, &files);
+    let store = controller(root);
     let top = [
         "depends-on",
         "health",
@@ -40,11 +33,8 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
         "tasks-by-state",
     ];
     assert_eq!(list(&store, ""), top);
-    let health = || read(&store, "health/tasks.json").unwrap();
-    assert_eq!(
-        health(),
-        "{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":1}\n"
-    );
+    let is_healthy = |part: &str| shows(&store, "health/tasks.json", &[part]);
+    is_healthy("{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":1}\n");
     assert_eq!(read(&store, "logs/all.log").unwrap(), "one\ntwo\nthree\n");
     assert_eq!(list(&store, "tasks-by-state"), ["open"]);
     assert_eq!(list(&store, "depends-on/build.json"), ["plan.json"]);
@@ -56,70 +46,59 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     for round in 0..20 {
         let state = if round % 2 == 0 { "done" } else { "open" };
         write("tasks/plan.json", &format!(r#"{{"state": "{state}"}}"#));
-        let blocked = round % 2;
-        assert!(
-            health().contains(&format!("\"blocked\":{blocked}")),
-            "{}",
-            health()
-        );
+        is_healthy(&format!("\"blocked\":{}", round % 2));
         write(&format!("logs/new/{round}/x.log"), "elsewhere\n");
-        write("logs/2.log", &format!("two\n{round}\n"));
-        assert_eq!(
-            read(&store, "logs/all.log").unwrap(),
-            format!("one\ntwo\n{round}\n")
-        );
+        let two = format!("two\n{round}\n");
+        write("logs/2.log", &two);
+        let all = read(&store, "logs/all.log").unwrap();
+        assert_eq!(all, format!("one\n{two}"));
     }
     std::fs::remove_file(root.join("tasks/plan.json")).unwrap();
-    assert!(health().contains("\"tasks\":1"));
+    is_healthy("\"tasks\":1");
     write("state/later.json", "{}");
     assert_eq!(list(&store, "state").len(), 2);
-    assert_eq!(
-        errno(overwrite(
-            &store,
-            go(&store, "health/tasks.json").unwrap(),
-            "x"
-        )),
-        Errno::ROFS
-    );
+    let computed = go(&store, "health/tasks.json").unwrap();
+    assert_eq!(errno(overwrite(&store, computed, "x")), Errno::ROFS);
     std::fs::remove_dir_all(root).unwrap();
     assert_eq!(errno(read(&store, "health/tasks.json")), Errno::IO);
     assert_eq!(list(&store, ""), top, "names stay");
     write("tasks/again.json", r#"{"state": "done"}"#);
-    assert!(health().contains("\"tasks\":1,\"open\":0"), "{}", health());
+    is_healthy("\"tasks\":1,\"open\":0");
 }
 
 #[test]
 fn a_mail_that_is_new_and_seen_at_once_is_listed_once() {
     let dir = tempfile::tempdir().unwrap();
-    for (place, text) in [("inbox/new", "new"), ("inbox/cur", "seen")] {
-        std::fs::create_dir_all(dir.path().join(place)).unwrap();
-        std::fs::write(dir.path().join(place).join("1.mail"), text).unwrap();
-    }
-    std::fs::write(dir.path().join("inbox/new/2.mail"), "other").unwrap();
-    let store = shipped("vsm", dir.path(), false);
+    let files = [
+        ("inbox/new/1.mail", "new"),
+        ("inbox/cur/1.mail", "seen"),
+        ("inbox/new/2.mail", "other"),
+    ];
+    write_files(dir.path(), &files);
+    let store = controller(dir.path());
     assert_eq!(list(&store, "inbox"), ["1.mail", "2.mail"]);
     assert_eq!(read(&store, "inbox/1.mail").unwrap(), "seen");
     std::fs::remove_file(dir.path().join("inbox/cur/1.mail")).unwrap();
     assert_eq!(read(&store, "inbox/1.mail").unwrap(), "new");
 }
 
+/// A view of the directories of a controller, with another setting of the source.
+fn controller_with(dir: &Path, setting: &str) -> ViewStore {
+    let kind = "kind = \"directory\"";
+    let text = shipped("vsm").replace(kind, &format!("{kind}\n{setting}"));
+    opened(&text, dir.to_str().unwrap(), false).unwrap()
+}
+
 #[test]
 fn a_directory_may_be_stale_for_as_long_as_its_definition_says() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("state/one.json");
-    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    std::fs::write(&file, "1").unwrap();
-    let (name, text) = definition::find("vsm").unwrap();
-    let stale = |ms: u64| {
-        let kind = "kind = \"directory\"";
-        let text = text.replace(kind, &format!("{kind}\nstale_ms = {ms}"));
-        let place = dir.path().to_str().unwrap();
-        ViewStore::open((&name, &text), place, false, &caller(1)).unwrap()
-    };
+    let file = "state/one.json";
+    write_files(dir.path(), &[(file, "1")]);
+    let stale = |ms: u64| controller_with(dir.path(), &format!("stale_ms = {ms}"));
     let (long, brief) = (stale(600_000), stale(200));
-    let shown = |store: &ViewStore| read(store, "state/one.json").unwrap();
+    let shown = |store: &ViewStore| read(store, file).unwrap();
     assert_eq!((shown(&long), shown(&brief)), ("1".into(), "1".into()));
-    std::fs::write(&file, "22").unwrap();
+    write_files(dir.path(), &[(file, "22")]);
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(shown(&brief), "22");
     assert_eq!(shown(&long), "1");
@@ -134,15 +113,10 @@ fn a_directory_that_takes_too_long_to_read_is_an_error_until_it_does_not() {
         std::fs::write(many.join(number.to_string()), "").unwrap();
     }
     std::fs::create_dir(dir.path().join("state")).unwrap();
-    let (name, text) = definition::find("vsm").unwrap();
-    let kind = "kind = \"directory\"";
-    let text = text.replace(kind, &format!("{kind}\ntimeout_ms = 5"));
-    let place = dir.path().to_str().unwrap();
-    let store = ViewStore::open((&name, &text), place, false, &caller(1)).unwrap();
-    std::fs::write(dir.path().join("state/one.json"), "1").unwrap();
-    let failed = read(&store, "state/one.json").unwrap_err();
-    assert_eq!(failed.errno, Errno::IO);
-    has(&failed.reason.unwrap(), &[place, "5 ms (`timeout_ms`)"]);
+    let store = controller_with(dir.path(), "timeout_ms = 5");
+    write_files(dir.path(), &[("state/one.json", "1")]);
+    let reason = [dir.path().to_str().unwrap(), "5 ms (`timeout_ms`)"];
+    fails(read(&store, "state/one.json"), Errno::IO, &reason);
     std::fs::remove_dir_all(&many).unwrap();
     let began = Instant::now();
     while read(&store, "state/one.json").is_err() {
@@ -151,137 +125,86 @@ fn a_directory_that_takes_too_long_to_read_is_an_error_until_it_does_not() {
 }
 
 /// Serves a list of issues in pages of two, with entity tags; counts the pages that it sent.
+#[derive(Default)]
 struct Issues {
-    listener: TcpListener,
-    issues: std::sync::Mutex<Vec<(i64, String)>>,
+    issues: Mutex<Vec<(i64, String)>>,
     sent: AtomicUsize,
     is_down: AtomicBool,
     /// Where the next page is, if it is on another server.
-    elsewhere: std::sync::Mutex<String>,
+    elsewhere: Mutex<String>,
     /// An issue that is inserted before the second page is asked for.
-    grows_by: std::sync::Mutex<Option<(i64, String)>>,
+    grows_by: Mutex<Option<(i64, String)>>,
 }
 
 impl Issues {
     fn new(count: i64) -> Arc<Self> {
         let issue = |number| (number, format!("Issue {number}"));
         Arc::new(Self {
-            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            issues: std::sync::Mutex::new((1..=count).map(issue).collect()),
-            sent: AtomicUsize::new(0),
-            is_down: AtomicBool::new(false),
-            elsewhere: std::sync::Mutex::default(),
-            grows_by: std::sync::Mutex::default(),
+            issues: Mutex::new((1..=count).map(issue).collect()),
+            ..Self::default()
         })
     }
 
     fn serve(self: &Arc<Self>) -> String {
-        let address = self.listener.local_addr().unwrap();
         let server = Arc::clone(self);
-        std::thread::spawn(move || {
-            for stream in server.listener.incoming() {
-                let server = Arc::clone(&server);
-                std::thread::spawn(move || server.answer(stream.unwrap()));
-            }
+        serve_http(move |request| server.answer(request)) + "api/"
+    }
+
+    fn answer(&self, request: &[String]) -> String {
+        let (what, headers) = request.split_first().unwrap();
+        if self.is_down.load(Ordering::Relaxed) || !what.contains(" /api/issues") {
+            return String::new();
+        }
+        let page = what.split("page=").nth(1);
+        let page: usize = page.map_or(1, |rest| rest[..1].parse().unwrap());
+        let mut issues = self.issues.lock().unwrap();
+        if page == 2
+            && let Some(new) = self.grows_by.lock().unwrap().take()
+        {
+            issues.insert(0, new);
+        }
+        let shown = issues.iter().skip((page - 1) * 2).take(2);
+        let objects = shown.map(|(number, title)| {
+            format!(r#"{{"number": {number}, "title": "{title}", "user": {{"login": "ann"}}}}"#)
         });
-        format!("http://{address}/api/")
-    }
-
-    fn answer(&self, mut stream: TcpStream) {
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        while let Some(Ok(request)) = lines.next() {
-            let headers: Vec<String> = lines
-                .by_ref()
-                .map_while(std::result::Result::ok)
-                .take_while(|line| !line.is_empty())
-                .collect();
-            if self.is_down.load(Ordering::Relaxed) || !request.contains(" /api/issues") {
-                return;
-            }
-            let page: usize = request
-                .split("page=")
-                .nth(1)
-                .map_or(1, |rest| rest[..1].parse().unwrap());
-            let mut issues = self.issues.lock().unwrap();
-            if page == 2
-                && let Some(new) = self.grows_by.lock().unwrap().take()
-            {
-                issues.insert(0, new);
-            }
-            let objects: Vec<String> = issues
-                .iter()
-                .skip((page - 1) * 2)
-                .take(2)
-                .map(|(number, title)| {
-                    format!(
-                        r#"{{"number": {number}, "title": "{title}", "user": {{"login": "ann"}}}}"#
-                    )
-                })
-                .collect();
-            let body = format!("[{}]", objects.join(","));
-            let tag = format!(
-                "\"{:x}\"",
-                body.len() * 1000 + body.bytes().map(usize::from).sum::<usize>()
-            );
-            let is_same = headers.iter().any(|line| {
-                line.to_lowercase().starts_with("if-none-match") && line.contains(&tag)
-            });
-            let next = match issues.len() > page * 2 {
-                true => format!(
-                    "Link: <{}/api/issues?page={}>; rel=\"next\"\r\n",
-                    self.elsewhere.lock().unwrap(),
-                    page + 1
-                ),
-                false => String::new(),
-            };
-            drop(issues);
-            let answer = match is_same {
-                true => format!("HTTP/1.1 304 Not Modified\r\nETag: {tag}\r\n\r\n"),
-                false => {
-                    self.sent.fetch_add(1, Ordering::Relaxed);
-                    format!(
-                        "HTTP/1.1 200 OK\r\nETag: {tag}\r\n{next}Content-Length: {}\r\n\r\n{body}",
-                        body.len()
-                    )
-                }
-            };
-            if stream.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
+        let body = format!("[{}]", objects.collect::<Vec<_>>().join(","));
+        let length = body.len();
+        let sum: usize = body.bytes().map(usize::from).sum();
+        let tag = format!("\"{:x}\"", length * 1000 + sum);
+        let mut headers = headers.iter();
+        if headers.any(|line| is_tag(line) && line.contains(&tag)) {
+            return format!("HTTP/1.1 304 Not Modified\r\nETag: {tag}\r\n\r\n");
         }
+        let (elsewhere, after) = (self.elsewhere.lock().unwrap(), page + 1);
+        let next = match issues.len() > page * 2 {
+            true => format!("Link: <{elsewhere}/api/issues?page={after}>; rel=\"next\"\r\n"),
+            false => String::new(),
+        };
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        format!("HTTP/1.1 200 OK\r\nETag: {tag}\r\n{next}Content-Length: {length}\r\n\r\n{body}")
     }
 }
 
-fn issues(url: &str, timeout_ms: u64) -> std::result::Result<ViewStore, OpenError> {
-    let (file, text) = definition::find("issues").unwrap();
-    let timeout = format!("timeout_ms = {timeout_ms}");
-    let text = text.replace("timeout_ms = 4000", &timeout);
-    // The server's pages are short.
-    let text = text.replace("issues?per_page=100", "issues");
-    let text = text.replace("page_rows = 100", "page_rows = 2");
-    ViewStore::open((&file, &text), url, false, &caller(1))
+fn is_tag(header: &str) -> bool {
+    header.to_lowercase().starts_with("if-none-match")
 }
 
-/// Answers each connection with `answer`, or never if it is empty; counts the connections.
-fn answering(answer: &str) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    let (asked, answer) = (Arc::new(AtomicUsize::new(0)), answer.to_owned());
+fn issues(url: &str, timeout_ms: u64) -> Opened {
+    let text = shipped("issues")
+        .replace("timeout_ms = 4000", &format!("timeout_ms = {timeout_ms}"))
+        // The server's pages are short.
+        .replace("issues?per_page=100", "issues")
+        .replace("page_rows = 100", "page_rows = 2");
+    opened(&text, url, false)
+}
+
+/// Answers each request with `answer`, and counts them.
+fn answering(answer: String) -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    std::thread::spawn(move || {
-        let mut open = Vec::new();
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            count.fetch_add(1, Ordering::SeqCst);
-            // A server that closes before it has read the request resets the connection.
-            let request = BufReader::new(stream.try_clone().unwrap()).lines();
-            let headers = request.map_while(std::result::Result::ok);
-            headers.take_while(|line| !line.is_empty()).for_each(drop);
-            stream.write_all(answer.as_bytes()).unwrap();
-            if answer.is_empty() {
-                open.push(stream);
-            }
-        }
+    let url = serve_http(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        answer.clone()
     });
     (url, asked)
 }
@@ -291,22 +214,21 @@ fn an_issue_that_is_inserted_between_two_pages_doubles_none() {
     let server = Issues::new(4);
     *server.grows_by.lock().unwrap() = Some((9, "New".to_owned()));
     let store = issues(&server.serve(), 4000).unwrap();
-    let names = list(&store, "open");
-    assert_eq!(
-        names.iter().filter(|name| name.starts_with("2 ")).count(),
-        1
-    );
+    let mut second = list(&store, "open");
+    second.retain(|name| name.starts_with("2 "));
+    assert_eq!(second.len(), 1);
     assert_eq!(list(&store, "open").len(), 5);
 }
 
 #[test]
 fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
-    let (elsewhere, asked) = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]");
-    let redirect =
-        format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n");
-    let (url, _) = answering(&redirect);
-    let refused = issues(&url, 2000).unwrap_err().to_string();
-    assert!(refused.contains("follows no redirection"), "{refused}");
+    let empty = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]".to_owned();
+    let (elsewhere, asked) = answering(empty);
+    let (url, _) = answering(format!(
+        "HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
+    ));
+    let refused = refusal(issues(&url, 2000));
+    has(&refused, &["follows no redirection"]);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
@@ -319,7 +241,8 @@ fn a_proxy_of_the_environment_is_not_asked() {
         assert_eq!(list(&store, "open").len(), 1);
         return;
     }
-    let (proxy, asked) = answering("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+    let bad = "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n".to_owned();
+    let (proxy, asked) = answering(bad);
     let itself = "view::sources::a_proxy_of_the_environment_is_not_asked";
     let ran = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", itself])
@@ -333,7 +256,11 @@ fn a_proxy_of_the_environment_is_not_asked() {
 
 #[test]
 fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
-    let (url, _) = answering("");
+    let url = serve_http(|_| {
+        loop {
+            std::thread::park();
+        }
+    });
     let began = Instant::now();
     assert!(issues(&url, 300).is_err(), "while it is opened");
     assert!(began.elapsed() < Duration::from_millis(600));
@@ -343,21 +270,15 @@ fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
     // It accepts requests, and does not answer: its answers wait for the list.
     let list = server.issues.lock().unwrap();
     let began = Instant::now();
-    let took: Vec<Duration> = std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..6)
-            .map(|_| {
-                scope.spawn(|| {
-                    assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
-                    began.elapsed()
-                })
-            })
-            .collect();
-        calls.into_iter().map(|it| it.join().unwrap()).collect()
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
+                let took = began.elapsed();
+                assert!(took < Duration::from_millis(850), "{took:?}");
+            });
+        }
     });
-    assert!(
-        took.iter().all(|it| *it < Duration::from_millis(850)),
-        "{took:?}"
-    );
     drop(list);
     std::thread::sleep(Duration::from_millis(300));
     assert!(read(&store, "open/1 Issue 1.md").is_ok(), "it comes back");
@@ -388,14 +309,11 @@ fn every_file_of_a_directory_has_one_name_that_opens_it() {
         std::fs::write(path, at.to_string()).unwrap();
         expected.push(at.to_string());
     }
-    std::fs::hard_link(
-        state.join(std::ffi::OsStr::from_bytes(b"\xff")),
-        state.join("linked"),
-    )
-    .unwrap();
+    let odd = state.join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::hard_link(odd, state.join("linked")).unwrap();
     expected.push("4".to_owned());
     expected.sort();
-    let store = shipped("vsm", dir.path(), false);
+    let store = controller(dir.path());
     let mut names = list(&store, "state");
     let texts = names
         .iter()
@@ -414,11 +332,9 @@ fn every_file_of_a_directory_has_one_name_that_opens_it() {
 #[test]
 fn a_file_with_the_name_of_a_computed_one_is_shown_beside_it() {
     let dir = tempfile::tempdir().unwrap();
-    let logs = dir.path().join("logs");
-    std::fs::create_dir(&logs).unwrap();
-    std::fs::write(logs.join("1.log"), "one\n").unwrap();
-    std::fs::write(logs.join("all.log"), "all\n").unwrap();
-    let store = shipped("vsm", dir.path(), false);
+    let files = [("logs/1.log", "one\n"), ("logs/all.log", "all\n")];
+    write_files(dir.path(), &files);
+    let store = controller(dir.path());
     assert_eq!(list(&store, "logs"), ["%~all.log", "1.log", "all.log"]);
     assert_eq!(read(&store, "logs/all.log").unwrap(), "one\n");
     assert_eq!(read(&store, "logs/%~all.log").unwrap(), "all\n");
@@ -434,16 +350,9 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
         .collect();
     assert_eq!(list(&store, "open"), expected);
     assert_eq!(server.sent.load(Ordering::Relaxed), 3);
-    assert!(
-        read(&store, "open/4 Issue 4.md")
-            .unwrap()
-            .contains("by ann")
-    );
-    assert_eq!(
-        server.sent.load(Ordering::Relaxed),
-        3,
-        "nothing was sent again"
-    );
+    shows(&store, "open/4 Issue 4.md", &["by ann"]);
+    let sent = server.sent.load(Ordering::Relaxed);
+    assert_eq!(sent, 3, "nothing was sent again");
     server.issues.lock().unwrap()[3].1 = "Closed".to_owned();
     assert_eq!(list(&store, "open")[3], "4 Closed.md");
     assert_eq!(server.sent.load(Ordering::Relaxed), 4);
@@ -456,13 +365,8 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
 
     *server.elsewhere.lock().unwrap() = "http://127.0.0.2:9".to_owned();
     server.issues.lock().unwrap()[0].1 = "Renamed".to_owned();
-    let refused = read(&store, "open/1 Renamed.md").unwrap_err();
-    assert_eq!(refused.errno, Errno::IO);
-    let reason = refused.reason.unwrap();
-    assert!(
-        reason.contains("the next page is on another server"),
-        "{reason}"
-    );
+    let reason = "the next page is on another server";
+    fails(read(&store, "open/1 Renamed.md"), Errno::IO, &[reason]);
 }
 
 #[test]
@@ -484,11 +388,11 @@ fn a_list_that_grows_behind_a_full_last_page_is_seen() {
 #[test]
 fn a_page_that_is_too_long_is_an_error() {
     let long = (64 << 20) + 1;
-    let (url, _) = answering(&format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n{}",
-        " ".repeat(long)
+    let page = " ".repeat(long);
+    let (url, _) = answering(format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n{page}"
     ));
-    let refused = issues(&url, 60_000).unwrap_err().to_string();
+    let refused = refusal(issues(&url, 60_000));
     has(&refused, &["GET /issues", "more than 64 MiB"]);
 }
 
@@ -523,16 +427,13 @@ fn a_link_to_an_issue_with_a_long_title_leads_to_its_file() {
 #[test]
 fn a_file_that_is_too_long_is_an_error_until_it_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let logs = dir.path().join("logs");
-    std::fs::create_dir(&logs).unwrap();
-    std::fs::write(logs.join("1.log"), "one\n").unwrap();
-    let long = std::fs::File::create(logs.join("2.log")).unwrap();
+    write_files(dir.path(), &[("logs/1.log", "one\n")]);
+    let long = std::fs::File::create(dir.path().join("logs/2.log")).unwrap();
     long.set_len((64 << 20) + 1).unwrap();
-    let store = shipped("vsm", dir.path(), false);
+    let store = controller(dir.path());
     for path in ["logs/2.log", "logs/all.log"] {
-        let failed = read(&store, path).unwrap_err();
-        assert_eq!(failed.errno, Errno::FBIG);
-        has(&failed.reason.unwrap(), &["logs/2.log", "more than 64 MiB"]);
+        let reason = ["logs/2.log", "more than 64 MiB"];
+        fails(read(&store, path), Errno::FBIG, &reason);
     }
     assert_eq!(read(&store, "logs/1.log").unwrap(), "one\n");
     let mut names = Vec::new();
@@ -564,44 +465,25 @@ fn a_file_that_cannot_be_read_is_an_error() {
     std::fs::write(link.join("a-long-name.log"), "text").unwrap();
     let text = "name = 'x'\nessay = ''\n[source]\nkind = 'directory'\n[[computed]]\npath = 'all'\nrows = 'SELECT content FROM file'\n\
         [[computed]]\npath = 'sizes'\nrows = 'SELECT size FROM file'\n";
-    let place = dir.path().to_str().unwrap();
-    let store = ViewStore::open((Path::new("x.toml"), text), place, false, &caller(1)).unwrap();
+    let store = opened(text, dir.path().to_str().unwrap(), false).unwrap();
     assert_eq!(read(&store, "sizes").unwrap(), "4\n");
-    let failed = read(&store, "all").unwrap_err();
-    assert_eq!(failed.errno, Errno::IO);
-    has(
-        &failed.reason.unwrap(),
-        &["a-long-name.log", "name too long"],
-    );
+    let reason = ["a-long-name.log", "name too long"];
+    fails(read(&store, "all"), Errno::IO, &reason);
 }
 
 #[test]
 fn the_link_of_an_unchanged_page_leads_to_the_next_one() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let request = BufReader::new(stream.try_clone().unwrap()).lines();
-            let request: Vec<String> = request
-                .map_while(std::result::Result::ok)
-                .take_while(|line| !line.is_empty())
-                .collect();
-            let has_tag = |line: &String| line.to_lowercase().starts_with("if-none-match");
-            let issue = r#"[{"number": 7, "title": "Seven"}]"#;
-            let answer = match (request[0].contains("page=2"), request.iter().any(has_tag)) {
-                (true, _) => format!("200 OK\r\nContent-Length: {}\r\n\r\n{issue}", issue.len()),
-                (_, true) => {
-                    "304 Not Modified\r\nLink: </issues?page=2>; rel=\"next\"\r\n\r\n".to_owned()
-                }
-                _ => "200 OK\r\nETag: \"one\"\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
-            };
-            let answer = format!(
-                "HTTP/1.1 {}",
-                answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)
-            );
-            stream.write_all(answer.as_bytes()).unwrap();
-        }
+    let url = serve_http(|request| {
+        let issue = r#"[{"number": 7, "title": "Seven"}]"#;
+        let has_tag = request.iter().any(|line| is_tag(line));
+        let answer = match (request[0].contains("page=2"), has_tag) {
+            (true, _) => format!("200 OK\r\nContent-Length: {}\r\n\r\n{issue}", issue.len()),
+            (_, true) => {
+                "304 Not Modified\r\nLink: </issues?page=2>; rel=\"next\"\r\n\r\n".to_owned()
+            }
+            _ => "200 OK\r\nETag: \"one\"\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
+        };
+        format!("HTTP/1.1 {answer}")
     });
     let store = issues(&url, 4000).unwrap();
     assert_eq!(list(&store, "open"), ["7 Seven.md"]);
