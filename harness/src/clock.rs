@@ -8,24 +8,10 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
 }
 
-/// The machine's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Monotonic {
-    start: Instant,
-}
-
-impl Monotonic {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self {
-            start: Instant::now(),
-        }
-    }
-}
-
-impl Clock for Monotonic {
+/// The machine's monotonic clock, from that moment.
+impl Clock for Instant {
     fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.elapsed().as_nanos() as u64
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use backends::fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 
-use crate::scratch::{ScratchDisk, Want};
+use crate::scratch::ScratchDisk;
 
 /// Version and commit of this binary.
 pub fn ctxbench() -> String {
@@ -20,8 +20,12 @@ pub fn ctxbench() -> String {
 
 /// The time in UTC, in the format of plans.
 pub fn now() -> String {
-    let now = jiff::Timestamp::now();
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    in_utc(jiff::Timestamp::now())
+}
+
+/// A time in UTC, in the format of plans.
+pub fn in_utc(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// The day in UTC, for which prices are looked up.
@@ -116,7 +120,7 @@ pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
 
 /// Reads the environment of this machine with a directory as the scratch.
 pub fn environment_in(dir: &Path) -> anyhow::Result<Environment> {
-    let disk = ScratchDisk::choose(Want::Directory(dir), 0)?;
+    let disk = ScratchDisk::choose(Some(dir), 0)?;
     Ok(environment(disk.receipt())?)
 }
 

@@ -14,7 +14,6 @@ use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
 
 use crate::cell::{CellArm, CellTask, Line, signal_all};
-use crate::clock::Monotonic;
 use crate::interrupt::Interrupt;
 use crate::plan::LiveArm;
 use crate::quiet::{Gauge, Ticks};
@@ -211,7 +210,7 @@ impl Lab for Machine {
             )),
             Ok(()) => {
                 let done = supervise(&self.interrupt, move |watchdog| {
-                    task.run(watchdog, &Monotonic::start(), &sender);
+                    task.run(watchdog, &Instant::now(), &sender);
                 });
                 match done {
                     Ok(()) => None,
@@ -284,25 +283,12 @@ pub(crate) fn unfinished(
     Sample {
         v: SCHEMA_VERSION,
         epoch,
-        round: 0,
-        order: 0,
         arm: arm.to_owned(),
         workload: workload.name.clone(),
         state: workload.states[cell.state].clone(),
-        warm_up: false,
         outcome,
         reason: Some(reason.to_owned()),
-        outcomes: Default::default(),
-        calls: Default::default(),
-        makespan_ns: 0,
-        waited_ns: 0,
-        bytes_read: 0,
-        cpu: Default::default(),
-        load: Default::default(),
-        settled: None,
-        scores: Default::default(),
-        started_ms: 0,
-        took_us: 0,
+        ..Sample::default()
     }
 }
 

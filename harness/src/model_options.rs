@@ -193,6 +193,24 @@ pub struct Ready {
     pub server: Option<LlamaServer>,
 }
 
+impl Ready {
+    /// A model without a server of its own.
+    fn of(
+        model: impl Model + 'static,
+        engine: String,
+        identity: String,
+        provider: Provider,
+    ) -> Self {
+        Self {
+            model: Box::new(model),
+            engine,
+            identity,
+            provider,
+            server: None,
+        }
+    }
+}
+
 impl ModelArgs {
     /// The chosen provider, or the default for the other options.
     pub fn provider(&self) -> Provider {
@@ -236,13 +254,11 @@ impl ModelArgs {
             value.map(|value| value.to_string().into())
         }
         let provider = self.provider().to_possible_value();
+        let provider = provider.as_ref().map(|own| own.get_name());
         let price = self.price;
         let price = price.map(|price| format!("{},{}", price.prompt, price.output));
         let options = [
-            (
-                "--provider",
-                text(provider.as_ref().map(|own| own.get_name())),
-            ),
+            ("--provider", text(provider)),
             ("--base-url", text(self.base_url.as_ref())),
             ("--model", text(self.model.as_ref())),
             ("--model-sha256", text(self.model_sha256.as_ref())),
@@ -289,13 +305,10 @@ impl ModelArgs {
                     Pace::AsRecorded
                 };
                 let cassette = Cassette::open(path, pace)?;
-                Ready {
-                    identity: format!("recording of {}", cassette.engine()),
-                    engine: format!("recording {} of {}", path.display(), cassette.engine()),
-                    model: Box::new(cassette),
-                    provider,
-                    server: None,
-                }
+                let (file, engine) = (path.display(), cassette.engine());
+                let identity = format!("recording of {engine}");
+                let engine = format!("recording {file} of {engine}");
+                Ready::of(cassette, engine, identity, provider)
             }
             Provider::Openai => {
                 let Some(base_url) = &self.base_url else {
@@ -309,13 +322,7 @@ impl ModelArgs {
                 };
                 let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
                 client.check()?;
-                Ready {
-                    engine: base_url.clone(),
-                    identity: base_url.clone(),
-                    model: Box::new(client),
-                    provider,
-                    server: None,
-                }
+                Ready::of(client, base_url.clone(), base_url.clone(), provider)
             }
             Provider::Local => self.local(timeout)?,
         };
@@ -331,13 +338,9 @@ impl ModelArgs {
 
     fn local(&self, timeout: Duration) -> anyhow::Result<Ready> {
         if let (Some(base_url), Some(model)) = (&self.base_url, &self.model) {
-            return Ok(Ready {
-                model: Box::new(OpenAi::new(local_config(base_url, model, timeout))?),
-                engine: format!("the llama-server at {base_url}, one thread"),
-                identity: base_url.clone(),
-                provider: Provider::Local,
-                server: None,
-            });
+            let client = OpenAi::new(local_config(base_url, model, timeout))?;
+            let engine = format!("the llama-server at {base_url}, one thread");
+            return Ok(Ready::of(client, engine, base_url.clone(), Provider::Local));
         }
         let file = match &self.model {
             Some(named) => PathBuf::from(named),
@@ -354,12 +357,11 @@ impl ModelArgs {
         let config = local_config(&server.base_url(), &name, timeout);
         let version =
             LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
+        let engine = format!("llama-server {version}, one thread");
+        let client = OpenAi::new(config)?;
         Ok(Ready {
-            model: Box::new(OpenAi::new(config)?),
-            engine: format!("llama-server {version}, one thread"),
-            identity: identity_of(&file)?,
-            provider: Provider::Local,
             server: Some(server),
+            ..Ready::of(client, engine, identity_of(&file)?, Provider::Local)
         })
     }
 

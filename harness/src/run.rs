@@ -185,13 +185,8 @@ impl<'a> Runner<'a> {
             v: SCHEMA_VERSION,
             epoch: number,
             cpu,
-            void: None,
             cells: cells.len() as u32,
-            took_ms: 0,
-            hot_ms: 0,
-            hot_timed_ms: 0,
-            steal: 0.0,
-            stalled: [0.0; 3],
+            ..Epoch::default()
         };
         let mut used = Duration::ZERO;
         let mut hot_timed_us = 0;

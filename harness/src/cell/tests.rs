@@ -6,7 +6,6 @@ use std::sync::mpsc::channel;
 use workloads::script::{Host, Script};
 
 use super::*;
-use crate::clock::Monotonic;
 use crate::supervise::supervise;
 use crate::testing::{
     Broken, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write,
@@ -70,7 +69,7 @@ impl Found {
         let (sender, lines) = channel();
         let interrupt = task.interrupt.clone();
         supervise(&interrupt, move |watchdog| {
-            task.run(watchdog, &Monotonic::start(), &sender);
+            task.run(watchdog, &Instant::now(), &sender);
         })
         .unwrap();
         let (mut samples, mut cells) = (Vec::new(), Vec::new());

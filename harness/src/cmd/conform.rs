@@ -299,13 +299,7 @@ fn recorded(
     for (feature, verdict) in features.iter().zip(&verdicts) {
         let (outcome, detail) = feature_outcome(verdict);
         let name = feature_name(feature);
-        writer.probe(&Probe::new(
-            CONFORMANCE,
-            &name,
-            &arm.name,
-            outcome,
-            detail,
-        ))?;
+        writer.probe(&Probe::new(CONFORMANCE, &name, &arm.name, outcome, detail))?;
     }
     Ok(Column { arm, verdicts })
 }

@@ -19,7 +19,7 @@ use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::plan::{LiveArm, arm, single_arms};
-use crate::scratch::{ScratchDisk, Want};
+use crate::scratch::ScratchDisk;
 use fault::{
     Ended, Estimate, Live, ScenarioRun, misfit, of_points, roughly, run_all, scenario_runs,
     scratch_bytes,
@@ -98,9 +98,8 @@ impl Fault {
             return Ok(ExitCode::SUCCESS);
         }
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
-        let want = self.scratch.as_deref();
-        let want = want.map_or(Want::Default, Want::Directory);
-        let disk = ScratchDisk::choose(want, scratch_bytes(&scenarios, self.long))?;
+        let needed = scratch_bytes(&scenarios, self.long);
+        let disk = ScratchDisk::choose(self.scratch.as_deref(), needed)?;
         let scratch = disk.epoch()?;
         let _fusectl = Fusectl::at_hand(scratch.path());
         let arms = single_arms(&backends);

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::mount::Mountable;
+use crate::environment::in_utc;
 
 /// List what ctxbench has mounted here.
 ///
@@ -117,10 +118,7 @@ impl Daemon {
     /// When it was started, in UTC.
     fn since(&self) -> String {
         let started = std::time::SystemTime::now() - self.age;
-        jiff::Timestamp::try_from(started).map_or_else(
-            |_| "?".to_owned(),
-            |started| started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        )
+        jiff::Timestamp::try_from(started).map_or_else(|_| "?".to_owned(), in_utc)
     }
 }
 

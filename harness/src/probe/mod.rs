@@ -125,14 +125,7 @@ impl Prober {
     }
 
     fn probe(&self, aspect: &str, name: &str, outcome: Outcome, detail: String) -> Probe {
-        Probe {
-            v: SCHEMA_VERSION,
-            aspect: aspect.to_owned(),
-            name: name.to_owned(),
-            arm: self.arm.clone(),
-            outcome,
-            detail,
-        }
+        Probe::new(aspect, name, &self.arm, outcome, &detail)
     }
 
     fn fault(&self, outcome: Outcome, detail: &str) -> Fault {

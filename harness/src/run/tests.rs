@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rundir::{Calls, CellEpoch, Counted, Looks, Memory};
+use rundir::{Calls, CellEpoch, Looks};
 
 use super::*;
 use crate::lab::unfinished;
@@ -85,13 +85,9 @@ impl Scripted {
             arm: plan.arms[arm].name.clone(),
             workload: workload.name.clone(),
             state: workload.states[cell.state].clone(),
-            latencies: BTreeMap::new(),
-            counted: Counted::default(),
-            memory: Memory::default(),
-            stored_bytes: None,
-            ready_ns: Vec::new(),
             took_ms: 4,
             timed_us: 700,
+            ..CellEpoch::default()
         }
     }
 

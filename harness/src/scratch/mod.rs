@@ -24,15 +24,6 @@ fn base() -> PathBuf {
     std::env::var_os("CTXBENCH_SCRATCH").map_or_else(|| PathBuf::from(DEFAULT), PathBuf::from)
 }
 
-/// The scratch that the user wants.
-#[derive(Clone, Copy, Debug)]
-pub enum Want<'a> {
-    /// A fresh file system for each epoch, or a directory if that fails, in `CTXBENCH_SCRATCH` or `/var/tmp`.
-    Default,
-    /// A directory in this one, on its file system.
-    Directory(&'a Path),
-}
-
 /// The place and kind of the scratch of a run, chosen once before the first pass.
 #[derive(Debug)]
 pub struct ScratchDisk {
@@ -41,15 +32,16 @@ pub struct ScratchDisk {
 }
 
 impl ScratchDisk {
-    /// Removes the leftovers of killed runs and chooses an image or a directory. Makes an image once as a test.
+    /// Removes the leftovers of killed runs. Chooses a directory in `parent`, or else, in `CTXBENCH_SCRATCH` or
+    /// `/var/tmp`, an image, which it makes once as a test, or a directory if that fails.
     ///
     /// `needed` is the most that one epoch holds at a time, in bytes. A file counts as at least 16 KiB, because
     /// `mkfs.ext4` makes one inode for so many bytes.
     /// Fails if fewer than `needed` bytes are free. An image also needs room for its metadata.
-    pub fn choose(want: Want<'_>, needed: u64) -> anyhow::Result<Self> {
-        match want {
-            Want::Default => Self::choose_in(&base(), needed),
-            Want::Directory(dir) => Self::directory(&checked(dir, needed)?, None),
+    pub fn choose(parent: Option<&Path>, needed: u64) -> anyhow::Result<Self> {
+        match parent {
+            None => Self::choose_in(&base(), needed),
+            Some(dir) => Self::directory(&checked(dir, needed)?, None),
         }
     }
 

@@ -175,7 +175,7 @@ fn a_failed_image_falls_back_to_a_directory_with_the_reason_and_the_cost() {
 #[test]
 fn each_epoch_of_a_directory_is_empty_and_leaves_nothing() {
     let base = base_dir();
-    let disk = ScratchDisk::choose(Want::Directory(base.path()), MIB).unwrap();
+    let disk = ScratchDisk::choose(Some(base.path()), MIB).unwrap();
     assert_eq!(disk.receipt().kind, ScratchKind::Directory);
     assert_eq!(disk.receipt().fallback, None);
     assert!(disk.receipt().bytes > MIB);
@@ -195,7 +195,7 @@ fn a_scratch_too_small_for_the_plan_is_refused_with_both_sizes() {
     let free = free_bytes(base.path()).unwrap();
     let needed = 1 << 50;
     for refused in [
-        ScratchDisk::choose(Want::Directory(base.path()), needed),
+        ScratchDisk::choose(Some(base.path()), needed),
         ScratchDisk::choose_in(base.path(), needed),
     ] {
         let error = refused.unwrap_err().to_string();
@@ -237,7 +237,7 @@ fn a_scratch_without_room_for_the_structures_of_an_image_is_refused() {
 #[test]
 fn choose_names_a_missing_directory() {
     let missing = Path::new("/nonexistent/scratch");
-    let error = ScratchDisk::choose(Want::Directory(missing), 0).unwrap_err();
+    let error = ScratchDisk::choose(Some(missing), 0).unwrap_err();
     assert!(
         format!("{error:#}").contains("/nonexistent/scratch"),
         "{error:#}"

@@ -14,7 +14,7 @@ use backends::view::find_postgresql;
 use clap::Args;
 
 use crate::environment::{environment_in, warnings};
-use crate::scratch::{EpochScratch, ScratchDisk, Want};
+use crate::scratch::{EpochScratch, ScratchDisk};
 
 /// Check what this machine can measure, or a store.
 ///
@@ -122,11 +122,7 @@ impl Doctor {
 
     /// Prints the scratch of a run and the reason for it; false if there is none.
     fn print_scratch(&self) -> bool {
-        let want = self
-            .scratch
-            .as_deref()
-            .map_or(Want::Default, Want::Directory);
-        match ScratchDisk::choose(want, 0) {
+        match ScratchDisk::choose(self.scratch.as_deref(), 0) {
             Ok(disk) => {
                 let receipt = disk.receipt();
                 let why = match (&receipt.fallback, &self.scratch) {

@@ -263,7 +263,7 @@ impl Options {
             .flat_map(|run| &run.probes)
             .map(|probe| probe.arm.clone())
             .collect();
-        let probers = probers(&plan, &arms, beside.path(), interrupt)?;
+        let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let mut machine = Machine {
             arms,
             workloads,
@@ -301,7 +301,6 @@ impl Options {
         if progress.failures() > 0 {
             eprintln!("{} passes did not end well; see above", progress.failures());
         }
-        let mut probers = probers;
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
             eprintln!("probing tools, features, visibility and cron safety (about half a minute)");

@@ -22,7 +22,7 @@ use crate::cell::pass_bytes;
 use crate::environment::{self, environment};
 use crate::plan::{self, BASELINE, Inputs, LiveArm, arms};
 use crate::reporting::OwnPolicy;
-use crate::scratch::{ScratchDisk, Want};
+use crate::scratch::ScratchDisk;
 use crate::session_contexts::session_contexts;
 
 /// Seconds of measuring, unless suite or command line say otherwise.
@@ -47,11 +47,7 @@ impl Options {
         workloads: &[Arc<Workload>],
         arms: usize,
     ) -> anyhow::Result<ScratchDisk> {
-        let want = match &self.scratch_dir {
-            Some(dir) => Want::Directory(dir),
-            None => Want::Default,
-        };
-        ScratchDisk::choose(want, scratch_bytes(workloads, arms))
+        ScratchDisk::choose(self.scratch_dir.as_deref(), scratch_bytes(workloads, arms))
     }
 
     /// The command line that plans the same run.

@@ -11,7 +11,6 @@ use serde_json::Value;
 use workloads::catalogue;
 
 use super::*;
-use crate::clock::Monotonic;
 use crate::supervise::supervise;
 use crate::testing::workspace_config;
 
@@ -54,14 +53,8 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
                 call_timeout: Duration::from_secs(10),
                 interrupt: &interrupt,
             };
-            let clock = Monotonic::start();
-            pass.run(
-                &mut hosts,
-                watchdog,
-                &clock,
-                &mut Scratch::new(),
-                &mut || {},
-            )
+            let (clock, mut scratch) = (Instant::now(), Scratch::new());
+            pass.run(&mut hosts, watchdog, &clock, &mut scratch, &mut || {})
         };
         let first = run();
         assert_eq!(first.verdict, None);
