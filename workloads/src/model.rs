@@ -99,15 +99,12 @@ pub struct Model {
 impl Model {
     /// The initial state of a script.
     pub fn of(script: &Script) -> Self {
+        let made = script.setup.iter().flat_map(|run| &run.makes);
         Self {
             files: script.files.iter().cloned().collect(),
             dirs: script.dirs.iter().cloned().collect(),
             lines: BTreeMap::new(),
-            opaque: script
-                .setup
-                .iter()
-                .flat_map(|run| run.makes.clone())
-                .collect(),
+            opaque: made.cloned().collect(),
             fixed: false,
         }
     }
@@ -115,14 +112,12 @@ impl Model {
     /// The names of a script, with the same fixed bytes in every file, whatever is written.
     pub fn fixed(script: &Script, content: &Bytes) -> Self {
         let files = script.files.iter();
+        let files = files.map(|(path, _)| (path.clone(), Bytes::clone(content)));
         Self {
-            files: files
-                .map(|(path, _)| (path.clone(), Bytes::clone(content)))
-                .collect(),
-            dirs: script.dirs.iter().cloned().collect(),
-            lines: BTreeMap::new(),
+            files: files.collect(),
             opaque: BTreeSet::new(),
             fixed: true,
+            ..Self::of(script)
         }
     }
 
@@ -367,21 +362,16 @@ impl Model {
         if above.iter().any(|dir| self.files.contains_key(dir)) {
             return Err(ENOTDIR);
         }
-        if above.iter().all(|dir| self.dirs.contains(dir)) {
-            Ok(())
-        } else {
-            Err(ENOENT)
-        }
+        let is_there = above.iter().all(|dir| self.dirs.contains(dir));
+        is_there.then_some(()).ok_or(ENOENT)
     }
 
     fn check_dir(&self, path: &WorkspacePath) -> Result<(), i32> {
         self.check_parent(path)?;
-        if self.is_dir(path) {
-            Ok(())
-        } else if self.files.contains_key(path) {
-            Err(ENOTDIR)
-        } else {
-            Err(ENOENT)
+        match self.files.contains_key(path) {
+            _ if self.is_dir(path) => Ok(()),
+            true => Err(ENOTDIR),
+            false => Err(ENOENT),
         }
     }
 

@@ -117,10 +117,9 @@ impl Inbox {
     }
 
     fn mail(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<Change>, Asks)>) {
-        let mut pairs: Vec<(&str, &str)> = PROJECTS
-            .iter()
-            .flat_map(|project| ATTRIBUTES.map(|attribute| (*project, attribute)))
-            .collect();
+        let pairs = PROJECTS.iter();
+        let pairs = pairs.flat_map(|project| ATTRIBUTES.map(|attribute| (*project, attribute)));
+        let mut pairs: Vec<(&str, &str)> = pairs.collect();
         pairs.shuffle(rng);
         pairs.truncate(self.size);
         // Messages of all threads, in the order of their arrival.
@@ -140,15 +139,8 @@ impl Inbox {
         for (at, (thread, _)) in arrivals.into_iter().enumerate() {
             let place = sent[thread];
             sent[thread] += 1;
-            let id = FIRST_MESSAGE + at as u64;
-            messages.push(self.message(
-                rng,
-                id,
-                thread,
-                pairs[thread],
-                writers[thread][place],
-                place,
-            ));
+            let (id, writer) = (FIRST_MESSAGE + at as u64, writers[thread][place]);
+            messages.push(self.message(rng, id, thread, pairs[thread], writer, place));
         }
         let mut threads: Vec<usize> = (0..pairs.len()).collect();
         threads.shuffle(rng);
@@ -197,9 +189,8 @@ impl Inbox {
         };
         let talk = |rng: &mut ChaCha8Rng, bytes| {
             let text = fill(rng.random(), bytes, 0);
-            String::from_utf8_lossy(&text)
-                .trim_end_matches('.')
-                .to_owned()
+            let text = String::from_utf8_lossy(&text);
+            text.trim_end_matches('.').to_owned()
         };
         let (bytes, more) = (rng.random_range(80..240), rng.random_range(40..120));
         let before = talk(rng, bytes);
@@ -207,10 +198,9 @@ impl Inbox {
         let planted = match place % 2 {
             0 => {
                 // What arrives during a pass differs from every earlier value.
-                let values = if id < ARRIVALS.0 {
-                    100..1000
-                } else {
-                    1000..10_000
+                let values = match id < ARRIVALS.0 {
+                    true => 100..1000,
+                    false => 1000..10_000,
                 };
                 let value = rng.random_range(values);
                 format!("{}{attribute}-{value}.", fact(project, attribute))
@@ -236,17 +226,15 @@ impl Inbox {
         for at in 0..self.size {
             let project = PROJECTS[at / VERBS.len() % PROJECTS.len()].to_lowercase();
             let round = at / (VERBS.len() * PROJECTS.len());
-            let suffix = if round == 0 {
-                String::new()
-            } else {
-                format!("-{round}")
+            let suffix = match round {
+                0 => String::new(),
+                _ => format!("-{round}"),
             };
             // Every tenth task can begin, so that a change has one to end.
             let is_first = at % VERBS.len() == 0;
-            let count = if is_first {
-                0
-            } else {
-                rng.random_range(0..=3).min(at)
+            let count = match is_first {
+                true => 0,
+                false => rng.random_range(0..=3).min(at),
             };
             let mut depends_on: Vec<String> = Vec::new();
             for _ in 0..count {
@@ -257,11 +245,7 @@ impl Inbox {
                 }
             }
             depends_on.sort();
-            let is_startable = depends_on.iter().all(|name| {
-                tasks
-                    .iter()
-                    .any(|own| own.name == *name && own.state == TaskState::Done)
-            });
+            let is_startable = depends_on.iter().all(|name| is_done(&tasks, name));
             let state = match rng.random_range(0..10) {
                 _ if is_first => TaskState::Open,
                 0..=4 if is_startable => TaskState::Done,
@@ -287,13 +271,11 @@ impl Inbox {
         let asked = (0..self.questions).map(|number| {
             let changes = self.changes(number).then(|| {
                 // A task that can begin is done: others may begin then, and the answer changes in any case.
-                let is_done = |name: &String| {
-                    now.tasks
-                        .iter()
-                        .any(|own| own.name == *name && own.state == TaskState::Done)
-                };
                 let open = now.tasks.iter().filter(|own| own.state == TaskState::Open);
-                let mut open = open.filter(|own| own.depends_on.iter().all(is_done));
+                let mut open = open.filter(|own| {
+                    let mut others = own.depends_on.iter();
+                    others.all(|name| is_done(&now.tasks, name))
+                });
                 open.next().map(|own| Change::State {
                     task: own.name.clone(),
                     state: TaskState::Done,
@@ -340,6 +322,11 @@ impl Inbox {
     }
 }
 
+fn is_done(tasks: &[Task], name: &str) -> bool {
+    let mut done = tasks.iter().filter(|own| own.state == TaskState::Done);
+    done.any(|own| own.name == name)
+}
+
 /// The lines of one request. `failing`: the service in front, whose error has its cause in a service behind it.
 fn request(
     rng: &mut ChaCha8Rng,
@@ -363,11 +350,8 @@ fn request(
         });
     };
     for service in front..=behind {
-        line(
-            service,
-            "INFO",
-            format!("took it, queue of {}", rng.random_range(0..9)),
-        );
+        let queue = rng.random_range(0..9);
+        line(service, "INFO", format!("took it, queue of {queue}"));
     }
     match failing {
         Some(_) => {
@@ -376,11 +360,10 @@ fn request(
                 line(service, "ERROR", SYMPTOM.to_owned());
             }
         }
-        None => line(
-            front,
-            "INFO",
-            format!("answered in {} ms", rng.random_range(1..400)),
-        ),
+        None => {
+            let time = rng.random_range(1..400);
+            line(front, "INFO", format!("answered in {time} ms"));
+        }
     }
     lines
 }

@@ -185,11 +185,11 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
         })
         .collect();
 
-    let mut questions: Vec<Question> = facts
+    let asked = facts
         .iter()
         .take(200)
-        .map(|fact| asked(fact, &subjects, &mut rng))
-        .collect();
+        .map(|fact| asked(fact, &subjects, &mut rng));
+    let mut questions: Vec<Question> = asked.collect();
     for number in 0..questions.len() / 4 {
         questions.push(unanswerable(number, &facts, &subjects, &mut rng));
     }
@@ -238,10 +238,9 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
         .into_iter()
         .take(count)
         .map(|(subject, attribute)| {
-            let versions = if rng.random_bool(0.4) {
-                rng.random_range(2..=4)
-            } else {
-                1
+            let versions = match rng.random_bool(0.4) {
+                true => rng.random_range(2..=4),
+                false => 1,
             };
             // Lower case, because the capitals S and V are placeholders in a sentence.
             let values = (0..versions)
@@ -286,41 +285,27 @@ fn text(
         lines.insert(rng.random_range(0..=lines.len()), fact);
     }
     // Facts tend to be slightly more important than other notes.
-    let importance = if says {
-        rng.random_range(3..=9)
-    } else {
-        rng.random_range(1..=7)
-    };
-    let mut text = String::new();
+    let importance = rng.random_range(if says { 3..=9 } else { 1..=7 });
     if rng.random_bool(0.3) {
-        text = format!("---\nimportance: 0.{importance}\n---\n");
+        lines.insert(0, format!("---\nimportance: 0.{importance}\n---"));
     }
-    for line in lines {
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
+    lines.join("\n") + "\n"
 }
 
 fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
     let attribute = &ATTRIBUTES[fact.attribute];
     let subject = &subjects[fact.subject];
     let is_reworded = rng.random_bool(0.25);
-    let mut stated: Vec<String> = fact
-        .values
-        .iter()
-        .map(|value| attribute.states.replace('S', subject).replace('V', value))
-        .collect();
+    let sentence = attribute.states.replace('S', subject);
+    let stated = fact.values.iter().map(|value| sentence.replace('V', value));
+    let mut stated: Vec<String> = stated.collect();
     let evidence = stated.pop();
     Question {
-        answerable: if stated.is_empty() {
-            Answerable::Once
-        } else {
-            Answerable::Updated
+        answerable: match stated.is_empty() {
+            true => Answerable::Once,
+            false => Answerable::Updated,
         },
         evidence,
-        also: Vec::new(),
-        answer: None,
         superseded: stated,
         ..question(attribute, subject, is_reworded)
     }
@@ -334,9 +319,8 @@ fn unanswerable(
     rng: &mut ChaCha8Rng,
 ) -> Question {
     let is_stated = |subject: usize, attribute: usize| {
-        facts
-            .iter()
-            .any(|fact| fact.subject == subject && fact.attribute == attribute)
+        let mut stated = facts.iter().map(|fact| (fact.subject, fact.attribute));
+        stated.any(|stated| stated == (subject, attribute))
     };
     loop {
         let subject = rng.random_range(0..subjects.len());
