@@ -10,25 +10,22 @@ use crate::evidence::RunEvidence;
 #[derive(Clone, Debug, Serialize)]
 pub struct Ranking {
     /// The cells, in the plan's order.
-    pub cells: Vec<RankedCell>,
+    pub(crate) cells: Vec<RankedCell>,
     /// The arms, with how often each was first, the most first.
-    pub arms: Vec<RankedArm>,
+    pub(crate) arms: Vec<RankedArm>,
     /// Pairs of arms that were compared in all cells together.
-    pub pairs: usize,
+    pub(crate) pairs: usize,
     /// The median of the smallest ratios between two arms that would have been found.
-    pub detectable: Option<f64>,
+    pub(crate) detectable: Option<f64>,
     /// Why there are no ranks.
-    pub withheld: Option<String>,
+    pub(crate) withheld: Option<String>,
 }
 
-/// One cell.
 #[derive(Clone, Debug, Serialize)]
-pub struct RankedCell {
-    /// The workload.
+pub(crate) struct RankedCell {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// The metric.
     pub metric: String,
     /// The arms, the fastest first.
     pub arms: Vec<Ranked>,
@@ -36,8 +33,7 @@ pub struct RankedCell {
 
 /// An arm in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ranked {
-    /// The arm.
+pub(crate) struct Ranked {
     pub arm: String,
     /// 1 plus the number of arms that are faster beyond the margin. Arms that cannot be told apart share a rank.
     pub rank: usize,
@@ -49,8 +45,7 @@ pub struct Ranked {
 
 /// An arm in all cells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RankedArm {
-    /// The arm.
+pub(crate) struct RankedArm {
     pub arm: String,
     /// Cells in which no arm is faster beyond the margin.
     pub first: usize,

@@ -320,6 +320,12 @@ impl Audit {
         }
     }
 
+    /// Looks at a record, whatever was found.
+    pub fn looks(&self) -> u64 {
+        let kept = self.present + self.absent + self.unpromised + self.half;
+        kept + self.broken() + self.unreadable
+    }
+
     /// Records that break the backend's promise.
     pub fn broken(&self) -> u64 {
         self.lost + self.torn + self.stale + self.phantom

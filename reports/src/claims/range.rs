@@ -22,7 +22,6 @@ rundir::named! {
         Percent = "percent",
         /// `o200k` tokens; a published account in its own.
         Tokens = "tokens",
-        /// Dollars.
         Dollars = "dollars",
         /// A number of things.
         Count = "count",

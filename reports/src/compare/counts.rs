@@ -9,10 +9,8 @@ use crate::summary::void;
 
 /// A count that differs between two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CountChange {
-    /// The arm.
+pub(crate) struct CountChange {
     pub arm: String,
-    /// The workload.
     pub workload: String,
     /// The cache state.
     pub state: String,

@@ -18,7 +18,7 @@ use stats::{
 };
 
 pub use comparable::{differences, machine_differences};
-pub use counts::CountChange;
+pub(crate) use counts::CountChange;
 use counts::counts;
 pub use gate::Gate;
 
@@ -32,32 +32,32 @@ pub const ALPHA: f64 = 1.0 - LEVEL;
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// The old run.
-    pub old: RunName,
+    pub(crate) old: RunName,
     /// The new runs; their epochs count as one run's.
-    pub new: Vec<RunName>,
+    pub(crate) new: Vec<RunName>,
     /// Cells of every arm but the baseline, in the old plan's order.
-    pub cells: Vec<CellChange>,
+    pub(crate) cells: Vec<CellChange>,
     /// The baseline's own times: what changed on the machine, not in an arm.
-    pub drift: Vec<CellChange>,
+    pub(crate) drift: Vec<CellChange>,
     /// Identical arms, which nothing can have changed.
-    pub identical: Vec<CellChange>,
+    pub(crate) identical: Vec<CellChange>,
     /// Exact counts that differ.
-    pub counts: Vec<CountChange>,
+    pub(crate) counts: Vec<CountChange>,
     /// Cells with other shares of failed passes.
-    pub failures: Vec<FailureChange>,
+    pub(crate) failures: Vec<FailureChange>,
     /// Claims that stand otherwise.
-    pub claims: Vec<ClaimChange>,
+    pub(crate) claims: Vec<ClaimChange>,
     /// Cells that only one side has.
-    pub missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// What differs between machines or plans, where the user compares them all the same.
-    pub mixed: Vec<String>,
+    pub(crate) mixed: Vec<String>,
     /// What a reader needs before any figure.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// A run in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RunName {
+pub(crate) struct RunName {
     /// Its directory.
     pub dir: String,
     /// When it was planned, in UTC.
@@ -78,18 +78,14 @@ impl RunName {
 
 /// One cell of one arm, old and new.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CellChange {
-    /// The arm.
+pub(crate) struct CellChange {
     pub arm: String,
-    /// The workload.
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// The metric.
     pub metric: String,
     /// The old ratio to the baseline; of the baseline itself the time in nanoseconds.
     pub old: f64,
-    /// The new one.
     pub new: f64,
     /// New over old.
     pub ratio: f64,
@@ -123,10 +119,8 @@ impl CellChange {
 
 /// Failed passes of one arm in one workload and cache state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FailureChange {
-    /// The arm.
+pub(crate) struct FailureChange {
     pub arm: String,
-    /// The workload.
     pub workload: String,
     /// The cache state.
     pub state: String,
@@ -145,7 +139,7 @@ impl FailureChange {
 
 /// A claim that stands otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ClaimChange {
+pub(crate) struct ClaimChange {
     /// The claim.
     pub id: String,
     /// How it stood.
@@ -166,7 +160,7 @@ impl ClaimChange {
 
 impl Compared {
     /// Cells with this verdict.
-    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &CellChange> {
+    pub(crate) fn with(&self, verdict: Verdict) -> impl Iterator<Item = &CellChange> {
         self.cells
             .iter()
             .filter(move |cell| cell.verdict == verdict)

@@ -30,13 +30,9 @@ pub enum Measure {
     /// The time of a cell.
     Latency(Latency),
     /// Passes of a workload that did not end well.
-    Passes {
-        /// The workload.
-        workload: String,
-    },
+    Passes { workload: String },
     /// Probes that fail.
     Probes {
-        /// The aspect.
         aspect: Aspect,
         /// Only these probes; all of the aspect if empty.
         #[serde(default)]
@@ -56,17 +52,11 @@ pub enum Measure {
         figure: FaultFigure,
     },
     /// The share of acknowledged records that a loss leaves in their expected state.
-    Kept {
-        /// The loss.
-        loss: Loss,
-    },
+    Kept { loss: Loss },
     /// Exact counts of a search method or a task.
     Score(Score),
     /// Tokens of a workload's verified results.
-    Results {
-        /// The workload.
-        workload: String,
-    },
+    Results { workload: String },
     /// Tokens or dollars of a session's context under a context policy.
     Context(ContextFigure),
     /// Files that a language model makes up.
@@ -76,7 +66,6 @@ pub enum Measure {
     },
     /// Two hosts on one memory.
     Hosts {
-        /// The workload.
         workload: String,
         /// What is counted.
         figure: HostFigure,
@@ -97,7 +86,6 @@ pub enum Measure {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// The workload.
     pub workload: String,
     /// The cache state.
     pub state: String,
@@ -151,7 +139,6 @@ rundir::named! {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// The workload.
     pub workload: String,
     /// The method; a `*` at the end stands for any rest, and the first such method counts.
     pub method: String,
@@ -230,7 +217,6 @@ pub enum HostFigure {
 pub enum BurdenPart {
     /// Processes besides the agent.
     Processes,
-    /// Mounts.
     Mounts,
     /// Devices and users that the backend needs.
     Privileges,

@@ -10,7 +10,6 @@ use super::evidence::Gap;
 /// A command and the evidence that it makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// The command.
     pub command: String,
     /// The missing evidence.
     pub makes: Vec<String>,

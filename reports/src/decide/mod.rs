@@ -14,52 +14,54 @@ mod verdict;
 
 use serde::Serialize;
 
+use evidence::Gap;
 pub(crate) use evidence::plausible_imports;
-pub use evidence::{Evidence, Gap, check_compatible};
-pub use measure::Measure;
-pub use missing::{Remedy, remedies};
-pub use policy::{Criterion, Names, Policy, built_in, find, identities, identity};
+pub use evidence::{Evidence, check_compatible};
+pub(crate) use missing::remedies;
+pub use policy::{Names, Policy, built_in, find, identities, identity};
+use rows::amount;
 use rows::{Bound, row, without};
-pub use rows::{BreakEven, Effect, Role, Row, State, amount};
-pub use sources::{SourceResult, Stands};
-pub use verdict::{Flip, Verdict};
+pub(crate) use rows::{Role, Row, State};
+use sources::SourceResult;
+use verdict::Flip;
+pub use verdict::Verdict;
 use verdict::{conclude, smallest_flip};
 
 /// A decision on one candidate by one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decision {
     /// The policy's name.
-    pub policy: String,
+    pub(crate) policy: String,
     /// SHA-256 of its text.
-    pub policy_sha256: String,
+    pub(crate) policy_sha256: String,
     /// Whether all runs were planned with exactly this policy.
-    pub planned: bool,
+    pub(crate) planned: bool,
     /// The policy's question.
-    pub question: String,
+    pub(crate) question: String,
     /// What the candidate is compared with.
-    pub baseline: String,
+    pub(crate) baseline: String,
     /// The candidate.
     pub candidate: String,
     /// The number of benefits that the policy asks for.
-    pub benefits_needed: usize,
+    pub(crate) benefits_needed: usize,
     /// Gates, benefits and costs, in this order.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// The verdict.
     pub verdict: Verdict,
     /// The title of the row that decides, and its figure.
-    pub why: String,
+    pub(crate) why: String,
     /// The figure that decides; `None` without evidence.
-    pub figure: Option<String>,
+    pub(crate) figure: Option<String>,
     /// The conditions of *adopt if*.
-    pub conditions: Vec<String>,
+    pub(crate) conditions: Vec<String>,
     /// The smallest change of one margin or one measurement that flips the verdict.
-    pub flip: Option<Flip>,
+    pub(crate) flip: Option<Flip>,
     /// The same in words.
-    pub would_flip: String,
+    pub(crate) would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.
-    pub missing: Vec<Gap>,
+    pub(crate) missing: Vec<Gap>,
     /// The rows of a source's own comparison.
-    pub sources: Vec<SourceResult>,
+    pub(crate) sources: Vec<SourceResult>,
 }
 
 impl Decision {

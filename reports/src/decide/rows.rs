@@ -71,7 +71,6 @@ pub struct Bound {
     pub is_most: bool,
     /// The bound.
     pub value: f64,
-    /// Its unit.
     pub unit: String,
 }
 
@@ -89,7 +88,6 @@ impl Bound {
         }
     }
 
-    /// In words.
     pub fn words(&self) -> String {
         let side = if self.is_most { "at most" } else { "at least" };
         format!("{side} {}", amount(self.value, &self.unit))
@@ -101,7 +99,6 @@ impl Bound {
 pub struct Row {
     /// Its part in the verdict.
     pub role: Role,
-    /// Its title.
     pub title: String,
     /// The baseline's figure in words; empty without one.
     pub baseline: String,
@@ -109,7 +106,6 @@ pub struct Row {
     pub candidate: String,
     /// The figure that is held against the bound; `None` without evidence.
     pub effect: Option<Effect>,
-    /// The bound.
     pub bound: Bound,
     /// Whether the figure keeps the bound.
     pub state: State,

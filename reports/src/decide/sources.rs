@@ -10,7 +10,6 @@ use super::rows::value;
 /// A row of a source, tested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceResult {
-    /// The aspect.
     pub aspect: String,
     /// The source's words.
     pub says: String,

@@ -60,7 +60,6 @@ impl Flip {
         }
     }
 
-    /// In words.
     pub fn words(&self) -> String {
         let what = if self.is_margin {
             "margin"

@@ -50,15 +50,6 @@ fn row(points: &CrashPoints) -> Vec<String> {
     }
     let audit = &points.audit;
     let acknowledged: u64 = audit.acknowledged.values().sum();
-    let looks = audit.present
-        + audit.absent
-        + audit.unpromised
-        + audit.lost
-        + audit.torn
-        + audit.half
-        + audit.stale
-        + audit.phantom
-        + audit.unreadable;
     let maybe = |value: Option<u64>| value.map_or_else(none, count);
     let how = match &points.reason {
         Some(reason) => format!("ENDED EARLY: {reason}. {}", points.how),
@@ -72,11 +63,8 @@ fn row(points: &CrashPoints) -> Vec<String> {
         maybe(points.unacknowledged),
         maybe(points.newly_acknowledged),
         maybe(points.broken),
-        match acknowledged {
-            0 => none(),
-            acknowledged => count(acknowledged),
-        },
-        count(looks),
+        maybe(Some(acknowledged).filter(|own| *own > 0)),
+        count(audit.looks()),
         count(audit.lost),
         count(audit.torn),
         count(audit.stale),

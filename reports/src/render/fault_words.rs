@@ -1,5 +1,6 @@
 //! Fault outcomes in words, for every table of a fault run.
 
+use nix::errno::Errno;
 use rundir::Run;
 use rundir::faults::{Audit, CellKind, FaultOutcome, Return, SeenKind};
 
@@ -73,34 +74,10 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
 
 /// The name of an error number of Linux.
 pub(super) fn errno_name(errno: i32) -> String {
-    let name = match errno {
-        1 => "EPERM",
-        2 => "ENOENT",
-        4 => "EINTR",
-        5 => "EIO",
-        11 => "EAGAIN",
-        12 => "ENOMEM",
-        13 => "EACCES",
-        16 => "EBUSY",
-        17 => "EEXIST",
-        20 => "ENOTDIR",
-        21 => "EISDIR",
-        22 => "EINVAL",
-        24 => "EMFILE",
-        27 => "EFBIG",
-        28 => "ENOSPC",
-        30 => "EROFS",
-        36 => "ENAMETOOLONG",
-        39 => "ENOTEMPTY",
-        95 => "EOPNOTSUPP",
-        103 => "ECONNABORTED",
-        107 => "ENOTCONN",
-        110 => "ETIMEDOUT",
-        116 => "ESTALE",
-        122 => "EDQUOT",
-        _ => return format!("errno {errno}"),
-    };
-    name.to_owned()
+    match Errno::from_raw(errno) {
+        Errno::UnknownErrno => format!("errno {errno}"),
+        known => format!("{known:?}"),
+    }
 }
 
 /// The recovery, in words.

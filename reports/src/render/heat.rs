@@ -11,11 +11,9 @@ const TOP: u32 = 84;
 /// Minimum width of a column, in pixels.
 const NARROWEST: u32 = 104;
 
-/// A cell.
 pub(super) struct HeatCell {
     /// Its text, a few letters.
     pub(super) text: String,
-    /// Its colour.
     pub(super) colour: RGBColor,
     /// Whether the colour is dark and needs light text.
     pub(super) is_dark: bool,
@@ -23,7 +21,6 @@ pub(super) struct HeatCell {
 
 /// A row, or the heading of the following rows.
 pub(super) enum HeatRow {
-    /// A heading.
     Heading(String),
     /// A name, and a cell for each column; `None` leaves it empty.
     Cells(String, Vec<Option<HeatCell>>),

@@ -8,9 +8,7 @@ pub(super) enum Part {
     Heading(u8, String),
     /// A paragraph.
     Text(String),
-    /// A list.
     List(Vec<String>),
-    /// A table.
     Table(Vec<String>, Vec<Vec<String>>),
     /// A table whose rows have anchors, and whose first cells are links.
     Linked(Vec<String>, Vec<LinkedRow>),
@@ -28,7 +26,6 @@ pub(super) struct LinkedRow {
     pub(super) anchor: String,
     /// The anchor that the first cell links to; empty for none.
     pub(super) to: String,
-    /// The cells.
     pub(super) cells: Vec<String>,
 }
 

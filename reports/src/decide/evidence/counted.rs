@@ -176,10 +176,10 @@ impl Evidence<'_> {
         let points = self.runs.iter().flat_map(|own| own.crash_points(loss, arm));
         let audits: Vec<&Audit> = audits.chain(points.map(|own| &own.audit)).collect();
         let present: u64 = audits.iter().map(|own| own.present).sum();
-        let gone = audits.iter().map(|own| {
-            own.unpromised + own.lost + own.torn + own.half + own.stale + own.unreadable
-        });
-        let all = present + gone.sum::<u64>();
+        let known = audits
+            .iter()
+            .map(|own| own.looks() - own.absent - own.phantom);
+        let all: u64 = known.sum();
         if all == 0 {
             let promises = self.arm(arm).map(|own| &own.backend.promises);
             // A plan that lists promises and none for this loss has no audit to offer.

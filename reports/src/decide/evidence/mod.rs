@@ -31,7 +31,6 @@ pub struct Evidence<'a> {
 pub struct Gap {
     /// What is missing, and why.
     pub what: String,
-    /// The command.
     pub command: String,
 }
 

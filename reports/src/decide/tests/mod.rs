@@ -10,6 +10,8 @@ use rundir::{Outcome, Run};
 
 use self::cases::{Change, cases};
 use self::evidence::{coding, cron, probe, roaming, slow};
+use super::rows::Effect;
+use super::sources::Stands;
 use super::verdict::Verdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
 use crate::context::contexts;
