@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
 
+use crate::built_in;
 use crate::definition::Workload;
 use crate::suite::Suite;
 use inputs::InputError;
@@ -22,30 +23,10 @@ const FAMILIES: [(&str, &Dir<'_>); 3] =
 /// The names of all built-in workloads, in order.
 pub fn workload_names() -> Vec<String> {
     let names = FAMILIES.into_iter().flat_map(|(family, dir)| {
-        let stems = stems(dir).into_iter();
+        let stems = built_in::stems(dir).into_iter();
         stems.map(move |stem| format!("{family}/{stem}"))
     });
     names.collect()
-}
-
-/// The names of the files in `dir` without their extensions, in order.
-pub(crate) fn stems(dir: &Dir<'_>) -> Vec<String> {
-    let files = dir.files();
-    let stems = files.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
-    let mut stems: Vec<String> = stems.collect();
-    stems.sort();
-    stems
-}
-
-/// The file called `stem` in a directory that is built in, whose place in the repository is `place`.
-pub(crate) fn built_in<'a>(
-    dir: &'a Dir<'_>,
-    place: &str,
-    stem: &str,
-) -> Option<(PathBuf, &'a str)> {
-    let file = format!("{stem}.toml");
-    let text = dir.get_file(&file)?.contents_utf8()?;
-    Some((Path::new("workloads").join(place).join(file), text))
 }
 
 /// The built-in workload called `name`, or the workload file at that path.
@@ -58,7 +39,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     }
     let mut families = FAMILIES.into_iter();
     let found = families.find_map(|(family, dir)| {
-        built_in(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
+        built_in::file(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
     });
     let (file, text) = inputs::named("workload", name, found, &workload_names())?;
     let workload = Workload::parse(&file, &text, |trace| {
@@ -93,7 +74,7 @@ fn workload_file(path: &Path) -> Result<Workload, InputError> {
 
 /// The names of all built-in suites, in order.
 pub fn suite_names() -> Vec<String> {
-    stems(&SUITES)
+    built_in::stems(&SUITES)
 }
 
 /// The built-in suite called `name`, or the suite file at that path.
@@ -101,7 +82,7 @@ pub fn suite_names() -> Vec<String> {
 /// # Errors
 /// [`InputError`] if it does not exist or is malformed.
 pub fn suite(name: &str) -> Result<Suite, InputError> {
-    let found = built_in(&SUITES, "suites", name);
+    let found = built_in::file(&SUITES, "suites", name);
     let (file, text) = inputs::named("suite", name, found, &suite_names())?;
     Suite::parse(&file, &text)
 }
@@ -153,7 +134,7 @@ mod tests {
             let parsed = Workload::parse(path, text, |_| Err(io::ErrorKind::NotFound.into()));
             parsed.unwrap_err().to_string()
         };
-        let (_, stat) = built_in(&MICRO, "micro", "stat").unwrap();
+        let (_, stat) = built_in::file(&MICRO, "micro", "stat").unwrap();
         let error = refused(&format!("{stat}\n[shortened]\ncalls = 3\nbytes = 10\n"));
         let expected = "only `[vsm_cycle]` can be shortened";
         assert!(error.contains(expected), "{error}");

@@ -5,6 +5,7 @@
 mod named;
 
 mod bm25;
+mod built_in;
 pub mod catalogue;
 pub mod compile;
 pub mod context;

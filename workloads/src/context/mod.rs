@@ -12,7 +12,7 @@ use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use tokens::Conversation;
 
-use crate::catalogue::{built_in, stems};
+use crate::built_in;
 use inputs::{InputError, parse_toml};
 pub use memory::RECALL_TOOL;
 use memory::{MemoryFile, MemoryRecall};
@@ -64,7 +64,7 @@ enum Keep {
 
 /// The names of all built-in context policies; `inline` first.
 pub fn context_names() -> Vec<String> {
-    let mut names = stems(&CONTEXTS);
+    let mut names = built_in::stems(&CONTEXTS);
     names.sort_by_key(|name| name != INLINE);
     names
 }
@@ -81,7 +81,7 @@ pub(crate) fn context_names_of(has_notes: bool) -> Vec<String> {
 /// # Errors
 /// [`InputError`] if the policy does not exist or is malformed.
 pub fn context(name: &str) -> Result<ContextPolicy, InputError> {
-    let found = built_in(&CONTEXTS, "contexts", name);
+    let found = built_in::file(&CONTEXTS, "contexts", name);
     let (file, text) = inputs::named("context policy", name, found, &context_names())?;
     ContextPolicy::parse(&file, &text)
 }

@@ -12,7 +12,7 @@ use include_dir::{Dir, include_dir};
 use inputs::{InputError, parse_toml, sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::built_in;
+use crate::built_in;
 pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
 pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
@@ -281,7 +281,7 @@ pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
 /// [`InputError`] if the scenario does not exist or is malformed.
 pub fn scenario(name: &str) -> Result<Scenario, InputError> {
     let known: Vec<String> = scenarios()?.into_iter().map(|own| own.name).collect();
-    let found = built_in(&FAULTS, "faults", name);
+    let found = built_in::file(&FAULTS, "faults", name);
     let (file, text) = inputs::named("scenario", name, found, &known)?;
     Scenario::parse(&file, &text)
 }
