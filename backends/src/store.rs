@@ -499,7 +499,7 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// [`Store::setattr`] through the open file `handle`.
+    /// [`Store::setattr`] through the open file `handle`, whose uncommitted content it resizes.
     fn setattr_handle(
         &self,
         _handle: u64,
@@ -583,7 +583,7 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// [`Store::read`] through the open file `handle`.
+    /// [`Store::read`] through the open file `handle`, whose content stays the same from one read to the next.
     fn read_handle(
         &self,
         _handle: u64,
@@ -595,7 +595,7 @@ pub trait Store: Send + Sync {
         self.read(ino, offset, size, out)
     }
 
-    /// Ends an open file.
+    /// Ends an open file, and drops what the store keeps for it.
     fn release(&self, _handle: u64) {}
 
     /// Writes all of `data` at `offset`, extending the file as needed.
@@ -603,7 +603,7 @@ pub trait Store: Send + Sync {
         Err(Errno::ROFS.into())
     }
 
-    /// [`Store::write`] through the open file `handle`.
+    /// [`Store::write`] through the open file `handle`, which gathers what is written until it is committed.
     fn write_handle(
         &self,
         _handle: u64,
@@ -691,7 +691,7 @@ pub trait Store: Send + Sync {
     /// With `data_only`, the store may leave out changes that reading the content back does not need.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
 
-    /// [`Store::fsync`] through the open file `handle`.
+    /// [`Store::fsync`] through the open file `handle`, which commits what it has gathered.
     fn fsync_handle(&self, _handle: u64, ino: Ino, data_only: bool) -> Result<()> {
         self.fsync(ino, data_only)
     }
@@ -716,7 +716,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Whether the kernel asks for attributes with each listing. Of no use where it may not cache them.
+    /// Whether the kernel asks for attributes with each listing. Of no use where it may not cache them, and costly where
+    /// a store computes those of each entry.
     fn lists_attributes(&self) -> bool {
         true
     }
