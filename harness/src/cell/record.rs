@@ -63,7 +63,7 @@ impl CellTask {
         if is_warm_up || !counts {
             return;
         }
-        arm.timed_ns += passed.makespan_ns;
+        arm.timed_ns += passed.sample.makespan_ns;
         if load.busy.is_some() {
             return;
         }
@@ -91,24 +91,16 @@ impl CellTask {
             v: SCHEMA_VERSION,
             epoch: self.epoch,
             round,
-            order: 0,
             arm: arm.name.clone(),
             workload: self.workload.name.clone(),
             state: self.state.name().to_owned(),
             warm_up: self.state == CacheState::Hot && round == 0,
             outcome,
             reason,
-            outcomes: passed.outcomes,
-            calls: passed.calls,
-            makespan_ns: passed.makespan_ns,
-            waited_ns: passed.waited_ns,
-            bytes_read: passed.bytes_read,
-            cpu: passed.cpu,
             load,
-            settled: passed.settled,
-            scores: passed.scores,
             started_ms: began.duration_since(self.run_started).as_millis() as u64,
             took_us: took.as_micros() as u64,
+            ..passed.sample
         };
         // The receiver is gone only if the run was abandoned.
         let _ = lines.send(Line::Sample(Box::new(sample)));

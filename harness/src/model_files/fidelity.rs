@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, HistoryStore};
-use backends::store::{Caller, Errno, ROOT, StoreError, Timestamp};
+use backends::store::{Errno, ROOT, StoreError};
 use models::Totals;
 use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 
-use super::history::live;
+use super::history::{OWNER, live};
 use crate::interrupt::Interrupt;
 
 /// The outcome of a question.
@@ -84,12 +84,7 @@ pub(super) fn measure(
     let mut before = None;
     let mut after = Totals::default();
     for history in 0..plan.histories {
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(0),
-        };
-        let store = HistoryStore::open(asker(), HistoryOptions::default(), None, &owner)?;
+        let store = HistoryStore::open(asker(), HistoryOptions::default(), None, &OWNER)?;
         before.get_or_insert_with(|| store.asker().meter().totals());
         let seed = plan.seed * 1000 + u64::from(history);
         let left = live(&store, length, seed)?;

@@ -27,6 +27,13 @@ const WORDS: [&str; 16] = [
     "retry", "note", "one", "two",
 ];
 
+/// The owner of every file.
+pub const OWNER: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    now: Timestamp(0),
+};
+
 /// The files after a history.
 #[derive(Debug, Default)]
 pub struct Left {
@@ -40,11 +47,6 @@ pub struct Left {
 pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut left = Left::default();
-    let caller = Caller {
-        uid: 0,
-        gid: 0,
-        now: Timestamp(0),
-    };
     for _ in 0..length {
         let choice: u32 = rng.random_range(0..100);
         let free: Vec<&str> = NAMES
@@ -59,8 +61,8 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
                 rdev: 0,
                 target: &[],
             };
-            let attr = store.create(&caller, ROOT, name.as_bytes(), &node)?;
-            store.write(&caller, attr.ino, 0, line(&mut rng).as_bytes())?;
+            let attr = store.create(&OWNER, ROOT, name.as_bytes(), &node)?;
+            store.write(&OWNER, attr.ino, 0, line(&mut rng).as_bytes())?;
             left.removed.retain(|removed| removed != name);
             left.files.push((name.to_owned(), 0));
             continue;
@@ -75,26 +77,26 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
                     size: Some(0),
                     ..backends::store::Change::default()
                 };
-                store.setattr(&caller, attr.ino, &cut)?;
-                store.write(&caller, attr.ino, 0, line(&mut rng).as_bytes())?;
+                store.setattr(&OWNER, attr.ino, &cut)?;
+                store.write(&OWNER, attr.ino, 0, line(&mut rng).as_bytes())?;
                 left.files[at].1 += 1;
             }
             80..=89 if !free.is_empty() => {
                 let new = free[rng.random_range(0..free.len())];
                 let (from, to) = ((ROOT, name.as_bytes()), (ROOT, new.as_bytes()));
-                store.rename(&caller, from, to, RenameMode::Replace)?;
+                store.rename(&OWNER, from, to, RenameMode::Replace)?;
                 left.files[at] = (new.to_owned(), left.files[at].1 + 1);
                 left.removed.retain(|removed| removed != new);
                 left.removed.push(name);
             }
             0..=29 | 80.. if left.files.len() > 1 => {
-                store.unlink(&caller, ROOT, name.as_bytes())?;
+                store.unlink(&OWNER, ROOT, name.as_bytes())?;
                 left.files.remove(at);
                 left.removed.push(name);
             }
             // Append a line.
             _ => {
-                store.write(&caller, attr.ino, attr.size, line(&mut rng).as_bytes())?;
+                store.write(&OWNER, attr.ino, attr.size, line(&mut rng).as_bytes())?;
                 left.files[at].1 += 1;
             }
         }

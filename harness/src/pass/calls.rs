@@ -146,7 +146,7 @@ impl<C: Clock> Replay<'_, C> {
         self.watchdog.leave();
         let is_timed = calls[0].kind.is_some();
         if is_timed {
-            passed.cpu.client_ns += cpu.as_nanos() as u64;
+            passed.sample.cpu.client_ns += cpu.as_nanos() as u64;
         } else {
             self.scratch.system_calls = system_calls;
         }
@@ -189,16 +189,16 @@ impl<C: Clock> Replay<'_, C> {
         if outcome == Outcome::Ok
             && self.pass.reads_back
             && let Some(asked) = &call.asked
-            && let Err(why) = self.score(asked, observed, &mut passed.scores)
+            && let Err(why) = self.score(asked, observed, &mut passed.sample.scores)
         {
             let what = call.ops.first().map(FileOp::describe).unwrap_or_default();
             (outcome, reason) = (Outcome::WrongData, format!("{what}: {why}"));
         }
         if let Some(kind) = call.kind {
-            *passed.outcomes.entry(outcome).or_default() += 1;
-            passed.waited_ns += took;
+            *passed.sample.outcomes.entry(outcome).or_default() += 1;
+            passed.sample.waited_ns += took;
             if outcome == Outcome::Ok {
-                passed.makespan_ns += took;
+                passed.sample.makespan_ns += took;
                 // An expected failure is not timed: failing takes another time than succeeding.
                 if !expected.iter().any(|e| matches!(e, Expected::Errno(_))) {
                     let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
@@ -209,7 +209,7 @@ impl<C: Clock> Replay<'_, C> {
                     .iter()
                     .flatten()
                     .map(|one| self.returned_bytes(one));
-                passed.bytes_read += returned.sum::<u64>();
+                passed.sample.bytes_read += returned.sum::<u64>();
             }
         }
         if outcome != Outcome::Ok {

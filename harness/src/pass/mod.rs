@@ -17,9 +17,7 @@ use backends::backend::{Access, Description, Workspace};
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
-use rundir::{
-    Calls, Counted, Cpu, DaemonCounters, OpcodeCount, Outcome, Score, Settled, histogram,
-};
+use rundir::{Calls, Counted, DaemonCounters, OpcodeCount, Outcome, Sample, Score, histogram};
 use rustix::io::Errno;
 use workloads::definition::CacheState;
 use workloads::exam::Asked;
@@ -176,26 +174,12 @@ pub struct Pass<'a> {
 pub struct Passed {
     /// The worst outcome with its first reason; `None` if all went well.
     pub verdict: Option<(Outcome, String)>,
-    /// Timed calls by how they ended.
-    pub outcomes: BTreeMap<Outcome, u64>,
-    /// Statistics of service times by kind.
-    pub calls: BTreeMap<String, Calls>,
+    /// What its line in the run directory says of its calls: everything but its place in the run and its load.
+    pub sample: Sample,
     /// Histograms of service times in nanoseconds by kind, for the cell's totals.
     pub times: BTreeMap<CallKind, Histogram<u64>>,
-    /// Service times of calls that ended well, summed, in nanoseconds.
-    pub makespan_ns: u64,
-    /// Service times of all timed calls, failed ones included, summed, in nanoseconds.
-    pub waited_ns: u64,
-    /// Bytes that reads returned.
-    pub bytes_read: u64,
-    /// Processor time around the timed calls.
-    pub cpu: Cpu,
     /// The counts of client and daemon, if they were read.
     pub counted: Option<Counted>,
-    /// Where the lines are that two hosts added to one file.
-    pub settled: Option<Settled>,
-    /// Scores of planted evidence, by method and by score name.
-    pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// Why the caches of a hot pass were not hot.
     pub not_hot: Option<String>,
     /// Whether the run was interrupted: then the measurement is incomplete.
@@ -295,7 +279,7 @@ impl Pass<'_> {
         timed();
         let after = Meters::read(daemon);
         let system_calls = replay.scratch.system_calls;
-        passed.cpu.daemon_ns = match daemon {
+        passed.sample.cpu.daemon_ns = match daemon {
             Some(_) => after.daemon_cpu_ns.saturating_sub(meters.daemon_cpu_ns),
             None => 0,
         };
@@ -314,8 +298,8 @@ impl Pass<'_> {
             }
             passed.counted = Some(Counted {
                 passes: 1,
-                calls: passed.outcomes.values().sum(),
-                waited_ns: passed.waited_ns,
+                calls: passed.sample.outcomes.values().sum(),
+                waited_ns: passed.sample.waited_ns,
                 system_calls,
                 disk_written_bytes: client_io.write_bytes
                     + daemon.map_or(0, |_| daemon_io.write_bytes),
@@ -325,7 +309,7 @@ impl Pass<'_> {
         }
         for (kind, (times, total_ns)) in std::mem::take(&mut replay.times) {
             let calls = Calls::of(&times, total_ns);
-            passed.calls.insert(kind.to_string(), calls);
+            passed.sample.calls.insert(kind.to_string(), calls);
             passed.times.insert(kind, times);
         }
         let added = std::mem::take(&mut replay.added);

@@ -40,10 +40,13 @@ impl Pass<'_> {
                     p90_ns: times.p90_ns,
                     max_ns: times.max_ns,
                 };
-                passed.calls.insert(CallKind::Pread.to_string(), of_calls);
-                passed.outcomes.insert(Outcome::Ok, times.count);
-                (passed.makespan_ns, passed.waited_ns) = (total_ns, total_ns);
-                passed.bytes_read = times.count * *length as u64;
+                passed
+                    .sample
+                    .calls
+                    .insert(CallKind::Pread.to_string(), of_calls);
+                passed.sample.outcomes.insert(Outcome::Ok, times.count);
+                (passed.sample.makespan_ns, passed.sample.waited_ns) = (total_ns, total_ns);
+                passed.sample.bytes_read = times.count * *length as u64;
             }
             Err(error) => passed.note(Outcome::Infra, error.to_string()),
         }

@@ -80,7 +80,7 @@ impl Pass<'_> {
         });
         watchdog.leave();
         match found {
-            Ok(settled) => passed.settled = Some(settled),
+            Ok(settled) => passed.sample.settled = Some(settled),
             Err(trouble) => {
                 let cut = watchdog.killed();
                 let outcome = cut.as_ref().map_or(trouble.outcome, |_| Outcome::Hang);

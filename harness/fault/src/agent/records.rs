@@ -194,12 +194,10 @@ impl Writer<'_> {
         match how {
             How::Remove => {
                 self.caller.call("unlink", || unlink(&path))?;
-                self.acknowledge(number, version, Acknowledgement::Close)?;
             }
             How::Overwrite => {
                 let file = self.overwrite(number, version)?;
                 self.finish(file)?;
-                self.acknowledge(number, version, Acknowledgement::Close)?;
             }
             How::Replace => {
                 let new = self.dir.join(format!("{NEW}{number}"));
@@ -208,9 +206,9 @@ impl Writer<'_> {
                 self.caller.call("write", || file.write_all(&bytes))?;
                 self.finish(file)?;
                 self.caller.call("rename", || fs::rename(&new, &path))?;
-                self.acknowledge(number, version, Acknowledgement::Close)?;
             }
         }
+        self.acknowledge(number, version, Acknowledgement::Close)?;
         if self.job.sync != SyncClass::Close {
             self.sync_dir(&self.dir.clone())?;
             self.acknowledge(number, version, Acknowledgement::Fsync)?;

@@ -156,6 +156,7 @@ impl Pass<'_> {
                 .map(|tools| tools.definitions().to_owned());
             let stated = definitions(errand.form).or(stated).unwrap_or_default();
             passed
+                .sample
                 .scores
                 .insert(METHOD.to_owned(), errand.scores(&stated));
         }
@@ -179,9 +180,9 @@ fn note_calls(
     times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
     passed: &mut Passed,
 ) {
-    *passed.outcomes.entry(outcome).or_default() += made.took.len() as u64;
-    passed.waited_ns += made.took.iter().sum::<u64>();
-    passed.cpu.client_ns += made.cpu.as_nanos() as u64;
+    *passed.sample.outcomes.entry(outcome).or_default() += made.took.len() as u64;
+    passed.sample.waited_ns += made.took.iter().sum::<u64>();
+    passed.sample.cpu.client_ns += made.cpu.as_nanos() as u64;
     if outcome != Outcome::Ok {
         return;
     }
@@ -191,9 +192,9 @@ fn note_calls(
     for took in &made.took {
         histogram.saturating_record((*took).max(1));
         *total += took;
-        passed.makespan_ns += took;
+        passed.sample.makespan_ns += took;
     }
-    passed.bytes_read += made
+    passed.sample.bytes_read += made
         .texts
         .iter()
         .map(|(_, result)| result.len() as u64)

@@ -68,7 +68,7 @@ fn named(name: &str) -> Box<dyn Backend> {
 }
 
 fn score(passed: &Passed, name: &str) -> (u64, u64) {
-    let score = passed.scores[METHOD][name];
+    let score = passed.sample.scores[METHOD][name];
     (score.sum, score.of)
 }
 
@@ -88,7 +88,7 @@ fn copies_and_sql_tools_answer_every_question() {
                 calls >= questions && of == questions,
                 "{workload} on {arm}: {calls} of {of}"
             );
-            assert_eq!(passed.calls["tool-call"].count, calls);
+            assert_eq!(passed.sample.calls["tool-call"].count, calls);
             for name in ["definition-tokens", "call-tokens", "result-tokens"] {
                 assert!(
                     score(&passed, name).0 > 10 * questions,
@@ -198,7 +198,7 @@ fn a_wrong_answer_is_wrong_data() {
     let (outcome, reason) = passed.verdict.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("expected"), "{reason}");
-    assert!(passed.outcomes[&Outcome::WrongData] >= 2);
+    assert!(passed.sample.outcomes[&Outcome::WrongData] >= 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use backends::backend::{Description, Receipt, Unavailable, WorkspaceConfig};
+use rundir::Settled;
 
 use super::*;
 
@@ -99,8 +100,11 @@ fn writers() -> Script {
 fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
     let handed = passed(handoff(), &[700]);
     assert!(handed.verdict.is_none(), "{:?}", handed.verdict);
-    assert_eq!(handed.calls["handoff"].total_ns, 700, "timed as a whole");
-    assert_eq!(handed.outcomes, BTreeMap::from([(Outcome::Ok, 1)]));
+    assert_eq!(
+        handed.sample.calls["handoff"].total_ns, 700,
+        "timed as a whole"
+    );
+    assert_eq!(handed.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1)]));
 }
 
 #[test]
@@ -116,9 +120,12 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
             "see on the other host note.md: not within 0.03 s"
         )
     );
-    assert!(!unseen.calls.contains_key("handoff"), "it has no latency");
+    assert!(
+        !unseen.sample.calls.contains_key("handoff"),
+        "it has no latency"
+    );
     assert_eq!(
-        unseen.outcomes,
+        unseen.sample.outcomes,
         BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
     );
 }
@@ -136,14 +143,14 @@ fn a_single_host_backend_refuses_a_second_host() {
 fn one_directory_loses_no_line_of_two_hosts() {
     let found = passed(writers(), &[10, 20, 30, 40]);
     assert!(found.verdict.is_none(), "{:?}", found.verdict);
-    assert_eq!(found.calls["edit"].count, 4);
+    assert_eq!(found.sample.calls["edit"].count, 4);
     let expected = Settled {
         lines: 4,
         on_both: 4,
         agree: true,
         ..Settled::default()
     };
-    assert_eq!(found.settled, Some(expected));
+    assert_eq!(found.sample.settled, Some(expected));
 }
 
 #[test]
@@ -167,7 +174,7 @@ fn a_host_that_replaces_the_file_loses_the_lines_of_the_other() {
         agree: true,
         ..Settled::default()
     };
-    assert_eq!(found.settled, Some(expected));
+    assert_eq!(found.sample.settled, Some(expected));
 }
 
 #[test]
@@ -188,7 +195,7 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
         ..Settled::default()
     };
     let found = split(keep, writers(), &[1; 4], 10_000);
-    assert_eq!(found.settled, Some(expected), "{:?}", found.verdict);
+    assert_eq!(found.sample.settled, Some(expected), "{:?}", found.verdict);
 }
 
 #[test]
@@ -200,7 +207,7 @@ fn a_pass_reports_hosts_that_never_agree() {
         on_one: 4,
         ..Settled::default()
     };
-    assert_eq!(found.settled, Some(expected));
+    assert_eq!(found.sample.settled, Some(expected));
 }
 
 #[test]
@@ -211,7 +218,7 @@ fn a_damaged_line_is_wrong_data_and_not_a_loss() {
     let (outcome, reason) = found.verdict.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("a line that no host wrote"), "{reason}");
-    assert_eq!(found.settled, None);
+    assert_eq!(found.sample.settled, None);
 }
 
 #[test]
@@ -224,5 +231,5 @@ fn a_mount_without_a_bucket_syncs_file_by_file() {
     script.call(CallKind::SyncNew, vec![sync_all(&["a", "b"])]);
     let synced = passed(script, &[90]);
     assert!(synced.verdict.is_none(), "{:?}", synced.verdict);
-    assert_eq!(synced.calls["sync-new"].total_ns, 90);
+    assert_eq!(synced.sample.calls["sync-new"].total_ns, 90);
 }

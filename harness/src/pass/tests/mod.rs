@@ -126,12 +126,15 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
 
     let wrong = tampered(flip, None);
     assert_eq!(
-        wrong.outcomes,
+        wrong.sample.outcomes,
         BTreeMap::from([(Outcome::Ok, 1), (Outcome::WrongData, 1)])
     );
-    assert_eq!((wrong.makespan_ns, wrong.calls["read"].count), (200, 1));
     assert_eq!(
-        wrong.waited_ns, 300,
+        (wrong.sample.makespan_ns, wrong.sample.calls["read"].count),
+        (200, 1)
+    );
+    assert_eq!(
+        wrong.sample.waited_ns, 300,
         "the caller waited for wrong bytes, too"
     );
     let (outcome, reason) = wrong.verdict.unwrap();
@@ -141,7 +144,7 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
     );
 
     let failed = tampered(remove, None);
-    assert_eq!(failed.outcomes[&Outcome::Errno], 1);
+    assert_eq!(failed.sample.outcomes[&Outcome::Errno], 1);
     assert_eq!(failed.verdict.unwrap().0, Outcome::Errno);
 
     let died = tampered(remove, Some("the daemon was killed"));
@@ -149,7 +152,7 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
     assert_eq!(outcome, Outcome::Crash);
     assert!(reason.ends_with("; the daemon was killed"), "{reason}");
     assert_eq!(
-        died.outcomes,
+        died.sample.outcomes,
         BTreeMap::from([(Outcome::Crash, 1)]),
         "nothing that follows a death counts"
     );
@@ -209,13 +212,13 @@ fn a_pass_times_its_calls_and_nothing_between_them() {
     script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
     let found = passed(script, &[100, 300, 7777, 50]);
     assert!(found.verdict.is_none(), "{:?}", found.verdict);
-    assert_eq!(found.makespan_ns, 450);
-    let read = &found.calls["read"];
+    assert_eq!(found.sample.makespan_ns, 450);
+    let read = &found.sample.calls["read"];
     assert_eq!((read.count, read.total_ns, read.max_ns), (2, 400, 300));
     assert_eq!(found.times[&CallKind::Read].len(), 2);
-    assert_eq!(found.calls["stat"].total_ns, 50);
-    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 3)]));
-    assert_eq!(found.bytes_read, 11);
+    assert_eq!(found.sample.calls["stat"].total_ns, 50);
+    assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 3)]));
+    assert_eq!(found.sample.bytes_read, 11);
 }
 
 #[test]
@@ -225,9 +228,9 @@ fn an_expected_failure_counts_as_waiting_but_has_no_latency() {
     script.meanwhile(vec![FileOp::Remove(path("a"))]);
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     let found = passed(script, &[100, 1, 200]);
-    assert_eq!(found.outcomes[&Outcome::Ok], 2);
-    assert_eq!(found.makespan_ns, 300);
-    let read = &found.calls["read"];
+    assert_eq!(found.sample.outcomes[&Outcome::Ok], 2);
+    assert_eq!(found.sample.makespan_ns, 300);
+    let read = &found.sample.calls["read"];
     assert_eq!((read.count, read.total_ns), (1, 100));
 }
 
@@ -239,7 +242,7 @@ fn a_call_that_ends_too_late_is_a_timeout() {
     };
     let found = made.passed();
     assert_eq!(
-        found.outcomes,
+        found.sample.outcomes,
         BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
     );
     let (outcome, reason) = found.verdict.unwrap();
@@ -247,7 +250,7 @@ fn a_call_that_ends_too_late_is_a_timeout() {
         (outcome, reason.as_str()),
         (Outcome::Timeout, "read a: took 2.0 s")
     );
-    assert_eq!(found.makespan_ns, 100);
+    assert_eq!(found.sample.makespan_ns, 100);
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
     };
     let found = made.passed_by(Slow(std::cell::Cell::new(0), Instant::now()));
     assert_eq!(found.verdict, None);
-    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 12)]));
+    assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 12)]));
 }
 
 #[test]
@@ -383,12 +386,12 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
         ..Made::of(script.clone(), &[])
     };
     let straight = made(0, &[7, 1000, 7, 500]).passed();
-    assert_eq!(straight.makespan_ns, 1500);
+    assert_eq!(straight.sample.makespan_ns, 1500);
     // 1000 ns and 100 more, after three readings. 500 ns and 50 more, which one reading exceeds.
     let slowed = made(10, &[7, 1000, 40, 40, 20, 7, 500, 60]).passed();
     assert_eq!(slowed.verdict, None);
-    assert_eq!(slowed.makespan_ns, 1100 + 560);
-    assert_eq!(slowed.calls["stat"].max_ns, 1100);
+    assert_eq!(slowed.sample.makespan_ns, 1100 + 560);
+    assert_eq!(slowed.sample.calls["stat"].max_ns, 1100);
     let counted = slowed.counted.unwrap();
     assert_eq!(counted.system_calls, 2, "it waits by looking at the clock");
 }
@@ -417,7 +420,7 @@ fn an_interrupted_pass_is_marked_and_not_read_back() {
     assert!(found.interrupted);
     assert_eq!(found.verdict, None);
     // The call after the pause is in the next stretch, which is not made.
-    assert_eq!(found.outcomes, BTreeMap::from([(Outcome::Ok, 2)]));
+    assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 2)]));
 }
 
 #[test]
