@@ -107,7 +107,7 @@ impl Uploads {
                     .get(&number)
                     .ok_or_else(|| s3_error!(InvalidPart))?;
                 if let Some(e_tag) = &listed_part.e_tag
-                    && e_tag.value() != hex(&part.md5)
+                    && e_tag.value() != hex(part.md5)
                 {
                     return Err(s3_error!(InvalidPart));
                 }
@@ -123,7 +123,7 @@ impl Uploads {
         if files.is_empty() {
             return Err(s3_error!(MalformedXML, "an upload has at least one part"));
         }
-        let e_tag = format!("{}-{}", hex(&md5s.finalize()), files.len());
+        let e_tag = format!("{}-{}", hex(md5s.finalize()), files.len());
         for (file, size) in files {
             whole
                 .copy(&mut file.take(size))

@@ -126,7 +126,7 @@ macro_rules! attributes {
 macro_rules! uploaded {
     ($output:ident, $found:expr) => {
         S3Response::new($output {
-            e_tag: Some(ETag::Strong(hex(&$found.md5))),
+            e_tag: Some(ETag::Strong(hex($found.md5))),
             checksum_crc32: $found.checksum.checksum_crc32,
             checksum_crc32c: $found.checksum.checksum_crc32c,
             checksum_crc64nvme: $found.checksum.checksum_crc64nvme,
@@ -343,7 +343,7 @@ impl S3 for Service {
             &input.bucket,
             &input.key,
             incoming,
-            hex(&found.md5),
+            hex(found.md5),
             attributes,
             &condition,
         )?;
