@@ -169,9 +169,10 @@ impl Definition {
         it: &'a DirectoryDefinition,
         source: &mut dyn Source,
     ) -> Result<(), Wrong<'a>> {
-        let above = self.columns_above(&it.path)?;
+        let mut above = self.columns_above(&it.path)?;
         let column = only_column(&it.path)?;
-        check_query(source, &it.rows, &above, &[column]).map(|_| ())
+        check_query(source, &it.rows, &above, &[column])?;
+        add_parameter(&mut above, column, &it.path)
     }
 
     fn check_computed<'a>(
@@ -212,7 +213,7 @@ impl Definition {
             [Part::Literal(start), Part::Column(column)]
                 if start.starts_with(':') && start.ends_with('?') =>
             {
-                above.insert(column.clone());
+                add_parameter(&mut above, column, &it.path)?;
             }
             _ => return Err(wrong(&it.path, "path: a question is `:name?{column}`")),
         }
@@ -386,6 +387,21 @@ pub(in super::super) fn last(path: &str) -> &str {
 pub(in super::super) fn column_of(part: &str) -> Option<&str> {
     let column = part.strip_prefix('{')?.strip_suffix('}')?;
     (!column.contains(['{', '}'])).then_some(column)
+}
+
+/// Adds the last part of a path to the columns above it.
+fn add_parameter<'a>(
+    above: &mut BTreeSet<String>,
+    column: &str,
+    path: &'a str,
+) -> Result<(), Wrong<'a>> {
+    match above.insert(column.to_owned()) {
+        true => Ok(()),
+        false => {
+            let message = format!("path {path:?}: `:{column}` would be two of its parts");
+            Err(wrong(path, message))
+        }
+    }
 }
 
 fn only_column(path: &str) -> Result<&str, Wrong<'_>> {

@@ -68,6 +68,10 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1'\nnote = '{id}'")), @"x.toml:9: note: it follows a `target`, which is missing");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1 AS one'\ntarget = '{id}'")), @"x.toml:8: rows: no column `id`; there are one");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = 'about'\nrows = 'SELECT 1'")), @"x.toml:7: path: a question is `:name?{column}`");
+    let folder = "[[directory]]\npath = '{folder}'\nrows = 'SELECT folder FROM messages'";
+    let below = |more: &str| refusal(&with(&format!("{folder}\n{more}")));
+    insta::assert_snapshot!(below(&folder.replace("'{", "'{folder}/{")), @r#"x.toml:10: path "{folder}/{folder}": `:folder` would be two of its parts"#);
+    insta::assert_snapshot!(below("[[question]]\npath = '{folder}/:a?{folder}'\nrows = 'SELECT 1'"), @r#"x.toml:10: path "{folder}/:a?{folder}": `:folder` would be two of its parts"#);
     let two = |first: &str, second: &str| {
         let file = |path: &str| {
             format!("[[file]]\npath = '{path}'\nkey = 'id'\nrows = '{all}'\nbody = ''\n")
