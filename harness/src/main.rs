@@ -1,5 +1,12 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
+}
+macro_rules! println {
+    ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
 mod cache_state;
 mod cell;
 mod clock;
@@ -13,6 +20,7 @@ mod lab;
 mod load;
 mod model_files;
 mod model_options;
+mod output;
 mod pass;
 mod plan;
 mod probe;
@@ -43,6 +51,7 @@ fn main() -> ExitCode {
     let ended = arguments.run(&registry);
     registry.services().stop();
     let code = match ended {
+        Ok(_) if output::has_failed() => ExitCode::from(1),
         Ok(code) => code,
         Err(error) => {
             daemon_log::say(format_args!("ctxbench: {error:#}"));

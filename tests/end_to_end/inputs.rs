@@ -2,51 +2,52 @@
 
 use std::fs;
 
-use crate::common::{Scratch, Succeeds, ctxbench, has, measure, refused, run, stdout, words};
+use crate::common::{
+    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words,
+};
 
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
-    for (line, reason) in [
-        (
-            "run --suite nonsense",
-            "there are agent-memory, bucket, bucket-peers, calibrate, context",
-        ),
-        ("run --workload micro/nonsense", "micro/read-1k"),
-        (
-            "run --backend nonsense",
-            "there are direct, null, memory, sqlite",
-        ),
-        (
-            "run --backend no-such-file.toml",
-            "no-such-file.toml: No such file",
-        ),
-        (
-            "run --policy nonsense",
-            "there are agent-memory, coding-agent",
-        ),
-        ("run --rounds 0", "0 is not in 1.."),
-        ("run --epochs 2", "2 is not in 3.."),
-        ("run --budget 0", "above 0"),
-        ("run --call-timeout 0", "above 0"),
-        (
-            "run --workload micro/rename --state cold",
-            "none of the workloads",
-        ),
-        (
-            "mount nonsense /tmp",
-            "sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null",
-        ),
-        (
-            "mount memory /tmp --db x",
-            "--db is for the sqlite and agent-memory backends only",
-        ),
-        (
-            "mount memory /tmp --embeddings none",
-            "--embeddings is for the agent-memory backend only",
-        ),
+    // Each: a command line, and after the colon what the refusal says.
+    for case in [
+        "run --suite nonsense: there are agent-memory, bucket, bucket-peers, calibrate, context",
+        "run --workload micro/nonsense: micro/read-1k",
+        "run --backend nonsense: there are direct, null, memory, sqlite",
+        "run --backend no-such-file.toml: no-such-file.toml: No such file",
+        "run --policy nonsense: there are agent-memory, coding-agent",
+        "run --rounds 0: 0 is not in 1..",
+        "run --epochs 2: 2 is not in 3..",
+        "run --budget 0: above 0",
+        "run --call-timeout 0: above 0",
+        "run --workload micro/rename --state cold: none of the workloads",
+        "mount nonsense /tmp: sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null",
+        "mount memory /tmp --db x: --db is for the sqlite and agent-memory backends only",
+        "mount memory /tmp --embeddings none: --embeddings is for the agent-memory backend only",
     ] {
+        let (line, reason) = case.split_once(": ").unwrap();
         has(&refused(&words(line)), &[reason]);
     }
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is() {
+    for line in ["list", "claims", "status", "fault --list"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = ctxbench(words(line)).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{line}");
+    }
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = ctxbench(["list"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    has(
+        &stderr(&output),
+        &["ctxbench: writing to standard output: No space left"],
+    );
 }
 
 #[test]
@@ -60,15 +61,9 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
     let refuses = |option: &str, name: &str, text: &str, parts: &[&str]| {
         has(&refused(&["run", option, &file(name, text)]), parts);
     };
-    refuses(
-        "--suite",
-        "s.toml",
-        "essay = 'e'\nrounds = 1\nbackends = []\ncolour = 1\n",
-        &[
-            "s.toml:4: ",
-            "unknown field `colour`, expected one of `essay`, `budget`",
-        ],
-    );
+    let text = "essay = 'e'\nrounds = 1\nbackends = []\ncolour = 1\n";
+    let unknown = "unknown field `colour`, expected one of `essay`, `budget`";
+    refuses("--suite", "s.toml", text, &["s.toml:4: ", unknown]);
     for (field, wrong, reason) in [
         ("epochs", "2", "must be at least 3"),
         ("budget", "0.0", "is not above 0"),
@@ -102,12 +97,9 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
         refuses("--workload", "w.toml", &text, parts);
     }
 
-    refuses(
-        "--policy",
-        "p.toml",
-        "name = 'p'\nquestion = 'q'\nessay = 'e'\nbaseline = 'direct'\nbenefits_needed = 1\nweight = 3\n",
-        &["p.toml:6: unknown field `weight`"],
-    );
+    let text = "name = 'p'\nquestion = 'q'\nessay = 'e'\nbaseline = 'direct'\nbenefits_needed = 1\nweight = 3\n";
+    let parts = ["p.toml:6: unknown field `weight`"];
+    refuses("--policy", "p.toml", text, &parts);
     let text = "name = 'b'\nsummary = 's'\ncolour = 1\n";
     let parts = ["b.toml:3: unknown field `colour`"];
     refuses("--backend", "b.toml", text, &parts);
@@ -125,50 +117,40 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
 #[test]
 fn a_recorded_session_is_imported_shown_and_replayed() {
     let scratch = Scratch::new();
-    let session = concat!(
+    let fixtures = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../workloads/src/import/fixtures/claude-code-traps.jsonl"
+        "/../workloads/src/import/fixtures"
     );
-    let out = scratch.path().join("mine.trace.jsonl");
-    let out_text = out.to_str().unwrap();
-    let line =
-        format!("trace import --format claude-code {session} --out {out_text} --licence MIT");
-    let imported = ctxbench(words(&line)).succeeds();
-    let shown = run(["trace", "show", out_text]);
-    assert_eq!(stdout(&shown), stdout(&imported));
+    let [out, nonsense, target] = ["mine.trace.jsonl", "nonsense.jsonl", "never.jsonl"]
+        .map(|name| scratch.path().join(name).display().to_string());
+    let import =
+        |from: &str, to: &str| format!("trace import --format claude-code {from} --out {to}");
+    let session = format!("{fixtures}/claude-code-traps.jsonl");
+    let mut imports = ctxbench(words(&import(&session, &out)));
+    let imported = imports.args(["--licence", "MIT"]).succeeds();
+    let shown = stdout(&run(["trace", "show", &out]));
+    assert_eq!(shown, stdout(&imported));
     has(
-        &stdout(&shown),
+        &shown,
         &["calls replayed: edit 2, read 3, search 1, write 1"],
     );
 
     let workload = scratch.path().join("mine.toml");
-    fs::write(
-        &workload,
-        "name = 'agent/mine'\nessay = 'A session of my own, imported to see that anybody can replay theirs: it stands for nothing else.'\nstates = ['hot']\n[trace]\nfile = 'mine.trace.jsonl'\n",
-    )
-    .unwrap();
+    let text = "name = 'agent/mine'\nessay = 'A session of my own, imported to see that anybody can replay theirs: it stands for nothing else.'\nstates = ['hot']\n[trace]\nfile = 'mine.trace.jsonl'\n";
+    fs::write(&workload, text).unwrap();
     let line =
         "--backend direct --budget 60 --epochs 3 --rounds 2 --policy none --no-probes --workload";
     let (run_dir, mut replayed) = measure(&scratch, line);
     replayed.arg(&workload).succeeds();
-    let samples = fs::read_to_string(run_dir.join("samples.jsonl")).unwrap();
-    assert_eq!(
-        samples.matches("\"outcome\":\"ok\"").count(),
-        // Two arms with one warm-up round and two rounds in each of three epochs.
-        3 * 3 * 2,
-        "{samples}"
-    );
+    let mut samples = lines(&run_dir, "samples.jsonl");
+    samples.retain(|sample| sample["outcome"] == "ok");
+    // Two arms with one warm-up round and two rounds in each of three epochs.
+    assert_eq!(samples.len(), 3 * 3 * 2, "{samples:?}");
 
-    let nonsense = scratch.path().join("nonsense.jsonl");
     fs::write(&nonsense, "{}\n").unwrap();
-    let target = scratch.path().join("never.jsonl");
-    let message = refused(&words(&format!(
-        "trace import --format claude-code {} --out {}",
-        nonsense.display(),
-        target.display()
-    )));
+    let message = refused(&words(&import(&nonsense, &target)));
     has(&message, &["no line of it is a message"]);
-    assert!(!target.exists());
+    assert!(!fs::exists(&target).unwrap());
 }
 
 #[test]
@@ -205,7 +187,7 @@ fn the_completions_command_writes_completions_and_manual_pages() {
     has(&completions, &["reproduce"]);
     let scratch = Scratch::new();
     ctxbench(["completions", "--man", scratch.path().to_str().unwrap()]).succeeds();
-    let page = fs::read_to_string(scratch.path().join("ctxbench-mount.1")).unwrap();
+    let page = text_of(scratch.path(), "ctxbench-mount.1");
     has(&page, &["unmount DIR"]);
     assert!(!scratch.path().join("ctxbench-worker.1").exists());
 }

@@ -9,7 +9,7 @@ use s3::config::MirrorMode;
 
 use super::Bucket;
 use super::bucket::Mirror;
-use super::remote::{Remote, print};
+use super::remote::Remote;
 
 /// Read everything that can be reached in the log of a memory, and compare it with its digests. Nothing is written.
 ///
@@ -56,7 +56,7 @@ impl Check {
             text,
             "{endpoint} bucket {bucket}, agent {agent}: {commits} commits, {checkpoints} checkpoints, {nodes} files and directories, {chunks} chunks of {bytes} bytes: {verdict}"
         )?;
-        print(&text)?;
+        print!("{text}");
         Ok(ExitCode::from(u8::from(!checked.problems.is_empty())))
     }
 }

@@ -8,7 +8,7 @@ use s3::mirror::{LATE, import};
 
 use super::Bucket;
 use super::bucket::Mirror;
-use super::remote::{Remote, print};
+use super::remote::Remote;
 
 /// Commit what other S3 tools wrote into the readable mirror of a memory.
 ///
@@ -57,7 +57,7 @@ impl Import {
                 "nothing to import: no other tool has changed the mirror"
             )?,
         }
-        print(&text)?;
+        print!("{text}");
         Ok(ExitCode::SUCCESS)
     }
 }

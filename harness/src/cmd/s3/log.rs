@@ -8,7 +8,7 @@ use clap::Args;
 use s3::history::{self, Event};
 
 use super::Bucket;
-use super::remote::{Remote, print, time};
+use super::remote::{Remote, time};
 
 /// List the commits of a memory, newest first: number, time, writer, and the paths that each changed.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ impl Log {
                 }
             }
         }
-        print(&text)?;
+        print!("{text}");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -114,14 +114,6 @@ pub fn time(nanoseconds: i64) -> String {
     time.map_or_else(|_| "?".to_owned(), |time| format!("{time:.0}"))
 }
 
-/// Writes text to standard output, whose reader may be gone.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("writing to standard output"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
