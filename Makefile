@@ -14,7 +14,7 @@ ARGS ?=
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
 	@echo
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 	@echo
 	@echo "More options for a command: make bench ARGS='--backend sqlite --budget 60'"
 

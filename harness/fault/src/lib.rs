@@ -2,7 +2,7 @@
 //!
 //! Here: the agent process (`agent`), its watchdog (`watch`), records (`record`), their `history`, the
 //! audit (`check`), the faults (`injections`) and the `schedule`. Scenario definitions live in
-//! `workloads::fault`, outcomes in `reports::faults`.
+//! `workloads::fault`, outcomes in `rundir::faults`.
 
 pub mod agent;
 mod bed;

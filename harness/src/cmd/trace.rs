@@ -34,6 +34,9 @@ enum Action {
     /// published; of shell commands it has the names of widely known programs. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
     Import(Import),
     /// Check a trace and say what is in it.
+    #[command(after_help = "Examples:
+  ctxbench trace show my.trace.jsonl
+  ctxbench trace show traces/my-session.trace.jsonl | head -5")]
     Show {
         /// The trace.
         file: PathBuf,
@@ -41,7 +44,8 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
+  ctxbench trace import --format claude-code session.jsonl --out my.trace.jsonl
   ctxbench trace import --format claude-code session.jsonl.gz --out traces/my-session.trace.jsonl \\
     --repo me/project --licence MIT")]
 struct Import {

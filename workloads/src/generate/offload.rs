@@ -267,7 +267,7 @@ mod tests {
             let account = Account::of(conversation, &Terms::default());
             (name.as_str(), account.entering)
         });
-        let expected = [("seed-before", 109_150), ("seed-after", 15_550)];
+        let expected = [("source-before", 109_150), ("source-after", 15_550)];
         assert_eq!(sums.collect::<Vec<_>>(), expected);
     }
 
