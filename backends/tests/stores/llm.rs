@@ -399,11 +399,7 @@ impl Model for Verbose {
         "verbose"
     }
 
-    fn complete(
-        &self,
-        request: &Request,
-        cancel: &Cancel,
-    ) -> std::result::Result<Reply, ModelError> {
+    fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let schema = &request.schema.as_ref().unwrap().schema;
         let most = schema["properties"]["entries"]["maxItems"].as_u64();
         let most = most.unwrap();
