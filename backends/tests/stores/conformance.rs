@@ -59,10 +59,8 @@ fn make_work(store: &dyn Store) -> Ino {
 fn the_root_is_an_empty_directory_of_its_owner() {
     on_every_store(|store, root| {
         let attr = store.getattr(root).unwrap();
-        assert_eq!(
-            (attr.kind, attr.nlink, attr.uid, attr.gid),
-            (Kind::Directory, 2, 1000, 100)
-        );
+        let found = (attr.kind, attr.nlink, attr.uid, attr.gid);
+        assert_eq!(found, (Kind::Directory, 2, 1000, 100));
         assert_eq!(store.parent(root).unwrap(), ROOT);
         assert!(names(store, root).is_empty());
     });
@@ -150,10 +148,8 @@ fn content_grows_shrinks_and_has_holes() {
         let far = 100_000_000_000;
         store.write(&caller(30), file, far, b"end").unwrap();
         assert_eq!(store.getattr(file).unwrap().size, far + 3);
-        assert!(
-            store.getattr(file).unwrap().blocks < 1000,
-            "a hole takes no space"
-        );
+        let blocks = store.getattr(file).unwrap().blocks;
+        assert!(blocks < 1000, "a hole takes no space");
         assert_eq!(read(store, file, far - 2, 10), b"\0\0end");
         assert_eq!(store.seek(file, 0, Seek::Data).unwrap(), 0);
         let hole = store.seek(file, 0, Seek::Hole).unwrap();
@@ -210,10 +206,8 @@ fn hard_links_share_an_inode_until_the_last_is_gone() {
         let file = create(store, root, "a", Kind::File).ino;
         store.write(&caller(10), file, 0, b"text").unwrap();
         let linked = store.link(&caller(20), file, root, b"b").unwrap();
-        assert_eq!(
-            (linked.ino, linked.nlink, linked.ctime),
-            (file, 2, Timestamp(20))
-        );
+        let found = (linked.ino, linked.nlink, linked.ctime);
+        assert_eq!(found, (file, 2, Timestamp(20)));
         let link = |ino, name: &[u8]| errno(store.link(&caller(20), ino, root, name));
         assert_eq!(link(file, b"b"), Errno::EXIST);
         assert_eq!(link(root, b"c"), Errno::PERM);
@@ -263,10 +257,7 @@ fn rename_replaces_refuses_and_exchanges() {
             let from = (from.0, from.1.as_bytes());
             store.rename(&caller(20), from, (to.0, to.1.as_bytes()), mode)
         };
-        let (a, b) = (
-            create(store, root, "a", Kind::File),
-            create(store, root, "b", Kind::File),
-        );
+        let [a, b] = ["a", "b"].map(|name| create(store, root, name, Kind::File));
         let dir = create(store, root, "dir", Kind::Directory);
         let sub = create(store, dir.ino, "sub", Kind::Directory);
         let replace = RenameMode::Replace;
@@ -321,10 +312,8 @@ fn attributes_change_one_by_one() {
         let file = create(store, root, "file", Kind::File).ino;
         let set = |change: Change| store.setattr(&caller(50), file, &change).unwrap();
         let attr = set(permissions(0o6755));
-        assert_eq!(
-            (attr.permissions, attr.mtime, attr.ctime),
-            (0o6755, Timestamp(10), Timestamp(50))
-        );
+        let found = (attr.permissions, attr.mtime, attr.ctime);
+        assert_eq!(found, (0o6755, Timestamp(10), Timestamp(50)));
         let attr = set(Change {
             uid: Some(5),
             gid: Some(6),
@@ -332,15 +321,13 @@ fn attributes_change_one_by_one() {
             ..Change::default()
         });
         assert_eq!((attr.uid, attr.gid, attr.permissions), (5, 6, 0o755));
+        let (first, last) = (Timestamp(-1), Timestamp(i64::MAX));
         let attr = set(Change {
-            atime: Some(Timestamp(-1)),
-            mtime: Some(Timestamp(i64::MAX)),
+            atime: Some(first),
+            mtime: Some(last),
             ..Change::default()
         });
-        assert_eq!(
-            (attr.atime, attr.mtime),
-            (Timestamp(-1), Timestamp(i64::MAX))
-        );
+        assert_eq!((attr.atime, attr.mtime), (first, last));
         assert_eq!(store.getattr(file).unwrap(), attr);
     });
 }
@@ -380,10 +367,9 @@ fn a_listing_resumes_after_a_cookie_while_names_change() {
                     assert!(entry.cookie > after);
                     after = entry.cookie;
                     seen.push(String::from_utf8_lossy(entry.name).into_owned());
-                    if seen.len() % 7 == 0 {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
+                    match seen.len() % 7 {
+                        0 => ControlFlow::Break(()),
+                        _ => ControlFlow::Continue(()),
                     }
                 })
                 .unwrap();
@@ -414,31 +400,26 @@ fn a_history_with_an_exact_model_keeps_text_links_and_ranges() {
     store.write(&caller(10), file, 3, b"text").unwrap();
     assert_eq!(read(&store, file, 0, 100), b"\0\0\0text");
     store.link(&caller(20), file, dir, b"b").unwrap();
-    store
-        .write(&caller(30), file, 0, "größer".as_bytes())
-        .unwrap();
+    let text = "größer".as_bytes();
+    store.write(&caller(30), file, 0, text).unwrap();
     store.unlink(&caller(40), ROOT, b"a").unwrap();
-    assert_eq!(read(&store, file, 0, 100), "größer".as_bytes());
+    assert_eq!(read(&store, file, 0, 100), text);
     let allocate = |how, at, length| store.fallocate(&caller(50), file, how, at, length).unwrap();
     allocate(Allocate::PunchHole, 0, 2);
     allocate(Allocate::Reserve { keep_size: false }, 8, 4);
     allocate(Allocate::Reserve { keep_size: true }, 50, 4);
-    let mut expected = "größer".as_bytes().to_vec();
+    let mut expected = text.to_vec();
     expected[..2].fill(0);
     expected.resize(12, 0);
     assert_eq!(read(&store, file, 0, 100), expected);
     // A name that would be another line of the prompt if it were not escaped.
     let name = b"x\nwrite /y at 0: \"no\"";
-    let odd = store
-        .create(&caller(60), ROOT, name, &node(Kind::File))
-        .unwrap()
-        .ino;
+    let made = store.create(&caller(60), ROOT, name, &node(Kind::File));
+    let odd = made.unwrap().ino;
     let other = create(&store, ROOT, "y", Kind::File).ino;
     store.write(&caller(70), odd, 0, b"yes").unwrap();
-    assert_eq!(
-        (read(&store, odd, 0, 9), read(&store, other, 0, 9)),
-        (b"yes".to_vec(), Vec::new())
-    );
+    assert_eq!(read(&store, odd, 0, 9), b"yes");
+    assert_eq!(read(&store, other, 0, 9), b"");
 }
 
 /// Makes the same changes in a store and in the reference model, which must answer the same. Calls `between` after
@@ -457,13 +438,8 @@ fn same_answers(
     let (mut tested, mut model) = (driven(store, root), driven(&reference, ROOT));
     for (at, step) in steps.iter().enumerate() {
         let now = 100 + at as i64;
-        prop_assert_eq!(
-            tested.step(step, now),
-            model.step(step, now),
-            "step {}: {:?}",
-            at,
-            step
-        );
+        let (found, expected) = (tested.step(step, now), model.step(step, now));
+        prop_assert_eq!(found, expected, "step {}: {:?}", at, step);
         if at % 5 == 0 {
             between();
         }

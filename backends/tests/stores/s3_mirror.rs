@@ -33,9 +33,8 @@ fn a_mount_that_ends_leaves_its_last_changes_in_the_mirror() {
     assert_eq!(shown(&memory), ["a.md"]);
     // A mount that changes nothing asks for nothing of the mirror.
     let a = mirrored(&memory);
-    let asked = spent(&a, || {
-        std::thread::sleep(std::time::Duration::from_secs(3));
-    });
+    let wait = || std::thread::sleep(std::time::Duration::from_secs(3));
+    let asked = spent(&a, wait);
     assert_eq!(only_requests(&asked), [].into());
     a.unlink(&now(), ROOT, b"a.md").unwrap();
     a.upload().unwrap();
@@ -63,22 +62,18 @@ fn a_mount_publishes_what_mounts_before_it_did_not() {
     write(&a, "new.md", b"3");
     a.upload().unwrap();
     drop(a);
-    assert_eq!(
-        shown(&memory),
-        ["edited.md", "foreign.md", "gone.md", "kept.md"]
-    );
+    let old = ["edited.md", "foreign.md", "gone.md", "kept.md"];
+    assert_eq!(shown(&memory), old);
     drop(mirrored(&memory));
-    assert_eq!(
-        shown(&memory),
-        ["edited.md", "foreign.md", "kept.md", "new.md"]
-    );
+    let new = ["edited.md", "foreign.md", "kept.md", "new.md"];
+    assert_eq!(shown(&memory), new);
     let now = memory.objects();
-    let of =
-        |name: &str| String::from_utf8(now[&format!("agents/{}/{name}", memory.agent)].clone());
-    assert!(of("edited.md").unwrap().ends_with("---\n2"));
-    assert_eq!(now[&foreign], objects[&foreign]);
-    let kept = format!("agents/{}/kept.md", memory.agent);
-    assert_eq!(now[&kept], objects[&kept]);
+    let [edited, kept] =
+        ["edited.md", "kept.md"].map(|name| format!("agents/{}/{name}", memory.agent));
+    assert!(now[&edited].ends_with(b"---\n2"));
+    for key in [foreign, kept] {
+        assert_eq!(now[&key], objects[&key]);
+    }
 }
 
 #[test]

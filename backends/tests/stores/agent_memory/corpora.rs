@@ -135,13 +135,11 @@ impl Plain {
         let texts: Vec<String> = texts.map(str::to_owned).collect();
         for (at, text) in texts.iter().enumerate() {
             let row = (u32::try_from(at).unwrap(), text);
-            database
-                .execute("INSERT INTO t (rowid, text) VALUES (?1, ?2)", row)
-                .unwrap();
+            let insert = "INSERT INTO t (rowid, text) VALUES (?1, ?2)";
+            database.execute(insert, row).unwrap();
         }
-        database
-            .execute_batch("INSERT INTO t (t) VALUES ('optimize'); COMMIT")
-            .unwrap();
+        let end = "INSERT INTO t (t) VALUES ('optimize'); COMMIT";
+        database.execute_batch(end).unwrap();
         Self { database, texts }
     }
 
@@ -152,14 +150,11 @@ impl Plain {
             .filter(|word| !word.is_empty())
             .map(|word| format!("\"{word}\""))
             .collect();
-        let mut statement = self
-            .database
-            .prepare_cached("SELECT rowid FROM t WHERE t MATCH ?1 ORDER BY bm25(t) LIMIT ?2")
-            .unwrap();
-        let rows = statement
-            .query_map((words.join(" OR "), most), |row| row.get::<_, u32>(0))
-            .unwrap();
-        rows.map(|at| at.unwrap() as usize).collect()
+        let best = "SELECT rowid FROM t WHERE t MATCH ?1 ORDER BY bm25(t) LIMIT ?2";
+        let mut statement = self.database.prepare_cached(best).unwrap();
+        let question = (words.join(" OR "), most);
+        let rows = statement.query_map(question, |row| row.get::<_, u32>(0));
+        rows.unwrap().map(|at| at.unwrap() as usize).collect()
     }
 
     /// The best texts, whole and with their paths, as many as fit.
@@ -187,10 +182,8 @@ fn recalled(memory: &Memory, question: &str, max_tokens: u64) -> String {
             byte => format!("%{byte:02X}"),
         })
         .collect();
-    memory.ask(
-        ROOT,
-        &format!(":recall?query={encoded}&max_tokens={max_tokens}"),
-    )
+    let request = format!(":recall?query={encoded}&max_tokens={max_tokens}");
+    memory.ask(ROOT, &request)
 }
 
 /// Embeds every note by the installed model.
@@ -280,11 +273,8 @@ struct Times {
 
 impl std::fmt::Display for Times {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            median,
-            percentile_99,
-        } = self;
-        write!(f, "median {median:.0} µs (99 %: {percentile_99:.0} µs)")
+        let (median, most) = (self.median, self.percentile_99);
+        write!(f, "median {median:.0} µs (99 %: {most:.0} µs)")
     }
 }
 

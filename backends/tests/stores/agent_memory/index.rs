@@ -64,13 +64,9 @@ fn the_documented_commands_drop_the_index_and_the_next_open_rebuilds_it() {
     let (commands, _) = rest.split_once("```").unwrap();
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch(commands).unwrap();
-    let left: i64 = db
-        .query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'",
-            (),
-            |row| row.get(0),
-        )
-        .unwrap();
+    let left =
+        "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'";
+    let left: i64 = db.query_row(left, (), |row| row.get(0)).unwrap();
     assert_eq!(left, 0, "the document names them all");
     drop(db);
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
@@ -94,13 +90,7 @@ fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
     write("old.md", b"alpha\n");
     write("kim.md", b"---\nauthor: kim\n---\nalpha\n");
     drop(plain);
-    let now = || Timestamp(START + 30 * DAY);
-    let store =
-        AgentMemory::open_at(&path, &caller(START), Some("mallory"), Box::new(now)).unwrap();
-    let memory = Memory {
-        store,
-        now: Arc::new(AtomicI64::new(START + 30 * DAY)),
-    };
+    let memory = Memory::open_at(&path, Some("mallory"), START + 30 * DAY);
     let day = |days: i64| {
         let at = jiff::Timestamp::from_nanosecond((START + days * DAY).into()).unwrap();
         at.strftime("%Y-%m-%d").to_string()
@@ -166,15 +156,13 @@ fn a_search_during_indexing_waits_for_the_whole_index() {
     for number in 0..1500 {
         let made = create(&store, old, &format!("n{number}.md"), Kind::File);
         let text = format!("halving {number}\n");
-        store
-            .write(&caller(START), made.ino, 0, text.as_bytes())
-            .unwrap();
+        let written = store.write(&caller(START), made.ino, 0, text.as_bytes());
+        written.unwrap();
     }
     store.lookup(ROOT, b":stats").unwrap();
-    let replace = RenameMode::Replace;
-    store
-        .rename(&caller(START), (ROOT, b"old"), (archive, b"old"), replace)
-        .unwrap();
+    let (from, to) = ((ROOT, &b"old"[..]), (archive, &b"old"[..]));
+    let moved = store.rename(&caller(START), from, to, RenameMode::Replace);
+    moved.unwrap();
     let ask = || {
         let name = b":search?halving&limit=1000";
         let attr = store.lookup(archive, name).unwrap();

@@ -11,7 +11,7 @@ use backends::store::{Kind, ROOT, Store};
 use proptest::prelude::*;
 
 use super::{Memory, place};
-use crate::common::{create, has};
+use crate::common::{create, has, write_files};
 use crate::hosts::eventually;
 
 /// Words to which the model gives the same meaning.
@@ -70,9 +70,8 @@ impl Model {
     fn begun(&self, batches: usize) {
         let asked = self.asked.lock().unwrap();
         let within = Duration::from_secs(20);
-        let waited = self
-            .changed
-            .wait_timeout_while(asked, within, |asked| asked.begun < batches);
+        let is_early = |asked: &mut Asked| asked.begun < batches;
+        let waited = self.changed.wait_timeout_while(asked, within, is_early);
         let (asked, _) = waited.unwrap();
         assert!(asked.begun >= batches, "{asked:?}");
     }
@@ -201,10 +200,7 @@ fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
     let reading = "by full text (the embedding model is being read)";
     assert_eq!(basis(&ask(&memory, ":recall?cat")), reading);
     has(&ask(&memory, ":recall?felines"), &[reading]);
-    has(
-        &ask(&memory, ":stats"),
-        &["the embedding model is being read"],
-    );
+    memory.says(ROOT, ":stats", &["the embedding model is being read"]);
     go.send(()).unwrap();
     embedded(&memory);
     let found = ask(&memory, ":recall?felines");
@@ -224,10 +220,7 @@ fn a_recall_finds_notes_without_a_vector_by_words_and_counts_them() {
     has(&by_words, &["Cats sleep."]);
     let both = "by full text and meaning";
     assert_eq!(basis(&by_words), format!("{both}; {missing}"));
-    has(
-        &ask(&memory, ":recall?felines"),
-        &["# nothing found", missing],
-    );
+    memory.says(ROOT, ":recall?felines", &["# nothing found", missing]);
     has(&ask(&memory, ":stats"), &["waiting-to-be-embedded: 2\n"]);
     model.let_go_on(1);
     model.begun(2);
@@ -421,20 +414,19 @@ fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
     let mut memory = Memory::open(&path, None);
     memory.write(ROOT, "rule.md", "RSI > 70 means exit\n");
     let model = dir.path().join("model");
-    let refused = memory
-        .store
-        .set_embeddings(Embeddings::In(model.clone()))
-        .unwrap_err();
-    has(&refused, &["config.json"]);
-    std::fs::create_dir_all(model.join("1_Pooling")).unwrap();
+    let refused = memory.store.set_embeddings(Embeddings::In(model.clone()));
+    has(&refused.unwrap_err(), &["config.json"]);
     let config = r#"{"model_type": "bert", "hidden_act": "gelu", "hidden_size": 4, "intermediate_size": 8,
         "layer_norm_eps": 1e-12, "max_position_embeddings": 16, "num_attention_heads": 2,
         "num_hidden_layers": 1, "vocab_size": 5}"#;
-    std::fs::write(model.join("config.json"), config).unwrap();
     let pooling = r#"{"pooling_mode_mean_tokens": true}"#;
-    std::fs::write(model.join("1_Pooling/config.json"), pooling).unwrap();
-    std::fs::write(model.join("vocab.txt"), "[UNK]\n[CLS]\n[SEP]\n").unwrap();
-    std::fs::write(model.join("model.safetensors"), "no tensors").unwrap();
+    let files = [
+        ("config.json", config),
+        ("1_Pooling/config.json", pooling),
+        ("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n"),
+        ("model.safetensors", "no tensors"),
+    ];
+    write_files(&model, &files);
     memory.store.set_embeddings(Embeddings::In(model)).unwrap();
     failed(&memory);
     let why = ["embeddings have failed: ", "model.safetensors"];

@@ -29,7 +29,11 @@ struct Memory {
 
 impl Memory {
     fn open(path: &Path, agent: Option<&str>) -> Self {
-        let now = Arc::new(AtomicI64::new(START));
+        Self::open_at(path, agent, START)
+    }
+
+    fn open_at(path: &Path, agent: Option<&str>, now: i64) -> Self {
+        let now = Arc::new(AtomicI64::new(now));
         let clock = Arc::clone(&now);
         let clock = move || Timestamp(clock.load(Ordering::Relaxed));
         let store = AgentMemory::open_at(path, &caller(START), agent, Box::new(clock)).unwrap();
@@ -76,23 +80,18 @@ impl Memory {
     }
 
     fn set(&self, ino: Ino, name: &str, value: &str) {
-        let name = format!("user.ctx.{name}");
-        let set = self.store.setxattr(
-            &self.caller(),
-            ino,
-            name.as_bytes(),
-            value.as_bytes(),
-            XattrMode::Set,
-        );
+        let (name, value) = (format!("user.ctx.{name}"), value.as_bytes());
+        let (caller, name) = (self.caller(), name.as_bytes());
+        let set = self
+            .store
+            .setxattr(&caller, ino, name, value, XattrMode::Set);
         set.unwrap();
     }
 
     fn rename(&self, from: (Ino, &str), to: (Ino, &str)) {
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
-        let renamed = self
-            .store
-            .rename(&self.caller(), from, to, RenameMode::Replace);
-        renamed.unwrap();
+        let (caller, replace) = (self.caller(), RenameMode::Replace);
+        self.store.rename(&caller, from, to, replace).unwrap();
     }
 
     /// Like `rm`: no request follows, so that the index has the note for a while.
@@ -118,6 +117,12 @@ impl Memory {
         String::from_utf8(bytes).unwrap()
     }
 
+    /// Checks that the output of `cat NAME` has these parts.
+    #[track_caller]
+    fn says(&self, dir: Ino, name: &str, parts: &[&str]) {
+        has(&self.ask(dir, name), parts);
+    }
+
     #[track_caller]
     fn finds_nothing(&self, dir: Ino, request: &str) {
         let answer = self.ask(dir, request);
@@ -137,16 +142,11 @@ impl Memory {
         let stats = self.ask(ROOT, ":stats");
         let names = stats.lines().map(|line| line.split_once(": ").unwrap().0);
         let names: std::collections::BTreeSet<_> = names.collect();
-        assert_eq!(
-            names.len(),
-            stats.lines().count(),
-            "a line is forged: {stats}"
-        );
-        assert!(
-            stats.lines().last().unwrap().starts_with("last-error: "),
-            "{stats}"
-        );
-        stats.lines().last().unwrap().to_owned()
+        let lines = stats.lines().count();
+        assert_eq!(names.len(), lines, "a line is forged: {stats}");
+        let last = stats.lines().last().unwrap();
+        assert!(last.starts_with("last-error: "), "{stats}");
+        last.to_owned()
     }
 }
 

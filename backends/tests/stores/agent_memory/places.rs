@@ -29,14 +29,8 @@ fn a_request_covers_the_notes_below_its_directory_also_after_a_rename() {
         has(&found, &["1 notes match", "\n2026/btc.md "]);
         let other = memory.dir(ROOT, "archive");
         memory.rename((ROOT, "trading"), (other, "old"));
-        has(
-            &memory.ask(other, ":search?halving"),
-            &["\nold/2026/btc.md "],
-        );
-        has(
-            &memory.ask(other, ":recall?halving"),
-            &["## old/2026/btc.md\n"],
-        );
+        memory.says(other, ":search?halving", &["\nold/2026/btc.md "]);
+        memory.says(other, ":recall?halving", &["## old/2026/btc.md\n"]);
         let empty = memory.dir(ROOT, "empty");
         memory.finds_nothing(empty, ":recall?halving");
     });
@@ -124,11 +118,8 @@ fn the_history_of_a_note_hides_private_directories_of_other_agents() {
     akashi.write(own, "takeover-of-acme.md", "draft\n");
     akashi.rename((own, "takeover-of-acme.md"), (shared, "plan.md"));
     akashi.write(shared, "plan.md", "the plan\n");
-    let history = akashi.ask(shared, "plan.md:history");
-    has(
-        &history,
-        &["written /memory/private/akashi/takeover-of-acme.md"],
-    );
+    let written = "written /memory/private/akashi/takeover-of-acme.md";
+    akashi.says(shared, "plan.md:history", &[written]);
     drop(akashi);
     // A file in `/memory/private` itself, where no agent can create one.
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
@@ -151,14 +142,11 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     let market = akashi.dir(shared, "market");
     assert!(market > own);
     let ino = akashi.write(own, "draft.md", "regime alpha\n");
-    let linked = akashi
-        .store
-        .link(&akashi.caller(), ino, market, b"regime.md");
+    let caller = akashi.caller();
+    let linked = akashi.store.link(&caller, ino, market, b"regime.md");
     linked.unwrap();
-    has(
-        &akashi.ask(ROOT, ":search?alpha"),
-        &["/memory/shared/market/regime.md"],
-    );
+    let shown = "/memory/shared/market/regime.md";
+    akashi.says(ROOT, ":search?alpha", &[shown]);
     drop(akashi);
     let bob = Memory::open(&path, Some("bob"));
     for (request, shown) in [

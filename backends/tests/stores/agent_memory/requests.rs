@@ -57,17 +57,12 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
     with_memory(|memory| {
         let text = "---\nimportance: 0.9\ntags: [trading]\nauthor: kim\n---\nbody of it\n";
         let ino = memory.write(ROOT, "n.md", text);
-        let meta = memory.ask(ROOT, "n.md:meta");
-        has(
-            &meta,
-            &["importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n"],
-        );
+        let meta = "importance: 0.9\ntags: trading\nttl: never expires\nauthor: kim\n";
+        memory.says(ROOT, "n.md:meta", &[meta]);
         memory.set(ino, "importance", "0.2");
         memory.set(ino, "tags", "nvda,trading");
-        has(
-            &memory.ask(ROOT, "n.md:meta"),
-            &["importance: 0.2\ntags: nvda,trading\n"],
-        );
+        let meta = "importance: 0.2\ntags: nvda,trading\n";
+        memory.says(ROOT, "n.md:meta", &[meta]);
         assert_eq!(memory.ask(ROOT, "n.md:tags"), "nvda\ntrading\n");
         assert_eq!(memory.ask(ROOT, ":tags"), "1 nvda\n1 trading\n");
         has(&memory.ask(ROOT, ":meta"), &["n.md: 2026-"]);
@@ -84,10 +79,7 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
         let reason = "importance must be a number from 0 to 1";
         has(&memory.last_error(), &[reason]);
         memory.write(ROOT, "odd.md", "---\nimportance: [\n---\nodd text\n");
-        has(
-            &memory.ask(ROOT, "odd.md:meta"),
-            &["front-matter: not understood"],
-        );
+        memory.says(ROOT, "odd.md:meta", &["front-matter: not understood"]);
         has(&memory.ask(ROOT, ":search?odd"), &["/odd.md"]);
     });
 }
@@ -207,10 +199,7 @@ fn a_search_finds_a_binary_file_by_its_name_only() {
         memory.store.close(0, file).unwrap();
         assert_eq!(read(&memory.store, file, 0, 10_000), bytes);
         has(&memory.ask(ROOT, ":search?nvda"), &["(not text)"]);
-        has(
-            &memory.ask(ROOT, "chart-nvda.png:meta"),
-            &["it is not text"],
-        );
+        memory.says(ROOT, "chart-nvda.png:meta", &["it is not text"]);
         has(&memory.ask(ROOT, ":stats"), &["not-text: 1"]);
     });
 }
