@@ -1,12 +1,7 @@
 //! Shared parts of the end-to-end tests: running the binary, mounting, inspecting mounts.
 
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "test helpers, each used by some"
-)]
+#[path = "../../backends/tests/stores/common/shared.rs"]
+mod shared;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -15,8 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
-use servers::{Access, Announcement};
-use tokio::runtime::Runtime;
+use rustix::process::{Pid, Signal, kill_process};
+use servers::Announcement;
+
+pub use shared::*;
 
 pub const CTXBENCH: &str = env!("CARGO_BIN_EXE_ctxbench");
 
@@ -66,32 +63,17 @@ pub fn mounts_under(dir: &Path) -> Vec<PathBuf> {
 /// Whether the tests can mount here. If not, they report it and pass. `CTXBENCH_REQUIRE_FUSE`, set in CI,
 /// makes that a failure.
 pub fn can_mount() -> bool {
-    let opened = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse");
-    let can = opened.is_ok();
-    if !can {
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_FUSE").is_none(),
-            "/dev/fuse cannot be opened"
-        );
-        eprintln!("SKIPPED: /dev/fuse cannot be opened");
-    }
-    can
+    let mut options = std::fs::File::options();
+    let opened = options.read(true).write(true).open("/dev/fuse");
+    let opened = opened.map_err(|error| format!("/dev/fuse cannot be opened: {error}"));
+    installed(opened, "CTXBENCH_REQUIRE_FUSE").is_some()
 }
 
 /// As [`can_mount`], for tests that need root.
 pub fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_ROOT").is_none(),
-            "this needs root"
-        );
-        eprintln!("SKIPPED: this test needs root");
-    }
-    is_root
+    let user = rustix::process::geteuid();
+    let root = user.is_root().then_some(()).ok_or("this needs root");
+    installed(root, "CTXBENCH_REQUIRE_ROOT").is_some()
 }
 
 /// A scratch on which tests mount; `None` where they cannot.
@@ -102,6 +84,11 @@ pub fn mountable() -> Option<Scratch> {
 /// As [`mountable`], for tests that also need root.
 pub fn as_root() -> Option<Scratch> {
     (can_mount() && is_root()).then(Scratch::new)
+}
+
+/// A scratch for tests that need root, and no FUSE.
+pub fn rooted() -> Option<Scratch> {
+    is_root().then(Scratch::new)
 }
 
 /// The words of a command line, none of which holds a space.
@@ -119,20 +106,53 @@ pub fn lines(out: &Path, name: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// Checks that a text has each of these parts.
+/// The text of a file in a directory.
 #[track_caller]
-pub fn has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "no {part:?} in {text}");
-    }
+pub fn text_of(dir: &Path, name: &str) -> String {
+    std::fs::read_to_string(dir.join(name)).unwrap()
 }
 
-/// Checks that a text has none of these parts.
+/// The JSON of a file in a directory.
 #[track_caller]
-pub fn lacks(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(!text.contains(part), "{part:?} is in {text}");
-    }
+pub fn json_of(dir: &Path, name: &str) -> serde_json::Value {
+    serde_json::from_str(&text_of(dir, name)).unwrap()
+}
+
+/// The path of the first entry of a directory.
+pub fn entry_of(dir: &Path) -> PathBuf {
+    let mut entries = std::fs::read_dir(dir).unwrap();
+    entries.next().unwrap().unwrap().path()
+}
+
+/// A memory of a process in KiB, such as `VmHWM:`, the largest so far. `None` once it has ended.
+pub fn memory_of(process: u32, what: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(what))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+pub fn signal(process: &Child, signal: Signal) {
+    kill_process(Pid::from_child(process), signal).unwrap();
+}
+
+/// The text of a suite with these settings, backends, and workloads with their cache states.
+pub fn suite(settings: &str, backends: &[&str], workloads: &[(&str, &[&str])]) -> String {
+    let essay = "A few small cells, to see that everything works.";
+    let head = format!("essay = '{essay}'\nepochs = 3\n{settings}\nbackends = {backends:?}\n");
+    let workloads = workloads
+        .iter()
+        .map(|(name, states)| format!("[[workload]]\nname = '{name}'\nstates = {states:?}\n"));
+    head + &workloads.collect::<String>()
+}
+
+/// `ctxbench run` of the text of a suite into `out`.
+pub fn suite_run(scratch: &Scratch, text: &str, out: &Path) -> Command {
+    let file = scratch.path().join("suite.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut command = ctxbench(["run", "--seed", "7", "--suite"]);
+    command.arg(file).arg("--out").arg(out);
+    command.arg("--scratch-dir").arg(scratch.path());
+    command
 }
 
 /// Runs a command that must be refused. Returns its standard error.
@@ -201,23 +221,18 @@ pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outpu
     command.output().unwrap()
 }
 
-/// An embedded S3 server with its bucket, on a runtime of its own. It ends when it is dropped.
-pub fn embedded(dir: &Path, quirk: servers::Quirk) -> (Runtime, servers::Embedded, Access) {
-    let runtime = Runtime::new().unwrap();
-    let (server, access) = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let access = Access {
-            endpoint: format!("http://{}", listener.local_addr().unwrap()),
-            access_key: "key".to_owned(),
-            secret_key: "secret".to_owned(),
-            region: servers::REGION.to_owned(),
-        };
-        let server = servers::Embedded::serve_with(listener, dir, &access, quirk).unwrap();
-        // A second server of a directory finds the bucket of the first.
-        let _ = servers::create_bucket(&access, servers::BUCKET).await;
-        (server, access)
-    });
-    (runtime, server, access)
+/// Names a server and its keys to a command.
+pub fn set_server<'a>(
+    command: &'a mut Command,
+    endpoint: &str,
+    access_key: &str,
+    secret_key: &str,
+) -> &'a mut Command {
+    command
+        .env("CTXBENCH_S3_ENDPOINT", endpoint)
+        .env("AWS_ACCESS_KEY_ID", access_key)
+        .env("AWS_SECRET_ACCESS_KEY", secret_key)
+        .env_remove("CTXBENCH_S3_KEY")
 }
 
 /// A client of a server, at an endpoint of it, that tries every request once.
@@ -333,22 +348,19 @@ impl Mount {
         line
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.process.id() as i32).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
     /// Ends the mount with SIGINT, and checks that it succeeds and leaves nothing mounted.
     pub fn end(mut self) {
-        self.signal(rustix::process::Signal::INT);
+        signal(&self.process, Signal::INT);
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}");
         assert!(mounts_under(&self.dir).is_empty());
     }
 
-    /// Waits for the process to end.
-    pub fn wait(mut self) -> std::process::ExitStatus {
-        self.process.wait().unwrap()
+    /// As [`Mount::end`]. Returns what it has said on standard error.
+    pub fn end_with_log(mut self) -> String {
+        let log = self.process.stderr.take().unwrap();
+        self.end();
+        std::io::read_to_string(log).unwrap()
     }
 
     /// Kills the daemon with SIGKILL. The dead mount stays.

@@ -12,7 +12,9 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, has, mountable, run, stderr};
+use crate::common::{
+    Mount, Scratch, Succeeds, as_root, ctxbench, has, mountable, refused, text_of,
+};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -186,7 +188,7 @@ fn close_fails_if_a_killed_daemon_lost_dirty_pages() {
     mount.crash();
     assert!(nix::unistd::close(file).is_err());
     let mount = Mount::new("sqlite", &dir, &[]);
-    assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "old");
+    assert_eq!(text_of(&dir, "file"), "old");
     mount.end();
 }
 
@@ -221,21 +223,16 @@ fn crash_and_compare(options: &[&str]) {
         for name in (0..6).map(|number| format!("f{number}")) {
             let (seen, before, after) =
                 (seen.get(&name), acknowledged.get(&name), after.get(&name));
-            if before == after {
-                assert!(
-                    seen == before,
-                    "crash {crash}: {name} is not what was acknowledged: {}",
-                    differing(seen, before)
-                );
-            } else {
-                assert!(
-                    is_between(seen, before, after),
-                    "crash {crash}: {name} is neither as before ({:?} bytes), nor as after ({:?}), nor between, but {:?}",
-                    before.map(Vec::len),
-                    after.map(Vec::len),
-                    seen.map(Vec::len)
-                );
-            }
+            let is_kept = match before == after {
+                true => seen == before,
+                false => is_between(seen, before, after),
+            };
+            assert!(
+                is_kept,
+                "crash {crash}: {name}: {} before, {} after the step that was cut off",
+                differing(seen, before),
+                differing(seen, after)
+            );
         }
         acknowledged = seen;
         mount.crash();
@@ -264,25 +261,19 @@ fn a_write_with_a_durability_flag_syncs_the_log() {
     };
     let flags = rustix::fs::OFlags::SYNC.bits() as i32;
     let data_flags = rustix::fs::OFlags::DSYNC.bits() as i32;
+    let sync = || File::open(&dir).unwrap().sync_all().unwrap();
+    let write_and_sync = || {
+        drop(write("c", 0));
+        sync();
+    };
     for (what, did, wanted) in [
         ("no flag", &(|| drop(write("plain", 0))) as &dyn Fn(), 0),
         ("O_SYNC", &|| drop(write("sync", flags)), 5),
         ("O_DSYNC", &|| drop(write("dsync", data_flags)), 5),
         ("fsync of a file", &|| write("a", 0).sync_all().unwrap(), 1),
         ("fdatasync", &|| write("b", 0).sync_data().unwrap(), 1),
-        (
-            "fsync of a directory",
-            &|| {
-                drop(write("c", 0));
-                File::open(&dir).unwrap().sync_all().unwrap();
-            },
-            1,
-        ),
-        (
-            "fsync after no change",
-            &|| File::open(&dir).unwrap().sync_all().unwrap(),
-            0,
-        ),
+        ("fsync of a directory", &write_and_sync, 1),
+        ("fsync after no change", &sync, 0),
     ] {
         let before = syncs();
         did();
@@ -337,14 +328,12 @@ fn a_full_disk_fails_only_the_call_that_meets_it() {
 
     // With free space, the mount works again.
     let mut remount = Command::new("mount");
-    remount
-        .args(["-o", "remount,size=32m"])
-        .arg(&disk)
-        .succeeds();
+    remount.args(["-o", "remount,size=32m"]);
+    remount.arg(&disk).succeeds();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
     intact();
     fs::write(dir.join("more"), "more").unwrap();
-    assert_eq!(fs::read_to_string(dir.join("more")).unwrap(), "more");
+    assert_eq!(text_of(&dir, "more"), "more");
     mount.end();
 }
 
@@ -361,15 +350,12 @@ fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
     let mut full = File::create(&filler).unwrap();
     while full.write_all(&[1; 4096]).is_ok() {}
     let before = fs::read(&db).unwrap();
-    let refused = run(["mount", "sqlite", dir.to_str().unwrap(), "--db", db_option]);
-    let said = stderr(&refused);
-    assert!(!refused.status.success());
+    let said = refused(&["mount", "sqlite", dir.to_str().unwrap(), "--db", db_option]);
     has(&said, &["0 KiB left", "fix: make room"]);
     assert!(fs::read(&db).unwrap() == before);
     drop(full);
     fs::remove_file(&filler).unwrap();
     let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
-    let note = fs::read_to_string(dir.join("note")).unwrap();
-    assert_eq!(note, "acknowledged");
+    assert_eq!(text_of(&dir, "note"), "acknowledged");
     mount.end();
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, can_mount, ctxbench, has, mountable, mounts_under, run, stderr,
-    stdout,
+    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, has, installed, mountable,
+    mounts_under, refused, run, signal, stdout, text_of,
 };
 
 /// A session with a server.
@@ -37,18 +37,14 @@ impl Session {
             output,
             next: 0,
         };
-        let answer = session.request(
-            "initialize",
-            json!({
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            }),
-        );
-        assert_eq!(
-            answer["result"]["serverInfo"]["name"], "ctxbench",
-            "{answer}"
-        );
+        let client = json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        });
+        let answer = session.request("initialize", client);
+        let server = &answer["result"]["serverInfo"]["name"];
+        assert_eq!(server, "ctxbench", "{answer}");
         session.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         session
     }
@@ -116,8 +112,7 @@ impl Session {
 
     /// Ends the session as Ctrl-C does.
     fn interrupt(mut self) {
-        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
+        signal(&self.process, Signal::INT);
         assert!(self.process.wait().unwrap().success());
     }
 }
@@ -143,8 +138,7 @@ fn file_tools_read_write_and_search_a_directory() {
     assert_eq!(session.tools(), tools);
     let written = json!({"path": "a/b.md", "content": "one\ntwo\n"});
     session.good("write_file", written);
-    let text = std::fs::read_to_string(dir.join("a/b.md")).unwrap();
-    assert_eq!(text, "one\ntwo\n");
+    assert_eq!(text_of(&dir, "a/b.md"), "one\ntwo\n");
     session.says("ls_files", json!({}), "a/b.md (8 bytes)");
     let page = json!({"path": "a/b.md", "offset": 2, "limit": 1});
     let page = session.good("read_file", page);
@@ -168,9 +162,10 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
     std::os::unix::fs::symlink("..", dir.join("up")).unwrap();
     std::os::unix::fs::symlink(&secret, dir.join("link")).unwrap();
     let mut session = Session::new(&["files", text(&dir)]);
+    let secret_path = text(&secret);
     for path in [
         "../secret",
-        text(&secret),
+        secret_path,
         "up/secret",
         "link",
         "a/../../secret",
@@ -179,8 +174,9 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
         session.bad("write_file", json!({"path": path, "content": "changed"}));
     }
     session.bad("write_file", json!({"path": "up/new/file", "content": "x"}));
-    session.bad("ls_files", json!({"dir": ".."}));
-    session.bad("ls_files", json!({"dir": "up"}));
+    for dir in ["..", "up"] {
+        session.bad("ls_files", json!({"dir": dir}));
+    }
     session.bad("search", json!({"text": "hidden", "dir": ".."}));
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "hidden");
     assert!(!scratch.path().join("new").exists());
@@ -202,24 +198,15 @@ fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
     assert_eq!(session.tools()[4..], ["remember", "recall"]);
     let asked = json!({"text": "RSI above 70: exit", "importance": 0.9, "tags": ["trading"]});
     session.says("remember", asked, "notes/rsi-above-70-exit.md");
-    session.says(
-        "remember",
-        json!({"text": "RSI above 70: exit"}),
-        "rsi-above-70-exit-2.md",
-    );
+    let again = json!({"text": "RSI above 70: exit"});
+    session.says("remember", again, "rsi-above-70-exit-2.md");
     session.says("recall", json!({"question": "RSI exit"}), "RSI above 70");
     let asked = json!({"question": long_question()});
     session.says("recall", asked, "2 of 2 relevant notes");
-    session.refuses(
-        "recall",
-        json!({"question": "R".repeat(4096)}),
-        "4095 is the most",
-    );
-    session.refuses(
-        "recall",
-        json!({"question": "RSI", "max_tokens": 1}),
-        "64 to 1,000,000",
-    );
+    let long = json!({"question": "R".repeat(4096)});
+    session.refuses("recall", long, "4095 is the most");
+    let few = json!({"question": "RSI", "max_tokens": 1});
+    session.refuses("recall", few, "64 to 1,000,000");
     session.interrupt();
     assert!(mounts_under(scratch.path()).is_empty());
     let mut session = Session::new(&["agent-memory", text(&dir)]);
@@ -242,9 +229,8 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
     }
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().collect();
     assert_eq!(left.len(), 1, "only notes/: {left:?}");
-    let refused = run(["recall", text(scratch.path()), "RSI"]);
-    assert!(!refused.status.success());
-    has(&stderr(&refused), &["is not in a mounted agent-memory"]);
+    let refused = refused(&["recall", text(scratch.path()), "RSI"]);
+    has(&refused, &["is not in a mounted agent-memory"]);
     mount.end();
 }
 
@@ -262,30 +248,25 @@ fn a_database_tool_shows_each_commit_of_another_program() {
     db.execute("INSERT INTO messages VALUES (7, 'kim')", [])
         .unwrap();
     session.says("query", sql, "[[7]]");
-    session.refuses(
-        "query",
-        json!({"sql": "DELETE FROM messages"}),
-        "only SELECT",
-    );
-    session.refuses(
-        "query",
-        json!({"sql": "SELECT hex(zeroblob(100000000))"}),
-        "a value has more than",
-    );
+    for (sql, reason) in [
+        ("DELETE FROM messages", "only SELECT"),
+        ("SELECT hex(zeroblob(100000000))", "a value has more than"),
+    ] {
+        session.refuses("query", json!({"sql": sql}), reason);
+    }
     session.end();
 }
 
 #[test]
 fn a_server_without_a_usable_source_says_why() {
-    let missing = run(["mcp", "sql", "/nowhere/a.db"]);
-    assert!(!missing.status.success());
-    has(
-        &stderr(&missing),
-        &["cannot open /nowhere/a.db as a SQLite database"],
-    );
-    let unknown = run(["mcp", "nonsense", "/tmp"]);
-    has(&stderr(&unknown), &["there is no such backend"]);
-    assert!(stderr(&run(["mcp", "files"])).contains("files needs a directory"));
+    let missing = "cannot open /nowhere/a.db as a SQLite database";
+    for (arguments, reason) in [
+        (&["sql", "/nowhere/a.db"][..], missing),
+        (&["nonsense", "/tmp"], "there is no such backend"),
+        (&["files"], "files needs a directory"),
+    ] {
+        has(&refused(&[&["mcp"], arguments].concat()), &[reason]);
+    }
 }
 
 /// Starts a server, prints its tools, and makes calls one after the other, with the official Python SDK.
@@ -308,21 +289,15 @@ asyncio.run(main())
 #[test]
 fn the_official_python_sdk_uses_the_server() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/mcp/bin/python");
-    if !python.exists() {
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_MCP").is_none(),
-            "{} is missing: make mcp",
-            python.display()
-        );
-        eprintln!("SKIPPED: the Python SDK of MCP is not installed: make mcp");
+    let missing = format!("{} is missing: make mcp", python.display());
+    let found = python.exists().then_some(()).ok_or(missing);
+    if installed(found, "CTXBENCH_REQUIRE_MCP").is_none() {
         return;
     }
     let uses = |server: &[&str], calls: Value| {
         let mut client = Command::new("timeout");
         client.arg("60").arg(&python).args(["-c", CLIENT, CTXBENCH]);
-        let output = client.arg(calls.to_string()).args(server).output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-        stdout(&output)
+        stdout(&client.arg(calls.to_string()).args(server).succeeds())
     };
     let scratch = Scratch::new();
     let file = scratch.path().join("a.db");
@@ -352,10 +327,8 @@ fn the_official_python_sdk_uses_the_server() {
         ["recall", {"question": "RSI exit"}],
     ]);
     let said = uses(&["agent-memory", text(&memory)], calls);
-    has(
-        &said,
-        &["notes/rsi-above-70-exit.md", "1 of 1 relevant notes"],
-    );
+    let parts = ["notes/rsi-above-70-exit.md", "1 of 1 relevant notes"];
+    has(&said, &parts);
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
@@ -412,18 +385,15 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     let mut inside = || std::fs::read_to_string(&path).unwrap();
     let recall = more_over_mcp(&mut session, ("recall", &asked), &mut inside, "RSI above");
     session.end();
-    for (tool, more) in [
+    let found = [
         ("query", query),
         ("read_file", read_file),
         ("recall", recall),
-    ] {
+    ];
+    for (tool, more) in found {
         println!("{tool} over MCP takes a median of {more:.0} µs more than in the process");
     }
-    for (tool, more) in [
-        ("query", query),
-        ("read_file", read_file),
-        ("recall", recall),
-    ] {
+    for (tool, more) in found {
         assert!(more <= 300.0, "{tool} takes a median of {more:.0} µs more");
     }
 }

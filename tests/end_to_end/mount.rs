@@ -1,7 +1,7 @@
 //! `ctxbench mount` from the user's point of view.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{
     CTXBENCH, Mount, Scratch, Succeeds, as_root, can_mount, conform, ctxbench, has, is_root,
-    mountable, mounts_under, run, stderr, stdout, wait_for, words,
+    mountable, mounts_under, run, signal, stderr, stdout, text_of, wait_for, words, write_files,
 };
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -22,24 +22,15 @@ fn with_path(line: &str, path: &Path) -> Output {
 
 #[test]
 fn a_mount_serves_files_and_ends_with_ctrl_c() {
-    if !can_mount() {
-        return;
-    }
     for backend in ["memory", "sqlite"] {
-        let scratch = Scratch::new();
+        let Some(scratch) = mountable() else { return };
         let dir = scratch.dir("ctx");
         let mount = Mount::new(backend, &dir, &[]);
-        fs::create_dir(dir.join("notes")).unwrap();
-        fs::write(dir.join("notes/a.md"), "# text\n").unwrap();
-        assert_eq!(
-            fs::read_to_string(dir.join("notes/a.md")).unwrap(),
-            "# text\n"
-        );
+        write_files(&dir, &[("notes/a.md", "# text\n")]);
+        assert_eq!(text_of(&dir, "notes/a.md"), "# text\n");
         mount.end();
-        assert!(
-            fs::read_dir(&dir).unwrap().next().is_none(),
-            "the directory is as it was"
-        );
+        let left = fs::read_dir(&dir).unwrap().count();
+        assert_eq!(left, 0, "the directory is as it was");
 
         let mount = Mount::new(backend, &dir, &[]);
         let kept = fs::read_to_string(dir.join("notes/a.md"));
@@ -80,7 +71,7 @@ fn a_mount_in_use_is_detached_on_sigterm() {
     let mut mount = Mount::new("sqlite", &dir, &[]);
     let mut file = File::create(dir.join("open")).unwrap();
     file.write_all(b"written").unwrap();
-    mount.signal(Signal::TERM);
+    signal(&mount.process, Signal::TERM);
     wait_for("the mount to leave the tree", || {
         mounts_under(&dir).is_empty()
     });
@@ -97,16 +88,12 @@ fn a_mount_in_use_is_detached_on_sigterm() {
 #[test]
 fn a_panic_fails_only_the_call_that_meets_it() {
     const EIO: i32 = 5;
-    if !can_mount() {
-        return;
-    }
     for backend in ["memory", "sqlite"] {
-        let scratch = Scratch::new();
+        let Some(scratch) = mountable() else { return };
         let dir = scratch.dir("ctx");
         let control = scratch.path().join("control");
         let options = ["--threads=2", "--control", control.to_str().unwrap()];
-        let mut mount = Mount::new(backend, &dir, &options);
-        let mut said = mount.process.stderr.take().unwrap();
+        let mount = Mount::new(backend, &dir, &options);
         let threads = || {
             let tasks = format!("/proc/{}/task", mount.process.id());
             let tasks = fs::read_dir(tasks).unwrap().flatten();
@@ -130,16 +117,12 @@ fn a_panic_fails_only_the_call_that_meets_it() {
                 met += 1;
             }
             fs::write(dir.join(format!("file-{asked}")), "new").unwrap();
-            assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "kept");
+            assert_eq!(text_of(&dir, "kept"), "kept");
         }
         assert_eq!(threads(), 2);
-        mount.end();
-        let mut log = String::new();
-        said.read_to_string(&mut log).unwrap();
-        let lines: Vec<_> = log
-            .lines()
-            .filter(|line| line.contains("answered by EIO"))
-            .collect();
+        let log = mount.end_with_log();
+        let mut lines: Vec<_> = log.lines().collect();
+        lines.retain(|line| line.contains("answered by EIO"));
         assert_eq!(lines.len(), asked, "{log}");
         for line in lines {
             has(line, &["this panic was asked for", "opcode"]);
@@ -160,19 +143,19 @@ fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     fs::remove_file(&log).unwrap();
     let output = with_path("mount sqlite", &dir);
     assert_eq!(output.status.code(), Some(1));
-    let message = stderr(&output);
-    has(&message, &["ctx.db-wal is gone", "fix: put the log back"]);
+    let parts = ["ctx.db-wal is gone", "fix: put the log back"];
+    has(&stderr(&output), &parts);
     let output = with_path("doctor --store", &scratch.path().join("ctx.db"));
     assert_eq!(output.status.code(), Some(1));
     has(&stdout(&output), &["ctx.db-wal is gone"]);
 
     let mount = Mount::new("sqlite", &dir, &["--without-log"]);
-    assert_eq!(fs::read_to_string(dir.join("early")).unwrap(), "early");
+    assert_eq!(text_of(&dir, "early"), "early");
     assert!(!dir.join("late").exists());
     fs::write(dir.join("later"), "later").unwrap();
     mount.crash();
     let mount = Mount::new("sqlite", &dir, &[]);
-    assert_eq!(fs::read_to_string(dir.join("later")).unwrap(), "later");
+    assert_eq!(text_of(&dir, "later"), "later");
     mount.end();
     let refused = with_path("mount memory --without-log", &dir);
     has(&stderr(&refused), &["--without-log is for"]);
@@ -286,9 +269,8 @@ fn an_unlinked_open_file_is_freed_at_its_close() {
     fs::remove_file(dir.join("big")).unwrap();
     let chunks = || -> i64 {
         let database = rusqlite::Connection::open(&db).unwrap();
-        database
-            .query_row("SELECT count(*) FROM chunk", (), |row| row.get(0))
-            .unwrap()
+        let count = "SELECT count(*) FROM chunk";
+        database.query_row(count, (), |row| row.get(0)).unwrap()
     };
     assert!(chunks() > 0);
     drop(open);
@@ -302,11 +284,9 @@ fn a_mount_refuses_other_users() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = scratch.dir("ctx");
     let as_nobody = || {
-        Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"])
-            .arg(dir.join("a"))
-            .output()
-            .unwrap()
+        let mut cat = Command::new("setpriv");
+        cat.args(words("--reuid=65534 --regid=65534 --clear-groups cat"));
+        cat.arg(dir.join("a")).output().unwrap()
     };
     let mount = Mount::new("memory", &dir, &[]);
     fs::write(dir.join("a"), "secret").unwrap();
@@ -361,24 +341,20 @@ fn a_mount_without_permission_names_the_fix() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let output = as_nobody_with_fuse(&scratch, "600", "mkdir ctx; $CTXBENCH mount memory ctx");
     assert_eq!(output.status.code(), Some(1));
-    let message = stderr(&output);
-    has(
-        &message,
-        &[
-            "/dev/fuse is not permitted to this user",
-            "fix: ",
-            "chmod 666",
-        ],
-    );
+    let reason = "/dev/fuse is not permitted to this user";
+    has(&stderr(&output), &[reason, "fix: ", "chmod 666"]);
 }
 
 #[test]
 fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("notes");
-    let start = || with_path("mount --daemon sqlite", &dir);
-    let started = start();
-    assert!(started.status.success(), "{}", stderr(&started));
+    let start = || {
+        let mut command = ctxbench(words("mount --daemon sqlite"));
+        command.arg(&dir);
+        command
+    };
+    let started = start().succeeds();
     has(&stdout(&started), &["is mounted on", "notes.log"]);
     fs::write(dir.join("a.md"), "kept").unwrap();
 
@@ -409,9 +385,8 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
 
     // A second start finds the data of the first. A start that cannot mount reports the reason, as in the
     // foreground.
-    let started = start();
-    assert!(started.status.success(), "{}", stderr(&started));
-    assert_eq!(fs::read_to_string(dir.join("a.md")).unwrap(), "kept");
-    assert_eq!(start().status.code(), Some(1));
+    start().succeeds();
+    assert_eq!(text_of(&dir, "a.md"), "kept");
+    assert_eq!(start().status().unwrap().code(), Some(1));
     ctxbench(["unmount"]).arg(&dir).succeeds();
 }

@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, embedded, has, lacks, mountable,
-    mounts_under, s3_client, stderr, stdout, wait_for, words,
+    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, embedded, has, lacks, memory_of,
+    mountable, mounts_under, s3_client, set_server, signal, stderr, stdout, text_of, wait_for,
+    words,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
@@ -20,7 +21,6 @@ struct Server {
     /// What mounts from it.
     program: PathBuf,
     process: Child,
-    stdin: Option<ChildStdin>,
     said: Announcement,
 }
 
@@ -39,14 +39,12 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let stdin = process.stdin.take();
         let mut line = String::new();
         let stdout = process.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         Self {
             program: CTXBENCH.into(),
             process,
-            stdin,
             said: serde_json::from_str(&line).unwrap(),
         }
     }
@@ -54,13 +52,9 @@ impl Server {
     /// A command with this server's keys.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .env("AWS_ACCESS_KEY_ID", &self.said.access_key)
-            .env("AWS_SECRET_ACCESS_KEY", &self.said.secret_key)
-            .env("CTXBENCH_S3_ENDPOINT", &self.said.endpoint)
-            .env_remove("CTXBENCH_S3_KEY");
+        command.args(arguments).stdin(Stdio::null());
+        let [endpoint, key] = [&self.said.endpoint, &self.said.access_key];
+        set_server(&mut command, endpoint, key, &self.said.secret_key);
         command
     }
 
@@ -77,19 +71,13 @@ impl Server {
             .arg(&dir);
         Mount::of(command, &dir)
     }
-
-    fn end(mut self) {
-        drop(self.stdin.take());
-        self.process.wait().unwrap();
-    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         // A test that has stopped it may have failed before it went on.
-        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
-        let _ = kill_process(pid, Signal::CONT);
-        drop(self.stdin.take());
+        let _ = kill_process(Pid::from_child(&self.process), Signal::CONT);
+        // Closes its standard input, which ends it.
         let _ = self.process.wait();
     }
 }
@@ -110,11 +98,8 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     let data = scratch.dir("server");
     let command = |access: &servers::Access, line: &str| {
         let mut command = ctxbench(words(line));
-        command
-            .env("CTXBENCH_S3_ENDPOINT", &access.endpoint)
-            .env("AWS_ACCESS_KEY_ID", &access.access_key)
-            .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
-            .env_remove("CTXBENCH_S3_KEY");
+        let [endpoint, key] = [&access.endpoint, &access.access_key];
+        set_server(&mut command, endpoint, key, &access.secret_key);
         command
     };
     let mount = |access: &servers::Access, name: &str| {
@@ -176,8 +161,7 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
     });
     fs::remove_file(b.dir.join("kept/plan.md")).unwrap();
     wait_for("the deletion", || !a.dir.join("kept/plan.md").exists());
-    let unmounted = ctxbench(["unmount"]).arg(&a.dir).output().unwrap();
-    assert!(unmounted.status.success(), "{}", stderr(&unmounted));
+    ctxbench(["unmount"]).arg(&a.dir).succeeds();
     assert!(mounts_under(&a.dir).is_empty());
     b.end();
 }
@@ -206,7 +190,7 @@ fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append()
     synced(&a);
     pull(&b);
     for mount in [&a, &b] {
-        let log = fs::read_to_string(mount.dir.join("log.md")).unwrap();
+        let log = text_of(&mount.dir, "log.md");
         assert_eq!(log, "first of a\nfirst of b\nsecond of a\n");
     }
     a.end();
@@ -222,7 +206,7 @@ fn close_can_wait_for_the_bucket() {
     // Neither the daemon nor its disk is needed any more.
     a.crash();
     let b = server.mount(&scratch, "b", &[]);
-    assert_eq!(fs::read_to_string(b.dir.join("x.md")).unwrap(), "there");
+    assert_eq!(text_of(&b.dir, "x.md"), "there");
     b.end();
 }
 
@@ -238,8 +222,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     synced(&a);
     a.end();
     let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
-    let server_process = Pid::from_raw(server.process.id() as i32).unwrap();
-    kill_process(server_process, Signal::STOP).unwrap();
+    signal(&server.process, Signal::STOP);
 
     let mut reader = Command::new("cat")
         .arg(b.dir.join("note.md"))
@@ -248,14 +231,13 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(reader.try_wait().unwrap().is_none(), "it waits");
     let asked = Instant::now();
-    kill_process(Pid::from_raw(reader.id() as i32).unwrap(), Signal::TERM).unwrap();
+    signal(&reader, Signal::TERM);
     reader.wait().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(3));
 
-    kill_process(server_process, Signal::CONT).unwrap();
-    assert_eq!(fs::read_to_string(b.dir.join("note.md")).unwrap(), text);
+    signal(&server.process, Signal::CONT);
+    assert_eq!(text_of(&b.dir, "note.md"), text);
     b.end();
-    server.end();
 }
 
 #[test]
@@ -277,35 +259,30 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
         command
     };
     let (mut plain, offline) = (mount(&[]), mount(&["--allow-offline"]));
-    server.end();
+    drop(server);
 
     let refused = plain.output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     has(&stderr(&refused), &["does not answer"]);
     assert!(mounts_under(&dir).is_empty());
     let mut a = Mount::of(offline, &dir);
-    let said = a.said();
-    has(
-        &said,
-        &["does not answer", "changes are uploaded when it does"],
-    );
-    assert_eq!(fs::read_to_string(dir.join("before.md")).unwrap(), "before");
+    let later = "changes are uploaded when it does";
+    has(&a.said(), &["does not answer", later]);
+    assert_eq!(text_of(&dir, "before.md"), "before");
     fs::write(dir.join("away.md"), "away").unwrap();
     let begun = Instant::now();
     let failed = sync(&a);
     assert!(!failed.status.success(), "{}", stdout(&failed));
     has(&stderr(&failed), &["cannot be reached"]);
-    assert!(
-        begun.elapsed() < Duration::from_secs(30),
-        "a sync that fails must end"
-    );
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(30), "a sync that fails must end");
     a.crash();
 
     let again = Server::start(&data, &port);
     let a = again.mount(&scratch, "a", &[]);
     synced(&a);
     let b = again.mount(&scratch, "b", &[]);
-    assert_eq!(fs::read_to_string(b.dir.join("away.md")).unwrap(), "away");
+    assert_eq!(text_of(&b.dir, "away.md"), "away");
     a.end();
     b.end();
 }
@@ -372,8 +349,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     let restored = done("restore notes --at 2");
     assert_eq!(restored, "notes is as notes was in commit 2: commit 5\n");
     wait_for("the restored file", || {
-        let text = fs::read_to_string(a.dir.join("notes/plan.md"));
-        text.is_ok_and(|text| text == "one")
+        fs::read(a.dir.join("notes/plan.md")).is_ok_and(|text| text == b"one")
     });
     assert!(done("restore x.bin --at 4").ends_with("nothing had changed\n"));
     assert!(done("check --mirror off").ends_with(": whole\n"));
@@ -391,9 +367,8 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     fs::write(a.dir.join("after.md"), "after").unwrap();
     synced(&a);
     let b = server.mount(&scratch, "b", &[]);
-    assert_eq!(fs::read_to_string(b.dir.join("after.md")).unwrap(), "after");
-    let plan = fs::read_to_string(b.dir.join("notes/plan.md"));
-    assert_eq!(plan.unwrap(), "one");
+    assert_eq!(text_of(&b.dir, "after.md"), "after");
+    assert_eq!(text_of(&b.dir, "notes/plan.md"), "one");
     assert_eq!(fs::read(b.dir.join("x.bin")).unwrap(), vec![7; 200_000]);
     b.end();
     a.end();
@@ -450,9 +425,8 @@ fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
     // Another tool edits the object, front matter and all, and adds one.
     let edited = object.replace("first\n", "first\nsecond, by hand\n");
     let put = |key: &str, text: String| {
-        runtime
-            .block_on(client.put(&Key::from(key), text.into()))
-            .unwrap();
+        let key = Key::from(key);
+        runtime.block_on(client.put(&key, text.into())).unwrap();
     };
     put(key, edited);
     put("agents/alice/new.md", "by hand".to_owned());
@@ -477,15 +451,7 @@ fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
 
 /// The most memory that the daemons of two hosts have, in bytes: one writes a file, the other reads it.
 fn peaks(server: &Server, scratch: &Scratch, mib: u64) -> [u64; 2] {
-    let peak = |mount: &Mount| {
-        let status = fs::read_to_string(format!("/proc/{}/status", mount.process.id())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmHWM"))
-            .unwrap();
-        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        kib * 1024
-    };
+    let peak = |mount: &Mount| memory_of(mount.process.id(), "VmHWM:").unwrap() * 1024;
     let a = server.mount(scratch, "a", &[]);
     let mut file = File::create(a.dir.join("big")).unwrap();
     let mut piece: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
@@ -530,12 +496,9 @@ fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
     let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), "0");
     let dir = scratch.dir("mnt");
+    let dead = "--endpoint http://127.0.0.1:9";
     for (line, variables, reason) in [
-        (
-            "--endpoint http://127.0.0.1:9",
-            &[][..],
-            "9 does not answer",
-        ),
+        (dead, &[][..], "9 does not answer"),
         ("--bucket nowhere", &[], "no bucket nowhere"),
         ("", WRONG_KEY, "refuses the access key"),
         ("", NO_KEY, "AWS_ACCESS_KEY_ID"),
@@ -578,11 +541,6 @@ fn doctor(mut command: Command) -> (String, bool) {
     (text, output.status.success())
 }
 
-fn lines_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
-    let lines = text.lines();
-    lines.filter_map(|line| line.strip_prefix(label)).collect()
-}
-
 #[test]
 fn the_doctor_asks_the_server_that_the_environment_names() {
     let scratch = Scratch::new();
@@ -608,7 +566,8 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
         set(&mut command, variables);
         let (text, is_well) = doctor(command);
         assert!(!is_well, "{text}");
-        let missing = lines_of(&text, "MISSING   ");
+        let missing = text.lines().filter_map(|it| it.strip_prefix("MISSING   "));
+        let missing: Vec<&str> = missing.collect();
         // One line, with what to do, and nothing that needs the server is called well.
         let [server_line, ..] = missing[..] else {
             panic!("nothing is missing in {text}")
@@ -628,38 +587,24 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
     ails(&bucket, "there is no bucket nowhere");
     ails(NO_KEY, "no access key for ");
     // One that takes the connection and says nothing.
-    let process = Pid::from_raw(server.process.id() as i32).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
+    signal(&server.process, Signal::STOP);
     ails(&[], "does not answer");
-    kill_process(process, Signal::CONT).unwrap();
-    server.end();
 }
 
 #[test]
 fn without_an_endpoint_the_doctor_says_which_server_a_run_starts_and_why() {
-    let asked = |required: Option<&str>| {
+    let asked = |required: Option<&'static str>| {
         let mut command = ctxbench(["doctor"]);
-        command
-            .env_remove("CTXBENCH_S3_ENDPOINT")
-            .env_remove("CTXBENCH_REQUIRE_MINIO")
-            .env("CTXBENCH_MINIO", "/nonexistent/minio");
-        command.envs(required.map(|required| ("CTXBENCH_REQUIRE_MINIO", required)));
-        let (text, _) = doctor(command);
-        text
+        let variables = [
+            ("CTXBENCH_S3_ENDPOINT", None),
+            ("CTXBENCH_REQUIRE_MINIO", required),
+            ("CTXBENCH_MINIO", Some("/nonexistent/minio")),
+        ];
+        set(&mut command, &variables);
+        doctor(command).0
     };
-    let embedded = asked(None);
-    has(
-        &embedded,
-        &[
-            "s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio",
-        ],
-    );
-    let required = asked(Some("1"));
-    has(
-        &required,
-        &[
-            "s3        MinIO, started by each run: CTXBENCH_REQUIRE_MINIO is set; but",
-            "MISSING   s3-minio: ",
-        ],
-    );
+    let embedded = "s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio";
+    has(&asked(None), &[embedded]);
+    let minio = "s3        MinIO, started by each run: CTXBENCH_REQUIRE_MINIO is set; but";
+    has(&asked(Some("1")), &[minio, "MISSING   s3-minio: "]);
 }

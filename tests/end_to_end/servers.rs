@@ -60,10 +60,8 @@ impl Serving {
     fn child(&self) -> Option<u32> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        children
-            .split_whitespace()
-            .next()
-            .map(|id| id.parse().unwrap())
+        let mut children = children.split_whitespace();
+        children.next().map(|id| id.parse().unwrap())
     }
 
     /// Waits for the end, and checks that no process and no file is left.
@@ -104,13 +102,8 @@ fn pid(id: u32) -> Pid {
 
 /// Whether a process has ended; a zombie counts as ended.
 fn is_gone(id: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{id}/stat")) {
-        Ok(stat) => stat
-            .rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.trim().starts_with('Z')),
-        Err(_) => true,
-    }
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
 /// The installed servers. `CTXBENCH_REQUIRE_MINIO`, set in CI, makes a missing MinIO a failure.
@@ -243,24 +236,16 @@ fn auto_selection_says_why_it_is_not_minio() {
 fn a_server_that_cannot_start_is_named() {
     let scratch = Scratch::new();
     let not_a_server = scratch.path().join("minio");
-    std::fs::write(
-        &not_a_server,
-        "#!/bin/sh\necho 'no licence to serve' >&2\nexit 3\n",
-    )
-    .unwrap();
-    make_executable(&not_a_server);
+    let script = "#!/bin/sh\necho 'no licence to serve' >&2\nexit 3\n";
+    std::fs::write(&not_a_server, script).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&not_a_server, executable).unwrap();
     let output = ctxbench(["s3", "serve", "--server", "minio"])
         .env("CTXBENCH_MINIO", &not_a_server)
         .output()
         .unwrap();
-    let said = stderr(&output);
-    has(
-        &said,
-        &[
-            "MinIO ended before it was ready (exit status: 3)",
-            "no licence to serve",
-        ],
-    );
+    let ended = "MinIO ended before it was ready (exit status: 3)";
+    has(&stderr(&output), &[ended, "no licence to serve"]);
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -270,11 +255,6 @@ fn a_server_that_cannot_start_is_named() {
         let said = stderr(&run(arguments));
         has(&said, &[&port, "in use"]);
     }
-}
-
-fn make_executable(file: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(file, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::common::{Mount, Succeeds, ctxbench, embedded, has, mountable, stderr};
+use crate::common::{
+    Mount, Succeeds, ctxbench, embedded, has, mountable, set_server, stderr, words,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -51,15 +53,16 @@ fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     let plain = access.endpoint.strip_prefix("http://").unwrap().to_owned();
     let port = runtime.block_on(relay(plain));
     let command = |trusted: &Path, mount: &Path| {
-        let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--endpoint"]);
-        command
-            .arg(format!("https://127.0.0.1:{port}"))
-            .arg("--cache")
-            .arg(mount.with_extension("db"))
-            .env("AWS_ACCESS_KEY_ID", &access.access_key)
-            .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
-            .env("SSL_CERT_FILE", trusted)
-            .arg(mount);
+        let mut command = ctxbench(words("mount s3 --agent-id alice --cache"));
+        command.arg(mount.with_extension("db")).arg(mount);
+        let endpoint = format!("https://127.0.0.1:{port}");
+        set_server(
+            &mut command,
+            &endpoint,
+            &access.access_key,
+            &access.secret_key,
+        )
+        .env("SSL_CERT_FILE", trusted);
         command
     };
 
@@ -68,13 +71,8 @@ fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     let refused = command(&nobody, &scratch.dir("refused")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     let said = stderr(&refused);
-    has(
-        &said,
-        &[
-            "has a certificate that is not trusted",
-            "fix: set SSL_CERT_FILE",
-        ],
-    );
+    let reason = "has a certificate that is not trusted";
+    has(&said, &[reason, "fix: set SSL_CERT_FILE"]);
 
     let dir = scratch.dir("trusted");
     let mount = Mount::of(command(&certificate(), &dir), &dir);

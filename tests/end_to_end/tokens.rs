@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::common::{
-    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, words,
+    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words,
 };
 use serde_json::Value;
 
@@ -71,13 +71,9 @@ fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
     assert!(recall < cut && cut < whole, "{recall} {cut} {whole}");
     let [whole, cut, recall] = dollars("agent/memory-100-questions");
     assert!(cut < whole && whole < recall, "{recall} {cut} {whole}");
-    let refused = refused(&words(
-        "tokens --workload agent/offload-comparison --policy inline --policy memory-file",
-    ));
-    has(
-        &refused,
-        &["agent/offload-comparison: the policy memory-file needs a session with notes"],
-    );
+    let line = "tokens --workload agent/offload-comparison --policy inline --policy memory-file";
+    let reason = "agent/offload-comparison: the policy memory-file needs a session with notes";
+    has(&refused(&words(line)), &[reason]);
 }
 
 #[test]
@@ -85,23 +81,13 @@ fn the_ledger_compares_a_recorded_session_with_reported_usage() {
     let scratch = Scratch::new();
     let file = scratch.path().join("s.traj.json");
     fs::write(&file, trajectory("gpt-5-codex", 44, 10)).unwrap();
-    let of = |more: &[&str]| {
-        let mut arguments = vec![
-            "tokens",
-            "--format",
-            "mini-swe-agent",
-            file.to_str().unwrap(),
-        ];
-        arguments.extend(more);
-        json(&arguments)[0].clone()
-    };
+    let line = format!("tokens --format mini-swe-agent {}", file.display());
+    let of = |more: &[&str]| json(&[&words(&line), more].concat())[0].clone();
     let found = of(&[]);
     assert_eq!(found["fixed_is"], "stated");
     assert_eq!(found["reconciled"]["calls"], 2);
-    assert!(
-        found["reconciled"]["median_abs"].as_f64().unwrap() < 0.3,
-        "{found}"
-    );
+    let deviation = found["reconciled"]["median_abs"].as_f64().unwrap();
+    assert!(deviation < 0.3, "{found}");
     let cached = |found: &Value| found["policies"][0]["cached"].as_u64().unwrap();
     assert!(cached(&found) > 0);
     // Without a cache, or with a lifetime that is too short, all tokens are uncached.
@@ -112,20 +98,13 @@ fn the_ledger_compares_a_recorded_session_with_reported_usage() {
     assert_eq!(found["policies"][0]["tokens_are"], "recorded");
     assert_eq!(found["priced_for"].as_str().unwrap().len(), 10);
 
-    let output = run(words(&format!(
-        "tokens --format mini-swe-agent {}",
-        file.display()
-    )));
-    let page = stdout(&output);
-    has(
-        &page,
-        &[
-            "×1.00, measured: ",
-            "gpt-5: 1.25 in, 10 out, 0.125 from the cache",
-            "genai-prices",
-            "against what the API reported",
-        ],
-    );
+    let parts = [
+        "×1.00, measured: ",
+        "gpt-5: 1.25 in, 10 out, 0.125 from the cache",
+        "genai-prices",
+        "against what the API reported",
+    ];
+    has(&stdout(&run(words(&line))), &parts);
 }
 
 /// The committed sessions with usage that the API reported, and the largest allowed median deviation.
@@ -201,10 +180,8 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     ] {
         refuses(&["--format", format, &session], reason);
     }
-    let none = run(words(&format!(
-        "tokens --format mini-swe-agent {session} --model none"
-    )));
-    assert!(none.status.success() && stdout(&none).contains('–'));
+    let line = format!("tokens --format mini-swe-agent {session} --model none");
+    has(&stdout(&ctxbench(words(&line)).succeeds()), &["–"]);
     // Of several files, the readable ones are counted.
     let good = file("good.traj.json", &trajectory("gpt-5-codex", 44, 10));
     let output = run(["tokens", "--format", "mini-swe-agent", &good, &session]);
@@ -214,45 +191,35 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
 
     let policy = file("p.toml", "name = 'p'\nessay = 'e'\n[evict]\nabove = 1\n");
     let prices = file("prices.toml", "[[model]]\nname = 'm'\nprize = 1\n");
+    let offload = |line: &str, reason: &str| {
+        let workload = ["--workload", "agent/offload-comparison"];
+        refuses(&[&workload[..], &words(line)].concat(), reason);
+    };
+    for model in words("gpt-5.5-pro gpt-5.1-codex-mini gpt-5.5-cyber gemini-3-pro-image gpt-99") {
+        let reason = format!("model \"{model}\" has no price");
+        offload(&format!("--model {model}"), &reason);
+    }
+    let above = "p.toml:4: field `evict.above`: unknown field `above`";
+    let hour = "a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m";
     for (line, reason) in [
         ("--policy nonsense", "there are inline, evict"),
-        (
-            &*format!("--policy {policy}"),
-            "p.toml:4: field `evict.above`: unknown field `above`",
-        ),
+        (&*format!("--policy {policy}"), above),
         (&*format!("--prices {prices}"), "prices.toml:3: "),
         (&*format!("--prices {prices}"), "unknown field `prize`"),
-        ("--model gpt-5.5-pro", "\"gpt-5.5-pro\" has no price"),
-        (
-            "--model gpt-5.1-codex-mini",
-            "\"gpt-5.1-codex-mini\" has no price",
-        ),
-        ("--model gpt-5.5-cyber", "\"gpt-5.5-cyber\" has no price"),
-        (
-            "--model gemini-3-pro-image",
-            "\"gemini-3-pro-image\" has no price",
-        ),
-        (
-            "--model gpt-6.1-sol --cache-ttl 1h",
-            "a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m",
-        ),
+        ("--model gpt-6.1-sol --cache-ttl 1h", hour),
         ("--cache-ttl 10m", "sold are 5m, 1h"),
-        ("--model gpt-99", "model \"gpt-99\" has no price"),
         ("--on 2020-01-01", "has no price on 2020-01-01"),
         ("--on tomorrow", "a day such as 2026-11-21"),
         ("--cache-ttl 5_minutes", "5m, 1h or 90s"),
     ] {
-        let workload = ["--workload", "agent/offload-comparison"];
-        refuses(&[&workload[..], &words(line)].concat(), reason);
+        offload(line, reason);
     }
 
     let essay = "What this stands for, at some length, so that nobody has to guess what it is there for at all.";
-    let workload = file(
-        "w.toml",
-        &format!(
-            "name = 'w'\nessay = '{essay}'\nstates = ['hot']\ncontexts = ['outline']\n[vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n"
-        ),
+    let text = format!(
+        "name = 'w'\nessay = '{essay}'\nstates = ['hot']\ncontexts = ['outline']\n[vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n"
     );
+    let workload = file("w.toml", &text);
     let reason = "w.toml: field `contexts`: outline: no such context policy";
     refuses(&["--workload", &workload], reason);
 }
@@ -272,14 +239,11 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     // Three workloads with one warm-up round and one round in each of three epochs.
     assert_eq!(own.len(), 3 * 2 * 3, "{own:?}");
     assert!(own.iter().all(|own| own["outcome"] == "ok"), "{own:?}");
-    let plan = fs::read_to_string(dir.join("plan.toml")).unwrap();
     let why = "state is reached by tool calls only: it has no path for a POSIX operation";
-    has(
-        &plan,
-        &[why, "state: there is no tool for it: to rename to"],
-    );
+    let rename = "state: there is no tool for it: to rename to";
+    has(&text_of(&dir, "plan.toml"), &[why, rename]);
 
-    let report = fs::read_to_string(dir.join("report.md")).unwrap();
+    let report = text_of(&dir, "report.md");
     let parts = [
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
@@ -292,20 +256,17 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
         "| partly stated |",
     ];
     has(&report, &parts);
-    let claims = fs::read_to_string(dir.join("claims.csv")).unwrap();
-    let standing = |id: &str| {
+    let claims = text_of(&dir, "claims.csv");
+    for (id, standing) in [
+        ("sybil-85-percent-own,", ",arithmetic only,"),
+        ("sybil-85-percent,", ",refuted,"),
+        ("sybil-cheaper,", ",conditional,"),
+        ("sybil-50kb-is-50000-tokens,", ",refuted,"),
+    ] {
         let line = claims.lines().find(|line| line.starts_with(id)).unwrap();
-        ["confirmed", "refuted", "conditional", "arithmetic only"]
-            .into_iter()
-            .find(|word| line.contains(&format!(",{word},")))
-            .unwrap()
-            .to_owned()
-    };
-    assert_eq!(standing("sybil-85-percent-own,"), "arithmetic only");
-    assert_eq!(standing("sybil-85-percent,"), "refuted");
-    assert_eq!(standing("sybil-cheaper,"), "conditional");
-    assert_eq!(standing("sybil-50kb-is-50000-tokens,"), "refuted");
-    let contexts = fs::read_to_string(dir.join("contexts.csv")).unwrap();
+        has(line, &[standing]);
+    }
+    let contexts = text_of(&dir, "contexts.csv");
     assert!(contexts.lines().count() > 10, "{contexts}");
     // A run that cannot be priced is refused at the start. A report accepts another price list.
     let future = scratch.path().join("future.toml");
@@ -323,14 +284,12 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let message = refused(&["report", dir.to_str().unwrap(), "--prices", future]);
     has(&message, &["claude-opus-5-5 has no price on"]);
     let never = scratch.path().join("never");
-    let message = refused(&words(&format!(
-        "run --backend state --workload agent/offload-comparison --state hot --policy none \
-         --prices {future} --out {}",
-        never.display()
-    )));
-    has(&message, &["the report of this run could not be priced"]);
+    let line = "run --backend state --workload agent/offload-comparison --state hot --policy none";
+    let line = format!("{line} --prices {future} --out {}", never.display());
+    let reason = "the report of this run could not be priced";
+    has(&refused(&words(&line)), &[reason]);
     assert!(!never.exists());
     // `ctxbench report` reproduces the report from the files alone.
     ctxbench(["report", dir.to_str().unwrap()]).succeeds();
-    assert_eq!(fs::read_to_string(dir.join("report.md")).unwrap(), report);
+    assert_eq!(text_of(&dir, "report.md"), report);
 }

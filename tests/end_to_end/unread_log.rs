@@ -8,7 +8,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::{
-    Mount, Scratch, can_mount, ctxbench, embedded, mountable, wait_for, wait_up_to,
+    Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal,
+    wait_for, wait_up_to,
 };
 use backends::fuse::{Command as Ask, ask};
 use models::{Behaviour, FakeServer};
@@ -118,13 +119,13 @@ fn open_many(dir: &Path, files: &Files) {
 
 /// Ends the mount with SIGINT, within 20 seconds.
 fn end(mut mount: Mount, what: &str) {
-    mount.signal(rustix::process::Signal::INT);
+    signal(&mount.process, rustix::process::Signal::INT);
     let has_ended = || mount.process.try_wait().unwrap().is_some();
     wait_up_to(Duration::from_secs(20), what, has_ended);
     let status = mount.process.wait().unwrap();
     assert!(status.success(), "{what}: {status}");
     wait_for("the mount to leave the tree", || {
-        crate::common::mounts_under(&mount.dir).is_empty()
+        mounts_under(&mount.dir).is_empty()
     });
 }
 
@@ -161,10 +162,9 @@ fn an_s3_mount_never_waits_for_its_log() {
     let (_runtime, _server, access) = embedded(&scratch.dir("server"), servers::Quirk::None);
     for (agent, level) in [("alice", None), ("bob", Some(TALKATIVE))] {
         let mut case = Case::new("s3", &["--agent-id", agent, "--endpoint", &access.endpoint]);
-        case.command
-            .env("AWS_ACCESS_KEY_ID", &access.access_key)
-            .env("AWS_SECRET_ACCESS_KEY", &access.secret_key)
-            .env_remove("CTXBENCH_S3_KEY");
+        // The option precedes the variable.
+        let [key, secret] = [&access.access_key, &access.secret_key];
+        set_server(&mut case.command, "http://127.0.0.1:9", key, secret);
         case.open_files_and_end(Stderr::Unread, level);
     }
 }

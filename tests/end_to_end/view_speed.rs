@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
 
-use crate::common::{CTXBENCH, Mount, mountable};
+use crate::common::{CTXBENCH, Mount, memory_of, mountable};
 
 const SENDERS: usize = 100;
 const EACH: usize = 1_000;
@@ -63,13 +63,7 @@ fn block(calls: usize, mut call: impl FnMut(usize)) -> Duration {
 
 /// Resident memory of a process in MB.
 fn memory(process: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap();
-    let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib / 1000.0
+    memory_of(process, "VmRSS:").unwrap() as f64 / 1000.0
 }
 
 #[test]

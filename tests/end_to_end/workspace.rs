@@ -6,34 +6,27 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::common::{Mount, Scratch, can_mount, has, said};
+use crate::common::{Mount, has, mountable, said};
 use crate::mcp::Session;
 
 /// Query results of about `bytes` bytes: a JSON object a line.
 fn results(topic: &str, bytes: usize) -> String {
-    let line = |at: usize| {
-        format!(
-            r#"{{"meeting": "All Hands {at}", "topic": "{topic}", "decision": {}}}"#,
-            at.is_multiple_of(7)
-        )
-    };
-    let lines = (0..).map(|at| line(at) + "\n");
     let mut text = String::new();
-    for line in lines {
+    for at in 0.. {
         if text.len() >= bytes {
             break;
         }
-        text += &line;
+        let decision = at % 7 == 0;
+        text += &format!(
+            "{{\"meeting\": \"All Hands {at}\", \"topic\": \"{topic}\", \"decision\": {decision}}}\n"
+        );
     }
     text
 }
 
 fn with_mounts(test: impl Fn(&Path)) {
-    if !can_mount() {
-        return;
-    }
     for backend in ["memory", "sqlite", "agent-memory"] {
-        let scratch = Scratch::new();
+        let Some(scratch) = mountable() else { return };
         let dir = scratch.dir("workspace");
         let mount = Mount::new(backend, &dir, &[]);
         test(&dir);
@@ -53,17 +46,14 @@ fn a_synthesis_of_several_sources_reads_what_it_saved() {
         let decisions = results("decisions", 48_000);
         fs::write(dir.join("intl_engagement_meetings.json"), &meetings).unwrap();
         fs::write(dir.join("decisions_raw.json"), &decisions).unwrap();
-        let sizes = said(dir, "stat -c '%n %s' *.json");
-        let expected = format!(
-            "decisions_raw.json {}\nintl_engagement_meetings.json {}\n",
-            decisions.len(),
-            meetings.len()
-        );
-        assert_eq!(sizes, expected);
-        said(
+        let sizes = said(
             dir,
-            "grep -h '\"decision\": true' intl_engagement_meetings.json decisions_raw.json | sort > intl_engagement_decisions.txt",
+            "stat -c %s decisions_raw.json intl_engagement_meetings.json",
         );
+        let expected = [decisions.len(), meetings.len()].map(|size| format!("{size}\n"));
+        assert_eq!(sizes, expected.concat());
+        let synthesis = "grep -h '\"decision\": true' intl_engagement_meetings.json decisions_raw.json | sort > intl_engagement_decisions.txt";
+        said(dir, synthesis);
         let analysis = said(dir, "cat intl_engagement_decisions.txt");
         let all = [meetings, decisions].concat();
         let wanted = all.lines().filter(|line| line.contains("true")).count();
@@ -115,10 +105,8 @@ fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
         }
         fs::write(dir.join("july.json"), "short\n").unwrap();
         assert_eq!(said(dir, "cat july.json"), "short\n");
-        assert_eq!(
-            said(dir, "ls"),
-            "current_todos.txt\njuly.json\noctober.json\n"
-        );
+        let left = "current_todos.txt\njuly.json\noctober.json\n";
+        assert_eq!(said(dir, "ls"), left);
     });
 }
 
@@ -134,12 +122,11 @@ fn text_of(state: &mut Session, path: &str) -> String {
 #[test]
 fn an_agents_state_keeps_the_synthesis_and_the_plan_too() {
     let mut state = Session::new(&["state"]);
+    let meetings = results("international engagement", 50_000);
+    let decisions = results("decisions", 48_000);
     let sources = [
-        (
-            "intl_engagement_meetings.json",
-            results("international engagement", 50_000),
-        ),
-        ("decisions_raw.json", results("decisions", 48_000)),
+        ("intl_engagement_meetings.json", meetings),
+        ("decisions_raw.json", decisions),
     ];
     for (path, content) in &sources {
         state.good("write_file", json!({"path": path, "content": content}));

@@ -1,17 +1,12 @@
 //! Budgets of calls, tokens and dollars.
 
-use super::{Lab, answering, errno, said};
-use crate::common::{Mount, can_mount, ctxbench, has, lacks, stderr};
-use models::Behaviour;
+use super::{answering, errno, said, saying};
+use crate::common::{Mount, ctxbench, has, lacks, mounts_under, stderr, words};
 
 #[test]
 fn the_model_files_measurement_has_one_budget_for_all_its_mounts() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say(
-        r#"{"exists":true,"content":"guessed"}"#.to_owned(),
-    )]);
+    let answer = r#"{"exists":true,"content":"guessed"}"#;
+    let Some(lab) = saying(answer) else { return };
     let out = lab.path("out");
     let ask = |budget: &str| {
         let output = lab.model_files(&out, &["--max-tokens", budget]);
@@ -21,7 +16,7 @@ fn the_model_files_measurement_has_one_budget_for_all_its_mounts() {
         let written = out.join("model-files.json");
         assert!(!written.exists(), "nothing half-measured is written");
         std::fs::remove_dir_all(&out).unwrap();
-        assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+        assert!(mounts_under(lab.scratch.path()).is_empty());
         said
     };
     // The first budget is spent by the history questions, the second one by those and one mount together.
@@ -35,12 +30,8 @@ fn the_model_files_measurement_has_one_budget_for_all_its_mounts() {
 
 #[test]
 fn a_mount_stops_asking_when_its_dollar_budget_is_spent() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say(
-        r#"{"exists":true,"content":"right"}"#.to_owned(),
-    )]);
+    let answer = r#"{"exists":true,"content":"right"}"#;
+    let Some(lab) = saying(answer) else { return };
     // A dollar per token, so that the first answer exceeds the budget.
     let price = ["--price", "1000000,1000000", "--max-cost", "2"];
     let mount = lab.mount("llm-history", &price);
@@ -61,19 +52,15 @@ fn a_mount_stops_asking_when_its_dollar_budget_is_spent() {
 fn a_mount_with_a_dollar_limit_takes_the_price_from_the_list_and_logs_it() {
     let Some(lab) = answering() else { return };
     // The server is not asked for its model list, which lacks gpt-5.
-    let (tree, cache) = (lab.path("tree.json"), lab.path("cache"));
-    let mut command = ctxbench(["mount", "llm-generate"]);
+    let options = "mount llm-generate --provider local --model gpt-5 --no-cache --max-cost 0.00001";
+    let dir = lab.scratch.dir("mnt");
+    let mut command = ctxbench(words(options));
     command
-        .arg(lab.path("mnt"))
-        .args(["--provider", "local", "--model", "gpt-5"])
-        .args(["--base-url", &lab.server.base_url(), "--no-cache"])
-        .args(["--max-cost", "0.00001"])
-        .arg("--tree")
-        .arg(&tree)
-        .arg("--cache-folder")
-        .arg(&cache);
-    std::fs::create_dir(lab.path("mnt")).unwrap();
-    let mount = Mount::of(command, &lab.path("mnt"));
+        .args(["--base-url", &lab.server.base_url()])
+        .arg(&dir);
+    command.arg("--tree").arg(lab.path("tree.json"));
+    command.arg("--cache-folder").arg(lab.path("cache"));
+    let mount = Mount::of(command, &dir);
     said(&mount.dir, "cat a.txt");
     assert_eq!(errno(&mount.dir.join("b.txt")), Some(122), "EDQUOT");
     mount.end();
@@ -85,8 +72,6 @@ fn a_mount_with_a_dollar_limit_takes_the_price_from_the_list_and_logs_it() {
     let mut command = lab.command("llm-history", &["--max-cost", "1"]);
     let output = command.output().unwrap();
     assert!(!output.status.success());
-    has(
-        &stderr(&output),
-        &["the price of simulated", "--price IN,OUT"],
-    );
+    let parts = ["the price of simulated", "--price IN,OUT"];
+    has(&stderr(&output), &parts);
 }

@@ -6,7 +6,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{Lab, said, set_xattr, xattr};
+use super::{Lab, said, saying, set_xattr, xattr};
 use crate::common::{can_mount, has};
 use models::Behaviour;
 
@@ -30,26 +30,21 @@ fn command(lab: &Lab) -> PathBuf {
 
 #[test]
 fn a_command_writes_files_from_path_and_prompt_and_no_model_is_asked() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say("by the model\n".to_owned())]);
+    let answer = "by the model\n";
+    let Some(lab) = saying(answer) else { return };
     let file = command(&lab);
     let mount = lab.generate(&["--prompt", "a book", "--generator", file.to_str().unwrap()]);
     let path = mount.dir.join("one; touch pwned.md");
     std::fs::write(&path, "").unwrap();
     set_xattr(&path, "user.llmfs.prompt", "the first chapter").unwrap();
     set_xattr(&path, "user.llmfs.generator", "chapters").unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(
-        text,
-        "2 -v /one; touch pwned.md\na book\n\nthe first chapter\n"
-    );
+    let given = "2 -v /one; touch pwned.md\na book\n\nthe first chapter\n";
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), given);
     assert_eq!(xattr(&path, "user.llmfs.state"), "generated");
     assert_eq!(lab.server.calls(), 0);
     assert!(!lab.path("pwned.md").exists());
     // The others are still the model's.
-    assert_eq!(said(&mount.dir, "cat a.txt"), "by the model\n");
+    assert_eq!(said(&mount.dir, "cat a.txt"), answer);
     has(&said(&mount.dir, "cat .llmfs/tree"), &["[chapters]"]);
     mount.end();
     has(&lab.log(), &["generator chapters: the command of"]);

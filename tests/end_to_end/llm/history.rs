@@ -2,18 +2,16 @@
 
 use std::path::Path;
 
-use super::{Lab, errno, oracle, said};
-use crate::common::{Mount, can_mount, has, stderr, stdout};
+use super::{behaving, errno, oracle, said, saying};
+use crate::common::{Mount, has, stderr, stdout};
 use models::Behaviour;
 
 #[test]
 fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::By(|request| {
+    let exact = Behaviour::By(|request| {
         oracle::answer(request["messages"][1]["content"].as_str().unwrap())
-    })]);
+    });
+    let Some(lab) = behaving(exact) else { return };
     // The question contains the whole log, up to the longest possible question.
     let mount = lab.mount("llm-history", &["--log-bytes", "250000"]);
     let history = conformance(&mount.dir);
@@ -26,10 +24,8 @@ fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
     let mount = Mount::new("memory", &memory, &[]);
     let plain = conformance(&mount.dir);
     mount.end();
-    assert_eq!(
-        generate, plain,
-        "what is not made up is a file like any other"
-    );
+    // What is not made up is a file like any other.
+    assert_eq!(generate, plain);
     // Features that no answer can provide, as docs/LLM.md says.
     let exceptions = [
         // The backend cannot ask about a file without a name.
@@ -60,13 +56,10 @@ fn conformance(dir: &Path) -> Vec<String> {
 
 #[test]
 fn a_history_asks_the_model_for_content_only() {
-    if !can_mount() {
+    let answer = |text| serde_json::json!({"exists": true, "content": text}).to_string();
+    let Some(lab) = saying(&answer("guessed\n")) else {
         return;
-    }
-    let answer = |text: &str| {
-        Behaviour::Say(serde_json::json!({"exists": true, "content": text}).to_string())
     };
-    let lab = Lab::new(vec![answer("guessed\n")]);
     let log = lab.path("log.db").display().to_string();
     let mount = lab.mount("llm-history", &["--log-db", &log]);
     let dir = &mount.dir;
@@ -77,10 +70,8 @@ fn a_history_asks_the_model_for_content_only() {
     assert_eq!(lab.server.calls(), 0);
     assert_eq!(said(dir, "cat d/b"), "guessed\n");
     assert_eq!(lab.server.calls(), 1);
-    let question = lab.server.requests()[0]["messages"][1]["content"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let asked = lab.server.requests();
+    let question = asked[0]["messages"][1]["content"].as_str().unwrap();
     let lines = [
         "create /a",
         "write /a at 0: \"hello\\n\"",
@@ -88,15 +79,15 @@ fn a_history_asks_the_model_for_content_only() {
         "rename /a to /d/b",
         "truncate /d/b to 8 bytes",
     ];
-    has(&question, &lines);
+    has(question, &lines);
     let size = dir.join("d/b").metadata().unwrap().len();
     assert_eq!(size, 8, "attributes come from the interpreter");
-    lab.server
-        .behave(vec![Behaviour::Say("no JSON".to_owned())]);
+    let unusable = Behaviour::Say("no JSON".to_owned());
+    lab.server.behave(vec![unusable]);
     assert_eq!(errno(&dir.join("d/b")), Some(5));
     mount.crash();
 
-    lab.server.behave(vec![answer("again\n")]);
+    lab.server.behave(vec![Behaviour::Say(answer("again\n"))]);
     let mount = lab.mount("llm-history", &["--log-db", &log]);
     assert_eq!(said(&mount.dir, "ls d; cat d/b"), "b\nagain\n");
     let question = lab.server.requests().last().unwrap()["messages"][1]["content"].to_string();
@@ -106,9 +97,6 @@ fn a_history_asks_the_model_for_content_only() {
     let text = "this is not a database, but long enough to be looked at";
     std::fs::write(lab.path("other.db"), text).unwrap();
     let other = lab.path("other.db").display().to_string();
-    let refused = lab
-        .command("llm-history", &["--log-db", &other])
-        .output()
-        .unwrap();
-    has(&stderr(&refused), &["other.db"]);
+    let mut refused = lab.command("llm-history", &["--log-db", &other]);
+    has(&stderr(&refused.output().unwrap()), &["other.db"]);
 }

@@ -16,7 +16,7 @@ mod settings;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::{Mount, Scratch, can_mount, ctxbench, said, sh, words};
+use crate::common::{Mount, Scratch, can_mount, ctxbench, installed, said, sh, text_of, words};
 use models::{Behaviour, FakeServer};
 use rustix::fs::getxattr;
 
@@ -50,6 +50,16 @@ fn answering() -> Option<Lab> {
     can_mount().then(|| Lab::new(vec![Behaviour::Answer]))
 }
 
+/// As [`answering`], with a model that behaves so.
+fn behaving(behaviour: Behaviour) -> Option<Lab> {
+    can_mount().then(|| Lab::new(vec![behaviour]))
+}
+
+/// As [`answering`], with a model that always says the same.
+fn saying(text: &str) -> Option<Lab> {
+    behaving(Behaviour::Say(text.to_owned()))
+}
+
 impl Lab {
     fn new(script: Vec<Behaviour>) -> Self {
         let scratch = Scratch::new();
@@ -64,23 +74,19 @@ impl Lab {
 
     /// Measures the server's model on one short history, into `out`.
     fn model_files(&self, out: &Path, more: &[&str]) -> Output {
-        let suite = model_suite(
-            self.scratch.path(),
-            "lengths = [1]\nhistories = 1\nreads = 3\n",
-        );
-        ctxbench(["run", "--suite", suite.to_str().unwrap()])
-            .args(words(&format!(
-                "--base-url {} --model simulated",
-                self.server.base_url()
-            )))
-            .args(more)
-            .arg("--out")
-            .arg(out)
-            .arg("--scratch-dir")
-            .arg(self.scratch.path())
-            .env("CTXBENCH_API_KEY", KEY)
-            .output()
-            .unwrap()
+        let how_much = "lengths = [1]\nhistories = 1\nreads = 3\n";
+        let mut command = ctxbench(["run", "--suite"]);
+        command.arg(model_suite(self.scratch.path(), how_much));
+        command.arg("--scratch-dir").arg(self.scratch.path());
+        command.arg("--out").arg(out).args(more);
+        self.ask_server(&mut command).output().unwrap()
+    }
+
+    /// Lets a command ask the simulated model.
+    fn ask_server<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let url = self.server.base_url();
+        let options = format!("--base-url {url} --model simulated");
+        command.args(words(&options)).env("CTXBENCH_API_KEY", KEY)
     }
 
     fn command(&self, backend: &str, more: &[&str]) -> Command {
@@ -88,14 +94,7 @@ impl Lab {
         // A dead mount exists and cannot be accessed.
         let _ = std::fs::create_dir(&dir);
         let mut command = ctxbench(["mount", backend]);
-        command
-            .arg(&dir)
-            .args(words(&format!(
-                "--base-url {} --model simulated",
-                self.server.base_url()
-            )))
-            .env("CTXBENCH_API_KEY", KEY)
-            .args(more);
+        self.ask_server(command.arg(&dir)).args(more);
         if backend == "llm-generate" {
             command.arg("--cache-folder").arg(self.path("cache"));
         }
@@ -114,7 +113,7 @@ impl Lab {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.path("mnt.llmfs.log")).unwrap()
+        text_of(self.scratch.path(), "mnt.llmfs.log")
     }
 }
 
@@ -127,21 +126,13 @@ fn errno(path: &Path) -> Option<i32> {
 /// Whether the local model and its server are installed. `CTXBENCH_REQUIRE_MODEL` makes it a failure if not.
 fn has_local_model() -> bool {
     let is_there = models::find_model().is_ok() && models::find_llama_server().is_ok();
-    let is_required = std::env::var_os("CTXBENCH_REQUIRE_MODEL").is_some();
-    assert!(is_there || !is_required, "make model has not been run");
-    if !is_there {
-        eprintln!("SKIPPED: no local model; `make model` installs one");
-    }
-    is_there
+    let found = is_there.then_some(()).ok_or("no local model: make model");
+    installed(found, "CTXBENCH_REQUIRE_MODEL").is_some()
 }
 
 fn set_xattr(path: &Path, name: &str, value: &str) -> rustix::io::Result<()> {
-    rustix::fs::setxattr(
-        path,
-        name,
-        value.as_bytes(),
-        rustix::fs::XattrFlags::empty(),
-    )
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(path, name, value.as_bytes(), flags)
 }
 
 fn xattr(path: &Path, name: &str) -> String {

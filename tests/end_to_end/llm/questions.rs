@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Lab, answering, said, sh, xattr};
-use crate::common::{Mount, can_mount};
+use super::{answering, behaving, said, saying, sh, xattr};
+use crate::common::{Mount, text_of};
 use models::Behaviour;
 
 #[test]
@@ -28,30 +28,25 @@ fn only_a_read_asks_the_model() {
         said(dir, look);
         assert_eq!(lab.server.calls(), 0, "{look} asked the model");
     }
-    assert_eq!(
-        std::fs::read_to_string(dir.join("d.txt")).unwrap(),
-        "mine\n"
-    );
-    assert_eq!(
-        std::fs::read(dir.join("c.txt")).unwrap(),
-        b"",
-        "cut off, it is theirs"
-    );
+    assert_eq!(text_of(dir, "d.txt"), "mine\n");
+    assert_eq!(text_of(dir, "c.txt"), "", "cut off, it is theirs");
     assert_eq!(lab.server.calls(), 0);
     assert_eq!(xattr(&dir.join("a.txt"), "user.llmfs.state"), "waiting");
 
-    assert_eq!(
-        said(dir, "cat src/main.py"),
-        "Write the file /src/main.py.\n"
-    );
+    let answer = "Write the file /src/main.py.\n";
+    assert_eq!(said(dir, "cat src/main.py"), answer);
     assert_eq!(said(dir, "cat latest src/main.py").lines().count(), 2);
     assert_eq!(lab.server.calls(), 1, "it is kept");
     let main = dir.join("src/main.py");
     assert_eq!(main.metadata().unwrap().len(), 29);
-    assert_eq!(xattr(&main, "user.llmfs.state"), "generated");
-    assert_eq!(xattr(&main, "user.llmfs.generator"), "default");
-    assert_eq!(xattr(&main, "user.llmfs.model"), "simulated");
-    assert_eq!(xattr(&main, "user.llmfs.prompt"), "prints hello");
+    for (name, value) in [
+        ("state", "generated"),
+        ("generator", "default"),
+        ("model", "simulated"),
+        ("prompt", "prints hello"),
+    ] {
+        assert_eq!(xattr(&main, &format!("user.llmfs.{name}")), value);
+    }
     assert!(xattr(&main, "user.llmfs.tokens").parse::<u64>().unwrap() > 0);
     assert!(xattr(&main, "user.llmfs.generated-at").ends_with('Z'));
     mount.end();
@@ -59,11 +54,8 @@ fn only_a_read_asks_the_model() {
 
 #[test]
 fn tools_read_files_that_were_never_read_before() {
-    if !can_mount() {
-        return;
-    }
     let long = "0123456789abcdef\n".repeat(20_000);
-    let lab = Lab::new(vec![Behaviour::Say(long.clone())]);
+    let Some(lab) = saying(&long) else { return };
     std::fs::write(lab.path("expected"), &long).unwrap();
     let sum = said(lab.scratch.path(), "md5sum < expected");
     let mount = lab.generate(&["--no-cache"]);
@@ -93,10 +85,9 @@ fn tools_read_files_that_were_never_read_before() {
 /// them.
 #[test]
 fn programs_that_trust_the_size_find_an_unread_file_empty() {
-    if !can_mount() {
+    let Some(lab) = saying("made up\n") else {
         return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say("made up\n".to_owned())]);
+    };
     std::fs::write(lab.path("expected"), "made up\n").unwrap();
     let mount = lab.generate(&["--no-cache"]);
     let dir = &mount.dir;
@@ -132,13 +123,8 @@ fn a_mount_asks_a_local_server_without_a_proxy() {
 
 #[test]
 fn concurrent_readers_cause_one_call() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::SayAfter(
-        Duration::from_secs(3),
-        "once\n".to_owned(),
-    )]);
+    let late = Behaviour::SayAfter(Duration::from_secs(3), "once\n".to_owned());
+    let Some(lab) = behaving(late) else { return };
     let mount = lab.generate(&["--parallel", "8"]);
     let path = mount.dir.join("a.txt");
     std::thread::scope(|scope| {
@@ -149,11 +135,8 @@ fn concurrent_readers_cause_one_call() {
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
         said(&mount.dir, "ls -l");
-        assert!(
-            started.elapsed() < Duration::from_millis(2500),
-            "{:?}",
-            started.elapsed()
-        );
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(2500), "{took:?}");
     });
     assert_eq!(lab.server.calls(), 1);
     mount.end();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{answering, errno, model_suite, said, xattr};
-use crate::common::{Mount, Scratch, Succeeds, ctxbench, has, mountable};
+use crate::common::{Mount, Scratch, Succeeds, ctxbench, has, json_of, lacks, mountable, text_of};
 
 #[test]
 fn a_recording_replays_the_models_answers_and_names_missing_ones() {
@@ -13,10 +13,8 @@ fn a_recording_replays_the_models_answers_and_names_missing_ones() {
     let live = said(&mount.dir, "cat a.txt");
     mount.end();
     let recording = std::fs::read_to_string(&cassette).unwrap();
-    assert!(
-        recording.lines().count() == 2 && !recording.contains("sk-this"),
-        "{recording}"
-    );
+    assert_eq!(recording.lines().count(), 2, "{recording}");
+    lacks(&recording, &["sk-this"]);
 
     std::fs::remove_file(lab.path("mnt.llmfs.json")).unwrap();
     let tree = lab.path("tree.json").display().to_string();
@@ -41,20 +39,13 @@ fn repository() -> &'static Path {
 /// The directory of a run of model files that a committed recording answers.
 fn replayed(scratch: &Scratch, how_much: &str, cassette: &str) -> PathBuf {
     let out = scratch.path().join("out");
-    ctxbench(["run", "--replay-instantly", "--suite"])
-        .arg(model_suite(scratch.path(), how_much))
-        .arg("--cassette")
-        .arg(
-            repository()
-                .join("backends/models/cassettes")
-                .join(cassette),
-        )
-        .arg("--out")
-        .arg(&out)
-        .arg("--scratch-dir")
-        .arg(scratch.path())
-        .env("CTXBENCH_MODEL", "/nonexistent")
-        .succeeds();
+    let cassettes = repository().join("backends/models/cassettes");
+    let mut run = ctxbench(["run", "--replay-instantly", "--suite"]);
+    run.arg(model_suite(scratch.path(), how_much));
+    run.arg("--cassette").arg(cassettes.join(cassette));
+    run.arg("--scratch-dir").arg(scratch.path());
+    run.arg("--out").arg(&out);
+    run.env("CTXBENCH_MODEL", "/nonexistent").succeeds();
     out
 }
 
@@ -78,17 +69,15 @@ fn the_committed_recording_reproduces_the_committed_page() {
         let rows = rows.filter(|line| line.starts_with("| "));
         rows.map(without_times).collect()
     };
-    let live =
-        std::fs::read_to_string(repository().join("docs/example/model-files/model-files.md"));
-    let again = std::fs::read_to_string(out.join("model-files.md")).unwrap();
-    let (live, again_rows) = (fidelity(&live.unwrap()), fidelity(&again));
+    let example = repository().join("docs/example/model-files");
+    let again = text_of(&out, "model-files.md");
+    let live = fidelity(&text_of(&example, "model-files.md"));
     assert!(live.len() > 5, "{live:?}");
-    assert_eq!(live, again_rows);
+    assert_eq!(live, fidelity(&again));
     has(&again, &["answers: **recorded**"]);
     // The calls and tokens of each tool and of the session over the mounts.
     let asked = |dir: &Path| -> Vec<serde_json::Value> {
-        let found = std::fs::read_to_string(dir.join("model-files.json")).unwrap();
-        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let found = json_of(dir, "model-files.json");
         let steps = ["history", "generate"]
             .iter()
             .flat_map(|mode| found[mode]["steps"].as_array().unwrap());
@@ -98,7 +87,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
         assert!(session[1].as_u64() > Some(0), "{session}");
         steps.chain([session.clone()]).collect()
     };
-    let live = asked(&repository().join("docs/example/model-files"));
+    let live = asked(&example);
     assert!(live.len() > 10);
     assert_eq!(live, asked(&out));
     has(&again, &["US$", "computed from these tokens, not billed"]);
@@ -109,27 +98,19 @@ fn the_committed_recording_answers_every_question_of_a_run() {
     let Some(scratch) = mountable() else { return };
     let how_much = "lengths = [1, 10]\nhistories = 1\nreads = 1\nbrief = true\n";
     let out = replayed(&scratch, how_much, "run.jsonl");
-    let found = std::fs::read_to_string(out.join("model-files.json")).unwrap();
-    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let found = json_of(&out, "model-files.json");
     assert_eq!(found["origin"], "recorded");
     for at in found["fidelity"].as_array().unwrap() {
         assert_eq!(at["unanswered"], 0, "{at}");
         assert!(at["calls"].as_u64().unwrap() > 0);
     }
-    let page = std::fs::read_to_string(out.join("model-files.md")).unwrap();
-    assert!(!page.contains("got no answer at all"), "{page}");
-    let steps =
-        ["history", "generate"].map(|mode| found[mode]["steps"].as_array().unwrap().clone());
-    let asking: Vec<_> = steps
-        .iter()
-        .flatten()
-        .filter(|step| step["calls"] != 0)
-        .collect();
+    let page = text_of(&out, "model-files.md");
+    lacks(&page, &["got no answer at all"]);
+    let modes = ["history", "generate"].iter();
+    let steps = modes.flat_map(|mode| found[mode]["steps"].as_array().unwrap());
+    let asking: Vec<_> = steps.filter(|step| step["calls"] != 0).collect();
     assert!(asking.len() >= 5, "{asking:?}");
     for step in asking {
-        assert_ne!(
-            step["prompt_tokens"], 0,
-            "the recording does not hold {step}"
-        );
+        assert_ne!(step["prompt_tokens"], 0, "not recorded: {step}");
     }
 }

@@ -5,23 +5,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{KEY, Lab, TREE, answering, said, set_xattr, sh, xattr};
-use crate::common::{Mount, can_mount, ctxbench, has, lacks, stderr, words};
-use models::Behaviour;
+use super::{KEY, TREE, answering, said, saying, set_xattr, sh, xattr};
+use crate::common::{Mount, ctxbench, has, lacks, mounts_under, stderr, words};
 
 #[test]
 fn files_next_to_a_mount_are_private_to_its_user() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say(TREE.to_owned()), Behaviour::Answer]);
+    let Some(lab) = saying(TREE) else { return };
     let dir = lab.scratch.dir("mnt");
     let mut command = ctxbench(["mount", "llm-generate", "--prompt", "x"]);
-    command
-        .arg(&dir)
-        .args(["--base-url", &lab.server.base_url(), "--model", "simulated"])
-        .env_remove("HOME")
-        .env("CTXBENCH_API_KEY", KEY);
+    lab.ask_server(command.arg(&dir)).env_remove("HOME");
     let mount = Mount::of(command, &dir);
     said(&mount.dir, "cat a.txt");
     mount.end();
@@ -39,38 +31,26 @@ fn files_next_to_a_mount_are_private_to_its_user() {
 fn a_remount_keeps_generated_files_even_after_a_crash() {
     let Some(lab) = answering() else { return };
     let mount = lab.generate(&["--prompt", "A project"]);
-    let first = said(
-        &mount.dir,
-        "cat src/main.py; ln a.txt hard; echo note > note",
-    );
-    set_xattr(&mount.dir.join("note"), "user.x", "1").unwrap();
-    std::fs::File::open(mount.dir.join("note"))
-        .unwrap()
-        .sync_all()
-        .unwrap();
+    let dir = mount.dir.clone();
+    let note = dir.join("note");
+    let first = said(&dir, "cat src/main.py; ln a.txt hard; echo note > note");
+    set_xattr(&note, "user.x", "1").unwrap();
+    std::fs::File::open(&note).unwrap().sync_all().unwrap();
     mount.crash();
     let calls = lab.server.calls();
     let mount = lab.mount("llm-generate", &[]);
-    assert_eq!(said(&mount.dir, "cat src/main.py"), first);
-    assert_eq!(said(&mount.dir, "cat note"), "note\n");
-    assert_eq!(xattr(&mount.dir.join("note"), "user.x"), "1");
-    assert_eq!(said(&mount.dir, "cat .llmfs/prompt.default"), "A project\n");
+    assert_eq!(said(&dir, "cat src/main.py"), first);
+    assert_eq!(said(&dir, "cat note"), "note\n");
+    assert_eq!(xattr(&note, "user.x"), "1");
+    assert_eq!(said(&dir, "cat .llmfs/prompt.default"), "A project\n");
     assert_eq!(lab.server.calls(), calls);
-    assert_eq!(
-        xattr(&mount.dir.join("b.txt"), "user.llmfs.state"),
-        "waiting"
-    );
-    assert_eq!(
-        said(&mount.dir, "cat hard; stat -c %h a.txt"),
-        "Write the file /a.txt.\n2\n"
-    );
+    assert_eq!(xattr(&dir.join("b.txt"), "user.llmfs.state"), "waiting");
+    let linked = said(&dir, "cat hard; stat -c %h a.txt");
+    assert_eq!(linked, "Write the file /a.txt.\n2\n");
     mount.end();
 
-    std::fs::write(
-        lab.path("mnt.llmfs.json"),
-        "{\"v\":1,\"nodes\":[{\"node\":\"x\"}]}",
-    )
-    .unwrap();
+    let damaged = "{\"v\":1,\"nodes\":[{\"node\":\"x\"}]}";
+    std::fs::write(lab.path("mnt.llmfs.json"), damaged).unwrap();
     let refused = lab.command("llm-generate", &[]).output().unwrap();
     has(&stderr(&refused), &["nodes[0].node"]);
 }
@@ -115,21 +95,15 @@ fn settings_of_a_directory_take_effect_at_once() {
     }
     has(&said(dir, "grep main.py .llmfs/tree"), &["[default]"]);
     assert!(said(dir, "cat .llmfs/README").lines().count() > 5);
-    has(
-        &said(dir, "tail -n 50 .llmfs/log"),
-        &["content /src/main.py: simulated answered"],
-    );
+    let log = said(dir, "tail -n 50 .llmfs/log");
+    has(&log, &["content /src/main.py: simulated answered"]);
     mount.end();
 }
 
 #[test]
 fn a_refused_mount_says_why_and_leaves_nothing_behind() {
-    if !can_mount() {
-        return;
-    }
-    let lab = Lab::new(vec![Behaviour::Say(
-        "{\"entries\":[{\"path\":\"../x\",\"kind\":\"file\"}]}".to_owned(),
-    )]);
+    let tree = r#"{"entries":[{"path":"../x","kind":"file"}]}"#;
+    let Some(lab) = saying(tree) else { return };
     let fails = |command: &mut Command, expected: &str| {
         let started = Instant::now();
         let output = command.output().unwrap();
@@ -138,7 +112,7 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         has(&error, &[expected]);
         lacks(&error, &["sk-this", "hidden"]);
         assert!(started.elapsed() < Duration::from_secs(30));
-        assert!(crate::common::mounts_under(lab.scratch.path()).is_empty());
+        assert!(mounts_under(lab.scratch.path()).is_empty());
         assert!(!lab.path("mnt.llmfs.json").exists());
     };
     let generates = |prompt: &str, expected: &str| {
@@ -148,17 +122,10 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
     generates("x", "leads out of the tree by `..`");
     assert_eq!(lab.server.calls(), 3, "asked again twice");
     generates(&"x".repeat(100_000), "at most 65536");
-    for (tree, expected) in [
-        (
-            &br#"{"entries":[{"path":"/a","kind":"file"}]}"#[..],
-            "absolute",
-        ),
-        (
-            &b"{\"entries\":[{\"path\":\"\xff\",\"kind\":\"file\"}]}"[..],
-            "UTF-8",
-        ),
-    ] {
+    for (path, expected) in [(&b"/a"[..], "absolute"), (b"\xff", "UTF-8")] {
         let file = lab.path("tree.json");
+        let [start, end] = [r#"{"entries":[{"path":""#, r#"","kind":"file"}]}"#];
+        let tree = [start.as_bytes(), path, end.as_bytes()].concat();
         std::fs::write(&file, tree).unwrap();
         let mut command = lab.command("llm-generate", &[]);
         fails(command.arg("--tree").arg(file), expected);
@@ -218,8 +185,7 @@ fn an_option_precedes_our_variables_and_those_precede_the_ones_of_source_2() {
     for (at, winner) in sources.iter().enumerate() {
         let mut command = ctxbench(["mount", "llm-generate"]);
         command.arg(&dir).arg("--tree").arg(lab.path("tree.json"));
-        command.args(["--base-url", &lab.server.base_url(), "--model", "simulated"]);
-        command.env("CTXBENCH_API_KEY", KEY).env("HOME", &home);
+        lab.ask_server(&mut command).env("HOME", &home);
         for source in ["LLMFS", "CTXBENCH"] {
             let variables = ["PROMPT", "CACHE_FOLDER"].map(|name| format!("{source}_{name}"));
             let [prompt_variable, folder] = variables;

@@ -70,13 +70,8 @@ fn key(text: &str) -> Key {
 fn fails(error: impl std::fmt::Display) -> String {
     let error = error.to_string();
     let error = error.split(": <?xml").next().unwrap_or_default();
-    error
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(160)
-        .collect()
+    let line = error.lines().next().unwrap_or_default();
+    line.chars().take(160).collect()
 }
 
 pub(super) async fn put(
@@ -105,10 +100,24 @@ async fn put_if(
 }
 
 fn expect(is_so: bool, otherwise: &str) -> Outcome {
-    if is_so {
-        Ok(())
-    } else {
-        Err(otherwise.to_owned())
+    is_so.then_some(()).ok_or(otherwise.to_owned())
+}
+
+/// Checks that an object has this body.
+async fn holds(client: &AmazonS3, at: &str, body: &str) -> Outcome {
+    expect(get(client, at).await? == body, "another body")
+}
+
+/// Checks that a conditional request is refused by this error.
+fn refused<T>(
+    result: object_store::Result<T>,
+    is_refusal: fn(&Error) -> bool,
+    otherwise: &str,
+) -> Outcome {
+    match result {
+        Err(error) if is_refusal(&error) => Ok(()),
+        Err(error) => Err(fails(error)),
+        Ok(_) => Err(otherwise.to_owned()),
     }
 }
 
@@ -118,12 +127,10 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
             put_if(client, "create", b"first", PutMode::Create)
                 .await
                 .map_err(fails)?;
-            match put_if(client, "create", b"second", PutMode::Create).await {
-                Err(Error::AlreadyExists { .. }) => {}
-                Err(error) => return Err(fails(error)),
-                Ok(_) => return Err("overwrites silently".to_owned()),
-            }
-            expect(get(client, "create").await? == "first", "another body")
+            let again = put_if(client, "create", b"second", PutMode::Create).await;
+            let exists = |error: &Error| matches!(error, Error::AlreadyExists { .. });
+            refused(again, exists, "overwrites silently")?;
+            holds(client, "create", "first").await
         }
         "one of two concurrent creations wins" => {
             let race =
@@ -133,12 +140,10 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
         "refuses an update with a wrong If-Match" => {
             let old = put(client, "update", b"first").await?;
             put(client, "update", b"second").await?;
-            match put_if(client, "update", b"third", PutMode::Update(old)).await {
-                Err(Error::Precondition { .. }) => {}
-                Err(error) => return Err(fails(error)),
-                Ok(_) => return Err("overwrites silently".to_owned()),
-            }
-            expect(get(client, "update").await? == "second", "another body")
+            let stale = put_if(client, "update", b"third", PutMode::Update(old)).await;
+            let fails = |error: &Error| matches!(error, Error::Precondition { .. });
+            refused(stale, fails, "overwrites silently")?;
+            holds(client, "update", "second").await
         }
         "one of two concurrent updates wins" => {
             let race = |attempt: usize| async move {
@@ -189,10 +194,8 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
             for (index, after) in keys.iter().enumerate() {
                 let rest = &keys[index + 1..];
                 let listed = list(client, "tree", Some(after)).await?;
-                expect(
-                    listed == rest,
-                    &format!("after {after}: {}", differs(rest, &listed)),
-                )?;
+                let otherwise = format!("after {after}: {}", differs(rest, &listed));
+                expect(listed == rest, &otherwise)?;
             }
             Ok(())
         }
@@ -231,22 +234,18 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
                 if_none_match: version.e_tag,
                 ..Default::default()
             };
-            match client.get_opts(&key("unchanged"), options).await {
-                Err(Error::NotModified { .. }) => Ok(()),
-                Err(error) => Err(fails(error)),
-                Ok(_) => Err("sends the body".to_owned()),
-            }
+            let got = client.get_opts(&key("unchanged"), options).await;
+            let is_same = |error: &Error| matches!(error, Error::NotModified { .. });
+            refused(got, is_same, "sends the body")
         }
         "CopyObject" => {
             put(client, "copy/from", b"copied").await?;
             let (from, to) = (key("copy/from"), key("copy/to"));
             client.copy(&from, &to).await.map_err(fails)?;
-            expect(get(client, "copy/to").await? == "copied", "another body")?;
-            client
-                .rename(&to, &key("copy/moved"))
-                .await
-                .map_err(fails)?;
-            expect(get(client, "copy/moved").await? == "copied", "another body")?;
+            holds(client, "copy/to", "copied").await?;
+            let moved = client.rename(&to, &key("copy/moved")).await;
+            moved.map_err(fails)?;
+            holds(client, "copy/moved", "copied").await?;
             expect(get(client, "copy/to").await.is_err(), "still there")
         }
         "bulk delete" => {
@@ -263,27 +262,21 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
         "`x/y` beside `x/y/z`" => {
             put(client, "x/y", b"above").await?;
             put(client, "x/y/z", b"below").await?;
-            expect(get(client, "x/y").await? == "above", "another body")?;
-            expect(get(client, "x/y/z").await? == "below", "another body")?;
-            expect(
-                list(client, "x/y", None).await? == ["x/y/z"],
-                "not listed below its prefix",
-            )?;
+            holds(client, "x/y", "above").await?;
+            holds(client, "x/y/z", "below").await?;
+            let below = list(client, "x/y", None).await?;
+            expect(below == ["x/y/z"], "not listed below its prefix")?;
             let listed = list(client, "x", None).await?;
-            expect(
-                listed == ["x/y", "x/y/z"],
-                &format!("lists only {listed:?}"),
-            )
+            let only = format!("lists only {listed:?}");
+            expect(listed == ["x/y", "x/y/z"], &only)
         }
         "404 for a prefix; keys of 900 bytes" => {
             let long = format!("deep/{}end", "directory/".repeat(89));
             put(client, &long, b"deep").await?;
-            expect(get(client, &long).await? == "deep", "another body")?;
-            match client.head(&key("deep/directory")).await {
-                Err(Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(fails(error)),
-                Ok(_) => Err("a prefix is taken for an object".to_owned()),
-            }
+            holds(client, &long, "deep").await?;
+            let prefix = client.head(&key("deep/directory")).await;
+            let is_missing = |error: &Error| matches!(error, Error::NotFound { .. });
+            refused(prefix, is_missing, "a prefix is taken for an object")
         }
         _ => unreachable!("{what}"),
     }
@@ -378,12 +371,8 @@ async fn list(client: &AmazonS3, prefix: &str, after: Option<&str>) -> Result<Ve
 }
 
 fn differs(wanted: &[String], got: &[String]) -> String {
-    format!(
-        "{} of {} keys, first {:?}",
-        got.len(),
-        wanted.len(),
-        got.first()
-    )
+    let (found, all) = (got.len(), wanted.len());
+    format!("{found} of {all} keys, first {:?}", got.first())
 }
 
 #[test]
