@@ -3,7 +3,7 @@
 
 use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
 
-use crate::common::{mountable, words};
+use crate::common::{has, mountable};
 use crate::faults::{fault, of};
 
 fn count(outcome: &FaultOutcome, name: &str) -> u64 {
@@ -16,30 +16,21 @@ fn count(outcome: &FaultOutcome, name: &str) -> u64 {
 #[test]
 fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
     let Some(scratch) = mountable() else { return };
-    let (_, run, said) = fault(
-        &scratch,
-        &words(
-            "--backend=s3-embedded --scenario=s3-short-body --scenario=s3-wrong-bytes \
-             --scenario=s3-stale-list --scenario=s3-lost-answers --scenario=s3-partition-in-sync \
-             --scenario=s3-conflict",
-        ),
-    );
+    let line = "--backend=s3-embedded --scenario=s3-short-body --scenario=s3-wrong-bytes \
+                --scenario=s3-stale-list --scenario=s3-lost-answers --scenario=s3-conflict \
+                --scenario=s3-partition-in-sync";
+    let (_, run, said) = fault(&scratch, line);
     assert_eq!(run.fault_outcomes.len(), 6, "{said}");
     for outcome in &run.fault_outcomes {
         assert_eq!(outcome.status, Status::Ran, "{outcome:#?}");
         assert_eq!(outcome.breaches, [""; 0], "{outcome:#?}");
-        let mut audits = outcome.audits.values();
-        assert!(
-            audits.all(|audit| audit.verdict == Verdict::Valid),
-            "{outcome:#?}"
-        );
-        let label = outcome.label.as_ref().unwrap();
-        assert!(label.contains("simulated"), "{label}");
-        let mut seen = outcome.seen.iter();
-        assert!(
-            seen.all(|seen| seen.what == SeenKind::Errno),
-            "{outcome:#?}"
-        );
+        for audit in outcome.audits.values() {
+            assert_eq!(audit.verdict, Verdict::Valid, "{outcome:#?}");
+        }
+        has(outcome.label.as_ref().unwrap(), &["simulated"]);
+        for seen in &outcome.seen {
+            assert_eq!(seen.what, SeenKind::Errno, "{outcome:#?}");
+        }
         match outcome.scenario.as_str() {
             "s3-conflict" => assert_eq!(count(outcome, "conflicts_detected"), 5),
             "s3-partition-in-sync" => assert_eq!(count(outcome, "commits_of_the_batch"), 1),
@@ -52,10 +43,7 @@ fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
 #[test]
 fn a_mount_commits_every_change_once_after_an_outage() {
     let Some(scratch) = mountable() else { return };
-    let (_, run, _) = fault(
-        &scratch,
-        &words("--backend=s3-embedded --scenario=s3-slow-down"),
-    );
+    let (_, run, _) = fault(&scratch, "--backend=s3-embedded --scenario=s3-slow-down");
     let outcome = of(&run, "s3-slow-down");
     assert_eq!(outcome.status, Status::Ran, "{outcome:#?}");
     let mut breaches = outcome.breaches.clone();
@@ -76,13 +64,9 @@ fn a_mount_commits_every_change_once_after_an_outage() {
 #[test]
 fn a_mount_reports_model_faults_as_errors_never_as_an_empty_file() {
     let Some(scratch) = mountable() else { return };
-    let (_, run, said) = fault(
-        &scratch,
-        &words(
-            "--backend=llm-history-scripted --backend=llm-generate-scripted --scenario=llm-empty \
-             --scenario=llm-context-overflow --scenario=llm-wrong-content",
-        ),
-    );
+    let line = "--backend=llm-history-scripted --backend=llm-generate-scripted \
+                --scenario=llm-empty --scenario=llm-context-overflow --scenario=llm-wrong-content";
+    let (_, run, said) = fault(&scratch, line);
     assert_eq!(run.fault_outcomes.len(), 6, "{said}");
     for outcome in &run.fault_outcomes {
         let is_wrong = outcome.scenario == "llm-wrong-content";

@@ -1,6 +1,8 @@
 //! `ctxbench fault` over real mounts: it finds breaches, ends hangs and leaves nothing behind.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use rundir::Run;
@@ -8,55 +10,49 @@ use rundir::faults::{
     CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS, Return,
     SeenKind, Status, Verdict,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::common::{
-    Scratch, Succeeds, as_root, ctxbench, has, mountable, mounts_under, refused, run, stderr,
-    stdout, wait_for, words,
+    Scratch, Succeeds, as_root, ctxbench, entry_of, has, lacks, mountable, mounts_under, refused,
+    run, signal, stderr, stdout, text_of, wait_for, words,
 };
 
+/// `ctxbench fault` with the options of a line, and where its results and its mounts will be.
+fn command(scratch: &Scratch, line: &str) -> (Command, [PathBuf; 2]) {
+    let [results, work] = ["results", "work"].map(|name| scratch.dir(name));
+    let mut command = ctxbench(["fault", "--results"]);
+    command.arg(&results).arg("--scratch").arg(&work);
+    command.args(words(line));
+    (command, [results, work])
+}
+
 /// Runs `ctxbench fault`. Returns its exit code, the recorded run and its standard error.
-pub fn fault(scratch: &Scratch, arguments: &[&str]) -> (i32, Run, String) {
-    let results = scratch.dir("results");
-    let work = scratch.dir("work");
-    let output = ctxbench(["fault", "--results", results.to_str().unwrap()])
-        .args(["--scratch", work.to_str().unwrap()])
-        .args(arguments)
-        .output()
-        .unwrap();
+pub fn fault(scratch: &Scratch, line: &str) -> (i32, Run, String) {
+    let (mut command, [results, work]) = command(scratch, line);
+    let output = command.output().unwrap();
     let said = format!("{}{}", stdout(&output), stderr(&output));
     let dir = fs::read_dir(&results).unwrap().next();
     let dir = dir.unwrap_or_else(|| panic!("{said}")).unwrap().path();
     assert!(mounts_under(&work).is_empty(), "{said}");
     let left = fs::read_dir(&work).unwrap().count();
     assert_eq!(left, 0, "{said}");
-    (
-        output.status.code().unwrap(),
-        Run::read(&dir).unwrap(),
-        said,
-    )
+    let code = output.status.code().unwrap();
+    (code, Run::read(&dir).unwrap(), said)
 }
 
 /// The outcome of a scenario.
 pub fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
-    let mut own = run
-        .fault_outcomes
-        .iter()
-        .filter(|own| own.scenario == scenario);
-    own.next().unwrap()
+    let mut all = run.fault_outcomes.iter();
+    all.find(|own| own.scenario == scenario).unwrap()
 }
 
 #[test]
 fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     let Some(scratch) = mountable() else { return };
-    let (code, run, said) = fault(
-        &scratch,
-        &words(
-            "--backend=sqlite --scenario=nothing-broken --scenario=kill-while-writing \
-             --scenario=kill-before-sync --scenario=client-killed --scenario=writers-append \
-             --scenario=database-newer --scenario=crash-loop",
-        ),
-    );
+    let line = "--backend=sqlite --scenario=nothing-broken --scenario=kill-while-writing \
+                --scenario=kill-before-sync --scenario=client-killed --scenario=writers-append \
+                --scenario=database-newer --scenario=crash-loop";
+    let (code, run, said) = fault(&scratch, line);
     assert_eq!(code, 0, "{said}");
     let killed = of(&run, "kill-while-writing");
     assert_eq!(killed.cell(), CellKind::Error, "{killed:?}");
@@ -64,39 +60,25 @@ fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     let audit = &killed.audits[KILLED_DAEMON];
     assert_eq!(audit.promised.as_deref(), Some("write"));
     assert_eq!(audit.verdict, Verdict::Valid);
-    assert!(
-        audit.present > 0 && !audit.acknowledged.is_empty(),
-        "{audit:?}"
-    );
+    assert!(audit.present > 0, "{audit:?}");
+    assert!(!audit.acknowledged.is_empty(), "{audit:?}");
     let unsynced = of(&run, "kill-before-sync");
-    let fsync = unsynced
-        .seen
-        .iter()
-        .find(|seen| seen.call == "fsync")
-        .unwrap();
-    assert_eq!(
-        (fsync.what, fsync.errno),
-        (SeenKind::Errno, Some(107)),
-        "ENOTCONN"
-    );
+    let mut seen = unsynced.seen.iter();
+    let fsync = seen.find(|seen| seen.call == "fsync").unwrap();
+    const ENOTCONN: Option<i32> = Some(107);
+    assert_eq!((fsync.what, fsync.errno), (SeenKind::Errno, ENOTCONN));
     let newer = of(&run, "database-newer");
     assert_eq!(newer.seen[0].what, SeenKind::Refusal);
-    assert!(newer.seen[0].text.contains("version"), "{newer:?}");
-    assert_eq!(
-        of(&run, "writers-append").facts["updates_lost"].to_string(),
-        "0"
-    );
-    let page = fs::read_to_string(run.dir.join("faults.html")).unwrap();
-    assert!(page.contains("<svg") && page.contains("kill-while-writing"));
+    has(&newer.seen[0].text, &["version"]);
+    let lost = &of(&run, "writers-append").facts["updates_lost"];
+    assert_eq!(lost.to_string(), "0");
+    let page = text_of(&run.dir, "faults.html");
+    has(&page, &["<svg", "kill-while-writing"]);
     // The page only depends on the run's files.
-    let markdown = fs::read_to_string(run.dir.join("faults.md")).unwrap();
+    let markdown = text_of(&run.dir, "faults.md");
     fs::remove_file(run.dir.join("faults.md")).unwrap();
-    let again = crate::common::run(["report", run.dir.to_str().unwrap()]);
-    assert!(again.status.success(), "{}", stderr(&again));
-    assert_eq!(
-        fs::read_to_string(run.dir.join("faults.md")).unwrap(),
-        markdown
-    );
+    ctxbench(["report"]).arg(&run.dir).succeeds();
+    assert_eq!(text_of(&run.dir, "faults.md"), markdown);
 }
 
 #[test]
@@ -108,8 +90,8 @@ fn a_hang_is_reported_and_ended() {
         needs = [\"daemon\", \"data\", \"persistence\"]\n[injection.stop-daemon]\nseconds = 3.0\nlong_seconds = 3.0\n\
         [limits]\nhang = 1.0\n";
     fs::write(&file, scenario).unwrap();
-    let arguments = ["--backend=sqlite", "--scenario", file.to_str().unwrap()];
-    let (code, run, said) = fault(&scratch, &arguments);
+    let line = format!("--backend=sqlite --scenario {}", file.display());
+    let (code, run, said) = fault(&scratch, &line);
     assert_eq!(code, 1, "a hang is a breach: {said}");
     let outcome = of(&run, "stuck");
     assert_eq!(outcome.cell(), CellKind::Hang, "{outcome:?}");
@@ -133,18 +115,12 @@ fn a_hang_is_reported_and_ended() {
 #[test]
 fn sqlite_keeps_its_promise_at_crash_points() {
     let Some(scratch) = mountable() else { return };
-    let (code, run, said) = fault(
-        &scratch,
-        &words("--backend=sqlite --no-scenarios --crash-points=12 --seed=5"),
-    );
+    let line = "--backend=sqlite --no-scenarios --crash-points=12 --seed=5";
+    let (code, run, said) = fault(&scratch, line);
     assert_eq!(code, 0, "{said}");
-    let losses: Vec<&str> = run
-        .crash_points
-        .iter()
-        .map(|own| own.loss.as_str())
-        .collect();
-    assert_eq!(losses, [KILLED_DAEMON, POWER_LOSS]);
-    for points in &run.crash_points {
+    assert_eq!(run.crash_points.len(), 2);
+    for (points, loss) in run.crash_points.iter().zip([KILLED_DAEMON, POWER_LOSS]) {
+        assert_eq!(points.loss, loss);
         assert_eq!(points.points + points.unjudged, 12);
         assert_eq!(points.audit.verdict, Verdict::Valid, "{points:?}");
         assert!(points.audit.present > 0, "{points:?}");
@@ -155,116 +131,84 @@ fn sqlite_keeps_its_promise_at_crash_points() {
     assert!(kills.unacknowledged <= Some(12) && kills.in_flight <= Some(12));
     assert_eq!(kills.died_by_itself, 0, "{kills:?}");
     assert_eq!(run.crash_points[1].in_flight, None, "nobody looks there");
-    let page = fs::read_to_string(run.dir.join("faults.md")).unwrap();
-    assert!(page.contains("95 % confidence") && page.contains("page cache"));
-    assert!(said.contains("page: "), "{said}");
+    let page = text_of(&run.dir, "faults.md");
+    has(&page, &["95 % confidence", "page cache"]);
+    has(&said, &["page: "]);
 }
 
 #[test]
 fn an_interrupted_fault_run_leaves_nothing_behind() {
     let Some(scratch) = mountable() else { return };
-    let (results, work) = (scratch.dir("results"), scratch.dir("work"));
-    let mut process = ctxbench(words(
-        "fault --backend=sqlite --scenario=stop-daemon --long",
-    ))
-    .arg("--results")
-    .arg(&results)
-    .arg("--scratch")
-    .arg(&work)
-    .stderr(fs::File::create(scratch.path().join("said")).unwrap())
-    .spawn()
-    .unwrap();
+    let line = "--backend=sqlite --scenario=stop-daemon --long";
+    let (mut command, [results, work]) = command(&scratch, line);
+    command.stderr(fs::File::create(scratch.path().join("said")).unwrap());
+    let mut process = command.spawn().unwrap();
     wait_for("a mount", || {
-        let said = fs::read_to_string(scratch.path().join("said")).unwrap();
+        let said = text_of(scratch.path(), "said");
         assert_eq!(process.try_wait().unwrap(), None, "{said}");
         !mounts_under(&work).is_empty()
     });
     std::thread::sleep(Duration::from_millis(500));
-    kill_process(Pid::from_raw(process.id() as i32).unwrap(), Signal::INT).unwrap();
+    signal(&process, Signal::INT);
     let status = process.wait().unwrap();
     assert_eq!(status.code(), Some(130));
     assert!(mounts_under(&work).is_empty());
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
-    let dir = fs::read_dir(&results)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
-    assert!(Run::read(&dir).unwrap().fault_outcomes.is_empty());
+    let run = Run::read(&entry_of(&results)).unwrap();
+    assert!(run.fault_outcomes.is_empty());
 }
 
 #[test]
 fn the_fault_command_lists_selects_and_checks_scenarios() {
-    let listed = stdout(&run(words(
-        "fault --list --backend=direct --backend=sqlite",
-    )));
-    let line = listed
-        .lines()
-        .find(|line| line.contains("kill-idle"))
-        .unwrap();
-    assert!(
-        line.contains("sqlite") && !line.contains("direct"),
-        "{line}"
-    );
+    let line = "fault --list --backend=direct --backend=sqlite";
+    let listed = stdout(&run(words(line)));
+    let mut lines = listed.lines();
+    let line = lines.find(|line| line.contains("kill-idle")).unwrap();
+    has(line, &["sqlite"]);
+    lacks(line, &["direct"]);
     let one = stdout(&run(["fault", "--list", "--group=many-agents"]));
-    assert!(
-        one.contains("writers-locked") && !one.contains("kill-idle"),
-        "{one}"
-    );
+    has(&one, &["writers-locked"]);
+    lacks(&one, &["kill-idle"]);
     let scratch = Scratch::new();
     let file = scratch.path().join("mine.toml");
-    fs::write(
-        &file,
-        "name = \"mine\"\ngroup = \"daemon\"\ntitle = \"t\"\ncolour = 3\n",
-    )
-    .unwrap();
+    let scenario = "name = 'mine'\ngroup = 'daemon'\ntitle = 't'\ncolour = 3\n";
+    fs::write(&file, scenario).unwrap();
     let said = refused(&["fault", "--scenario", file.to_str().unwrap()]);
     has(&said, &[":4: ", "colour"]);
-    has(
-        &refused(&["fault", "--scenario", "nonsense"]),
-        &["kill-idle"],
-    );
+    let said = refused(&["fault", "--scenario", "nonsense"]);
+    has(&said, &["kill-idle"]);
 }
 
 #[test]
 fn a_misfit_is_recorded_with_its_reason() {
     let scratch = Scratch::new();
-    let (code, run, said) = fault(&scratch, &["--backend=direct", "--scenario=kill-idle"]);
+    let (code, run, said) = fault(&scratch, "--backend=direct --scenario=kill-idle");
     assert_eq!(code, 0, "{said}");
     let outcome = of(&run, "kill-idle");
     assert_eq!(outcome.status, Status::Unfit);
-    assert!(outcome.reason.as_ref().unwrap().contains("no daemon"));
+    has(outcome.reason.as_ref().unwrap(), &["no daemon"]);
 }
 
 #[test]
 fn local_stores_keep_synced_changes_after_a_power_cut() {
     let Some(scratch) = as_root() else { return };
-    let (code, run, said) = fault(
-        &scratch,
-        &words("--backend=direct --backend=sqlite --backend=s3-embedded --scenario=power-loss"),
-    );
+    let line = "--backend=direct --backend=sqlite --backend=s3-embedded --scenario=power-loss";
+    let (code, run, said) = fault(&scratch, line);
     assert_eq!(code, 0, "{said}{:#?}", run.fault_outcomes);
     assert_eq!(run.fault_outcomes.len(), 3);
     let mut unpromised = 0;
     for outcome in &run.fault_outcomes {
-        assert!(outcome.label.as_ref().unwrap().contains("simulated"));
+        has(outcome.label.as_ref().unwrap(), &["simulated"]);
         // The control: some cuts must discard unsynced data, else the test proves nothing.
         assert_ne!(outcome.facts["unsynced_discarded"].to_string(), "0");
         let audit = &outcome.audits[POWER_LOSS];
         assert_eq!(audit.promised.as_deref(), Some("fsync"));
         assert_eq!(audit.verdict, Verdict::Valid, "{outcome:?}");
-        assert!(
-            audit.present > 0 && audit.acknowledged["fsync"] > 0,
-            "{audit:?}"
-        );
+        assert!(audit.present > 0, "{audit:?}");
+        assert!(audit.acknowledged["fsync"] > 0, "{audit:?}");
         unpromised += audit.unpromised;
-        let has_redo_log = outcome.backend != "direct";
-        assert_eq!(
-            has_redo_log,
-            outcome.facts.contains_key("redo_syncs"),
-            "{outcome:?}"
-        );
+        let has_redo_log = outcome.facts.contains_key("redo_syncs");
+        assert_eq!(has_redo_log, outcome.backend != "direct", "{outcome:?}");
         let recovery = outcome.recovery.as_ref().unwrap();
         assert_eq!(recovery.how, Return::NextMount, "{outcome:?}");
     }
@@ -275,76 +219,47 @@ fn local_stores_keep_synced_changes_after_a_power_cut() {
 #[test]
 fn the_option_that_a_refusal_names_recovers_the_mount() {
     let Some(scratch) = mountable() else { return };
-    let (_, run, said) = fault(
-        &scratch,
-        &words(
-            "--backend=sqlite-writeback --backend=s3-embedded --scenario=log-gone \
-             --scenario=database-truncated --scenario=s3-emptied",
-        ),
-    );
-    for (scenario, backend, option, audit, verdict) in [
-        (
-            "log-gone",
-            "sqlite-writeback",
-            "--without-log",
-            "log-gone",
-            Verdict::Invalid,
-        ),
-        (
-            "database-truncated",
-            "s3-embedded",
-            "--rebuild-cache",
-            "damaged",
-            Verdict::Valid,
-        ),
-        (
-            "s3-emptied",
-            "s3-embedded",
-            "--refill-bucket",
-            "refilled",
-            Verdict::Valid,
-        ),
-    ] {
-        let mut own = run.fault_outcomes.iter();
-        let outcome = own
-            .find(|own| own.scenario == scenario && own.backend == backend)
-            .unwrap();
-        assert_eq!(outcome.breaches, [""; 0], "{said}");
+    let line = "--backend=sqlite-writeback --backend=s3-embedded --scenario=log-gone \
+                --scenario=database-truncated --scenario=s3-emptied";
+    let (_, run, said) = fault(&scratch, line);
+    let find = |scenario: &str, backend: &str| {
+        let mut all = run.fault_outcomes.iter();
+        let own = all.find(|own| own.scenario == scenario && own.backend == backend);
+        let outcome = own.unwrap();
         let recovery = outcome.recovery.as_ref();
         let recovery = recovery.unwrap_or_else(|| panic!("{outcome:?}"));
         assert_eq!(recovery.how, Return::AfterStep, "{outcome:?}");
-        assert!(recovery.step.as_ref().unwrap().contains(option));
+        (outcome, recovery.step.clone().unwrap_or_default())
+    };
+    let (log, s3) = ("log-gone", "s3-embedded");
+    let (cut, emptied) = ("database-truncated", "s3-emptied");
+    let (bad, good) = (Verdict::Invalid, Verdict::Valid);
+    for (scenario, backend, option, audit, verdict) in [
+        (log, "sqlite-writeback", "--without-log", log, bad),
+        (cut, s3, "--rebuild-cache", "damaged", good),
+        (emptied, s3, "--refill-bucket", "refilled", good),
+    ] {
+        let (outcome, step) = find(scenario, backend);
+        assert_eq!(outcome.breaches, [""; 0], "{said}");
+        has(&step, &[option]);
         let audit = &outcome.audits[audit];
         assert_eq!(audit.verdict, verdict, "{outcome:?}");
         assert!(audit.present > 0, "{audit:?}");
     }
-    let mut own = run.fault_outcomes.iter();
-    let bucket = own.find(|own| own.scenario == "log-gone" && own.backend == "s3-embedded");
     // Whether the result is a past state or a mixture depends on what had been uploaded when the log was
     // removed.
-    let bucket = bucket.unwrap();
-    assert_eq!(bucket.recovery.as_ref().unwrap().how, Return::AfterStep);
-    assert!(bucket.audits["log-gone"].present > 0, "{bucket:?}");
+    let (bucket, _) = find(log, s3);
+    assert!(bucket.audits[log].present > 0, "{bucket:?}");
 }
 
 #[test]
 fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     let Some(scratch) = as_root() else { return };
-    let scenarios = [
-        "disk-full",
-        "read-only",
-        "mount-twice",
-        "unmount-in-use",
-        "panic-daemon",
-        "kill-after-sync",
-        "database-truncated",
-        "odd-names",
-        "nothing-broken",
-    ];
-    let scenarios = scenarios.map(|name| format!("--scenario={name}"));
-    let mut arguments = vec!["--backend=sqlite"];
-    arguments.extend(scenarios.iter().map(String::as_str));
-    let (_, run, _) = fault(&scratch, &arguments);
+    let line = "--backend=sqlite --scenario=disk-full --scenario=read-only \
+                --scenario=mount-twice --scenario=unmount-in-use --scenario=panic-daemon \
+                --scenario=kill-after-sync --scenario=database-truncated --scenario=odd-names \
+                --scenario=nothing-broken";
+    let (_, run, _) = fault(&scratch, line);
     let check = |scenario: &str, audit: &str, how: Option<Return>, errno: Option<i32>| {
         let outcome = of(&run, scenario);
         assert_eq!(outcome.status, Status::Ran, "{outcome:?}");
@@ -368,20 +283,14 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     check("unmount-in-use", ORDERLY_END, Some(Return::NextMount), None);
     let io = Some(5);
     check("panic-daemon", IN_USE, Some(Return::ByItself), io);
-    let killed = check(
-        "kill-after-sync",
-        KILLED_DAEMON,
-        Some(Return::NextMount),
-        None,
-    );
+    let next = Some(Return::NextMount);
+    let killed = check("kill-after-sync", KILLED_DAEMON, next, None);
     assert!(killed.audits[KILLED_DAEMON].acknowledged["fsync"] > 0);
     check("odd-names", IN_USE, None, None);
     let whole = check("nothing-broken", ORDERLY_END, None, None);
     // A synced file is not synced again for its directory. There is at most one sync per fsync.
-    let syncs: f64 = whole.facts["own_syncs_per_fsync"]
-        .to_string()
-        .parse()
-        .unwrap();
+    let syncs = whole.facts["own_syncs_per_fsync"].to_string();
+    let syncs: f64 = syncs.parse().unwrap();
     assert!(syncs > 0.2 && syncs <= 1.0, "{whole:?}");
     let cut = of(&run, "database-truncated");
     assert_eq!(cut.seen[0].what, SeenKind::Refusal, "{cut:?}");
@@ -393,20 +302,14 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
 fn a_conformance_run_has_a_run_directory_and_a_report() {
     let scratch = Scratch::new();
     let (results, work) = (scratch.dir("results"), scratch.dir("work"));
-    ctxbench(["conform", "direct", "--only", "rename"])
-        .arg("--results")
-        .arg(&results)
-        .arg("--scratch")
-        .arg(&work)
-        .succeeds();
-    let dir = fs::read_dir(&results).unwrap().next().unwrap().unwrap();
-    let run = Run::read(&dir.path()).unwrap();
+    let mut conform = ctxbench(words("conform direct --only rename --results"));
+    conform.arg(&results).arg("--scratch").arg(&work).succeeds();
+    let dir = entry_of(&results);
+    let run = Run::read(&dir).unwrap();
     assert_eq!(run.plan.arms[0].name, "direct");
     let features = run.probes.iter().filter(|own| own.name.contains("rename"));
     assert!(features.count() > 3, "{:?}", run.probes);
-    let reported = ctxbench(["report"]).arg(dir.path()).output().unwrap();
-    assert!(reported.status.success(), "{}", stderr(&reported));
-    let page = fs::read_to_string(dir.path().join("report.md")).unwrap();
-    assert!(page.contains("## Conformance"), "{page}");
-    assert!(page.contains("| works |"), "{page}");
+    ctxbench(["report"]).arg(&dir).succeeds();
+    let page = text_of(&dir, "report.md");
+    has(&page, &["## Conformance", "| works |"]);
 }

@@ -6,8 +6,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, has, is_root, lines, measure, mountable, mounts_under,
-    no_process_of, stalling, stderr,
+    Scratch, Succeeds, as_root, has, lines, measure, mountable, mounts_under, no_process_of,
+    rooted, stalling, stderr, text_of,
 };
 use serde_json::Value;
 
@@ -89,21 +89,19 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     let counted = &sample(&cells, "s3-embedded", "dirty")["counted"]["daemon"]["store"];
     assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
 
-    let plan = fs::read_to_string(out.join("plan.toml")).unwrap();
+    let plan = text_of(&out, "plan.toml");
     has(&plan, &["what sqlite holds is one host's at a time"]);
-    let report = fs::read_to_string(out.join("report.md")).unwrap();
-    for said in [
+    let parts = [
         "## Several hosts",
         // Two notes in the timed pass of each epoch.
         "| agent/notes | s3-embedded | 6 | ",
         "s3-embedded: everything is in the bucket",
         "sqlite: `fsync` of each file",
-    ] {
-        assert!(report.contains(said), "{said} is not in {report}");
-    }
+    ];
+    has(&text_of(&out, "report.md"), &parts);
     for (table, column) in [("passes.csv", "lines_lost"), ("handoffs.csv", "median_ns")] {
-        let text = fs::read_to_string(out.join(table)).unwrap();
-        assert!(text.lines().next().unwrap().contains(column), "{table}");
+        let text = text_of(&out, table);
+        has(text.lines().next().unwrap(), &[column]);
     }
 }
 
@@ -119,11 +117,8 @@ fn a_run_finds_every_line_of_two_writers() {
     }
     let settled = |arm: &str, what: &str| {
         let settled = &sample(&samples, arm, "lines")["settled"];
-        assert_eq!(
-            (&settled["lines"], &settled["agree"]),
-            (&16.into(), &true.into()),
-            "{arm}: {settled}"
-        );
+        assert_eq!(settled["lines"], 16, "{arm}: {settled}");
+        assert_eq!(settled["agree"], true, "{arm}: {settled}");
         settled[what].as_u64().unwrap()
     };
     assert_eq!(settled("direct", "on_both"), 16);
@@ -133,14 +128,14 @@ fn a_run_finds_every_line_of_two_writers() {
     assert!(settled("s3-embedded", "conflict_copies") <= 1);
     assert!(both > copies, "{both} and {copies}");
 
-    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    let report = text_of(&out, "report.md");
     let mut rows = report.lines();
     let direct = rows.find(|row| row.starts_with("| agent/lines | direct | "));
     let cells: Vec<&str> = direct.unwrap().split(" | ").collect();
     assert_eq!(cells[2], cells[3], "every line is on both hosts: {cells:?}");
     assert_eq!(cells[4..8], ["0"; 4], "{cells:?}");
-    let text = fs::read_to_string(out.join("shared_files.csv")).unwrap();
-    assert!(text.lines().next().unwrap().contains("conflict_copies"));
+    let table = text_of(&out, "shared_files.csv");
+    has(table.lines().next().unwrap(), &["conflict_copies"]);
 }
 
 #[test]
@@ -169,18 +164,12 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
 
 #[test]
 fn two_hosts_of_a_bind_mount_share_one_directory() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = rooted() else { return };
     let lines = "[two_writers]\nlines = 3\npause_ms = 0\nseed = 1\n";
     let lines = workload(&scratch, "lines", lines);
     let (out, _) = play(&scratch, &[&lines], &["bind"], "10");
     let samples = samples(&out);
     let settled = &sample(&samples, "bind", "lines")["settled"];
-    assert_eq!(
-        (&settled["on_both"], &settled["agree"]),
-        (&6.into(), &true.into()),
-        "{settled}"
-    );
+    assert_eq!(settled["on_both"], 6, "{settled}");
+    assert_eq!(settled["agree"], true, "{settled}");
 }

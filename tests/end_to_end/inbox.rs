@@ -1,12 +1,13 @@
 //! Scripted tasks on mail, tasks and logs: a short run of all arms, its decision, and a planted stale copy.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::common::{
-    Scratch, Succeeds, has, lines, measure, mountable, mounts_under, run, stderr, stdout, words,
+    Scratch, Succeeds, has, lines, measure, mountable, mounts_under, run, stderr, stdout, text_of,
+    words,
 };
 
 const WORKLOADS: [&str; 3] = ["agent/inbox-find", "agent/inbox-triage", "agent/inbox-log"];
@@ -41,26 +42,16 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
             assert!(own.len() >= 6, "{workload} on {arm}: {}", own.len());
             for sample in &own {
                 assert_eq!(sample["outcome"], "ok", "{sample}");
-                assert!(
-                    sample["calls"]["tool-call"]["count"].as_u64() > Some(0),
-                    "{sample}"
-                );
+                let calls = sample["calls"]["tool-call"]["count"].as_u64();
+                assert!(calls > Some(0), "{sample}");
             }
             let scored = own.iter().filter_map(|own| own["scores"].get("task"));
             let scored: Vec<&Value> = scored.collect();
             assert!(!scored.is_empty(), "{workload} on {arm}");
             for scores in scored {
-                for name in [
-                    "definition-tokens",
-                    "call-tokens",
-                    "result-tokens",
-                    "calls",
-                    "lag-us",
-                ] {
-                    assert!(
-                        scores[name]["sum"].as_u64() > Some(0),
-                        "{workload} on {arm}: {name} of {scores}"
-                    );
+                for name in words("definition-tokens call-tokens result-tokens calls lag-us") {
+                    let sum = scores[name]["sum"].as_u64();
+                    assert!(sum > Some(0), "{workload} on {arm}: {name} of {scores}");
                 }
                 let is_stale = scores["stale-answers"]["sum"].as_u64() > Some(0);
                 assert_eq!(is_stale, arm == "direct", "{workload} on {arm}: {scores}");
@@ -71,12 +62,8 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
     for candidate in ["view-mail", "tools-mcp", "direct"] {
         let decided = run(["decide", dir, "--policy", "inbox", "--candidate", candidate]);
         let code = decided.status.code().unwrap();
-        assert!(
-            [0, 10, 12].contains(&code),
-            "{candidate}: {code}: {}{}",
-            stdout(&decided),
-            stderr(&decided)
-        );
+        let said = stdout(&decided) + &stderr(&decided);
+        assert!([0, 10, 12].contains(&code), "{candidate}: {code}: {said}");
     }
     // The log is evidence for the controller's policy, too.
     let question = ["--policy", "cron-controller", "--candidate", "view-vsm"];
@@ -85,17 +72,14 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
     let row = rows.find(|line| line.contains("Aggregated logs cost fewer tokens"));
     let row = row.unwrap_or_else(|| panic!("no row of the log in {decided}"));
     assert!(row.contains("×"), "{row}");
-    let page = fs::read_to_string(out.join("report.md")).unwrap();
+    let page = text_of(&out, "report.md");
     has(&page, &["Scripted: no model chose the steps"]);
 }
 
 #[test]
 fn a_copy_that_is_never_renewed_raises_stale_answers() {
-    let shipped = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../workloads/agent/inbox-find.toml"
-    );
-    let shipped = fs::read_to_string(shipped).unwrap();
+    let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/agent");
+    let shipped = text_of(&agent, "inbox-find.toml");
     let stale = |name: &str, every: &str| {
         let text = shipped
             .replace("name = \"agent/inbox-find\"", &format!("name = \"{name}\""))
@@ -119,10 +103,7 @@ fn a_copy_that_is_never_renewed_raises_stale_answers() {
 #[test]
 fn the_arms_are_listed_and_looked_at_by_the_doctor() {
     let listed = stdout(&run(["list"]));
-    has(
-        &listed,
-        &["view-mail", "view-vsm", "tools-sql", "tools-mcp"],
-    );
+    has(&listed, &words("view-mail view-vsm tools-sql tools-mcp"));
     let doctor = stdout(&run(["doctor"]));
     has(&doctor, &["tools-sql: ctxbench"]);
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, has, is_root, lines, measure, mounts_under, no_process_of,
-    stalling, stderr, stdout,
+    Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of, rooted,
+    stalling, stderr, stdout, text_of,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
 fn documented() -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ADDING-A-BACKEND.md");
-    let page = fs::read_to_string(page).unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let page = text_of(&docs, "ADDING-A-BACKEND.md");
     let (_, after) = page.split_once("```toml\n").unwrap();
     after.split_once("```").unwrap().0.to_owned()
 }
@@ -33,16 +33,12 @@ fn all_ok(results: &Path, arm: &str) {
 
 #[test]
 fn the_documented_example_is_measured_like_every_other_backend() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = rooted() else { return };
     let file = write(&scratch, &documented());
     let line = "--workload micro/read-1k --state hot --budget 60 --epochs 3 --rounds 1 --backend";
     let (results, mut run) = measure(&scratch, line);
     run.arg(&file).succeeds();
-    let report = fs::read_to_string(results.join("report.md")).unwrap();
-    has(&report, &["my-bind"]);
+    has(&text_of(&results, "report.md"), &["my-bind"]);
     all_ok(&results, "my-bind");
     assert!(mounts_under(scratch.path()).is_empty());
 }
@@ -88,9 +84,7 @@ content = "{s3_access_key} {s3_secret_key}"
 
 /// The contents of all files below a directory.
 fn contents(dir: &Path) -> String {
-    let entries = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
     let texts = entries.map(|path| match path.is_dir() {
         true => contents(&path),
         false => String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned(),
@@ -100,10 +94,7 @@ fn contents(dir: &Path) -> String {
 
 #[test]
 fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = rooted() else { return };
     let file = write(&scratch, ON_A_BUCKET);
     let told = scratch.dir("told");
     let line =
@@ -114,19 +105,17 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
         .env("TOLD", &told)
         .env_remove("CTXBENCH_S3_ENDPOINT")
         .succeeds();
-    let samples = fs::read_to_string(results.join("samples.jsonl")).unwrap();
-    let of_mine = |text: &str| {
-        let mut mine = text.lines().filter(|line| line.contains("my-bucket-"));
-        mine.next().unwrap().to_owned()
+    let of_mine = |file: &str| {
+        let text = text_of(&results, file);
+        let mut lines = text.lines();
+        let mine = lines.find(|line| line.contains("my-bucket-"));
+        mine.unwrap().to_owned()
     };
-    let mine = of_mine(&samples);
+    let mine = of_mine("samples.jsonl");
     has(&mine, &["\"ok\""]);
-    let cells = of_mine(&fs::read_to_string(results.join("cells.jsonl")).unwrap());
-    has(&cells, &["asked"]);
+    has(&of_mine("cells.jsonl"), &["asked"]);
 
-    let mut files = fs::read_dir(&told)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let mut files = fs::read_dir(&told).unwrap().map(|it| it.unwrap().path());
     let mode = files.find(|path| path.extension().is_some_and(|e| e == "mode"));
     let mode = mode.unwrap();
     assert_eq!(fs::read_to_string(&mode).unwrap(), "600\n");
@@ -139,8 +128,8 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
     let (access_key, secret_key) = keys.split_once(' ').unwrap();
     assert_eq!(words[5], secret_key);
     let said = contents(&results) + &stdout(&output) + &stderr(&output);
-    assert!(said.contains("my-bucket-"));
-    assert!(!said.contains(secret_key) && !said.contains(access_key));
+    has(&said, &["my-bucket-"]);
+    lacks(&said, &[secret_key, access_key]);
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
@@ -167,20 +156,13 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
         }
         assert_eq!(sample["outcome"], "hang", "{sample}");
         // The watchdog aborts a call after twice its limit.
-        let reason = sample["reason"].as_str().unwrap();
-        has(
-            reason,
-            &["no answer after 1.", "its connection was aborted"],
-        );
+        let parts = ["no answer after 1.", "its connection was aborted"];
+        has(sample["reason"].as_str().unwrap(), &parts);
         assert_eq!(sample["makespan_ns"], 0, "what hung has no latency");
     }
-    assert_eq!(
-        lines(&results, "cells.jsonl").len(),
-        3 * 3,
-        "all cells are recorded"
-    );
-    let report = fs::read_to_string(results.join("report.md")).unwrap();
-    has(&report, &["hang"]);
+    let cells = lines(&results, "cells.jsonl").len();
+    assert_eq!(cells, 3 * 3, "all cells are recorded");
+    has(&text_of(&results, "report.md"), &["hang"]);
     // The hang leaves no mount and no process.
     assert!(mounts_under(scratch.path()).is_empty());
     no_process_of(&told, 3);

@@ -1,12 +1,15 @@
 //! Real programs as workloads: what is checked, and what is skipped.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Scratch, can_mount, has, is_root, lines, measure, stderr, wait_up_to};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::common::{
+    Scratch, as_root, can_mount, has, lines, measure, mountable, signal, stderr, text_of,
+    wait_up_to,
+};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Runs a workload hot in a directory, and returns the run directory.
@@ -15,17 +18,9 @@ fn hot(scratch: &Scratch, workload: &str) -> PathBuf {
                 --policy none --workload";
     let (out, mut command) = measure(scratch, line);
     let output = command.arg(workload).output().unwrap();
-    assert!(
-        output.status.code().is_some_and(|code| code < 2),
-        "{}",
-        stderr(&output)
-    );
+    let has_run = matches!(output.status.code(), Some(0 | 1));
+    assert!(has_run, "{}", stderr(&output));
     out
-}
-
-fn samples(run: &Path) -> Vec<Value> {
-    // Without a pass there is no such file.
-    lines(run, "samples.jsonl")
 }
 
 /// A workload file whose one program lists a directory of two files.
@@ -49,7 +44,7 @@ fn a_program_that_prints_something_else_is_wrong_data() {
     ] {
         let scratch = Scratch::new();
         let file = listing(&scratch, "ls", output);
-        let samples = samples(&hot(&scratch, &file));
+        let samples = lines(&hot(&scratch, &file), "samples.jsonl");
         assert!(!samples.is_empty());
         for sample in samples {
             assert_eq!(sample["outcome"], outcome, "{sample}");
@@ -63,27 +58,18 @@ fn a_program_that_prints_something_else_is_wrong_data() {
 
 #[test]
 fn a_need_that_is_not_met_skips_the_workload_with_its_package() {
-    for (program, more, reason) in [
-        (
-            "no-such-program",
-            "",
-            "no-such-program is not installed: `apt-get install a-package`",
-        ),
-        (
-            "ls",
-            "'ls --no-such-option' = 'b-package', ",
-            "`ls --no-such-option` fails: `apt-get install b-package`",
-        ),
-    ] {
+    let missing = "no-such-program is not installed: `apt-get install a-package`";
+    let option = "'ls --no-such-option' = 'b-package', ";
+    let fails = "`ls --no-such-option` fails: `apt-get install b-package`";
+    for (program, more, reason) in [("no-such-program", "", missing), ("ls", option, fails)] {
         let scratch = Scratch::new();
         let file = listing(&scratch, program, "");
         let text = fs::read_to_string(&file).unwrap();
         let needs = text.replace("needs = { ", &format!("needs = {{ {more}"));
         fs::write(&file, needs).unwrap();
         let run = hot(&scratch, &file);
-        let plan = fs::read_to_string(run.join("plan.toml")).unwrap();
-        has(&plan, &[reason]);
-        assert!(samples(&run).is_empty());
+        has(&text_of(&run, "plan.toml"), &[reason]);
+        assert!(lines(&run, "samples.jsonl").is_empty());
     }
 }
 
@@ -109,17 +95,13 @@ fn once(workloads: &[&str], state: &str, backends: &[&str]) -> Vec<Value> {
     });
     // A run with nothing to measure has ended. Two more epochs of any other would measure the same.
     if child.try_wait().unwrap().is_none() {
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        signal(&child, Signal::INT);
     }
     let output = child.wait_with_output().unwrap();
-    assert!(
-        matches!(output.status.code(), Some(0 | 1 | 130)),
-        "{}",
-        stderr(&output)
-    );
-    let plan = fs::read_to_string(out.join("plan.toml")).unwrap();
-    let plan: toml::Value = toml::from_str(&plan).unwrap();
-    let samples = samples(&out);
+    let has_run = matches!(output.status.code(), Some(0 | 1 | 130));
+    assert!(has_run, "{}", stderr(&output));
+    let plan: toml::Value = toml::from_str(&text_of(&out, "plan.toml")).unwrap();
+    let samples = lines(&out, "samples.jsonl");
     for workload in plan["workloads"].as_array().unwrap() {
         let name = workload["name"].as_str().unwrap();
         for arm in ["direct"].iter().chain(backends) {
@@ -148,52 +130,49 @@ fn programs_leave_the_same_tree_on_every_mount() {
     if !can_mount() {
         return;
     }
-    let workloads = [
-        "program/tree",
-        "program/git",
-        "program/python",
-        "program/database",
-    ];
+    let workloads = ["tree", "git", "python", "database"].map(|name| format!("program/{name}"));
+    let workloads = workloads.each_ref().map(String::as_str);
     once(&workloads, "hot", &["memory", "sqlite", "s3-embedded"]);
+}
+
+/// A built-in workload file, changed by these replacements.
+fn changed(scratch: &Scratch, text: &str, replacements: &[(&str, &str)]) -> String {
+    let mut text = text.to_owned();
+    for (from, to) in replacements {
+        assert!(text.contains(from), "no {from} in {text}");
+        text = text.replace(from, to);
+    }
+    let file = scratch.path().join("changed.toml");
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
 }
 
 #[test]
 fn a_tree_of_many_files_is_cloned_and_removed_on_every_mount() {
-    if !can_mount() {
-        return;
-    }
+    let Some(scratch) = mountable() else { return };
     // 200 of 10,000 files: a disk that discards freed blocks at once takes minutes to remove all.
-    let large = include_str!("../../workloads/program/large.toml")
-        .replace("files = 10000", "files = 200")
-        .replace(
-            "6bc73b7b43c04416b9d1a40696eb1bc52dd2badb",
-            "5b50d09c6c8c57361332c6d6ed121b9a9f533b28",
-        );
-    let scratch = Scratch::new();
-    let file = scratch.path().join("large.toml");
-    fs::write(&file, large).unwrap();
-    let workloads = [file.to_str().unwrap()];
-    once(&workloads, "hot", &["memory", "sqlite", "s3-embedded"]);
+    let large = include_str!("../../workloads/program/large.toml");
+    let all = "6bc73b7b43c04416b9d1a40696eb1bc52dd2badb";
+    let few = "5b50d09c6c8c57361332c6d6ed121b9a9f533b28";
+    let replacements = [("files = 10000", "files = 200"), (all, few)];
+    let large = changed(&scratch, large, &replacements);
+    once(&[&large], "hot", &["memory", "sqlite", "s3-embedded"]);
 }
 
 #[test]
 fn package_managers_install_the_same_on_every_mount() {
-    if !can_mount() {
-        return;
-    }
+    let Some(scratch) = mountable() else { return };
     // 20 of 450 packages: npm takes seconds for all of them.
-    let npm = include_str!("../../workloads/program/npm.toml")
-        .replace("range(450)", "range(20)")
-        .replace("n < 450", "n < 20")
-        .replace(
-            "8d4761226ca90792e257b3bbeee1c6a7732b26f011beb7a2e05741496744979f",
-            "d0427b28c790b3c74c3361dc92761c1f0dbcf4a80cf464f10b27dbc2d4a08759",
-        );
-    let scratch = Scratch::new();
-    let file = scratch.path().join("npm.toml");
-    fs::write(&file, npm).unwrap();
-    let workloads = [file.to_str().unwrap(), "program/cargo"];
-    once(&workloads, "hot", &["memory", "s3-embedded"]);
+    let npm = include_str!("../../workloads/program/npm.toml");
+    let all = "8d4761226ca90792e257b3bbeee1c6a7732b26f011beb7a2e05741496744979f";
+    let few = "d0427b28c790b3c74c3361dc92761c1f0dbcf4a80cf464f10b27dbc2d4a08759";
+    let counts = [
+        ("range(450)", "range(20)"),
+        ("n < 450", "n < 20"),
+        (all, few),
+    ];
+    let npm = changed(&scratch, npm, &counts);
+    once(&[&npm, "program/cargo"], "hot", &["memory", "s3-embedded"]);
     once(&["program/pip", "program/venv"], "hot", &["memory"]);
 }
 
@@ -214,7 +193,7 @@ fn editors_logs_and_parallel_programs_lose_nothing() {
 
 #[test]
 fn git_finds_a_repository_unchanged_after_the_caches_were_dropped() {
-    if !can_mount() || !is_root() {
+    if as_root().is_none() {
         return;
     }
     let samples = once(&["program/git-cold"], "lukewarm", &["memory"]);

@@ -1,12 +1,11 @@
 //! The two Python daemons of `backends/external`, which `make peers` installs the packages for.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::common::{
-    Scratch, Succeeds, can_mount, conform, ctxbench, is_root, lines, measure, mounts_under, stderr,
-    stdout,
+    Scratch, Succeeds, as_root, conform, ctxbench, entry_of, installed, json_of, lines, measure,
+    mounts_under, stderr, stdout,
 };
 
 /// Each with the package that it needs.
@@ -17,33 +16,20 @@ const DAEMONS: [(&str, &str); 2] = [
 
 /// The daemons that can run here. `CTXBENCH_REQUIRE_PYTHON`, set in CI, makes a missing one a failure.
 fn daemons() -> Vec<&'static str> {
-    if !can_mount() || !is_root() {
+    if as_root().is_none() {
         return Vec::new();
     }
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers/bin/ctxbench-python");
-    let is_there = |package: &str| {
-        let output = Command::new(&python)
-            .args(["-c", &format!("import {package}")])
-            .output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let mut found = Vec::new();
-    for (daemon, package) in DAEMONS {
-        if is_there(package) {
-            found.push(daemon);
-            continue;
-        }
-        assert!(
-            std::env::var_os("CTXBENCH_REQUIRE_PYTHON").is_none(),
-            "{} cannot import {package}: make peers",
-            python.display()
-        );
-        eprintln!(
-            "SKIPPED: {daemon}: {} cannot import {package}: make peers",
-            python.display()
-        );
-    }
-    found
+    let own = DAEMONS.into_iter().filter_map(|(daemon, package)| {
+        let mut import = Command::new(&python);
+        let output = import.args(["-c", &format!("import {package}")]).output();
+        let is_there = output.is_ok_and(|output| output.status.success());
+        let python = python.display();
+        let missing = format!("{daemon}: {python} cannot import {package}: make peers");
+        let found = is_there.then_some(daemon).ok_or(missing);
+        installed(found, "CTXBENCH_REQUIRE_PYTHON")
+    });
+    own.collect()
 }
 
 #[test]
@@ -69,10 +55,6 @@ fn what_is_written_through_a_python_daemon_is_read_back() {
 fn a_python_daemon_conforms_but_for_what_its_library_lacks() {
     for daemon in daemons() {
         let table = stdout(&conform([daemon]));
-        let failing: Vec<&str> = table
-            .lines()
-            .filter(|line| line.contains("FAILS"))
-            .collect();
         let known = [
             "`O_TMPFILE`",
             "`SEEK_DATA`",
@@ -81,13 +63,12 @@ fn a_python_daemon_conforms_but_for_what_its_library_lacks() {
             // pyfuse3 has no handler for it.
             "fallocate",
         ];
-        for line in &failing {
+        for line in table.lines().filter(|line| line.contains("FAILS")) {
             assert!(known.iter().any(|name| line.contains(name)), "{line}");
         }
-        let works = table
-            .lines()
-            .filter(|line| line.trim_end().ends_with("works"));
-        assert!(works.count() > 30, "{table}");
+        let mut lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        lines.retain(|line| line.ends_with("works"));
+        assert!(lines.len() > 30, "{table}");
     }
 }
 
@@ -102,13 +83,7 @@ fn a_killed_python_daemon_is_an_error_at_once_and_no_hang() {
             .unwrap();
         // Its exit code says that the dead mount had to be unmounted by hand.
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        let run = fs::read_dir(scratch.path())
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap();
-        let outcomes = fs::read_to_string(run.path().join("fault-outcomes.jsonl")).unwrap();
-        let outcome: serde_json::Value = serde_json::from_str(outcomes.trim()).unwrap();
+        let outcome = json_of(&entry_of(scratch.path()), "fault-outcomes.jsonl");
         assert_eq!(outcome["status"], "ran", "{outcome}");
         let seen = outcome["seen"].as_array().unwrap();
         assert!(!seen.is_empty(), "{outcome}");
@@ -116,10 +91,8 @@ fn a_killed_python_daemon_is_an_error_at_once_and_no_hang() {
             // ENOTCONN, or ECONNABORTED for a call under way.
             assert!(matches!(call["errno"].as_u64(), Some(107 | 103)), "{call}");
         }
-        assert!(
-            outcome["longest_call_ms"].as_u64().unwrap() < 5000,
-            "{outcome}"
-        );
+        let longest = outcome["longest_call_ms"].as_u64().unwrap();
+        assert!(longest < 5000, "{outcome}");
         assert_eq!(outcome["audits"]["killed-daemon"]["lost"], 0, "{outcome}");
     }
 }

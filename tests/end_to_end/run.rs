@@ -3,52 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, is_root, lines, measure, mountable,
-    mounts_under, stderr, stdout, wait_for, words,
+    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, json_of, lines, measure, mountable,
+    mounts_under, rooted, signal, stderr, stdout, suite, suite_run, text_of, wait_for, words,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const SUITE: &str = r#"
-essay = "A few small cells, to see that everything works."
-budget = 1
-epochs = 3
-rounds = 1
-backends = ["direct", "null", "memory", "sqlite"]
-probes = true
-[[workload]]
-name = "micro/stat"
-states = ["hot", "lukewarm", "cold"]
-[[workload]]
-name = "agent/vsm-cycle"
-states = ["hot"]
-"#;
+const BRIEF: &str = "budget = 1\nrounds = 1";
+const STATES: &[&str] = &["hot", "lukewarm", "cold"];
+const HOT: &[&str] = &["hot"];
+const COLD: &[&str] = &["cold"];
 
-fn suite(scratch: &Scratch, text: &str) -> PathBuf {
-    let file = scratch.path().join("suite.toml");
-    fs::write(&file, text).unwrap();
-    file
-}
-
-/// `ctxbench run` of a suite.
-fn suite_run(scratch: &Scratch, text: &str, out: &Path) -> Command {
-    let mut command = ctxbench(["run", "--seed", "7", "--suite"]);
-    command.arg(suite(scratch, text)).arg("--out").arg(out);
-    command.arg("--scratch-dir").arg(scratch.path());
-    command
+/// A suite of two workloads in several states, over four backends.
+fn small(settings: &str) -> String {
+    suite(
+        settings,
+        &["direct", "null", "memory", "sqlite"],
+        &[("micro/stat", STATES), ("agent/vsm-cycle", HOT)],
+    )
 }
 
 fn samples(out: &Path) -> Vec<Value> {
     lines(out, "samples.jsonl")
 }
 
-fn parsed(file: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+/// The only pass that did not end well.
+fn bad(samples: &[Value]) -> &Value {
+    let bad: Vec<_> = samples.iter().filter(|s| s["outcome"] != "ok").collect();
+    assert_eq!(bad.len(), 1, "{bad:?}");
+    bad[0]
 }
 
 fn outcomes(out: &Path) -> BTreeMap<String, usize> {
@@ -93,20 +81,15 @@ fn nothing_is_left(scratch: &Scratch) {
 fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
     let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
-    let text = r#"
-essay = "What is read cold, with the cache and without."
-budget = 1
-epochs = 3
-rounds = 1
-backends = ["direct", "s3-embedded", "s3-fresh-embedded"]
-[[workload]]
-name = "micro/read-1k"
-states = ["hot", "lukewarm", "cold"]
-[[workload]]
-name = "micro/list-1000-attributes"
-states = ["cold"]
-"#;
-    suite_run(&scratch, text, &out).succeeds();
+    let text = suite(
+        BRIEF,
+        &["direct", "s3-embedded", "s3-fresh-embedded"],
+        &[
+            ("micro/read-1k", STATES),
+            ("micro/list-1000-attributes", COLD),
+        ],
+    );
+    suite_run(&scratch, &text, &out).succeeds();
     nothing_is_left(&scratch);
     for sample in samples(&out) {
         assert_eq!(sample["outcome"], "ok", "{sample}");
@@ -131,16 +114,14 @@ states = ["cold"]
     }
     assert_eq!(count("s3-embedded", "micro/read-1k", "s3_fetches"), 0);
     // Each of the 64 files is fetched once.
-    assert_eq!(
-        count("s3-fresh-embedded", "micro/read-1k", "s3_fetches"),
-        64
-    );
-    assert!(count("s3-fresh-embedded", "micro/read-1k", "s3_get") >= 64);
+    let fresh = "s3-fresh-embedded";
+    assert_eq!(count(fresh, "micro/read-1k", "s3_fetches"), 64);
+    assert!(count(fresh, "micro/read-1k", "s3_get") >= 64);
     // The mount has fetched the listing already.
     let list = "micro/list-1000-attributes";
-    assert_eq!(count("s3-fresh-embedded", list, "s3_fetches"), 0);
+    assert_eq!(count(fresh, list, "s3_fetches"), 0);
     // The host was mounted once before the data existed, and once for its pass.
-    let ready = &of("s3-fresh-embedded", list, "cold").unwrap()["ready_ns"];
+    let ready = &of(fresh, list, "cold").unwrap()["ready_ns"];
     assert_eq!(ready.as_array().unwrap().len(), 2, "{ready}");
 }
 
@@ -148,7 +129,8 @@ states = ["cold"]
 fn a_run_measures_every_cell_and_reports_and_decides() {
     let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
-    let output = suite_run(&scratch, SUITE, &out).succeeds();
+    let small = small(&format!("{BRIEF}\nprobes = true"));
+    let output = suite_run(&scratch, &small, &out).succeeds();
     nothing_is_left(&scratch);
 
     // stat: 5 arms hot with one warm-up round and one round, 5 lukewarm, 4 cold. vsm-cycle: 4 arms, hot.
@@ -194,36 +176,33 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     }
     // The minimum over all epochs, because another test may drop the machine's caches during a hot pass.
     let daemon = |arm: &str, state: &str, opcode: &str| {
-        let of = cells
-            .iter()
-            .filter(|c| c["arm"] == arm && c["state"] == state && c["workload"] == "micro/stat");
-        let counts = of.map(|c| &c["counted"]["daemon"]["fuse"][opcode]["count"]);
+        let own = [("arm", arm), ("state", state), ("workload", "micro/stat")];
+        let is_own = |cell: &&Value| own.iter().all(|(field, value)| cell[field] == *value);
+        let own = cells.iter().filter(is_own);
+        let counts = own.map(|c| &c["counted"]["daemon"]["fuse"][opcode]["count"]);
         let counts = counts.map(|count| count.as_u64().unwrap_or(0));
         counts.min().unwrap()
     };
     // Hot: the kernel answers from its caches. Lukewarm: one lookup per file and pass, and perhaps for
     // directories above. The kernel evicts a directory only after its entries.
-    assert_eq!(
-        daemon("sqlite", "hot", "lookup") + daemon("sqlite", "hot", "getattr"),
-        0
-    );
+    for opcode in ["lookup", "getattr"] {
+        assert_eq!(daemon("sqlite", "hot", opcode), 0, "{opcode}");
+    }
     for arm in ["sqlite", "memory"] {
         let lookups = daemon(arm, "lukewarm", "lookup");
         assert!((64..=68).contains(&lookups), "{arm}: {lookups}");
     }
     assert!(daemon("null", "hot", "lookup") >= 4096);
 
-    let probes = fs::read_to_string(out.join("probes.jsonl")).unwrap();
+    let probes = text_of(&out, "probes.jsonl");
     for probe in probes.lines().filter(|line| line.contains("\"tool\"")) {
-        let is_well =
-            probe.contains("\"outcome\":\"ok\"") || probe.contains("\"outcome\":\"skipped\"");
+        let good = ["\"outcome\":\"ok\"", "\"outcome\":\"skipped\""];
+        let is_well = good.iter().any(|outcome| probe.contains(outcome));
         assert!(is_well, "{probe}");
     }
-    let faults = fs::read_to_string(out.join("faults.jsonl")).unwrap();
-    let sqlite: Vec<_> = faults
-        .lines()
-        .filter(|line| line.contains("\"sqlite\""))
-        .collect();
+    let faults = text_of(&out, "faults.jsonl");
+    let sqlite = faults.lines().filter(|line| line.contains("\"sqlite\""));
+    let sqlite: Vec<_> = sqlite.collect();
     assert_eq!(sqlite.len(), 4, "{faults}");
     for fault in sqlite {
         has(fault, &["\"recovered\":true", "\"lost\":0"]);
@@ -231,13 +210,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
 
     let printed = stdout(&output);
     has(&printed, &["cron-controller", "report: "]);
-    for file in [
-        "report.md",
-        "report.html",
-        "report.json",
-        "cells.csv",
-        "charts/latency.svg",
-    ] {
+    for file in words("report.md report.html report.json cells.csv charts/latency.svg") {
         assert!(out.join(file).is_file(), "{file}");
     }
     // The report only depends on the run's files.
@@ -263,10 +236,8 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     };
     let judged: Value = serde_json::from_str(&stdout(&judge())).unwrap();
     assert_eq!(judged["claims"][0]["standing"], "confirmed", "{judged}");
-    assert_eq!(
-        (&judged["tally"]["settled"], &judged["tally"]["claims"]),
-        (&1.into(), &1.into())
-    );
+    assert_eq!(judged["tally"]["settled"], 1, "{judged}");
+    assert_eq!(judged["tally"]["claims"], 1, "{judged}");
     fs::write(&own, claim("sqlight")).unwrap();
     let refused = stderr(&judge());
     has(&refused, &["own.toml:6: field `claim[0].test.arm`"]);
@@ -279,7 +250,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     has(&stdout(&output), &["paired by round"]);
 
     // A second run into the same directory is refused.
-    let output = suite_run(&scratch, SUITE, &out).output().unwrap();
+    let output = suite_run(&scratch, &small, &out).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     has(&stderr(&output), &["File exists"]);
 }
@@ -300,25 +271,16 @@ fn decides(out: &Path) {
     let printed = stdout(&output);
     assert_eq!(output.status.code(), Some(10), "{printed}");
     has(&printed, &["because: Calls fail when the daemon dies"]);
-    let aspects = [
-        "Read latency",
-        "Deployment",
-        "Cron safety",
-        "Token cost",
-        "Complexity",
-        "Tool support",
-        "Observability",
-    ];
+    let aspects = ["Read latency", "Deployment", "Cron safety", "Token cost"];
     has(&printed, &aspects);
+    has(&printed, &["Complexity", "Tool support", "Observability"]);
     let json = decide(&[&one[..], &["--format", "json"]].concat());
     let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
     assert_eq!(json[0]["verdict"], "archive");
     assert_eq!(json[0]["planned"], true);
     let record = stdout(&decide(&[&one[..], &["--adr"]].concat()));
-    assert!(
-        record.starts_with("# cron-controller: archive sqlite"),
-        "{record}"
-    );
+    let title = "# cron-controller: archive sqlite";
+    assert!(record.starts_with(title), "{record}");
     let missing = decide(&["--candidate", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
     has(&stderr(&missing), &["no candidate nonsense fits"]);
@@ -326,10 +288,9 @@ fn decides(out: &Path) {
     // Another machine's run is refused, unless the user asks for it.
     let other = out.with_extension("other");
     Command::new("cp").arg("-r").args([out, &other]).succeeds();
-    let file = other.join("env.json");
-    let mut environment = parsed(&file);
+    let mut environment = json_of(&other, "env.json");
     environment["cpu"] = "another processor".into();
-    fs::write(&file, environment.to_string()).unwrap();
+    fs::write(other.join("env.json"), environment.to_string()).unwrap();
     let other = other.to_str().unwrap();
     let refused = decide(&[other]);
     assert_eq!(refused.status.code(), Some(1));
@@ -338,16 +299,13 @@ fn decides(out: &Path) {
     assert_eq!(mixed.status.code(), Some(11), "{}", stderr(&mixed));
 }
 
-const LONG: &str = r#"
-essay = "Enough passes to be interrupted in."
-budget = 6
-epochs = 3
-rounds = 40
-backends = ["direct", "memory", "sqlite"]
-[[workload]]
-name = "agent/vsm-cycle"
-states = ["hot"]
-"#;
+/// Enough passes to be interrupted in.
+fn long(budget: u32, backends: &[&str]) -> String {
+    let settings = format!("budget = {budget}\nrounds = 40");
+    suite(&settings, backends, &[("agent/vsm-cycle", HOT)])
+}
+
+const LOCAL: [&str; 3] = ["direct", "memory", "sqlite"];
 
 fn started(mut command: Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -358,13 +316,13 @@ fn started(mut command: Command) -> Child {
 fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
     let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
-    let child = started(suite_run(&scratch, LONG, &out));
+    let child = started(suite_run(&scratch, &long(6, &LOCAL), &out));
     wait_for("an epoch and a half", || {
         lines(&out, "epochs.jsonl").len() == 1 && !daemons_of(child.id()).is_empty()
     });
     // In the second epoch's cell.
     std::thread::sleep(Duration::from_millis(300));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    signal(&child, Signal::INT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     has(&stderr(&output), &["--resume"]);
@@ -374,15 +332,10 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
         let epochs = samples.iter().map(|sample| &sample["epoch"]);
         epochs.map(|epoch| epoch.as_u64().unwrap()).collect()
     };
-    assert_eq!(
-        epochs(&before),
-        BTreeSet::from([0]),
-        "half a cell is not recorded"
-    );
-    assert!(
-        before.iter().all(|sample| sample["outcome"] == "ok"),
-        "{before:?}"
-    );
+    // Half a cell is not recorded.
+    assert_eq!(epochs(&before), BTreeSet::from([0]));
+    let is_well = before.iter().all(|sample| sample["outcome"] == "ok");
+    assert!(is_well, "{before:?}");
 
     let mut resume = ctxbench(["run", "--resume"]);
     resume.arg(&out).arg("--scratch-dir").arg(scratch.path());
@@ -406,7 +359,7 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
     let Some(scratch) = mountable() else { return };
     for after_ms in [0, 150, 400] {
         let out = scratch.path().join(format!("run-{after_ms}"));
-        let mut child = started(suite_run(&scratch, LONG, &out));
+        let mut child = started(suite_run(&scratch, &long(6, &LOCAL), &out));
         // At most one of the two daemons runs at a time; the other one is stopped.
         wait_for("a daemon that is stopped", || {
             let daemons = daemons_of(child.id());
@@ -429,14 +382,12 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
                 .all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
         });
     }
-    ctxbench(["run", "--no-probes", "--policy", "none", "--state", "hot"])
-        .args(["--backend", "direct", "--workload", "micro/stat"])
-        .args(["--rounds", "1", "--epochs", "3", "--budget", "60"])
-        .arg("--scratch-dir")
-        .arg(scratch.path())
-        .arg("--out")
-        .arg(scratch.path().join("again"))
-        .succeeds();
+    let mut again = ctxbench(words(
+        "run --no-probes --policy none --state hot --backend direct --workload micro/stat \
+         --rounds 1 --epochs 3 --budget 60 --scratch-dir",
+    ));
+    again.arg(scratch.path()).arg("--out");
+    again.arg(scratch.path().join("again")).succeeds();
     nothing_is_left(&scratch);
 }
 
@@ -444,8 +395,7 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
 fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
     let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
-    let text = LONG.replace("budget = 6", "budget = 3");
-    let child = started(suite_run(&scratch, &text, &out));
+    let child = started(suite_run(&scratch, &long(3, &LOCAL), &out));
     wait_for("both daemons", || daemons_of(child.id()).len() == 2);
     // Kill it in any state; it may also be stopped.
     std::thread::sleep(Duration::from_millis(200));
@@ -455,28 +405,14 @@ fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let samples = samples(&out);
-    let crashed: Vec<&Value> = samples.iter().filter(|s| s["outcome"] != "ok").collect();
-    assert_eq!(crashed.len(), 1, "{crashed:?}");
-    assert_eq!(crashed[0]["outcome"], "crash");
-    let reason = crashed[0]["reason"].as_str().unwrap();
+    let crashed = bad(&samples);
+    assert_eq!(crashed["outcome"], "crash");
+    let reason = crashed["reason"].as_str().unwrap();
     has(reason, &["daemon ended: signal: 9"]);
     assert_eq!(lines(&out, "epochs.jsonl").len(), 3);
     nothing_is_left(&scratch);
-    let report = fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(report.contains("crash 1"), "the report says so");
+    has(&text_of(&out, "report.md"), &["crash 1"]);
 }
-
-/// A few long calls, with time for all rounds, including those after a hang.
-const LARGE: &str = r#"
-essay = "Calls that take long enough to stop a daemon in."
-budget = 60
-epochs = 3
-rounds = 6
-backends = ["direct", "memory"]
-[[workload]]
-name = "micro/write-64m"
-states = ["hot"]
-"#;
 
 /// Whether `micro/write-64m` is writing a file in the daemon's mount: the file has between 1 and 32 MiB.
 fn is_half_written(daemon: Pid) -> bool {
@@ -493,7 +429,10 @@ fn is_half_written(daemon: Pid) -> bool {
 fn a_run_records_a_stopped_daemon_as_a_hang_and_leaves_nothing() {
     let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
-    let mut command = suite_run(&scratch, LARGE, &out);
+    // A few long calls, with time for all rounds, including those after a hang.
+    let (settings, workload) = ("budget = 60\nrounds = 6", ("micro/write-64m", HOT));
+    let large = suite(settings, &["direct", "memory"], &[workload]);
+    let mut command = suite_run(&scratch, &large, &out);
     command.args(["--call-timeout", "2"]);
     let mut child = started(command);
     wait_for("a daemon in the middle of a timed write", || {
@@ -504,22 +443,13 @@ fn a_run_records_a_stopped_daemon_as_a_hang_and_leaves_nothing() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let samples = samples(&out);
-    let hung: Vec<&Value> = samples.iter().filter(|s| s["outcome"] != "ok").collect();
-    assert_eq!(hung.len(), 1, "{hung:?}");
-    assert_eq!(
-        (&hung[0]["outcome"], &hung[0]["arm"]),
-        (&"hang".into(), &"memory".into())
-    );
-    let reason = hung[0]["reason"].as_str().unwrap();
-    has(
-        reason,
-        &["no answer after 4.", "its connection was aborted"],
-    );
-    assert_eq!(
-        lines(&out, "cells.jsonl").len(),
-        3 * 3,
-        "all cells are recorded"
-    );
+    let hung = bad(&samples);
+    assert_eq!(hung["outcome"], "hang", "{hung}");
+    assert_eq!(hung["arm"], "memory", "{hung}");
+    let parts = ["no answer after 4.", "its connection was aborted"];
+    has(hung["reason"].as_str().unwrap(), &parts);
+    let cells = lines(&out, "cells.jsonl").len();
+    assert_eq!(cells, 3 * 3, "all cells are recorded");
     nothing_is_left(&scratch);
 }
 
@@ -528,21 +458,11 @@ fn a_run_removes_its_default_scratch_image() {
     let Some(scratch) = as_root() else { return };
     let base = scratch.dir("base");
     let out = scratch.path().join("run");
-    let text = r#"
-essay = "What a run does to the disk that it measures on."
-budget = 1
-epochs = 3
-rounds = 1
-backends = ["direct", "sqlite"]
-[[workload]]
-name = "micro/fsync-1k"
-states = ["hot"]
-[[workload]]
-name = "micro/read-1k"
-states = ["cold"]
-"#;
+    let workloads = [("micro/fsync-1k", HOT), ("micro/read-1k", COLD)];
+    let file = scratch.path().join("suite.toml");
+    fs::write(&file, suite(BRIEF, &["direct", "sqlite"], &workloads)).unwrap();
     let mut run = ctxbench(["run", "--policy", "none", "--suite"]);
-    run.arg(suite(&scratch, text)).arg("--out").arg(&out);
+    run.arg(file).arg("--out").arg(&out);
     run.env("CTXBENCH_SCRATCH", &base);
     let mut child = started(run);
     // Two mounts: the image, and a daemon's mount in it.
@@ -552,7 +472,7 @@ states = ["cold"]
     assert!(child.try_wait().unwrap().is_none(), "it has ended before");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let receipt = &parsed(&out.join("env.json"))["scratch"];
+    let receipt = &json_of(&out, "env.json")["scratch"];
     for (field, expected) in [
         ("kind", "image"),
         ("file_system", "ext4"),
@@ -563,17 +483,11 @@ states = ["cold"]
     let features = receipt["features"].as_array().unwrap();
     assert!(features.contains(&"has_journal".into()), "{receipt}");
     let device = receipt["device"].as_str().unwrap();
-    assert!(
-        device.starts_with("loop device (direct I/O) on "),
-        "{device}"
-    );
+    let is_loop = device.starts_with("loop device (direct I/O) on ");
+    assert!(is_loop, "{device}");
     assert!(receipt.get("fallback").is_none(), "{receipt}");
-    assert_eq!(
-        outcomes(&out).keys().collect::<Vec<_>>(),
-        ["ok"],
-        "{}",
-        stderr(&output)
-    );
+    let outcomes: Vec<String> = outcomes(&out).into_keys().collect();
+    assert_eq!(outcomes, ["ok"], "{}", stderr(&output));
     assert!(mounts_under(scratch.path()).is_empty());
     assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
     let loops = fs::read_dir("/sys/block").unwrap().flatten();
@@ -587,12 +501,11 @@ states = ["cold"]
 fn a_run_without_fuse_skips_mounts_and_reports_it() {
     let Some(scratch) = as_root() else { return };
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let suite = suite(&scratch, &SUITE.replace("probes = true", ""));
+    fs::write(scratch.path().join("suite.toml"), small(BRIEF)).unwrap();
     let script = format!(
         "mknod fuse c 10 229 && chmod 600 fuse && mount --bind fuse /dev/fuse && \
          exec setpriv --reuid=65534 --regid=65534 --clear-groups \
-         {CTXBENCH} run --suite {} --out run --scratch-dir . --policy none",
-        suite.display()
+         {CTXBENCH} run --suite suite.toml --out run --scratch-dir . --policy none"
     );
     let output = Command::new("unshare")
         .args(["-m", "sh", "-euc", &script])
@@ -603,46 +516,34 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
     let message = stderr(&output);
     assert!(output.status.success(), "{message}");
     let skipped = "skipped: sqlite: /dev/fuse is not permitted to this user (fix: ";
-    has(
-        &message,
-        &[skipped, "only root can drop the kernel's caches"],
-    );
+    let caches = "only root can drop the kernel's caches";
+    has(&message, &[skipped, caches]);
     let out = scratch.path().join("run");
     let samples = samples(&out);
     let arms = samples.iter().map(|s| s["arm"].as_str().unwrap());
     let arms: BTreeSet<&str> = arms.collect();
     assert_eq!(arms, BTreeSet::from(["direct", "direct-again"]));
-    let report = fs::read_to_string(out.join("report.md")).unwrap();
-    has(
-        &report,
-        &["SKIPPED: /dev/fuse is not permitted", "skipped "],
-    );
+    let skipped = ["SKIPPED: /dev/fuse is not permitted", "skipped "];
+    has(&text_of(&out, "report.md"), &skipped);
 }
 
 #[test]
 fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
+    let Some(scratch) = rooted() else { return };
     let small = scratch.dir("small");
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=128k", "none"]);
     mount.arg(&small).succeeds();
     let out = small.join("run");
-    let text = LONG.replace("\"memory\", \"sqlite\"", "");
-    let mut run = suite_run(&scratch, &text, &out);
+    let mut run = suite_run(&scratch, &long(6, &["direct"]), &out);
     let output = run.args(["--budget", "60", "--rounds", "200"]).output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let message = stderr(&output);
-    has(
-        &message,
-        &[
-            "results cannot be written any more",
-            "No space left on device",
-        ],
-    );
+    let parts = [
+        "results cannot be written any more",
+        "No space left on device",
+    ];
+    has(&stderr(&output), &parts);
     let copy = scratch.path().join("copy");
     Command::new("cp").arg("-r").args([&out, &copy]).succeeds();
     ctxbench(["report".as_ref(), copy.as_os_str()]).succeeds();

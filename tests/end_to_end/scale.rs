@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rundir::{
-    Calls, CellEpoch, Counted, Environment, Epoch, Latencies, Looks, Memory, Outcome, Plan,
-    SCHEMA_VERSION, Sample, Writer, histogram,
+    Calls, CellEpoch, Environment, Epoch, Latencies, Looks, Outcome, Plan, SCHEMA_VERSION, Sample,
+    Writer, histogram,
 };
 
-use crate::common::{CTXBENCH, Scratch};
+use crate::common::{CTXBENCH, Scratch, memory_of};
 
 const WORKLOADS: u32 = 25;
 const EPOCHS: u32 = 8;
@@ -65,20 +65,13 @@ fn million_calls(dir: &Path) -> u64 {
                         arm: arm.name.clone(),
                         workload: workload.name.clone(),
                         state: "hot".to_owned(),
-                        warm_up: false,
-                        outcome: Outcome::Ok,
-                        reason: None,
                         outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
                         calls: BTreeMap::from([(kind.clone(), calls)]),
                         makespan_ns: total,
                         waited_ns: total,
-                        bytes_read: 0,
-                        cpu: Default::default(),
-                        load: Default::default(),
-                        settled: None,
-                        scores: BTreeMap::new(),
                         started_ms: order,
                         took_us: total / 1000,
+                        ..Sample::default()
                     };
                     writer.sample(&sample).unwrap();
                     order += 1;
@@ -90,12 +83,9 @@ fn million_calls(dir: &Path) -> u64 {
                     workload: workload.name.clone(),
                     state: "hot".to_owned(),
                     latencies: BTreeMap::from([(kind.clone(), Latencies::new(&times).unwrap())]),
-                    counted: Counted::default(),
-                    memory: Memory::default(),
-                    stored_bytes: None,
-                    ready_ns: Vec::new(),
                     took_ms: 10,
                     timed_us: 700,
+                    ..CellEpoch::default()
                 };
                 writer.cell(&cell).unwrap();
             }
@@ -103,25 +93,15 @@ fn million_calls(dir: &Path) -> u64 {
         let ended = Epoch {
             v: SCHEMA_VERSION,
             epoch,
-            cpu: None,
-            void: None,
             cells: WORKLOADS,
             took_ms: 30_000,
             hot_ms: 20_000,
             hot_timed_ms: 10_000,
-            steal: 0.0,
-            stalled: [0.0; 3],
+            ..Epoch::default()
         };
         writer.epoch(&ended).unwrap();
     }
     order * CALLS
-}
-
-/// The largest resident memory of a running process so far, in KiB; `None` once it has ended.
-fn peak(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[test]
@@ -141,7 +121,7 @@ fn a_run_of_a_million_calls_is_rendered_in_5_s_and_500_mb() {
         .unwrap();
     let mut most = 0;
     let status = loop {
-        most = most.max(peak(report.id()).unwrap_or(0));
+        most = most.max(memory_of(report.id(), "VmHWM:").unwrap_or(0));
         if let Some(status) = report.try_wait().unwrap() {
             break status;
         }
