@@ -9,7 +9,6 @@ use crate::evidence::RunEvidence;
 /// The ranks of a run's arms.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ranking {
-    /// The cells, in the plan's order.
     pub(crate) cells: Vec<RankedCell>,
     /// The arms, with how often each was first, the most first.
     pub(crate) arms: Vec<RankedArm>,
@@ -24,7 +23,6 @@ pub struct Ranking {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RankedCell {
     pub workload: String,
-    /// The cache state.
     pub state: String,
     pub metric: String,
     /// The arms, the fastest first.
@@ -37,7 +35,6 @@ pub(crate) struct Ranked {
     pub arm: String,
     /// 1 plus the number of arms that are faster beyond the margin. Arms that cannot be told apart share a rank.
     pub rank: usize,
-    /// The typical time in nanoseconds.
     pub typical_ns: f64,
     /// Its ratio to the fastest.
     pub ratio: f64,
@@ -49,7 +46,6 @@ pub(crate) struct RankedArm {
     pub arm: String,
     /// Cells in which no arm is faster beyond the margin.
     pub first: usize,
-    /// Cells in which it was measured.
     pub cells: usize,
     /// Passes that failed: they are in no rank.
     pub failed_passes: u64,
@@ -228,9 +224,7 @@ mod tests {
     #[test]
     fn a_busy_run_has_times_and_no_ranks() {
         let mut run = testing::run();
-        for sample in &mut run.samples {
-            sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
-        }
+        testing::make_busy(&mut run);
         let found = ranking(&run);
         assert!(found.withheld.is_some());
         assert!(is_tied(&found));

@@ -163,6 +163,23 @@ pub fn scale_pass(sample: &mut Sample, factor: f64) {
     sample.waited_ns = scaled(sample.waited_ns);
 }
 
+/// Marks all passes as made on a busy machine.
+pub fn make_busy(run: &mut Run) {
+    for sample in &mut run.samples {
+        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+    }
+}
+
+/// The passes of an arm in a workload.
+pub fn passes<'a>(
+    run: &'a mut Run,
+    workload: &'a str,
+    arm: &'a str,
+) -> impl Iterator<Item = &'a mut Sample> {
+    let passes = run.samples.iter_mut();
+    passes.filter(move |own| own.workload == workload && own.arm == arm)
+}
+
 /// Gives an arm another name.
 pub fn rename_arm(run: &mut Run, from: &str, to: &str) {
     let arms = run.plan.arms.iter_mut();

@@ -119,6 +119,13 @@ pub struct Score {
     pub of: u64,
 }
 
+impl Score {
+    /// The count a question; `None` without questions.
+    pub fn mean(self) -> Option<f64> {
+        (self.of > 0).then(|| self.sum as f64 / self.of as f64)
+    }
+}
+
 /// How busy the machine was during the pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -28,27 +28,19 @@ pub(super) struct Count {
 }
 
 rundir::named! {
-    /// What is counted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     enum Figure, words {
-        /// Requests that reached the daemon, a call.
         Requests = "requests a call",
-        /// The caller's system calls, a call.
         SystemCalls = "system calls a call",
-        /// Bytes written to disk, a call.
         DiskWritten = "bytes written to disk a call",
-        /// One of the store's own counters, a call.
         Store = "a call",
         /// `o200k` tokens of a workload's results, on an arm whose results were all right.
         ResultTokens = "tokens of results",
-        /// Processes in addition to the agent.
         Daemons = "processes beside the agent",
-        /// Requirements on the machine, daemons and mounts.
         Needs = "daemons, mounts and other needs",
         /// Lines of this project's code that the files depend on.
         LinesOfCode = "lines of code",
-        /// Common tools that do not work.
         ToolsFailing = "tools that fail",
         /// Facts about the files that common tools do not show.
         HiddenFacts = "hidden facts",
@@ -56,7 +48,6 @@ rundir::named! {
         FeaturesFailing = "features that fail",
         /// Failed calls of a cron job whose daemon is killed.
         CronFailedCalls = "failed calls after kills",
-        /// Acknowledged records that these kills lost.
         CronLost = "acknowledged records lost by kills",
     }
 }

@@ -21,19 +21,15 @@ pub(super) struct FaultTest {
 }
 
 rundir::named! {
-    /// What is counted of a fault.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     enum FaultFigure, words {
-        /// Records lost, torn, stale or phantom against the backend's promise.
         BrokenPromises = "records lost, torn, stale or phantom",
         /// Lines that agents without locks appended with success, and that are gone.
         UpdatesLost = "updates lost",
-        /// Calls that did not end within the limit.
         Hangs = "hung calls",
         /// Outcomes after which the backend came back only by a manual step, or never.
         ManualSteps = "recoveries by hand",
-        /// Errors that the agent saw.
         Errors = "errors seen",
     }
 }

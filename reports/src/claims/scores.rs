@@ -62,11 +62,12 @@ fn score(
     let mut found =
         found.filter(|own| own.arm == arm && own.workload == workload && own.method == method);
     let score = found.next()?.score(figure)?;
-    (score.of > 0).then_some(score)
+    score.mean().map(|_| score)
 }
 
+/// The mean of a score, which is of a question at least.
 fn mean(score: Score) -> f64 {
-    score.sum as f64 / score.of as f64
+    score.mean().unwrap_or(f64::NAN)
 }
 
 fn missing(arm: &str, workload: &str, method: &str, figure: &str) -> Finding {

@@ -18,7 +18,6 @@ pub(crate) struct CountChange {
     pub name: String,
     /// The old count a call.
     pub old: f64,
-    /// The new count a call.
     pub new: f64,
     /// Whether all epochs of each run have the same count. Background work makes others vary.
     pub is_exact: bool,

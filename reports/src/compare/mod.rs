@@ -58,11 +58,9 @@ pub struct Compared {
 /// A run in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RunName {
-    /// Its directory.
     pub dir: String,
     /// When it was planned, in UTC.
     pub created: String,
-    /// Version and commit of the ctxbench that made it.
     pub ctxbench: String,
 }
 
@@ -81,13 +79,11 @@ impl RunName {
 pub(crate) struct CellChange {
     pub arm: String,
     pub workload: String,
-    /// The cache state.
     pub state: String,
     pub metric: String,
     /// The old ratio to the baseline; of the baseline itself the time in nanoseconds.
     pub old: f64,
     pub new: f64,
-    /// New over old.
     pub ratio: f64,
     /// Its 99 % interval, not corrected for the number of cells.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,9 +96,7 @@ pub(crate) struct CellChange {
     /// The smallest ratio that would have been found with a chance of 80 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detectable: Option<f64>,
-    /// The verdict on the new run.
     pub verdict: Verdict,
-    /// Why there is no verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
@@ -122,11 +116,9 @@ impl CellChange {
 pub(crate) struct FailureChange {
     pub arm: String,
     pub workload: String,
-    /// The cache state.
     pub state: String,
     /// Failed passes and all passes, old.
     pub old: (u64, u64),
-    /// Failed passes and all passes, new.
     pub new: (u64, u64),
 }
 
@@ -140,13 +132,9 @@ impl FailureChange {
 /// A claim that stands otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ClaimChange {
-    /// The claim.
     pub id: String,
-    /// How it stood.
     pub old: ClaimStatus,
-    /// How it stands.
     pub new: ClaimStatus,
-    /// The new evidence.
     pub evidence: String,
 }
 

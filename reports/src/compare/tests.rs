@@ -155,9 +155,7 @@ fn a_busy_machine_and_two_epochs_get_no_verdict() {
     let old = testing::seeded(1);
     let mut busy = testing::seeded(2);
     testing::scale(&mut busy, "sqlite", 3.0);
-    for sample in &mut busy.samples {
-        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
-    }
+    testing::make_busy(&mut busy);
     let mut short = testing::seeded(2);
     testing::scale(&mut short, "sqlite", 3.0);
     short.samples.retain(|own| own.epoch < 2);

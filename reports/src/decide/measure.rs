@@ -48,7 +48,6 @@ pub enum Measure {
     Faults {
         /// The scenarios, summed.
         scenarios: Vec<String>,
-        /// What is counted.
         figure: FaultFigure,
     },
     /// The share of acknowledged records that a loss leaves in their expected state.
@@ -60,14 +59,10 @@ pub enum Measure {
     /// Tokens or dollars of a session's context under a context policy.
     Context(ContextFigure),
     /// Files that a language model makes up.
-    ModelFiles {
-        /// What is counted.
-        figure: FileFigure,
-    },
+    ModelFiles { figure: FileFigure },
     /// Two hosts on one memory.
     Hosts {
         workload: String,
-        /// What is counted.
         figure: HostFigure,
     },
     /// What an operator must run and know.

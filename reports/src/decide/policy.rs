@@ -55,7 +55,6 @@ pub struct Candidates {
     /// The names, `*` at the end for any rest; all names if empty.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Names that do not fit.
     #[serde(default)]
     pub except: Vec<String>,
 }
@@ -104,15 +103,10 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
-    /// The row's title.
     pub title: String,
-    /// What is measured.
     pub measure: Measure,
-    /// The unit of the bound.
     pub unit: String,
-    /// The most that it may be.
     pub at_most: Option<f64>,
-    /// The least that it must be.
     pub at_least: Option<f64>,
     /// The arm of comparison, if it is not the policy's baseline.
     pub baseline: Option<String>,
@@ -136,7 +130,6 @@ pub enum Condition {
     CallsATurn(f64),
     /// The cost is proportional to a use, of which the measured one is `used`.
     Proportional {
-        /// The use, in words.
         what: String,
         /// The measured amount of it.
         used: f64,
@@ -155,11 +148,8 @@ pub enum Condition {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRow {
-    /// The aspect.
     pub aspect: String,
-    /// The source's words.
     pub says: String,
-    /// The arm that the source prefers.
     pub prefers: Preference,
     /// What tests it; smaller is better.
     pub measure: Measure,

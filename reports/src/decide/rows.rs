@@ -58,9 +58,7 @@ impl Role {
 pub struct Effect {
     /// The figure.
     pub value: f64,
-    /// The lower end.
     pub low: f64,
-    /// The upper end.
     pub high: f64,
 }
 
@@ -117,7 +115,6 @@ pub struct Row {
     pub break_even: Option<BreakEven>,
     /// The files and fields behind it.
     pub evidence: String,
-    /// The missing evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
 }
@@ -154,6 +151,14 @@ pub struct BreakEven {
     pub can_hold: bool,
 }
 
+/// A criterion of a policy, asked of one candidate.
+struct Question<'a> {
+    evidence: &'a Evidence<'a>,
+    criterion: &'a Criterion,
+    candidate: &'a str,
+    baseline: &'a str,
+}
+
 /// Evaluates a criterion for a candidate.
 pub(super) fn row(
     evidence: &Evidence<'_>,
@@ -168,26 +173,19 @@ pub(super) fn row(
         value: criterion.at_most.or(criterion.at_least).unwrap_or(f64::NAN),
         unit: criterion.unit.clone(),
     };
-    let baseline = criterion.baseline.as_deref().unwrap_or(&policy.baseline);
-    match figure(
+    let question = Question {
         evidence,
-        &criterion.measure,
-        criterion.scale(),
+        criterion,
         candidate,
-        baseline,
-    ) {
-        Ok(figure) => {
-            let break_even = criterion.condition.as_ref().and_then(|condition| {
-                break_even(
-                    evidence, criterion, condition, &bound, &figure, candidate, baseline,
-                )
-            });
-            let mut row = of_reading(role, &criterion.title, bound, figure.reading);
-            row.baseline = figure.baseline;
-            row.session = figure.session;
-            row.break_even = break_even;
-            row
-        }
+        baseline: criterion.baseline.as_deref().unwrap_or(&policy.baseline),
+    };
+    match question.figure() {
+        Ok(figure) => Row {
+            break_even: question.break_even(bound.value, &figure),
+            baseline: figure.baseline,
+            session: figure.session,
+            ..of_reading(role, &criterion.title, bound, figure.reading)
+        },
         Err(found) => without(role, &criterion.title, bound, found),
     }
 }
@@ -244,41 +242,116 @@ pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Ro
     bare(role, title, bound, state, words)
 }
 
-fn figure(
-    evidence: &Evidence<'_>,
-    measure: &Measure,
-    scale: Scale,
-    candidate: &str,
-    baseline: &str,
-) -> Result<Figure, Found> {
-    if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
-        return evidence.timed(latency, scale, candidate, baseline);
+impl Question<'_> {
+    fn figure(&self) -> Result<Figure, Found> {
+        let (measure, scale) = (&self.criterion.measure, self.criterion.scale());
+        if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
+            let (candidate, baseline) = (self.candidate, self.baseline);
+            return self.evidence.timed(latency, scale, candidate, baseline);
+        }
+        let own = self.of_candidate(measure)?;
+        let other = self.of_baseline(measure);
+        if scale == Scale::Own {
+            let baseline = other.map_or(String::new(), |other| other.words);
+            return Ok(Figure::of(own, baseline));
+        }
+        let other = other?;
+        let combine = |own: f64, other: f64| match scale {
+            Scale::Ratio if own == other => 1.0,
+            Scale::Ratio => own / other,
+            Scale::Fewer => other - own,
+            _ => own - other,
+        };
+        // The ends that make the result smallest and largest.
+        let (low, high) = match scale {
+            Scale::Fewer => (combine(own.high, other.low), combine(own.low, other.high)),
+            _ => (combine(own.low, other.high), combine(own.high, other.low)),
+        };
+        let reading = Reading {
+            value: combine(own.value, other.value),
+            low,
+            high,
+            ..own
+        };
+        Ok(Figure::of(reading, other.words))
     }
-    let own = value(evidence.read(measure, candidate, false))?;
-    let other = value(evidence.read(measure, baseline, true));
-    if scale == Scale::Own {
-        let baseline = other.map_or(String::new(), |other| other.words);
-        return Ok(Figure::of(own, baseline));
+
+    fn of_candidate(&self, measure: &Measure) -> Result<Reading, Found> {
+        value(self.evidence.read(measure, self.candidate, false))
     }
-    let other = other?;
-    let combine = |own: f64, other: f64| match scale {
-        Scale::Ratio if own == other => 1.0,
-        Scale::Ratio => own / other,
-        Scale::Fewer => other - own,
-        _ => own - other,
-    };
-    // The ends that make the result smallest and largest.
-    let (low, high) = match scale {
-        Scale::Fewer => (combine(own.high, other.low), combine(own.low, other.high)),
-        _ => (combine(own.low, other.high), combine(own.high, other.low)),
-    };
-    let reading = Reading {
-        value: combine(own.value, other.value),
-        low,
-        high,
-        ..own
-    };
-    Ok(Figure::of(reading, other.words))
+
+    fn of_baseline(&self, measure: &Measure) -> Result<Reading, Found> {
+        value(self.evidence.read(measure, self.baseline, true))
+    }
+
+    /// How much more the candidate has of a measure.
+    fn difference(&self, measure: &Measure) -> Option<f64> {
+        let own = self.of_candidate(measure).ok()?;
+        Some(own.value - self.of_baseline(measure).ok()?.value)
+    }
+
+    fn break_even(&self, bound: f64, figure: &Figure) -> Option<BreakEven> {
+        let (amount, noun) = match self.criterion.condition.as_ref()? {
+            Condition::CallsATurn(share) => {
+                let added = figure.added_ns.filter(|added| *added > 0.0)?;
+                (share * TURN_NS / added, "file calls a turn")
+            }
+            Condition::RoundTrip => {
+                let amount = self.round_trip_ms(bound)?;
+                let shown = digits((amount * 10.0).floor() / 10.0);
+                return Some(BreakEven {
+                    amount,
+                    condition: format!("the server is nearer than {shown} ms (SIMULATED delay)"),
+                    words: format!("matters above a round trip of {shown} ms (SIMULATED delay)"),
+                    can_hold: amount > 0.0,
+                });
+            }
+            Condition::Proportional { what, used } => {
+                let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
+                (used * bound / effect, what.as_str())
+            }
+            Condition::OutweighedBy { counts } => {
+                let Measure::Score(score) = &self.criterion.measure else {
+                    return None;
+                };
+                let other = Measure::Score(Score {
+                    counts: counts.clone(),
+                    ..score.clone()
+                });
+                let paid = self.difference(&self.criterion.measure);
+                let paid = paid.filter(|paid| *paid > 0.0)?;
+                let saved = Some(-self.difference(&other)?).filter(|saved| *saved > 0.0)?;
+                (saved / paid, "tasks a session")
+            }
+        };
+        let whole = whole(amount);
+        Some(BreakEven {
+            amount,
+            condition: format!("at most {whole} {noun}"),
+            words: format!("matters above {whole} {noun}"),
+            can_hold: amount >= 1.0,
+        })
+    }
+
+    /// The round-trip time at which a time reaches `most` milliseconds: a line through the candidate's time without an
+    /// injected delay and that with the longest one. `None` without both, or if the delay changes nothing.
+    fn round_trip_ms(&self, most: f64) -> Option<f64> {
+        let near = self.candidate.split('@').next().unwrap_or(self.candidate);
+        let arms = self.evidence.arms().into_iter();
+        let delays = arms.filter_map(|name| {
+            let delay = name
+                .strip_prefix(near)?
+                .strip_prefix('@')?
+                .strip_suffix("ms")?;
+            Some((delay.parse::<f64>().ok()?, name.clone()))
+        });
+        let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;
+        let measure = &self.criterion.measure;
+        let time = |arm: &str| Some(value(self.evidence.read(measure, arm, false)).ok()?.value);
+        let own = time(near)?;
+        let slope = (time(&far)? - own) / delay;
+        (slope > 0.0).then(|| (most - own) / slope)
+    }
 }
 
 pub(super) fn value(found: Found) -> Result<Reading, Found> {
@@ -286,85 +359,6 @@ pub(super) fn value(found: Found) -> Result<Reading, Found> {
         Found::Value(reading) => Ok(reading),
         other => Err(other),
     }
-}
-
-fn break_even(
-    evidence: &Evidence<'_>,
-    criterion: &Criterion,
-    condition: &Condition,
-    bound: &Bound,
-    figure: &Figure,
-    candidate: &str,
-    baseline: &str,
-) -> Option<BreakEven> {
-    let (amount, noun) = match condition {
-        Condition::CallsATurn(share) => {
-            let added = figure.added_ns.filter(|added| *added > 0.0)?;
-            (share * TURN_NS / added, "file calls a turn")
-        }
-        Condition::RoundTrip => {
-            let amount = round_trip_ms(evidence, &criterion.measure, bound.value, candidate)?;
-            let shown = digits((amount * 10.0).floor() / 10.0);
-            return Some(BreakEven {
-                amount,
-                condition: format!("the server is nearer than {shown} ms (SIMULATED delay)"),
-                words: format!("matters above a round trip of {shown} ms (SIMULATED delay)"),
-                can_hold: amount > 0.0,
-            });
-        }
-        Condition::Proportional { what, used } => {
-            let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
-            (used * bound.value / effect, what.as_str())
-        }
-        Condition::OutweighedBy { counts } => {
-            let Measure::Score(score) = &criterion.measure else {
-                return None;
-            };
-            let other = Measure::Score(Score {
-                counts: counts.clone(),
-                ..score.clone()
-            });
-            let difference = |measure: &Measure| {
-                let own = value(evidence.read(measure, candidate, false)).ok()?;
-                let base = value(evidence.read(measure, baseline, true)).ok()?;
-                Some(own.value - base.value)
-            };
-            let paid = difference(&criterion.measure).filter(|paid| *paid > 0.0)?;
-            let saved = Some(-difference(&other)?).filter(|saved| *saved > 0.0)?;
-            (saved / paid, "tasks a session")
-        }
-    };
-    let whole = whole(amount);
-    Some(BreakEven {
-        amount,
-        condition: format!("at most {whole} {noun}"),
-        words: format!("matters above {whole} {noun}"),
-        can_hold: amount >= 1.0,
-    })
-}
-
-/// The round-trip time at which a time reaches `most` milliseconds: a line through the candidate's time without an injected
-/// delay and that with the longest one. `None` without both, or if the delay changes nothing.
-fn round_trip_ms(
-    evidence: &Evidence<'_>,
-    measure: &Measure,
-    most: f64,
-    candidate: &str,
-) -> Option<f64> {
-    let near = candidate.split('@').next().unwrap_or(candidate);
-    let arms = evidence.arms().into_iter();
-    let delays = arms.filter_map(|name| {
-        let delay = name
-            .strip_prefix(near)?
-            .strip_prefix('@')?
-            .strip_suffix("ms")?;
-        Some((delay.parse::<f64>().ok()?, name.clone()))
-    });
-    let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    let time = |arm: &str| Some(value(evidence.read(measure, arm, false)).ok()?.value);
-    let own = time(near)?;
-    let slope = (time(&far)? - own) / delay;
-    (slope > 0.0).then(|| (most - own) / slope)
 }
 
 /// A number rounded down, to two digits from 100 on.

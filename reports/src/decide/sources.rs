@@ -11,11 +11,8 @@ use super::rows::value;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceResult {
     pub aspect: String,
-    /// The source's words.
     pub says: String,
-    /// What was found, in words.
     pub found: String,
-    /// Whether the row stands.
     pub stands: Stands,
 }
 

@@ -40,7 +40,6 @@ pub struct Flip {
     pub row: String,
     /// Whether the margin changes, rather than the measurement.
     pub is_margin: bool,
-    /// The present value.
     pub from: f64,
     /// The value at which the verdict flips.
     pub to: f64,

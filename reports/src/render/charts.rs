@@ -20,9 +20,7 @@ const ROW: u32 = 18;
 
 /// All charts that the run has data for, by stem.
 pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
-    let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
-    let arms = arms.filter(|arm| Some(*arm) != report.summary.same.as_deref());
-    let arms: Vec<&str> = arms.collect();
+    let arms = report.arms();
     let cells = &report.summary.cells;
     let is_single = |cell: &Cell| !cell.workload.starts_with("agent/");
     let has_states = |cell: &Cell| {

@@ -79,14 +79,9 @@ pub(super) fn failures(report: &Report<'_>) -> Result<Option<Chart>, DrawError> 
         };
         note(&mut tried[3].2, "no failed call", &fault.arm, answers);
     }
-    let arms = run.plan.arms.iter().map(|arm| arm.name.as_str());
-    let is_tried = |arm: &&str| {
-        Some(*arm) != report.summary.same.as_deref()
-            && tried
-                .iter()
-                .any(|own| own.2.values().any(|row| row.contains_key(*arm)))
-    };
-    let arms: Vec<&str> = arms.filter(is_tried).collect();
+    let rows = || tried.iter().flat_map(|own| own.2.values());
+    let mut arms = report.arms();
+    arms.retain(|arm| rows().any(|row| row.contains_key(*arm)));
     let mut rows = Vec::new();
     let mut links = Vec::new();
     for (heading, anchor, own) in &tried {

@@ -4,8 +4,7 @@ use rundir::Score;
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
-use crate::summary::Found;
-use crate::text::{columns, time};
+use crate::text::columns;
 
 /// Scores that are shares of questions: their name, and their column's title.
 const SHARES: [(&str, &str); 8] = [
@@ -46,7 +45,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         row.push(each(tokens.sum, tokens.of));
         row.push(each(tokens.sum, found.sum));
         row.push(share(own.score("admitted")));
-        row.push(took(report, own));
+        row.push(report.typical(&own.workload, &own.arm, metric(&own.method)));
         row
     });
     parts.push(Table(head, rows.collect()));
@@ -62,21 +61,15 @@ fn share(score: Option<Score>) -> String {
 }
 
 fn each(sum: u64, of: u64) -> String {
-    match of {
-        0 => "–".to_owned(),
-        of => format!("{:.0}", sum as f64 / of as f64),
-    }
+    let mean = Score { sum, of }.mean();
+    mean.map_or("–".to_owned(), |mean| format!("{mean:.0}"))
 }
 
-/// The typical time of the calls that a method makes.
-fn took(report: &Report<'_>, found: &Found) -> String {
-    let metric = match found.method.as_str() {
+/// The kind of the calls that a method makes.
+fn metric(method: &str) -> &'static str {
+    match method {
         method if method.starts_with("MEMORY.md") => "read",
         method if method.starts_with(":recall") => "recall",
         _ => "search",
-    };
-    let cells = report.summary.cells.iter();
-    let mut own = cells.filter(|cell| cell.workload == found.workload && cell.arm == found.arm);
-    own.find(|cell| cell.metric == metric)
-        .map_or("–".to_owned(), |cell| time(cell.typical_ns))
+    }
 }

@@ -11,9 +11,6 @@ use rundir::{CellEpoch, Run};
 use super::output::{WriteError, put};
 
 /// Writes a log per workload, cache state and arm, with a tagged line per call kind and epoch. Times are in nanoseconds.
-///
-/// # Errors
-/// If a histogram is damaged, or a file cannot be written.
 pub(super) fn histogram_logs(run: &Run, dir: &Path) -> Result<(), WriteError> {
     let mut logs: BTreeMap<String, Vec<(Duration, &CellEpoch)>> = BTreeMap::new();
     let mut start = Duration::ZERO;

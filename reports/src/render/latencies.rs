@@ -17,11 +17,9 @@ pub(super) const LATENCY_SHOWS: &str = "One operation by backend, caches hot: ea
 
 /// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
-    let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
-    arms.filter(|arm| {
-        *arm != report.summary.baseline && Some(*arm) != report.summary.same.as_deref()
-    })
-    .collect()
+    let mut arms = report.arms();
+    arms.retain(|arm| *arm != report.summary.baseline);
+    arms
 }
 
 /// An arm's name, with the arm of comparison if that is not the baseline.

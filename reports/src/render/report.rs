@@ -8,6 +8,7 @@ use crate::claims::ClaimResult;
 use crate::context::Contexts;
 use crate::decide::Decision;
 use crate::summary::Summary;
+use crate::text::time;
 
 /// A run with all that is reported of it.
 pub struct Report<'a> {
@@ -23,4 +24,21 @@ pub struct Report<'a> {
     pub decisions: Vec<Decision>,
     /// The directories of the other runs that claims and decisions rest on.
     pub others: &'a [PathBuf],
+}
+
+impl<'a> Report<'a> {
+    /// The names of the arms, without the second of two identical ones.
+    pub(super) fn arms(&self) -> Vec<&'a str> {
+        let arms = self.run.plan.arms.iter().map(|arm| arm.name.as_str());
+        let same = self.summary.same.as_deref();
+        arms.filter(|arm| Some(*arm) != same).collect()
+    }
+
+    /// The typical time of a metric of a workload on an arm, in its first cache state.
+    pub(super) fn typical(&self, workload: &str, arm: &str, metric: &str) -> String {
+        let mut cells = self.summary.cells.iter();
+        let own =
+            cells.find(|own| own.workload == workload && own.arm == arm && own.metric == metric);
+        own.map_or("–".to_owned(), |cell| time(cell.typical_ns))
+    }
 }

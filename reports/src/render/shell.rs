@@ -137,9 +137,7 @@ fn session_rows(
         return Vec::new();
     };
     let share = |ns: f64| format!("{:.3} %", ns / (session_ms as f64 * 1e6) * 100.0);
-    let arms = report.run.plan.arms.iter().map(|arm| arm.name.as_str());
-    let arms = arms.filter(|arm| Some(*arm) != report.summary.same.as_deref());
-    let rows = arms.filter_map(|arm| {
+    let rows = report.arms().into_iter().filter_map(|arm| {
         let [files, shell] = waited(report, &session.name, commands, arm)?;
         let beyond = match arm == baseline {
             true => "–".to_owned(),

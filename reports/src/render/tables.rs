@@ -12,9 +12,6 @@ use crate::summary::{Cell, Cost, Handoffs, SharedFiles};
 use rundir::{Calls, Sample, Settled};
 
 /// Writes `*.csv`.
-///
-/// # Errors
-/// See [`WriteError`].
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let columns = csv_columns! {
         own: &Cell =>

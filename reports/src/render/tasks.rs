@@ -46,7 +46,7 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             let tasks = of("calls").of;
             let mut lags: Vec<f64> = all
                 .iter()
-                .filter_map(|own| mean(*own.get("lag-us")?))
+                .filter_map(|own| own.get("lag-us")?.mean())
                 .collect();
             let stale = of("stale-answers");
             let mut row = vec![workload.to_owned(), arm.to_owned()];
@@ -55,10 +55,14 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
                 of: tasks,
             }));
             row.extend(TOKENS.map(|name| each(of(name))));
-            row.push(mean(of("calls")).map_or("–".to_owned(), |calls| format!("{calls:.1}")));
+            row.push(
+                of("calls")
+                    .mean()
+                    .map_or("–".to_owned(), |calls| format!("{calls:.1}")),
+            );
             row.push(stats::median(&mut lags).map_or("–".to_owned(), |lag| time(lag * 1000.0)));
             row.push(format!("{} of {}", stale.sum, stale.of));
-            row.push(took(report, workload, arm));
+            row.push(report.typical(workload, arm, TOOL_CALL));
             Some(row)
         })
         .collect()
@@ -71,20 +75,10 @@ fn scores<'a>(run: &'a Run, workload: &str, arm: &str) -> Vec<&'a BTreeMap<Strin
     samples.filter_map(|own| own.scores.get(TASK)).collect()
 }
 
-fn mean(score: Score) -> Option<f64> {
-    (score.of > 0).then(|| score.sum as f64 / score.of as f64)
-}
-
 fn each(score: Score) -> String {
-    mean(score).map_or("–".to_owned(), |mean| count(mean.round() as u64))
-}
-
-/// The typical time of a call.
-fn took(report: &Report<'_>, workload: &str, arm: &str) -> String {
-    let cells = report.summary.cells.iter();
-    let mut own = cells.filter(|cell| cell.workload == workload && cell.arm == arm);
-    own.find(|cell| cell.metric == TOOL_CALL)
-        .map_or("–".to_owned(), |cell| time(cell.typical_ns))
+    score
+        .mean()
+        .map_or("–".to_owned(), |mean| count(mean.round() as u64))
 }
 
 #[cfg(test)]

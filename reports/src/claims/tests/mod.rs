@@ -119,9 +119,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
     );
     assert_eq!(found.settle, None, "another run would end in the same way");
     let mut busy = testing::run();
-    for sample in &mut busy.samples {
-        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
-    }
+    testing::make_busy(&mut busy);
     let found = judged(&claim, &[&busy]);
     assert_eq!(found.status, NotMeasured);
     assert!(
@@ -317,12 +315,9 @@ fn a_score_is_a_share_with_its_interval() {
     };
     assert_eq!(of(&run, "above = 90.0").status, NotMeasured);
     let put = |run: &mut Run, sum, of| {
-        let mut own = run.samples.iter_mut();
-        let first = own.find(|own| own.arm == "direct" && own.workload == "micro/read");
-        first
-            .unwrap()
-            .scores
-            .insert("own".to_owned(), score(sum, of));
+        let first = testing::passes(run, "micro/read", "direct").next();
+        let scores = &mut first.unwrap().scores;
+        scores.insert("own".to_owned(), score(sum, of));
     };
     put(&mut run, 249, 250);
     assert_eq!(of(&run, "above = 90.0").status, Confirmed);

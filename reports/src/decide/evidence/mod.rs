@@ -40,7 +40,6 @@ pub(super) struct Reading {
     pub(super) value: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The figure in words.
     pub(super) words: String,
     /// The files and fields it comes from.
     pub(super) source: String,

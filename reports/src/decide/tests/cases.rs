@@ -127,11 +127,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (NotDecided, "conformance was not tried", |run| {
                     run.probes.retain(|own| own.aspect != "conformance")
                 }),
-                (NotDecided, "a busy machine", |run| {
-                    run.samples
-                        .iter_mut()
-                        .for_each(|own| own.load.busy = Some("busy".to_owned()))
-                }),
+                (NotDecided, "a busy machine", |run| testing::make_busy(run)),
                 (AdoptIf, "git takes three times as long", |run| {
                     slow(run, "program/git", "sqlite", 3.0)
                 }),

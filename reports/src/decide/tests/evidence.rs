@@ -38,8 +38,7 @@ pub(super) fn score(
     method: &str,
     counts: &[(&str, u64)],
 ) {
-    let passes = run.samples.iter_mut();
-    for sample in passes.filter(|own| own.workload == workload && own.arm == arm) {
+    for sample in testing::passes(run, workload, arm) {
         let own = sample.scores.entry(method.to_owned()).or_default();
         for (name, sum) in counts {
             own.insert((*name).to_owned(), Score { sum: *sum, of: 100 });
@@ -55,9 +54,8 @@ pub(super) fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome:
 }
 
 pub(super) fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {
-    let mut passes = run.samples.iter_mut();
-    let own = passes.find(|own| own.workload == workload && own.arm == arm);
-    own.unwrap().outcome = Outcome::Errno;
+    let first = testing::passes(run, workload, arm).next();
+    first.unwrap().outcome = Outcome::Errno;
 }
 
 /// Scores the task of a workload on `view-mail`.
@@ -108,9 +106,7 @@ pub(super) fn made_up(run: &mut Run) -> &mut MountedModel {
 }
 
 pub(super) fn slow(run: &mut Run, workload: &str, arm: &str, factor: f64) {
-    let passes = run.samples.iter_mut();
-    let own = passes.filter(|own| own.arm == arm && own.workload == workload);
-    own.for_each(|own| testing::scale_pass(own, factor));
+    testing::passes(run, workload, arm).for_each(|own| testing::scale_pass(own, factor));
 }
 
 pub(super) fn set_session(run: &mut Run, workload: &str, ms: Option<u64>) {
