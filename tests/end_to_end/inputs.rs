@@ -31,7 +31,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
 
 #[test]
 fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is() {
-    for line in ["list", "claims", "status", "fault --list"] {
+    for line in ["list", "status", "fault --list"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = ctxbench(words(line)).stdout(writer).output().unwrap();
