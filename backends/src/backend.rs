@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +16,7 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::inbox::Source;
 use crate::promise::Promises;
+use crate::store::{Caller, Store};
 
 /// What a backend can do. The harness skips a cell that needs a missing capability, with a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Capabilities {
     #[serde(default)]
     pub several_hosts: bool,
 }
+
+/// Opens a store whose root belongs to the caller.
+pub type Opener = fn(&Caller) -> io::Result<Arc<dyn Store>>;
 
 /// A requirement of a backend, such as a program on the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +177,11 @@ pub trait Backend: Send + Sync {
     /// Its durability promises. For a third-party file system, those of POSIX.
     fn promises(&self) -> Promises {
         Promises::POSIX
+    }
+
+    /// How `ctxbench mount` opens its store, if its name is all that this takes.
+    fn opener(&self) -> Option<Opener> {
+        None
     }
 
     /// The same backend with `launch` replacing its own daemon options, so that its daemons use a fault

@@ -35,8 +35,12 @@ impl MountedStore for AgentMemoryMount {
         own
     }
 
-    fn store(&self) -> &'static str {
-        "agent-memory"
+    fn store(&self) -> String {
+        "agent-memory".to_owned()
+    }
+
+    fn gives(&self) -> &'static [&'static str] {
+        &["one-file"]
     }
 
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {

@@ -73,8 +73,12 @@ impl MountedStore for LlmMount {
         own
     }
 
-    fn store(&self) -> &'static str {
-        self.mode.store()
+    fn store(&self) -> String {
+        self.mode.store().to_owned()
+    }
+
+    fn gives(&self) -> &'static [&'static str] {
+        &["one-file"]
     }
 
     fn promises(&self) -> Promises {

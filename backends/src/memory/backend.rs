@@ -1,10 +1,13 @@
 //! The `memory` backend.
 
-use crate::backend::Description;
+use std::sync::Arc;
+
+use super::MemoryStore;
+use crate::backend::{Description, Opener};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 
-/// A mount of a [`super::MemoryStore`].
+/// A mount of a [`MemoryStore`].
 pub(crate) struct MemoryMount;
 
 impl MountedStore for MemoryMount {
@@ -19,12 +22,8 @@ impl MountedStore for MemoryMount {
         own
     }
 
-    fn store(&self) -> &'static str {
-        "memory"
-    }
-
-    fn gives(&self) -> &'static [&'static str] {
-        &[]
+    fn opener(&self) -> Option<Opener> {
+        Some(|owner| Ok(Arc::new(MemoryStore::new(owner))))
     }
 
     fn promises(&self) -> Promises {

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, Receipt, Unavailable, Workspace,
+    Backend, Capabilities, Description, Launch, Need, Opener, Receipt, Unavailable, Workspace,
     WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
@@ -29,14 +29,21 @@ pub(crate) trait MountedStore: Send + Sync {
     fn describe(&self) -> Description;
 
     /// Its name in `ctxbench mount`.
-    fn store(&self) -> &'static str;
+    fn store(&self) -> String {
+        self.describe().name
+    }
+
+    /// As [`Backend::opener`]. A store with options is opened in `harness/src/cmd/mount.rs` instead.
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
 
     /// As [`Backend::promises`].
     fn promises(&self) -> Promises;
 
     /// As [`Backend::gives`].
     fn gives(&self) -> &'static [&'static str] {
-        &["one-file"]
+        &[]
     }
 
     /// As [`Backend::lacks`].
@@ -208,6 +215,10 @@ impl Backend for Mounted {
 
     fn promises(&self) -> Promises {
         self.store.promises()
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        self.store.opener()
     }
 
     fn source(&self, dir: &Path) -> Option<Source> {

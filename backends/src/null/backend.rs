@@ -1,10 +1,13 @@
 //! The `null` backend.
 
-use crate::backend::Description;
+use std::sync::Arc;
+
+use super::NullStore;
+use crate::backend::{Description, Opener};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 
-/// A mount of a [`super::NullStore`].
+/// A mount of a [`NullStore`].
 pub(crate) struct NullMount;
 
 impl MountedStore for NullMount {
@@ -19,12 +22,8 @@ impl MountedStore for NullMount {
         own
     }
 
-    fn store(&self) -> &'static str {
-        "null"
-    }
-
-    fn gives(&self) -> &'static [&'static str] {
-        &[]
+    fn opener(&self) -> Option<Opener> {
+        Some(|owner| Ok(Arc::new(NullStore::new(owner))))
     }
 
     fn promises(&self) -> Promises {

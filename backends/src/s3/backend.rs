@@ -120,8 +120,8 @@ impl MountedStore for S3Mount {
         own
     }
 
-    fn store(&self) -> &'static str {
-        "s3"
+    fn store(&self) -> String {
+        "s3".to_owned()
     }
 
     fn gives(&self) -> &'static [&'static str] {

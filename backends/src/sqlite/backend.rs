@@ -36,8 +36,12 @@ impl MountedStore for SqliteMount {
         }
     }
 
-    fn store(&self) -> &'static str {
-        "sqlite"
+    fn store(&self) -> String {
+        "sqlite".to_owned()
+    }
+
+    fn gives(&self) -> &'static [&'static str] {
+        &["one-file"]
     }
 
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {

@@ -44,8 +44,8 @@ impl MountedStore for ViewMount {
         description(name, summary, durability, env!("CTXBENCH_LINES_VIEW"))
     }
 
-    fn store(&self) -> &'static str {
-        "view"
+    fn store(&self) -> String {
+        "view".to_owned()
     }
 
     fn promises(&self) -> Promises {
@@ -54,10 +54,6 @@ impl MountedStore for ViewMount {
             power_loss: None,
             machine_loss: None,
         }
-    }
-
-    fn gives(&self) -> &'static [&'static str] {
-        &[]
     }
 
     fn source(&self, dir: &Path) -> Option<Source> {

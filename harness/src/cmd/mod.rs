@@ -96,7 +96,7 @@ impl Arguments {
             Command::Mcp(mcp) => mcp.run(registry),
             Command::Remember(remember) => remember.run(),
             Command::Recall(recall) => recall.run(),
-            Command::Mount(mount) => mount.run(),
+            Command::Mount(mount) => mount.run(registry),
             Command::WithParent(with) => with.run(),
             Command::Conform(conform) => conform.run(registry),
             Command::Worker(worker) => worker.run(),

@@ -11,12 +11,12 @@ use backends::agent_memory::{AgentMemory, Embeddings};
 use backends::cpu;
 use backends::daemon_log;
 use backends::fuse::{MountOptions, check, serve};
-use backends::memory::MemoryStore;
-use backends::null::NullStore;
+use backends::registry::Registry;
 use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{SqliteStore, go_on_without_log};
 use backends::store::{Caller, Store, Timestamp};
 use backends::view::{ViewStore, definition};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::mount_daemon;
@@ -45,7 +45,7 @@ use s3::config::check_name;
   ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess")]
 pub struct Mount {
     /// What holds the files.
-    #[arg(value_enum)]
+    #[arg(value_parser = PossibleValuesParser::new(mountable()).map(Mountable::of))]
     backend: Mountable,
     /// An empty directory.
     dir: PathBuf,
@@ -116,8 +116,9 @@ pub struct Mount {
     until_stdin_ends: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mountable {
+/// A backend with options of its own, or another.
+#[derive(Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Mountable {
     /// One SQLite file.
     Sqlite,
     /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
@@ -130,14 +131,35 @@ pub enum Mountable {
     LlmGenerate,
     /// Rows of a database, files of a directory or answers of an interface, by a definition.
     View,
-    /// The memory of this process.
-    Memory,
-    /// Nothing: fixed names and bytes, to see what FUSE itself costs.
-    Null,
+    /// A backend of the registry that has an opener, by its name.
+    #[value(skip)]
+    Plain(String),
+}
+
+impl Mountable {
+    fn of(name: String) -> Self {
+        Self::from_str(&name, false).unwrap_or(Self::Plain(name))
+    }
+}
+
+/// The names of what can be mounted: backends with options, then the registry's that have an opener.
+pub fn mountable() -> Vec<PossibleValue> {
+    let with_options = Mountable::value_variants().iter();
+    let ours = Registry::default().ours().into_iter();
+    let mut plain: Vec<_> = ours
+        .filter(|backend| backend.opener().is_some())
+        .map(|backend| backend.describe())
+        .map(|own| PossibleValue::new(own.name).help(own.summary))
+        .collect();
+    plain.sort_by(|one, other| one.get_name().cmp(other.get_name()));
+    with_options
+        .filter_map(ValueEnum::to_possible_value)
+        .chain(plain)
+        .collect()
 }
 
 impl Mount {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         if self.db.is_some() && !matches!(self.backend, Mountable::Sqlite | Mountable::AgentMemory)
         {
             bail!("--db is for the sqlite and agent-memory backends only");
@@ -164,7 +186,8 @@ impl Mount {
                 "--allow-offline, --rebuild-cache and --refill-bucket are for the s3 backend only"
             );
         }
-        if self.writeback && !matches!(self.backend, Mountable::Sqlite | Mountable::Memory) {
+        let can_write_back = [Mountable::Sqlite, Mountable::of("memory".to_owned())];
+        if self.writeback && !can_write_back.contains(&self.backend) {
             bail!("--writeback is for the memory and sqlite backends only");
         }
         if self.without_log && self.database().is_none() {
@@ -207,7 +230,7 @@ impl Mount {
             source,
             notes,
             _server,
-        } = self.open_store()?;
+        } = self.open_store(registry)?;
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
@@ -247,15 +270,13 @@ impl Mount {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn open_store(&self) -> anyhow::Result<Opened> {
+    fn open_store(&self, registry: &Registry) -> anyhow::Result<Opened> {
         let owner = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             now: Timestamp::now(),
         };
-        Ok(match self.backend {
-            Mountable::Null => Opened::of(Arc::new(NullStore::new(&owner)), "null"),
-            Mountable::Memory => Opened::of(Arc::new(MemoryStore::new(&owner)), "memory"),
+        Ok(match &self.backend {
             Mountable::LlmHistory => {
                 let (store, server) = self.history.open(&self.model, &self.dir, &owner)?;
                 Opened {
@@ -293,6 +314,11 @@ impl Mount {
                 let db = self.local_database();
                 let source = db.display().to_string();
                 Opened::of(Arc::new(SqliteStore::open(&db, &owner)?), &source)
+            }
+            Mountable::Plain(name) => {
+                let opener = registry.find(name)?.opener();
+                let open = opener.with_context(|| format!("mounting {name} needs options"))?;
+                Opened::of(open(&owner)?, name)
             }
         })
     }
@@ -369,9 +395,8 @@ impl Mount {
             Mountable::S3 => Some(self.s3_cache()),
             Mountable::LlmHistory
             | Mountable::LlmGenerate
-            | Mountable::Memory
             | Mountable::View
-            | Mountable::Null => None,
+            | Mountable::Plain(_) => None,
         }
     }
 

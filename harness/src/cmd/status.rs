@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use backends::fuse::connection::{Health, Mount, PATIENCE, health, mounts};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
-use super::mount::Mountable;
+use super::mount::mountable;
 use crate::environment::in_utc;
 
 /// List what ctxbench has mounted here.
@@ -110,8 +110,7 @@ impl Daemon {
 
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
-        let all = Mountable::value_variants().iter();
-        let mut names = all.filter_map(|one| Some(one.to_possible_value()?.get_name().to_owned()));
+        let mut names = mountable().into_iter().map(|one| one.get_name().to_owned());
         names.find(|name| self.arguments.iter().any(|own| own == Path::new(name)))
     }
 
