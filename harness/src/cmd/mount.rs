@@ -142,20 +142,15 @@ impl Mountable {
     }
 }
 
-/// The names of what can be mounted: backends with options, then the registry's that have an opener.
+/// What can be mounted: backends with options, then the registry's with an opener, those that only serve to measure last.
 pub fn mountable() -> Vec<PossibleValue> {
+    let ours = Registry::default().ours().into_iter().rev();
+    let plain = ours.filter(|backend| backend.opener().is_some());
+    let plain = plain.map(|backend| backend.describe());
+    let plain = plain.map(|own| PossibleValue::new(own.name).help(own.summary));
     let with_options = Mountable::value_variants().iter();
-    let ours = Registry::default().ours().into_iter();
-    let mut plain: Vec<_> = ours
-        .filter(|backend| backend.opener().is_some())
-        .map(|backend| backend.describe())
-        .map(|own| PossibleValue::new(own.name).help(own.summary))
-        .collect();
-    plain.sort_by(|one, other| one.get_name().cmp(other.get_name()));
-    with_options
-        .filter_map(ValueEnum::to_possible_value)
-        .chain(plain)
-        .collect()
+    let with_options = with_options.filter_map(ValueEnum::to_possible_value);
+    with_options.chain(plain).collect()
 }
 
 impl Mount {
