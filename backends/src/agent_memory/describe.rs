@@ -10,7 +10,7 @@ use super::embedder::EmbeddingState;
 use super::index::{attributes, expiry, text};
 use super::metadata::{DEFAULT_IMPORTANCE, head};
 use super::passage::shown_name;
-use super::paths::{Place, Places, Scope, name_of};
+use super::paths::{DirPath, PathCache, Scope, name_of};
 use super::request::Aspect;
 use super::{date, moment};
 use crate::sqlite::db::Db;
@@ -109,7 +109,7 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
     Ok(format!(
         "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
-        scope.place.path,
+        scope.dir_path.path,
         stats.notes,
         stats.agent.unwrap_or("none: no private namespaces"),
         relevance(&stats.embeddings, stats.notes),
@@ -142,7 +142,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         [signed(scope.dir)],
         |note| {
             // Files directly in `/memory/private` belong to no agent and stay hidden.
-            if !scope.covers(&scope.place) {
+            if !scope.covers(&scope.dir_path) {
                 return Ok(false);
             }
             more = shown == SHOWN;
@@ -157,20 +157,20 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         text += "there are more, indexed before these; `NAME:meta` is about one\n";
     }
     if shown == 0 {
-        text = format!("there are no notes in {}/\n", scope.place.path);
+        text = format!("there are no notes in {}/\n", scope.dir_path.path);
     }
     Ok(text)
 }
 
 /// The tags below a directory with their counts, the most frequent first.
-pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
+pub(super) fn tags(db: &Db, paths: &PathCache, scope: &Scope) -> Result<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     rows(
         db,
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE tags <> '' AND is_found = 1",
         (),
         |note| {
-            if scope.covers(&*places.of(db, note.dir)?) {
+            if scope.covers(&*paths.of(db, note.dir)?) {
                 for tag in note.tags.split(',') {
                     *counts.entry(tag.to_owned()).or_default() += 1;
                 }
@@ -179,7 +179,7 @@ pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
         },
     )?;
     if counts.is_empty() {
-        return Ok(format!("no note below {}/ has tags\n", scope.place.path));
+        return Ok(format!("no note below {}/ has tags\n", scope.dir_path.path));
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -192,20 +192,20 @@ pub(super) fn tags(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
 /// Runs `each` on the notes below a directory that expire, the earliest first, with their position and time.
 fn expiring(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     scope: &Scope,
-    mut each: impl FnMut(&Place, &Note, Timestamp) -> Result<()>,
+    mut each: impl FnMut(&DirPath, &Note, Timestamp) -> Result<()>,
 ) -> Result<()> {
     rows(
         db,
         "SELECT dir, name, changed, importance, tags, author, expires FROM memory_note WHERE expires IS NOT NULL ORDER BY expires",
         (),
         |note| {
-            let place = places.of(db, note.dir)?;
+            let dir_path = paths.of(db, note.dir)?;
             if let Some(expires) = note.expires
-                && scope.covers(&place)
+                && scope.covers(&dir_path)
             {
-                each(&place, &note, expires)?;
+                each(&dir_path, &note, expires)?;
             }
             Ok(true)
         },
@@ -213,53 +213,58 @@ fn expiring(
 }
 
 /// The notes below a directory that expire or have expired.
-pub(super) fn ttl(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<String> {
+pub(super) fn ttl(db: &Db, paths: &PathCache, scope: &Scope, now: Timestamp) -> Result<String> {
     let mut text = String::new();
-    expiring(db, places, scope, |place, note, expires| {
+    expiring(db, paths, scope, |dir_path, note, expires| {
         let verb = if expires <= now { "expired" } else { "expires" };
-        let path = format!("{}/{}", place.path, shown_name(&note.name));
+        let path = format!("{}/{}", dir_path.path, shown_name(&note.name));
         text += &format!("{} {verb} {}\n", scope.relative(&path), moment(expires));
         Ok(())
     })?;
     if text.is_empty() {
-        text = format!("no note below {}/ expires\n", scope.place.path);
+        text = format!("no note below {}/ expires\n", scope.dir_path.path);
     }
     Ok(text)
 }
 
 /// The paths of expired notes below a directory, relative to it, for programs that remove them. Their bytes are
 /// unchanged, and each ends with a NUL, which no name contains.
-pub(super) fn expired(db: &Db, places: &Places, scope: &Scope, now: Timestamp) -> Result<Vec<u8>> {
-    let mut paths = Vec::new();
-    expiring(db, places, scope, |place, note, expires| {
+pub(super) fn expired(
+    db: &Db,
+    paths: &PathCache,
+    scope: &Scope,
+    now: Timestamp,
+) -> Result<Vec<u8>> {
+    let mut listed = Vec::new();
+    expiring(db, paths, scope, |dir_path, note, expires| {
         if expires > now {
             return Ok(());
         }
-        paths.push(b'.');
-        let below = place.chain.iter().skip_while(|dir| **dir != scope.dir);
+        listed.push(b'.');
+        let below = dir_path.chain.iter().skip_while(|dir| **dir != scope.dir);
         for dir in below.skip(1) {
             // A directory that is not empty has a name.
             let (_, name) = name_of(db, *dir)?.ok_or(Errno::IO)?;
-            paths.push(b'/');
-            paths.extend(name);
+            listed.push(b'/');
+            listed.extend(name);
         }
-        paths.push(b'/');
-        paths.extend(&note.name);
-        paths.push(0);
+        listed.push(b'/');
+        listed.extend(&note.name);
+        listed.push(0);
         Ok(())
     })?;
-    Ok(paths)
+    Ok(listed)
 }
 
 /// The events below a directory, newest first.
-pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String> {
+pub(super) fn history(db: &Db, paths: &PathCache, scope: &Scope) -> Result<String> {
     let mut text = String::new();
     let mut statement = db
         .statement("SELECT at, what, dir, name, size, author FROM memory_event ORDER BY id DESC")?;
     let mut rows = statement.query(())?;
     let mut shown = 0;
     while let Some(row) = rows.next()? {
-        let Some(place) = place_of_event(db, places, scope, row)? else {
+        let Some(dir_path) = path_of_event(db, paths, scope, row)? else {
             continue;
         };
         if shown == SHOWN {
@@ -267,33 +272,33 @@ pub(super) fn history(db: &Db, places: &Places, scope: &Scope) -> Result<String>
             break;
         }
         shown += 1;
-        text += &event(row, scope, &place)?;
+        text += &event(row, scope, &dir_path)?;
     }
     if shown == 0 {
-        text = format!("nothing has happened below {}/\n", scope.place.path);
+        text = format!("nothing has happened below {}/\n", scope.dir_path.path);
     }
     Ok(text)
 }
 
 /// The directory of an event, if it still exists and is in scope. A directory created after the event is
 /// another one with a reused inode number.
-fn place_of_event(
+fn path_of_event(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     scope: &Scope,
     row: &Row<'_>,
-) -> Result<Option<Arc<Place>>> {
+) -> Result<Option<Arc<DirPath>>> {
     let (at, dir) = (Timestamp(row.get(0)?), unsigned(row.get(2)?));
     match nodes::find(db, dir)? {
         Some(attr) if attr.nlink > 0 && attr.btime <= at => {
-            let place = places.of(db, dir)?;
-            Ok(scope.covers(&place).then_some(place))
+            let dir_path = paths.of(db, dir)?;
+            Ok(scope.covers(&dir_path).then_some(dir_path))
         }
         _ => Ok(None),
     }
 }
 
-fn event(row: &Row<'_>, scope: &Scope, place: &Place) -> rusqlite::Result<String> {
+fn event(row: &Row<'_>, scope: &Scope, dir_path: &DirPath) -> rusqlite::Result<String> {
     let what: String = row.get(1)?;
     let name: Vec<u8> = row.get(3)?;
     let size: i64 = row.get(4)?;
@@ -303,7 +308,7 @@ fn event(row: &Row<'_>, scope: &Scope, place: &Place) -> rusqlite::Result<String
     } else {
         format!(" by {author}")
     };
-    let path = format!("{}/{}", place.path, shown_name(&name));
+    let path = format!("{}/{}", dir_path.path, shown_name(&name));
     Ok(format!(
         "{} {what} {} {size} bytes{by}\n",
         moment(Timestamp(row.get(0)?)),
@@ -314,7 +319,7 @@ fn event(row: &Row<'_>, scope: &Scope, place: &Place) -> rusqlite::Result<String
 /// The answer to a name such as `note.md:meta`.
 pub(super) fn aspect(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     scope: &Scope,
     attr: &Attr,
     aspect: Aspect,
@@ -348,8 +353,8 @@ pub(super) fn aspect(
             while shown < SHOWN
                 && let Some(row) = rows.next()?
             {
-                if let Some(place) = place_of_event(db, places, scope, row)? {
-                    text += &event(row, scope, &place)?;
+                if let Some(dir_path) = path_of_event(db, paths, scope, row)? {
+                    text += &event(row, scope, &dir_path)?;
                     shown += 1;
                 }
             }

@@ -103,7 +103,7 @@ impl Store for AgentMemory {
         check_dir(parent)?;
         self.check_old_name(parent, name)?;
         let removed = self.files.rmdir(caller, parent, name);
-        self.index.places.let_go();
+        self.index.paths.clear();
         self.changed(removed)
     }
 
@@ -126,7 +126,7 @@ impl Store for AgentMemory {
             .files
             .rename(caller, (from, from_name), (to, to_name), mode);
         // Clear the cached paths first: a thread that sees the change must not use old paths.
-        self.index.places.let_go();
+        self.index.paths.clear();
         self.changed(renamed)
     }
 

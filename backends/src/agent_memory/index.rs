@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::merging;
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
-use super::paths::{Places, found_as};
+use super::paths::{PathCache, found_as};
 use super::words::{fingerprint, stem, words};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
@@ -54,7 +54,7 @@ pub(super) fn count(db: &Db) -> Result<u64> {
 }
 
 /// A note as it was indexed.
-struct Known {
+struct IndexedNote {
     id: i64,
     size: u64,
     changed: Timestamp,
@@ -87,7 +87,7 @@ pub(super) struct Refreshed {
 /// times.
 pub(super) fn refresh(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     agent: Option<&str>,
     now: Timestamp,
     turn: &mut Vec<i64>,
@@ -107,20 +107,20 @@ pub(super) fn refresh(
         done.looked_at += 1;
         db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
         let ino = unsigned(ino);
-        let known = known(db, ino)?;
-        let was = i64::from(known.is_some());
+        let indexed = indexed(db, ino)?;
+        let was = i64::from(indexed.is_some());
         let is = match nodes::find(db, ino)? {
             Some(attr) if attr.kind == Kind::Directory => {
                 // The thread that moved it may not have cleared the cached paths yet.
-                places.let_go();
+                paths.clear();
                 done.has_more |= expand(db, ino)? > 0;
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
-                index(db, places, agent, now, &attr, known, &mut done)?
+                index(db, paths, agent, now, &attr, indexed, &mut done)?
             }
             _ => {
-                remove(db, ino, known, now, &mut done)?;
+                remove(db, ino, indexed, now, &mut done)?;
                 false
             }
         };
@@ -152,12 +152,12 @@ fn expire(db: &Db, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-fn known(db: &Db, ino: Ino) -> Result<Option<Known>> {
+fn indexed(db: &Db, ino: Ino) -> Result<Option<IndexedNote>> {
     db.row(
         "SELECT id, size, changed, author, name, tags, words FROM memory_note WHERE ino = ?1",
         [signed(ino)],
         |row| {
-            Ok(Known {
+            Ok(IndexedNote {
                 id: row.get(0)?,
                 size: unsigned(row.get(1)?),
                 changed: Timestamp(row.get(2)?),
@@ -186,11 +186,11 @@ fn expand(db: &Db, dir: Ino) -> Result<usize> {
 fn remove(
     db: &Db,
     ino: Ino,
-    known: Option<Known>,
+    indexed: Option<IndexedNote>,
     now: Timestamp,
     done: &mut Refreshed,
 ) -> Result<()> {
-    let Some(known) = known else {
+    let Some(indexed) = indexed else {
         return Ok(());
     };
     db.execute(
@@ -198,7 +198,7 @@ fn remove(
          SELECT ?2, 'removed', ino, dir, name, size, author FROM memory_note WHERE ino = ?1",
         params![signed(ino), now.0],
     )?;
-    forget_content(db, known.id, done)
+    forget_content(db, indexed.id, done)
 }
 
 /// Removes a note from the index, and its vector.
@@ -266,20 +266,20 @@ pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
 /// Indexes a file. False if it has no name.
 fn index(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     agent: Option<&str>,
     now: Timestamp,
     attr: &Attr,
-    known: Option<Known>,
+    indexed: Option<IndexedNote>,
     done: &mut Refreshed,
 ) -> Result<bool> {
-    let Some((dir, name)) = found_as(db, places, attr.ino)? else {
-        if let Some(known) = known {
-            forget_content(db, known.id, done)?;
+    let Some((dir, name)) = found_as(db, paths, attr.ino)? else {
+        if let Some(indexed) = indexed {
+            forget_content(db, indexed.id, done)?;
         }
         return Ok(false);
     };
-    let place = places.of(db, dir)?;
+    let dir_path = paths.of(db, dir)?;
     let text = text(db, attr)?;
     let is_text = text.is_some();
     let text = text.unwrap_or_default();
@@ -293,37 +293,37 @@ fn index(
         .rsplit_once('.')
         .map_or(&*shown_name, |(before, _)| before);
     let print = fingerprint([name_text, &*tags, body]);
-    let same_content = known.as_ref().is_some_and(|known| {
-        let is_described_alike = known.name == name && known.tags == tags;
+    let same_content = indexed.as_ref().is_some_and(|indexed| {
+        let is_described_alike = indexed.name == name && indexed.tags == tags;
         // An edit may keep the size, and `touch` may give back the time.
-        let is_edited = is_described_alike && known.words != print;
-        known.changed == attr.mtime && known.size == attr.size && !is_edited
+        let is_edited = is_described_alike && indexed.words != print;
+        indexed.changed == attr.mtime && indexed.size == attr.size && !is_edited
     });
-    let author = said.author.unwrap_or_else(|| match (&known, agent) {
-        (Some(known), _) if same_content => known.author.clone(),
+    let author = said.author.unwrap_or_else(|| match (&indexed, agent) {
+        (Some(indexed), _) if same_content => indexed.author.clone(),
         (_, Some(agent)) => agent.to_owned(),
         (_, None) => String::new(),
     });
     let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
     let is_found = expires.is_none_or(|expires| expires > now);
     let importance = said.importance.unwrap_or(DEFAULT_IMPORTANCE);
-    let path = format!("{}/{shown_name}", place.path);
+    let path = format!("{}/{shown_name}", dir_path.path);
     let heading = passage::heading(&path, attr.mtime, importance, &tags, &author);
     let tokens = passage::whole(body).map(|body| tokens::count(&(heading.clone() + &body)));
 
-    let what = if known.is_none() {
+    let what = if indexed.is_none() {
         "written"
     } else {
         "changed"
     };
-    let id = match known {
-        Some(known) if same_content => {
-            forget(db, known.id)?;
-            known.id
+    let id = match indexed {
+        Some(indexed) if same_content => {
+            forget(db, indexed.id)?;
+            indexed.id
         }
-        known => {
-            if let Some(known) = known {
-                forget_content(db, known.id, done)?;
+        indexed => {
+            if let Some(indexed) = indexed {
+                forget_content(db, indexed.id, done)?;
             }
             let at = if agent.is_some() { now } else { attr.mtime };
             record(db, at, what, attr, dir, &name, &author)?;
@@ -359,7 +359,7 @@ fn index(
         ],
     )?;
     if is_found {
-        let within: Vec<String> = place.chain.iter().map(|dir| format!("d{dir}")).collect();
+        let within: Vec<String> = dir_path.chain.iter().map(|dir| format!("d{dir}")).collect();
         let name_words: Vec<String> = words(name_text).collect();
         let stems = stems([name_text, &*tags, body]);
         db.execute(

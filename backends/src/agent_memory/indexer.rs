@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use super::meaning::Meaning;
-use super::paths::Places;
+use super::paths::PathCache;
 use super::{Clock, index, merging};
 use crate::sqlite::SqliteStore;
 use crate::store::Result;
@@ -36,7 +36,7 @@ struct Turn {
 /// The state of the index of an open memory.
 pub(super) struct Index {
     pub(super) files: Arc<SqliteStore>,
-    pub(super) places: Places,
+    pub(super) paths: PathCache,
     pub(super) clock: Clock,
     /// `None` if relevance by meaning is off.
     pub(super) meaning: RwLock<Option<Meaning>>,
@@ -60,7 +60,7 @@ impl Index {
     pub(super) fn new(files: SqliteStore, agent: Option<&str>, clock: Clock, notes: u64) -> Self {
         Self {
             files: Arc::new(files),
-            places: Places::default(),
+            paths: PathCache::default(),
             clock,
             meaning: RwLock::default(),
             agent: agent.unwrap_or_default().to_owned(),
@@ -140,7 +140,7 @@ impl Index {
         let done = db.transaction(|db| {
             // Triggers mark an inode once its row is written.
             db.write_rows()?;
-            index::refresh(db, &self.places, author, now, &mut left, batch)
+            index::refresh(db, &self.paths, author, now, &mut left, batch)
         })?;
         if let Some(meaning) = &*self.meaning.read() {
             meaning.take_up(&done);

@@ -16,7 +16,7 @@ use rusqlite::params;
 
 use super::embedder::{Embedder, EmbeddingState};
 use super::index::Refreshed;
-use super::paths::{Places, Scope};
+use super::paths::{PathCache, Scope};
 use super::vectors::{Signs, cosine, packed};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, unsigned};
@@ -53,7 +53,7 @@ enum State {
 }
 
 /// The state of the notes. A thread that needs both locks locks the database first.
-struct Known {
+struct NoteVectors {
     state: State,
     signs: Signs,
     /// Notes without a vector.
@@ -61,7 +61,7 @@ struct Known {
 }
 
 struct Shared {
-    known: Mutex<Known>,
+    note_vectors: Mutex<NoteVectors>,
     wake: Condvar,
     stops: AtomicBool,
     questions: Mutex<VecDeque<(String, Arc<Vec<f32>>)>>,
@@ -123,7 +123,7 @@ impl Meant {
     pub(super) fn nearest(
         &self,
         db: &Db,
-        places: &Places,
+        paths: &PathCache,
         scope: &Scope,
     ) -> Result<Vec<(i64, f64)>> {
         let Some((vector, model, ids)) = &self.vector else {
@@ -143,7 +143,7 @@ impl Meant {
                 },
             )?;
             if let Some((dir, Some(cosine))) = found
-                && scope.covers(&*places.of(db, dir)?)
+                && scope.covers(&*paths.of(db, dir)?)
             {
                 near.push((*id, cosine));
             }
@@ -165,7 +165,7 @@ impl Meaning {
         changes: Arc<AtomicU64>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            known: Mutex::new(Known {
+            note_vectors: Mutex::new(NoteVectors {
                 state: State::Loading,
                 signs: Signs::default(),
                 waiting: BTreeSet::new(),
@@ -191,7 +191,7 @@ impl Meaning {
                 let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
                 if let Err(reason) = done {
                     tracing::error!("embeddings are given up: {reason}");
-                    for_worker.known.lock().state = State::Failed(reason);
+                    for_worker.note_vectors.lock().state = State::Failed(reason);
                     for_worker.changes.fetch_add(1, Ordering::AcqRel);
                 }
             })?;
@@ -203,12 +203,12 @@ impl Meaning {
 
     /// The state of embedding.
     pub(super) fn state(&self) -> EmbeddingState {
-        let known = self.shared.known.lock();
-        match &known.state {
+        let note_vectors = self.shared.note_vectors.lock();
+        match &note_vectors.state {
             State::Loading => EmbeddingState::Loading,
             State::Ready(model) => EmbeddingState::Ready {
                 model: model.id().to_owned(),
-                waiting: known.waiting.len() as u64,
+                waiting: note_vectors.waiting.len() as u64,
             },
             State::Failed(reason) => EmbeddingState::Failed(reason.clone()),
         }
@@ -221,24 +221,24 @@ impl Meaning {
 
     /// Applies a refresh of the index. The caller holds the database lock.
     pub(super) fn take_up(&self, done: &Refreshed) {
-        let mut known = self.shared.known.lock();
+        let mut note_vectors = self.shared.note_vectors.lock();
         // Until the model is loaded there is no state; then all of it is read from the database.
-        if !matches!(known.state, State::Ready(_)) {
+        if !matches!(note_vectors.state, State::Ready(_)) {
             return;
         }
         for id in &done.forgotten {
-            known.waiting.remove(id);
-            known.signs.remove(*id);
+            note_vectors.waiting.remove(id);
+            note_vectors.signs.remove(*id);
         }
         if !done.added.is_empty() {
-            known.waiting.extend(&done.added);
+            note_vectors.waiting.extend(&done.added);
             self.shared.wake.notify_all();
         }
     }
 
     /// Embeds a question. The caller must hold no lock, because this takes milliseconds.
     pub(super) fn ask(&self, query: &str) -> Meant {
-        let model = match &self.shared.known.lock().state {
+        let model = match &self.shared.note_vectors.lock().state {
             State::Loading => return Meant::by_text(Some("the embedding model is being read")),
             State::Failed(_) => return Meant::by_text(Some("embeddings have failed, see :stats")),
             State::Ready(model) => Arc::clone(model),
@@ -250,16 +250,16 @@ impl Meaning {
                 return Meant::by_text(Some("the question could not be embedded"));
             }
         };
-        let known = self.shared.known.lock();
-        let missing = known.waiting.len();
-        let all = missing + known.signs.len();
+        let note_vectors = self.shared.note_vectors.lock();
+        let missing = note_vectors.waiting.len();
+        let all = missing + note_vectors.signs.len();
         let basis = match missing {
             0 => "by full text and meaning".to_owned(),
             _ => format!(
                 "by full text and meaning; {missing} of {all} notes have no embedding yet: by full text"
             ),
         };
-        let nearest = known.signs.nearest(&vector, NEAREST_SCOPED);
+        let nearest = note_vectors.signs.nearest(&vector, NEAREST_SCOPED);
         Meant {
             basis,
             vector: Some((vector, model.id().to_owned(), nearest)),
@@ -271,7 +271,7 @@ impl Drop for Meaning {
     fn drop(&mut self) {
         self.shared.stops.store(true, Ordering::Release);
         // Take the lock once, or a worker between its check and its wait would miss the wakeup.
-        drop(self.shared.known.lock());
+        drop(self.shared.note_vectors.lock());
         self.shared.wake.notify_all();
         if let Some(worker) = self.worker.take() {
             // The thread catches and logs its panics.
@@ -330,7 +330,7 @@ impl Shared {
         if self.stops() {
             return Ok(());
         }
-        self.read_known(&files.db(), model)
+        self.read_vectors(&files.db(), model)
             .map_err(|error| error.to_string())?;
         let mut failures = 0;
         while let Some(ids) = self.next() {
@@ -342,9 +342,9 @@ impl Shared {
                         return Err(reason);
                     }
                     tracing::warn!("notes are not embedded, and tried again: {reason}");
-                    let is_on = |_: &mut Known| !self.stops();
+                    let is_on = |_: &mut NoteVectors| !self.stops();
                     self.wake
-                        .wait_while_for(&mut self.known.lock(), is_on, FAILURE_PAUSE);
+                        .wait_while_for(&mut self.note_vectors.lock(), is_on, FAILURE_PAUSE);
                 }
             }
         }
@@ -352,9 +352,9 @@ impl Shared {
     }
 
     /// Reads from the database which notes have a vector of `model`.
-    fn read_known(&self, db: &Db, model: &Arc<dyn Embedder>) -> Result<()> {
-        let mut known = self.known.lock();
-        known.signs = Signs::new(model.dimensions());
+    fn read_vectors(&self, db: &Db, model: &Arc<dyn Embedder>) -> Result<()> {
+        let mut note_vectors = self.note_vectors.lock();
+        note_vectors.signs = Signs::new(model.dimensions());
         let mut statement = db.statement(
             "SELECT n.id, e.vector FROM memory_note n LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?1",
         )?;
@@ -364,24 +364,25 @@ impl Shared {
             let vector = row.get_ref(1)?.as_blob_or_null();
             match vector.map_err(rusqlite::Error::from)? {
                 Some(vector) if vector.is_empty() || vector.len() == model.dimensions() => {
-                    known.signs.add(id, vector);
+                    note_vectors.signs.add(id, vector);
                 }
                 _ => {
-                    known.waiting.insert(id);
+                    note_vectors.waiting.insert(id);
                 }
             }
         }
-        known.state = State::Ready(Arc::clone(model));
+        note_vectors.state = State::Ready(Arc::clone(model));
         self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// Waits for notes without a vector, and returns the newest. `None` to stop.
     fn next(&self) -> Option<Vec<i64>> {
-        let is_idle = |known: &mut Known| known.waiting.is_empty() && !self.stops();
-        let mut known = self.known.lock();
-        self.wake.wait_while(&mut known, is_idle);
-        let newest = known.waiting.iter().rev().take(BATCH_NOTES);
+        let is_idle =
+            |note_vectors: &mut NoteVectors| note_vectors.waiting.is_empty() && !self.stops();
+        let mut note_vectors = self.note_vectors.lock();
+        self.wake.wait_while(&mut note_vectors, is_idle);
+        let newest = note_vectors.waiting.iter().rev().take(BATCH_NOTES);
         (!self.stops()).then(|| newest.copied().collect())
     }
 
@@ -432,7 +433,7 @@ impl Shared {
                     Some(found) => found,
                     None => {
                         // Remove it under the database lock: a new note may reuse the id.
-                        self.known.lock().waiting.remove(id);
+                        self.note_vectors.lock().waiting.remove(id);
                         continue;
                     }
                 }
@@ -474,12 +475,12 @@ impl Shared {
             }
             Ok(kept)
         })?;
-        let mut known = self.known.lock();
+        let mut note_vectors = self.note_vectors.lock();
         for (id, vector) in &kept {
-            known.waiting.remove(id);
-            known.signs.add(*id, vector);
+            note_vectors.waiting.remove(id);
+            note_vectors.signs.add(*id, vector);
         }
-        drop((known, db));
+        drop((note_vectors, db));
         self.embedded
             .fetch_add(kept.len() as u64, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::AcqRel);

@@ -298,7 +298,7 @@ impl AgentMemory {
     fn scope(&self, db: &Db, dir: Ino) -> Result<Scope> {
         Ok(Scope {
             dir,
-            place: self.index.places.of(db, dir)?,
+            dir_path: self.index.paths.of(db, dir)?,
             privacy: self.privacy,
         })
     }
@@ -333,7 +333,7 @@ impl AgentMemory {
             let db = self.files.db();
             // The caller sees the file, but its history may lead through any directory.
             let scope = self.scope(&db, ROOT)?;
-            describe::aspect(&db, &self.index.places, &scope, &attr, aspect, now)?.into_bytes()
+            describe::aspect(&db, &self.index.paths, &scope, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };
@@ -359,7 +359,7 @@ impl AgentMemory {
                 self.tally.searches.fetch_add(1, Ordering::Relaxed);
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    search::answer(db, &self.index.places, &scope, &query, lines, self.notes())
+                    search::answer(db, &self.index.paths, &scope, &query, lines, self.notes())
                 })?
             }
             Request::Recall {
@@ -384,7 +384,7 @@ impl AgentMemory {
                 };
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    recall::answer(db, &self.index.places, &scope, &asked)
+                    recall::answer(db, &self.index.paths, &scope, &asked)
                 })?
             }
             Request::Stats => {
@@ -403,22 +403,22 @@ impl AgentMemory {
             }
             Request::Tags => {
                 let db = self.files.db();
-                describe::tags(&db, &self.index.places, &self.scope(&db, dir)?)?
+                describe::tags(&db, &self.index.paths, &self.scope(&db, dir)?)?
             }
             Request::Ttl { only_expired: true } => {
                 let db = self.files.db();
                 let scope = self.scope(&db, dir)?;
-                return Ok(describe::expired(&db, &self.index.places, &scope, now)?);
+                return Ok(describe::expired(&db, &self.index.paths, &scope, now)?);
             }
             Request::Ttl {
                 only_expired: false,
             } => {
                 let db = self.files.db();
-                describe::ttl(&db, &self.index.places, &self.scope(&db, dir)?, now)?
+                describe::ttl(&db, &self.index.paths, &self.scope(&db, dir)?, now)?
             }
             Request::History => {
                 let db = self.files.db();
-                describe::history(&db, &self.index.places, &self.scope(&db, dir)?)?
+                describe::history(&db, &self.index.paths, &self.scope(&db, dir)?)?
             }
         };
         Ok(text.into_bytes())

@@ -13,9 +13,9 @@ use crate::store::{Ino, ROOT, Result};
 /// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;
 
-/// The position of a directory.
+/// The path of a directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirPath {
     /// Its path in the mount as answers show it, without `/` at the end; empty for the root.
     pub(super) path: String,
     /// Its parents and itself, the root first.
@@ -39,23 +39,23 @@ pub(super) struct Privacy {
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) dir: Ino,
-    pub(super) place: Arc<Place>,
+    pub(super) dir_path: Arc<DirPath>,
     pub(super) privacy: Option<Privacy>,
 }
 
 impl Scope {
     /// Whether the notes in a directory are in scope.
-    pub(super) fn covers(&self, place: &Place) -> bool {
+    pub(super) fn covers(&self, dir_path: &DirPath) -> bool {
         let hidden = self.privacy.is_some_and(|privacy| {
-            place.chain.contains(&privacy.all) && !place.chain.contains(&privacy.own)
+            dir_path.chain.contains(&privacy.all) && !dir_path.chain.contains(&privacy.own)
         });
-        !hidden && (self.dir == ROOT || place.chain.contains(&self.dir))
+        !hidden && (self.dir == ROOT || dir_path.chain.contains(&self.dir))
     }
 
     /// A path as the scope's answers show it: relative to the directory of the request; from the root of the mount, and
     /// with `/`, if that is the directory.
     pub(super) fn relative<'a>(&self, path: &'a str) -> &'a str {
-        let below = path.strip_prefix(&*self.place.path);
+        let below = path.strip_prefix(&*self.dir_path.path);
         match below.and_then(|rest| rest.strip_prefix('/')) {
             Some(rest) if self.dir != ROOT => rest,
             _ => path,
@@ -87,7 +87,7 @@ impl Scope {
 
     fn visible(&self, expression: String) -> String {
         match self.privacy {
-            Some(privacy) if !self.place.chain.contains(&privacy.own) => format!(
+            Some(privacy) if !self.dir_path.chain.contains(&privacy.own) => format!(
                 "({expression}) NOT (within : d{} NOT within : d{})",
                 privacy.all, privacy.own
             ),
@@ -98,23 +98,23 @@ impl Scope {
 
 /// The paths of directories, cached until one of them moves.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    kept: Mutex<HashMap<Ino, Arc<Place>>>,
+pub(super) struct PathCache {
+    kept: Mutex<HashMap<Ino, Arc<DirPath>>>,
 }
 
-impl Places {
+impl PathCache {
     /// Clears the cache, after a directory has moved or gone.
-    pub(super) fn let_go(&self) {
+    pub(super) fn clear(&self) {
         self.kept.lock().clear();
     }
 
-    /// The position of a directory.
-    pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<Place>> {
-        if let Some(place) = self.kept.lock().get(&dir) {
-            return Ok(Arc::clone(place));
+    /// The path of a directory.
+    pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<DirPath>> {
+        if let Some(dir_path) = self.kept.lock().get(&dir) {
+            return Ok(Arc::clone(dir_path));
         }
-        let place = if dir == ROOT {
-            Place {
+        let dir_path = if dir == ROOT {
+            DirPath {
                 path: String::new(),
                 chain: vec![ROOT],
             }
@@ -123,18 +123,18 @@ impl Places {
             let name = name_of(db, dir)?.map(|(_, name)| name).unwrap_or_default();
             let mut chain = above.chain.clone();
             chain.push(dir);
-            Place {
+            DirPath {
                 path: format!("{}/{}", above.path, shown_name(&name)),
                 chain,
             }
         };
-        let place = Arc::new(place);
+        let dir_path = Arc::new(dir_path);
         let mut kept = self.kept.lock();
         if kept.len() >= KEPT {
             kept.clear();
         }
-        kept.insert(dir, Arc::clone(&place));
-        Ok(place)
+        kept.insert(dir, Arc::clone(&dir_path));
+        Ok(dir_path)
     }
 }
 
@@ -143,7 +143,7 @@ const PRIVATE: &str = "/memory/private";
 
 /// The directory and name by which a file is indexed: its first name outside the private directories, else
 /// its first name. `None` if it has no name.
-pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
+pub(super) fn found_as(db: &Db, paths: &PathCache, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     let mut names: Vec<(Ino, Vec<u8>)> = {
         let mut statement = db.statement(
             "SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name",
@@ -155,8 +155,8 @@ pub(super) fn found_as(db: &Db, places: &Places, ino: Ino) -> Result<Option<(Ino
     };
     if names.len() > 1 {
         for (at, (dir, _)) in names.iter().enumerate() {
-            let place = places.of(db, *dir)?;
-            if place
+            let dir_path = paths.of(db, *dir)?;
+            if dir_path
                 .path
                 .strip_prefix(PRIVATE)
                 .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))

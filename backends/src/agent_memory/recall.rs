@@ -13,7 +13,7 @@ use super::mean_length::mean_length;
 use super::meaning::{self, Meant};
 use super::neighbours;
 use super::passage::Wanted;
-use super::paths::{Places, Scope};
+use super::paths::{PathCache, Scope};
 use super::ranking::{Bm25, CLOSE, NEIGHBOUR, Qualities, TOWARDS, recency, relevance};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
@@ -94,7 +94,7 @@ pub(super) struct Asked<'a> {
 /// The answer to a recall, of at most `max_tokens`.
 pub(super) fn answer(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     scope: &Scope,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
@@ -106,7 +106,7 @@ pub(super) fn answer(
     let mut ids = candidates(db, scope, &words)?;
     // If so, notes that were not read may be as relevant.
     let mut is_limited = ids.len() == SCORED || words.iter().any(|word| word.has_more);
-    let near = asked.meant.nearest(db, places, scope)?;
+    let near = asked.meant.nearest(db, paths, scope)?;
     is_limited |= near.len() == meaning::CANDIDATES;
     ids.extend(
         near.iter()

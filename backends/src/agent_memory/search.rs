@@ -9,7 +9,7 @@ use rusqlite::{ErrorCode, params};
 
 use super::index::text_from;
 use super::passage;
-use super::paths::{Places, Scope};
+use super::paths::{PathCache, Scope};
 use super::words::question;
 use super::{Failure, date};
 use crate::sqlite::db::Db;
@@ -92,7 +92,7 @@ fn syntax(query: &str, error: rusqlite::Error) -> Failure {
 /// The answer to a search.
 pub(super) fn answer(
     db: &Db,
-    places: &Places,
+    paths: &PathCache,
     scope: &Scope,
     query: &str,
     lines: usize,
@@ -104,7 +104,7 @@ pub(super) fn answer(
     if hits.is_empty() {
         return Ok(format!(
             "nothing found: no note below {}/ matches {query:?} ({notes} notes in all)\n",
-            scope.place.path
+            scope.dir_path.path
         ));
     }
     // The note indexed last need not be the newest: a file can get an older time.
@@ -123,7 +123,7 @@ pub(super) fn answer(
             Some(body) => passage::line(&body, &wanted).to_owned(),
             None => "(not text)".to_owned(),
         };
-        let dir = &places.of(db, hit.dir)?.path;
+        let dir = &paths.of(db, hit.dir)?.path;
         let path = format!("{dir}/{}", passage::shown_name(&hit.name));
         text += &format!("{} {}: {line}\n", scope.relative(&path), date(hit.changed));
     }
