@@ -13,31 +13,31 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 const ATTRIBUTES: Group = Group("attributes");
 const XATTR: Group = Group("xattr");
 
 pub(super) const FEATURES: &[Feature] = &[
-    ATTRIBUTES.feature("mode bits, set-user-ID and sticky included", |place| {
-        did("creating", fs::write(place.at("a"), ""))?;
+    ATTRIBUTES.feature("mode bits, set-user-ID and sticky included", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), ""))?;
         for mode in [0o000, 0o644, 0o4755, 0o1777] {
             let permissions = fs::Permissions::from_mode(mode);
-            did("chmod", fs::set_permissions(place.at("a"), permissions))?;
-            let is = place.stat("a")?.mode() & 0o7777;
+            did("chmod", fs::set_permissions(test_dir.at("a"), permissions))?;
+            let is = test_dir.stat("a")?.mode() & 0o7777;
             same("mode", format!("{is:o}"), format!("{mode:o}"))?;
         }
         Ok(())
     }),
-    ATTRIBUTES.feature("times to the nanosecond, before 1970 too", |place| {
-        did("creating", fs::write(place.at("a"), ""))?;
+    ATTRIBUTES.feature("times to the nanosecond, before 1970 too", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), ""))?;
         for seconds in [1_000_000_000, -1_000_000] {
             let time = Timespec {
                 tv_sec: seconds,
                 tv_nsec: 123_456_789,
             };
-            set_times(&place.at("a"), time, time)?;
-            let meta = place.stat("a")?;
+            set_times(&test_dir.at("a"), time, time)?;
+            let meta = test_dir.stat("a")?;
             let is = (
                 meta.mtime(),
                 meta.mtime_nsec(),
@@ -52,8 +52,8 @@ pub(super) const FEATURES: &[Feature] = &[
         }
         Ok(())
     }),
-    ATTRIBUTES.feature("`UTIME_NOW` and `UTIME_OMIT`", |place| {
-        did("creating", fs::write(place.at("a"), ""))?;
+    ATTRIBUTES.feature("`UTIME_NOW` and `UTIME_OMIT`", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), ""))?;
         let special = |nsec| Timespec {
             tv_sec: 0,
             tv_nsec: nsec,
@@ -62,25 +62,25 @@ pub(super) const FEATURES: &[Feature] = &[
             tv_sec: 1_000_000_000,
             tv_nsec: 0,
         };
-        set_times(&place.at("a"), old, old)?;
-        set_times(&place.at("a"), special(UTIME_OMIT), special(UTIME_NOW))?;
-        let meta = place.stat("a")?;
+        set_times(&test_dir.at("a"), old, old)?;
+        set_times(&test_dir.at("a"), special(UTIME_OMIT), special(UTIME_NOW))?;
+        let meta = test_dir.stat("a")?;
         same("atime", meta.atime(), 1_000_000_000)?;
         must(meta.mtime() > 1_700_000_000, || {
             format!("mtime is {}, not now", meta.mtime())
         })
     }),
     ATTRIBUTES.feature("which times a change moves", times_move),
-    XATTR.feature("set, get, list, replace, remove; binary", |place| {
-        let path = place.at("a");
+    XATTR.feature("set, get, list, replace, remove; binary", |test_dir| {
+        let path = test_dir.at("a");
         did("creating", fs::write(&path, ""))?;
-        for path in [path.as_path(), place.dir.as_path()] {
+        for path in [path.as_path(), test_dir.path.as_path()] {
             xattrs(path)?;
         }
         Ok(())
     }),
-    XATTR.feature("values of 2,000 bytes", |place| {
-        let (path, value) = (place.at("a"), vec![7; 2000]);
+    XATTR.feature("values of 2,000 bytes", |test_dir| {
+        let (path, value) = (test_dir.at("a"), vec![7; 2000]);
         did("creating", fs::write(&path, ""))?;
         did(
             "setting",
@@ -100,8 +100,8 @@ fn set_times(path: &Path, last_access: Timespec, last_modification: Timespec) ->
     did("utimensat", utimensat(CWD, path, &times, AtFlags::empty()))
 }
 
-fn times_move(place: &Place) -> Check {
-    let path = place.at("a");
+fn times_move(test_dir: &TestDir) -> Check {
+    let path = test_dir.at("a");
     did("creating", fs::write(&path, "1"))?;
     let times = |path: &Path| {
         let meta = did("stat", fs::metadata(path))?;
@@ -131,18 +131,18 @@ fn times_move(place: &Place) -> Check {
     must(changed.1 > written.1, || "chmod does not move ctime")?;
     same("mtime after chmod", changed.0, written.0)?;
     wait();
-    let dir = times(&place.dir)?;
-    did("linking", fs::hard_link(&path, place.at("b")))?;
+    let dir = times(&test_dir.path)?;
+    did("linking", fs::hard_link(&path, test_dir.at("b")))?;
     must(times(&path)?.1 > changed.1, || "link does not move ctime")?;
-    let linked = times(&place.dir)?;
+    let linked = times(&test_dir.path)?;
     must(
         linked.0 > dir.0,
         || "a new name does not move the directory's mtime",
     )?;
     wait();
-    did("removing", fs::remove_file(place.at("b")))?;
+    did("removing", fs::remove_file(test_dir.at("b")))?;
     must(
-        times(&place.dir)?.0 > linked.0,
+        times(&test_dir.path)?.0 > linked.0,
         || "removing a name does not move the directory's mtime",
     )
 }

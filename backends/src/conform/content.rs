@@ -10,49 +10,58 @@ use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 const MIB: u64 = 1 << 20;
 
 const CONTENT: Group = Group("content");
 
 pub(super) const FEATURES: &[Feature] = &[
-    CONTENT.feature("truncate by path and by descriptor", |place| {
-        did("creating", fs::write(place.at("a"), "0123456789"))?;
-        let file = did("opening", File::options().write(true).open(place.at("a")))?;
+    CONTENT.feature("truncate by path and by descriptor", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), "0123456789"))?;
+        let file = did(
+            "opening",
+            File::options().write(true).open(test_dir.at("a")),
+        )?;
         did("cutting", file.set_len(4))?;
-        same("content", read(&place.at("a"))?, "0123".to_owned())?;
+        same("content", read(&test_dir.at("a"))?, "0123".to_owned())?;
         did("extending", file.set_len(6))?;
-        same("content", read(&place.at("a"))?, "0123\0\0".to_owned())?;
-        did("truncate by path", nix::unistd::truncate(&place.at("a"), 2))?;
-        same("content", read(&place.at("a"))?, "01".to_owned())?;
+        same("content", read(&test_dir.at("a"))?, "0123\0\0".to_owned())?;
+        did(
+            "truncate by path",
+            nix::unistd::truncate(&test_dir.at("a"), 2),
+        )?;
+        same("content", read(&test_dir.at("a"))?, "01".to_owned())?;
         refused(
             "truncating a directory",
-            nix::unistd::truncate(&place.dir, 0),
+            nix::unistd::truncate(&test_dir.path, 0),
             Errno::ISDIR,
         )
     }),
     CONTENT.feature(
         "overwriting in the middle of a file open for reading",
-        |place| {
-            did("creating", fs::write(place.at("a"), "0123456789"))?;
-            let reader = did("opening", File::open(place.at("a")))?;
+        |test_dir| {
+            did("creating", fs::write(test_dir.at("a"), "0123456789"))?;
+            let reader = did("opening", File::open(test_dir.at("a")))?;
             same("before", at(&reader, 0, 10)?, b"0123456789".to_vec())?;
-            let writer = did("opening", File::options().write(true).open(place.at("a")))?;
+            let writer = did(
+                "opening",
+                File::options().write(true).open(test_dir.at("a")),
+            )?;
             did("writing", writer.write_all_at(b"XY", 4))?;
             same("after", at(&reader, 0, 10)?, b"0123XY6789".to_vec())
         },
     ),
-    CONTENT.feature("large files: 3 MB byte for byte", |place| {
+    CONTENT.feature("large files: 3 MB byte for byte", |test_dir| {
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 % 251) as u8).collect();
-        did("writing", fs::write(place.at("large"), &bytes))?;
-        let back = did("reading", fs::read(place.at("large")))?;
+        did("writing", fs::write(test_dir.at("large"), &bytes))?;
+        let back = did("reading", fs::read(test_dir.at("large")))?;
         must(back == bytes, || "other bytes came back")
     }),
     CONTENT.feature(
         "sparse files: holes read as zeros and take no space",
-        |place| {
-            let file = place.create("sparse")?;
+        |test_dir| {
+            let file = test_dir.create("sparse")?;
             did(
                 "writing at 5 GiB",
                 file.write_all_at(b"end", 5 * 1024 * MIB),
@@ -70,8 +79,8 @@ pub(super) const FEATURES: &[Feature] = &[
             })
         },
     ),
-    CONTENT.feature("`SEEK_DATA` and `SEEK_HOLE`", |place| {
-        let file = place.create("sparse")?;
+    CONTENT.feature("`SEEK_DATA` and `SEEK_HOLE`", |test_dir| {
+        let file = test_dir.create("sparse")?;
         did("writing", file.write_all_at(b"data", 8 * MIB))?;
         did("extending", file.set_len(16 * MIB))?;
         let data = did("SEEK_DATA", seek(&file, SeekFrom::Data(0)))?;
@@ -88,8 +97,8 @@ pub(super) const FEATURES: &[Feature] = &[
             Errno::NXIO,
         )
     }),
-    CONTENT.feature("fallocate: reserve, with and without size", |place| {
-        let file = place.create("a")?;
+    CONTENT.feature("fallocate: reserve, with and without size", |test_dir| {
+        let file = test_dir.create("a")?;
         did(
             "reserving",
             fallocate(&file, FallocateFlags::empty(), 0, MIB),
@@ -103,16 +112,16 @@ pub(super) const FEATURES: &[Feature] = &[
     }),
     CONTENT.feature("fallocate: punch a hole, zero a range", ranges),
     CONTENT.feature("mmap: shared writes reach the file", mapped),
-    CONTENT.feature("mmap: writes by others show in the map", |place| {
-        did("creating", fs::write(place.at("a"), "0123456789"))?;
-        let file = place.open("a")?;
+    CONTENT.feature("mmap: writes by others show in the map", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), "0123456789"))?;
+        let file = test_dir.open("a")?;
         let map = map(&file)?;
         same("before", map[..4].to_vec(), b"0123".to_vec())?;
         did("writing", file.write_all_at(b"abcd", 0))?;
         same("after", map[..4].to_vec(), b"abcd".to_vec())
     }),
-    CONTENT.feature("statfs has room and a name length", |place| {
-        let fs = did("statvfs", rustix::fs::statvfs(&place.dir))?;
+    CONTENT.feature("statfs has room and a name length", |test_dir| {
+        let fs = did("statvfs", rustix::fs::statvfs(&test_dir.path))?;
         same("longest name", fs.f_namemax, 255)?;
         must(fs.f_blocks >= fs.f_bfree && fs.f_bavail > 0, || {
             format!(
@@ -129,8 +138,8 @@ fn at(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Shortfall> {
     Ok(bytes)
 }
 
-fn ranges(place: &Place) -> Check {
-    let mut file = place.create("a")?;
+fn ranges(test_dir: &TestDir) -> Check {
+    let mut file = test_dir.create("a")?;
     did("writing", file.write_all(&vec![b'x'; MIB as usize]))?;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     did("punching", fallocate(&file, punch, 100_000, 300_000))?;
@@ -160,9 +169,9 @@ fn map(file: &File) -> Result<MmapMut, Shortfall> {
     did("mapping", map)
 }
 
-fn mapped(place: &Place) -> Check {
-    did("creating", fs::write(place.at("a"), vec![b'x'; 10_000]))?;
-    let file = place.open("a")?;
+fn mapped(test_dir: &TestDir) -> Check {
+    did("creating", fs::write(test_dir.at("a"), vec![b'x'; 10_000]))?;
+    let file = test_dir.open("a")?;
     let mut map = map(&file)?;
     map[5000..5005].copy_from_slice(b"hello");
     same(
@@ -173,7 +182,7 @@ fn mapped(place: &Place) -> Check {
     did("msync", map.flush())?;
     drop(map);
     drop(file);
-    let text = read(&place.at("a"))?;
+    let text = read(&test_dir.at("a"))?;
     same("after closing", &text[4999..5006], "xhellox")?;
     same("size", text.len(), 10_000)
 }

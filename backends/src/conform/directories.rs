@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Dev, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, must, refused, same};
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 /// More entries than one reply to a listing holds.
 const ENTRIES: usize = 2_000;
@@ -19,104 +19,119 @@ const DIRECTORIES: Group = Group("directories");
 const SPECIAL: Group = Group("special");
 
 pub(super) const FEATURES: &[Feature] = &[
-    LISTING.feature("2,000 entries, each once, with type and inode", |place| {
-        fill(place)?;
-        did("creating", fs::create_dir(place.at("sub")))?;
-        let mut count = 0;
-        for entry in did("listing", fs::read_dir(&place.dir))? {
-            let entry = did("listing", entry)?;
-            let meta = did("stat", entry.metadata())?;
-            same("inode", entry.ino(), meta.ino())?;
-            let kind = did("type", entry.file_type())?;
-            same("is a directory", kind.is_dir(), meta.is_dir())?;
-            count += 1;
-        }
-        same("entries", count, ENTRIES + 1)
-    }),
-    LISTING.feature("while entries are added", |place| {
-        fill(place)?;
-        let seen = list(place, |at| {
-            did("creating", fs::write(place.at(&format!("new{at}")), ""))
+    LISTING.feature(
+        "2,000 entries, each once, with type and inode",
+        |test_dir| {
+            fill(test_dir)?;
+            did("creating", fs::create_dir(test_dir.at("sub")))?;
+            let mut count = 0;
+            for entry in did("listing", fs::read_dir(&test_dir.path))? {
+                let entry = did("listing", entry)?;
+                let meta = did("stat", entry.metadata())?;
+                same("inode", entry.ino(), meta.ino())?;
+                let kind = did("type", entry.file_type())?;
+                same("is a directory", kind.is_dir(), meta.is_dir())?;
+                count += 1;
+            }
+            same("entries", count, ENTRIES + 1)
+        },
+    ),
+    LISTING.feature("while entries are added", |test_dir| {
+        fill(test_dir)?;
+        let seen = list(test_dir, |at| {
+            did("creating", fs::write(test_dir.at(&format!("new{at}")), ""))
         })?;
         each_once(seen, |_| true)
     }),
-    LISTING.feature("while entries are removed", |place| {
-        fill(place)?;
-        let seen = list(place, |at| {
+    LISTING.feature("while entries are removed", |test_dir| {
+        fill(test_dir)?;
+        let seen = list(test_dir, |at| {
             let name = format!("{:04}", (at * 7) % ENTRIES);
             // An earlier iteration may have removed it.
-            let _ = fs::remove_file(place.at(&name));
+            let _ = fs::remove_file(test_dir.at(&name));
             Ok(())
         })?;
-        let left = |name: &str| place.at(name).exists();
+        let left = |name: &str| test_dir.at(name).exists();
         each_once(seen, left)
     }),
-    LISTING.feature("removing everything that is listed", |place| {
-        fill(place)?;
-        for entry in did("listing", fs::read_dir(&place.dir))? {
+    LISTING.feature("removing everything that is listed", |test_dir| {
+        fill(test_dir)?;
+        for entry in did("listing", fs::read_dir(&test_dir.path))? {
             let path = did("listing", entry)?.path();
             did("removing", fs::remove_file(path))?;
         }
         same(
             "entries left",
-            did("listing", fs::read_dir(&place.dir))?.count(),
+            did("listing", fs::read_dir(&test_dir.path))?.count(),
             0,
         )
     }),
-    DIRECTORIES.feature("only empty ones are removed, and not as files", |place| {
-        did("creating", fs::create_dir_all(place.at("dir/in")))?;
-        refused(
-            "removing a full one",
-            fs::remove_dir(place.at("dir")),
-            Errno::NOTEMPTY,
-        )?;
-        refused(
-            "unlinking one",
-            fs::remove_file(place.at("dir")),
-            Errno::ISDIR,
-        )?;
-        refused(
-            "creating one again",
-            fs::create_dir(place.at("dir")),
-            Errno::EXIST,
-        )?;
-        did("removing", fs::remove_dir(place.at("dir/in")))?;
-        did("removing", fs::remove_dir(place.at("dir")))
-    }),
-    DIRECTORIES.feature("300 levels deep", |place| {
-        let mut path = place.dir.clone();
+    DIRECTORIES.feature(
+        "only empty ones are removed, and not as files",
+        |test_dir| {
+            did("creating", fs::create_dir_all(test_dir.at("dir/in")))?;
+            refused(
+                "removing a full one",
+                fs::remove_dir(test_dir.at("dir")),
+                Errno::NOTEMPTY,
+            )?;
+            refused(
+                "unlinking one",
+                fs::remove_file(test_dir.at("dir")),
+                Errno::ISDIR,
+            )?;
+            refused(
+                "creating one again",
+                fs::create_dir(test_dir.at("dir")),
+                Errno::EXIST,
+            )?;
+            did("removing", fs::remove_dir(test_dir.at("dir/in")))?;
+            did("removing", fs::remove_dir(test_dir.at("dir")))
+        },
+    ),
+    DIRECTORIES.feature("300 levels deep", |test_dir| {
+        let mut path = test_dir.path.clone();
         for _ in 0..300 {
             path.push("d");
         }
         did("creating", fs::create_dir_all(&path))?;
         did("writing", fs::write(path.join("file"), "deep"))?;
-        did("removing", fs::remove_dir_all(place.at("d")))
+        did("removing", fs::remove_dir_all(test_dir.at("d")))
     }),
-    SPECIAL.feature("named pipes and sockets", |place| {
+    SPECIAL.feature("named pipes and sockets", |test_dir| {
         let mode = Mode::RUSR | Mode::WUSR;
-        let made = mknodat(CWD, place.at("pipe"), FileType::Fifo, mode, Dev::default());
+        let made = mknodat(
+            CWD,
+            test_dir.at("pipe"),
+            FileType::Fifo,
+            mode,
+            Dev::default(),
+        );
         did("creating a pipe", made)?;
-        did("binding a socket", UnixListener::bind(place.at("s")))?;
-        let (pipe, socket) = (place.stat("pipe")?, place.stat("s")?);
+        did("binding a socket", UnixListener::bind(test_dir.at("s")))?;
+        let (pipe, socket) = (test_dir.stat("pipe")?, test_dir.stat("s")?);
         let are_right = pipe.file_type().is_fifo() && socket.file_type().is_socket();
         must(are_right, || "they are of another type")
     }),
 ];
 
-fn fill(place: &Place) -> Check {
+fn fill(test_dir: &TestDir) -> Check {
     for number in 0..ENTRIES {
-        did("creating", fs::write(place.at(&format!("{number:04}")), ""))?;
+        did(
+            "creating",
+            fs::write(test_dir.at(&format!("{number:04}")), ""),
+        )?;
     }
     Ok(())
 }
 
 /// Counts how often each name of [`fill`] is listed; calls `meanwhile` after each tenth entry.
 fn list(
-    place: &Place,
+    test_dir: &TestDir,
     meanwhile: impl Fn(usize) -> Check,
 ) -> Result<BTreeMap<String, usize>, Shortfall> {
     let mut seen = BTreeMap::new();
-    for (at, entry) in did("listing", fs::read_dir(&place.dir))?.enumerate() {
+    for (at, entry) in did("listing", fs::read_dir(&test_dir.path))?.enumerate() {
         let name = did("listing", entry)?
             .file_name()
             .to_string_lossy()

@@ -11,53 +11,53 @@ use rustix::io::Errno;
 
 use super::check::{Check, Shortfall, did, refused, same};
 use super::names::read;
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 const LOCKS: Group = Group("locks");
 const TWO_MOUNTS: Group = Group("two mounts");
 
 pub(super) const FEATURES: &[Feature] = &[
-    LOCKS.feature("flock", |place| {
-        let (one, two) = opened(place, &place.dir)?;
+    LOCKS.feature("flock", |test_dir| {
+        let (one, two) = opened(test_dir, &test_dir.path)?;
         flocks(&one, &two)
     }),
-    LOCKS.feature("byte ranges (`fcntl`)", |place| {
-        let (one, two) = opened(place, &place.dir)?;
+    LOCKS.feature("byte ranges (`fcntl`)", |test_dir| {
+        let (one, two) = opened(test_dir, &test_dir.path)?;
         ranges(&one, &two)
     }),
-    TWO_MOUNTS.feature("flock", |place| {
-        let (one, two) = opened(place, elsewhere(place)?)?;
+    TWO_MOUNTS.feature("flock", |test_dir| {
+        let (one, two) = opened(test_dir, elsewhere(test_dir)?)?;
         flocks(&one, &two)
     }),
-    TWO_MOUNTS.feature("byte ranges (`fcntl`)", |place| {
-        let (one, two) = opened(place, elsewhere(place)?)?;
+    TWO_MOUNTS.feature("byte ranges (`fcntl`)", |test_dir| {
+        let (one, two) = opened(test_dir, elsewhere(test_dir)?)?;
         ranges(&one, &two)
     }),
-    TWO_MOUNTS.feature("each sees at once what the other writes", |place| {
-        let other = elsewhere(place)?.join("a");
+    TWO_MOUNTS.feature("each sees at once what the other writes", |test_dir| {
+        let other = elsewhere(test_dir)?.join("a");
         for round in 0..20 {
             let text = format!("round {round}{}", ".".repeat(round));
-            did("writing here", fs::write(place.at("a"), &text))?;
+            did("writing here", fs::write(test_dir.at("a"), &text))?;
             same("content there", read(&other)?, text.clone())?;
             let text = format!("{text} answered");
             did("writing there", fs::write(&other, &text))?;
-            same("content here", read(&place.at("a"))?, text)?;
+            same("content here", read(&test_dir.at("a"))?, text)?;
         }
         Ok(())
     }),
 ];
 
-fn elsewhere(place: &Place) -> Result<&Path, Shortfall> {
-    place.elsewhere.as_deref().ok_or_else(|| {
+fn elsewhere(test_dir: &TestDir) -> Result<&Path, Shortfall> {
+    test_dir.elsewhere.as_deref().ok_or_else(|| {
         Shortfall::NotHere("no second mount of the same files was given (--also)".to_owned())
     })
 }
 
-/// One file opened twice: in `place`, and through `other`.
-fn opened(place: &Place, other: &Path) -> Result<(File, File), Shortfall> {
-    did("creating", fs::write(place.at("lock"), "0123456789"))?;
+/// One file opened twice: in `test_dir`, and through `other`.
+fn opened(test_dir: &TestDir, other: &Path) -> Result<(File, File), Shortfall> {
+    did("creating", fs::write(test_dir.at("lock"), "0123456789"))?;
     let open = |path| did("opening", File::options().read(true).write(true).open(path));
-    Ok((open(place.at("lock"))?, open(other.join("lock"))?))
+    Ok((open(test_dir.at("lock"))?, open(other.join("lock"))?))
 }
 
 fn flocks(one: &File, two: &File) -> Check {

@@ -27,12 +27,12 @@ pub struct Feature {
     pub group: &'static str,
     /// The expected behaviour.
     pub name: &'static str,
-    check: fn(&Place) -> Check,
+    check: fn(&TestDir) -> Check,
 }
 
 /// The result for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FeatureResult {
     /// The file system behaves as Linux programs expect.
     Works,
     /// It does not; with the observed behaviour.
@@ -42,15 +42,15 @@ pub enum Verdict {
 }
 
 /// The empty directory in which a feature is checked.
-struct Place {
-    dir: PathBuf,
+struct TestDir {
+    path: PathBuf,
     /// The same directory through another mount of the same files.
     elsewhere: Option<PathBuf>,
 }
 
-impl Place {
+impl TestDir {
     fn at(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.path.join(name)
     }
 
     fn stat(&self, name: &str) -> Result<Metadata, Shortfall> {
@@ -78,7 +78,7 @@ impl Place {
 struct Group(&'static str);
 
 impl Group {
-    const fn feature(&self, name: &'static str, check: fn(&Place) -> Check) -> Feature {
+    const fn feature(&self, name: &'static str, check: fn(&TestDir) -> Check) -> Feature {
         Feature {
             group: self.0,
             name,
@@ -110,23 +110,25 @@ impl Feature {
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub fn run(&self, dir: &Path, also: Option<&Path>) -> io::Result<Verdict> {
+    pub fn run(&self, dir: &Path, also: Option<&Path>) -> io::Result<FeatureResult> {
         let own = tempfile::Builder::new()
             .prefix("conform-")
             .tempdir_in(dir)?;
         let elsewhere = also.and_then(|also| Some(also.join(own.path().file_name()?)));
-        let place = Place {
-            dir: own.path().to_owned(),
+        let test_dir = TestDir {
+            path: own.path().to_owned(),
             elsewhere,
         };
-        let verdict = match (self.check)(&place) {
-            Ok(()) => Verdict::Works,
-            Err(Shortfall::Wrong(what)) => Verdict::Fails(what),
-            Err(Shortfall::NotHere(why)) => Verdict::Skipped(why),
+        let result = match (self.check)(&test_dir) {
+            Ok(()) => FeatureResult::Works,
+            Err(Shortfall::Wrong(what)) => FeatureResult::Fails(what),
+            Err(Shortfall::NotHere(why)) => FeatureResult::Skipped(why),
         };
-        Ok(match (own.close(), verdict) {
-            (Err(error), Verdict::Works) => Verdict::Fails(format!("cleaning up: {error}")),
-            (_, verdict) => verdict,
+        Ok(match (own.close(), result) {
+            (Err(error), FeatureResult::Works) => {
+                FeatureResult::Fails(format!("cleaning up: {error}"))
+            }
+            (_, result) => result,
         })
     }
 }

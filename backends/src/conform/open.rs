@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
 use super::names::read;
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 const OPEN: Group = Group("open");
 
@@ -20,56 +20,59 @@ pub(super) const FEATURES: &[Feature] = &[
         exclusive,
     ),
     OPEN.feature("`O_APPEND`: no line lost between four writers", appends),
-    OPEN.feature("`O_TRUNC`, and write without truncating", |place| {
-        did("creating", fs::write(place.at("a"), "0123456789"))?;
-        let mut file = did("opening", File::options().write(true).open(place.at("a")))?;
+    OPEN.feature("`O_TRUNC`, and write without truncating", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), "0123456789"))?;
+        let mut file = did(
+            "opening",
+            File::options().write(true).open(test_dir.at("a")),
+        )?;
         did("writing", file.write_all(b"abc"))?;
-        same("content", read(&place.at("a"))?, "abc3456789".to_owned())?;
-        did("truncating", File::create(place.at("a")))?;
-        same("content", read(&place.at("a"))?, String::new())
+        same("content", read(&test_dir.at("a"))?, "abc3456789".to_owned())?;
+        did("truncating", File::create(test_dir.at("a")))?;
+        same("content", read(&test_dir.at("a"))?, String::new())
     }),
-    OPEN.feature("`O_DIRECTORY` of a file, writing a directory", |place| {
-        did("creating", fs::write(place.at("a"), ""))?;
+    OPEN.feature("`O_DIRECTORY` of a file, writing a directory", |test_dir| {
+        did("creating", fs::write(test_dir.at("a"), ""))?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY;
-        let opened = openat(CWD, place.at("a"), flags, Mode::empty());
+        let opened = openat(CWD, test_dir.at("a"), flags, Mode::empty());
         refused("opening a file as a directory", opened, Errno::NOTDIR)?;
-        let opened = File::options().write(true).open(&place.dir);
+        let opened = File::options().write(true).open(&test_dir.path);
         refused("opening a directory to write", opened, Errno::ISDIR)
     }),
-    OPEN.feature("`O_SYNC` and `O_DSYNC` writes", |place| {
+    OPEN.feature("`O_SYNC` and `O_DSYNC` writes", |test_dir| {
         for (name, flags) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
             let flags = flags | OFlags::CREATE | OFlags::WRONLY;
-            let file = did("opening", openat(CWD, place.at(name), flags, Mode::RWXU))?;
+            let file = did("opening", openat(CWD, test_dir.at(name), flags, Mode::RWXU))?;
             did("writing", File::from(file).write_all(b"durable"))?;
-            same("content", read(&place.at(name))?, "durable".to_owned())?;
+            same("content", read(&test_dir.at(name))?, "durable".to_owned())?;
         }
         Ok(())
     }),
     OPEN.feature(
         "`fsync`, `fdatasync`, and `fsync` of a directory",
-        |place| {
-            let mut file = did("creating", File::create(place.at("a")))?;
+        |test_dir| {
+            let mut file = did("creating", File::create(test_dir.at("a")))?;
             did("writing", file.write_all(b"durable"))?;
             did("fdatasync", file.sync_data())?;
             did("fsync", file.sync_all())?;
-            let dir = did("opening the directory", File::open(&place.dir))?;
+            let dir = did("opening the directory", File::open(&test_dir.path))?;
             did("fsync of the directory", dir.sync_all())
         },
     ),
-    OPEN.feature("`O_TMPFILE`: a file that never had a name", |place| {
+    OPEN.feature("`O_TMPFILE`: a file that never had a name", |test_dir| {
         let flags = OFlags::TMPFILE | OFlags::RDWR;
-        let file = did("opening", openat(CWD, &place.dir, flags, Mode::RWXU))?;
+        let file = did("opening", openat(CWD, &test_dir.path, flags, Mode::RWXU))?;
         did("writing", File::from(file).write_all(b"nameless"))?;
         same(
             "entries",
-            did("listing", fs::read_dir(&place.dir))?.count(),
+            did("listing", fs::read_dir(&test_dir.path))?.count(),
             0,
         )
     }),
 ];
 
-fn exclusive(place: &Place) -> Check {
-    let path = place.at("lock");
+fn exclusive(test_dir: &TestDir) -> Check {
+    let path = test_dir.at("lock");
     let create = || File::options().write(true).create_new(true).open(&path);
     let won = thread::scope(|scope| {
         let racers: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
@@ -79,18 +82,18 @@ fn exclusive(place: &Place) -> Check {
     });
     same("winners of four", won, 1)?;
     refused("creating again", create(), Errno::EXIST)?;
-    did("linking", symlink("missing", place.at("dangling")))?;
+    did("linking", symlink("missing", test_dir.at("dangling")))?;
     let dangling = File::options()
         .write(true)
         .create_new(true)
-        .open(place.at("dangling"));
+        .open(test_dir.at("dangling"));
     refused("creating through a dangling link", dangling, Errno::EXIST)
 }
 
-fn appends(place: &Place) -> Check {
+fn appends(test_dir: &TestDir) -> Check {
     const WRITERS: usize = 4;
     const LINES: usize = 50;
-    let path = place.at("log");
+    let path = test_dir.at("log");
     let write = |writer: usize| -> io::Result<()> {
         let mut file = File::options().append(true).create(true).open(&path)?;
         for line in 0..LINES {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::check::{Check, Shortfall, did, must, same};
 use super::names::read;
-use super::{Feature, Group, Place};
+use super::{Feature, Group, TestDir};
 
 /// The user and group ID of `nobody` and `nogroup` on most systems; any unprivileged user would do.
 const NOBODY: u32 = 65_534;
@@ -15,103 +15,106 @@ const NOBODY: u32 = 65_534;
 const PERMISSIONS: Group = Group("permissions");
 
 pub(super) const FEATURES: &[Feature] = &[
-    PERMISSIONS.feature("a private file is private", |place| {
-        open_to_all(place)?;
-        did("creating", fs::write(place.at("private"), "secret"))?;
-        mode(place, "private", 0o600)?;
-        did("creating", fs::write(place.at("public"), "open"))?;
-        mode(place, "public", 0o644)?;
+    PERMISSIONS.feature("a private file is private", |test_dir| {
+        open_to_all(test_dir)?;
+        did("creating", fs::write(test_dir.at("private"), "secret"))?;
+        mode(test_dir, "private", 0o600)?;
+        did("creating", fs::write(test_dir.at("public"), "open"))?;
+        mode(test_dir, "public", 0o644)?;
         can(
-            place,
+            test_dir,
             "cat public >/dev/null",
             "another user cannot read a public file",
         )?;
-        cannot(place, "cat private", "another user reads a private file")?;
+        cannot(test_dir, "cat private", "another user reads a private file")?;
         cannot(
-            place,
+            test_dir,
             "echo x >> public",
             "another user writes a file that is not theirs",
         )
     }),
-    PERMISSIONS.feature("the sticky bit keeps others' files", |place| {
-        open_to_all(place)?;
-        did("creating", fs::write(place.at("mine"), ""))?;
+    PERMISSIONS.feature("the sticky bit keeps others' files", |test_dir| {
+        open_to_all(test_dir)?;
+        did("creating", fs::write(test_dir.at("mine"), ""))?;
         can(
-            place,
+            test_dir,
             "touch theirs && mv theirs renamed && rm renamed",
             "another user cannot handle their own files",
         )?;
         cannot(
-            place,
+            test_dir,
             "rm -f mine",
             "another user removes a file that is not theirs",
         )?;
         cannot(
-            place,
+            test_dir,
             "mv mine gone",
             "another user renames a file that is not theirs",
         )
     }),
-    PERMISSIONS.feature("search permission of directories", |place| {
-        open_to_all(place)?;
-        did("creating", fs::create_dir(place.at("dir")))?;
-        did("creating", fs::write(place.at("dir/file"), ""))?;
-        mode(place, "dir/file", 0o644)?;
-        mode(place, "dir", 0o700)?;
+    PERMISSIONS.feature("search permission of directories", |test_dir| {
+        open_to_all(test_dir)?;
+        did("creating", fs::create_dir(test_dir.at("dir")))?;
+        did("creating", fs::write(test_dir.at("dir/file"), ""))?;
+        mode(test_dir, "dir/file", 0o644)?;
+        mode(test_dir, "dir", 0o700)?;
         cannot(
-            place,
+            test_dir,
             "cat dir/file",
             "another user looks into a private directory",
         )?;
-        mode(place, "dir", 0o711)?;
+        mode(test_dir, "dir", 0o711)?;
         can(
-            place,
+            test_dir,
             "cat dir/file && ! ls dir",
             "search without reading does not work",
         )
     }),
-    PERMISSIONS.feature("a directory's group is passed on (set-group-ID)", |place| {
-        needs_root()?;
-        did("creating", fs::create_dir(place.at("dir")))?;
-        did("chown", chown(place.at("dir"), None, Some(NOBODY)))?;
-        mode(place, "dir", 0o2775)?;
-        did("creating", fs::write(place.at("dir/file"), ""))?;
-        did("creating", fs::create_dir(place.at("dir/sub")))?;
-        same("group of a file", place.stat("dir/file")?.gid(), NOBODY)?;
-        let sub = place.stat("dir/sub")?;
-        same(
-            "group and bit of a directory",
-            (sub.gid(), sub.mode() & 0o2000),
-            (NOBODY, 0o2000),
-        )
-    }),
-    PERMISSIONS.feature("a write by another clears set-user-ID", |place| {
-        open_to_all(place)?;
-        did("creating", fs::write(place.at("tool"), "x"))?;
-        mode(place, "tool", 0o6777)?;
+    PERMISSIONS.feature(
+        "a directory's group is passed on (set-group-ID)",
+        |test_dir| {
+            needs_root()?;
+            did("creating", fs::create_dir(test_dir.at("dir")))?;
+            did("chown", chown(test_dir.at("dir"), None, Some(NOBODY)))?;
+            mode(test_dir, "dir", 0o2775)?;
+            did("creating", fs::write(test_dir.at("dir/file"), ""))?;
+            did("creating", fs::create_dir(test_dir.at("dir/sub")))?;
+            same("group of a file", test_dir.stat("dir/file")?.gid(), NOBODY)?;
+            let sub = test_dir.stat("dir/sub")?;
+            same(
+                "group and bit of a directory",
+                (sub.gid(), sub.mode() & 0o2000),
+                (NOBODY, 0o2000),
+            )
+        },
+    ),
+    PERMISSIONS.feature("a write by another clears set-user-ID", |test_dir| {
+        open_to_all(test_dir)?;
+        did("creating", fs::write(test_dir.at("tool"), "x"))?;
+        mode(test_dir, "tool", 0o6777)?;
         can(
-            place,
+            test_dir,
             "echo y >> tool",
             "another user cannot write a file open to all",
         )?;
-        same("content", read(&place.at("tool"))?, "xy\n".to_owned())?;
-        let is = place.stat("tool")?.mode() & 0o7777;
+        same("content", read(&test_dir.at("tool"))?, "xy\n".to_owned())?;
+        let is = test_dir.stat("tool")?.mode() & 0o7777;
         same("mode", format!("{is:o}"), "777".to_owned())
     }),
-    PERMISSIONS.feature("chown by its owner to others is refused", |place| {
-        open_to_all(place)?;
+    PERMISSIONS.feature("chown by its owner to others is refused", |test_dir| {
+        open_to_all(test_dir)?;
         can(
-            place,
+            test_dir,
             "touch theirs && ! chown 0 theirs && chmod 600 theirs",
             "another user gives files away, or cannot change their own",
         )
     }),
 ];
 
-fn mode(place: &Place, name: &str, mode: u32) -> Check {
+fn mode(test_dir: &TestDir, name: &str, mode: u32) -> Check {
     did(
         "chmod",
-        fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)),
+        fs::set_permissions(test_dir.at(name), fs::Permissions::from_mode(mode)),
     )
 }
 
@@ -126,10 +129,10 @@ fn needs_root() -> Check {
 }
 
 /// Permits other users in the directory; fails where that is not possible.
-fn open_to_all(place: &Place) -> Check {
+fn open_to_all(test_dir: &TestDir) -> Check {
     needs_root()?;
-    mode(place, ".", 0o1777)?;
-    if as_nobody(place, "true")? {
+    mode(test_dir, ".", 0o1777)?;
+    if as_nobody(test_dir, "true")? {
         Ok(())
     } else {
         Err(Shortfall::NotHere(
@@ -139,20 +142,20 @@ fn open_to_all(place: &Place) -> Check {
 }
 
 /// Requires that another user can do this, or says what is wrong.
-fn can(place: &Place, script: &str, wrong: &str) -> Check {
-    must(as_nobody(place, script)?, || wrong)
+fn can(test_dir: &TestDir, script: &str, wrong: &str) -> Check {
+    must(as_nobody(test_dir, script)?, || wrong)
 }
 
-fn cannot(place: &Place, script: &str, wrong: &str) -> Check {
-    must(!as_nobody(place, script)?, || wrong)
+fn cannot(test_dir: &TestDir, script: &str, wrong: &str) -> Check {
+    must(!as_nobody(test_dir, script)?, || wrong)
 }
 
 /// Whether a shell script succeeds when another user runs it in the directory.
-fn as_nobody(place: &Place, script: &str) -> Result<bool, Shortfall> {
+fn as_nobody(test_dir: &TestDir, script: &str) -> Result<bool, Shortfall> {
     let script = format!("cd \"$1\" && {{ {script}; }} 2>/dev/null");
     let status = Command::new("/bin/sh")
         .args(["-uc", &script, "sh"])
-        .arg(&place.dir)
+        .arg(&test_dir.path)
         .current_dir("/")
         .uid(NOBODY)
         .gid(NOBODY)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::backend::{Backend, WorkspaceConfig};
-use backends::conform::{Feature, Verdict, features};
+use backends::conform::{Feature, FeatureResult, features};
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{CONFORMANCE, markdown_table, table};
@@ -68,10 +68,10 @@ pub struct Conform {
 const ESSAY: &str =
     "What Linux programs expect of a file system, feature by feature: works, fails or skipped.";
 
-/// One file system's verdicts by feature, in the order of the plan.
+/// One file system's results by feature, in the order of the plan.
 struct Column {
     arm: Arm,
-    verdicts: Vec<Verdict>,
+    results: Vec<FeatureResult>,
 }
 
 impl Conform {
@@ -86,8 +86,8 @@ impl Conform {
             return Ok(ExitCode::from(130));
         }
         print!("{}", self.page(&features, &columns));
-        let mut verdicts = columns.iter().flat_map(|column| &column.verdicts);
-        let fails = verdicts.any(|verdict| matches!(verdict, Verdict::Fails(_)));
+        let mut results = columns.iter().flat_map(|column| &column.results);
+        let fails = results.any(|result| matches!(result, FeatureResult::Fails(_)));
         Ok(ExitCode::from(u8::from(fails)))
     }
 
@@ -190,10 +190,10 @@ impl Conform {
                 move |watchdog| {
                     let workspace = backend.open(&config)?;
                     watchdog.depend_on(workspace.kill_handle());
-                    let verdicts =
+                    let results =
                         try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;
                     workspace.close()?;
-                    Ok(verdicts)
+                    Ok(results)
                 }
             });
             columns.push(recorded(&writer, features, planned, tried)?);
@@ -235,10 +235,10 @@ impl Conform {
         for (at, feature) in features.iter().enumerate() {
             let mut row = vec![feature.group.to_owned(), feature.name.to_owned()];
             for column in columns {
-                let (word, why) = match column.verdicts.get(at) {
-                    Some(Verdict::Works) => ("works", None),
-                    Some(Verdict::Fails(why)) => ("FAILS", Some(why)),
-                    Some(Verdict::Skipped(why)) => ("skipped", Some(why)),
+                let (word, why) = match column.results.get(at) {
+                    Some(FeatureResult::Works) => ("works", None),
+                    Some(FeatureResult::Fails(why)) => ("FAILS", Some(why)),
+                    Some(FeatureResult::Skipped(why)) => ("skipped", Some(why)),
                     None => ("not reached", None),
                 };
                 if let Some(why) = why {
@@ -281,25 +281,25 @@ fn arm_of(path: &Path) -> Arm {
     }
 }
 
-/// Records the verdicts of an arm.
+/// Records the results of an arm.
 fn recorded(
     writer: &Writer,
     features: &[&Feature],
     arm: Arm,
-    tried: Result<std::io::Result<Vec<Verdict>>, Lost>,
+    tried: Result<std::io::Result<Vec<FeatureResult>>, Lost>,
 ) -> anyhow::Result<Column> {
-    let verdicts = match tried {
-        Ok(verdicts) => verdicts.with_context(|| format!("trying {}", arm.name))?,
+    let results = match tried {
+        Ok(results) => results.with_context(|| format!("trying {}", arm.name))?,
         Err(Lost::Stuck) => bail!(
             "{}: a call did not come back, and could not be cut off",
             arm.name
         ),
         Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),
     };
-    for (feature, verdict) in features.iter().zip(&verdicts) {
-        let (outcome, detail) = feature_outcome(verdict);
+    for (feature, result) in features.iter().zip(&results) {
+        let (outcome, detail) = feature_outcome(result);
         let name = feature_name(feature);
         writer.probe(&Probe::new(CONFORMANCE, &name, &arm.name, outcome, detail))?;
     }
-    Ok(Column { arm, verdicts })
+    Ok(Column { arm, results })
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use backends::conform::{Feature, Verdict, features};
+use backends::conform::{Feature, FeatureResult, features};
 use reports::render::CONFORMANCE;
 use rundir::{Outcome, Probe};
 
@@ -29,12 +29,12 @@ pub fn short_features() -> impl Iterator<Item = &'static Feature> {
     features().filter(|feature| !LONG_GROUPS.contains(&feature.group))
 }
 
-/// The outcome of a verdict, with its reason.
-pub fn feature_outcome(verdict: &Verdict) -> (Outcome, &str) {
-    match verdict {
-        Verdict::Works => (Outcome::Ok, ""),
-        Verdict::Fails(why) => (Outcome::Errno, why),
-        Verdict::Skipped(why) => (Outcome::Skipped, why),
+/// The outcome of a result, with its reason.
+pub fn feature_outcome(result: &FeatureResult) -> (Outcome, &str) {
+    match result {
+        FeatureResult::Works => (Outcome::Ok, ""),
+        FeatureResult::Fails(why) => (Outcome::Errno, why),
+        FeatureResult::Skipped(why) => (Outcome::Skipped, why),
     }
 }
 
@@ -45,24 +45,24 @@ pub fn try_features(
     features: &[&Feature],
     watchdog: &Watchdog,
     interrupt: &Interrupt,
-) -> io::Result<Vec<Verdict>> {
-    let mut verdicts = Vec::new();
+) -> io::Result<Vec<FeatureResult>> {
+    let mut results = Vec::new();
     for feature in features {
         if interrupt.is_set() {
             break;
         }
         watchdog.enter(FEATURE_LIMIT);
-        let verdict = feature.run(dir, also)?;
+        let result = feature.run(dir, also)?;
         watchdog.leave();
         match watchdog.killed() {
-            None => verdicts.push(verdict),
+            None => results.push(result),
             Some(cut) => {
-                verdicts.push(Verdict::Fails(cut.to_string()));
+                results.push(FeatureResult::Fails(cut.to_string()));
                 break;
             }
         }
     }
-    Ok(verdicts)
+    Ok(results)
 }
 
 pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
@@ -71,15 +71,15 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     }
     let (_, workspace) = prober.open("features", watchdog)?;
     let features: Vec<&Feature> = short_features().collect();
-    let verdicts = try_features(
+    let results = try_features(
         workspace.root(),
         None,
         &features,
         watchdog,
         &prober.interrupt,
     )?;
-    let probes = features.iter().zip(&verdicts).map(|(feature, verdict)| {
-        let (outcome, detail) = feature_outcome(verdict);
+    let probes = features.iter().zip(&results).map(|(feature, result)| {
+        let (outcome, detail) = feature_outcome(result);
         prober.probe(
             CONFORMANCE,
             &feature_name(feature),
