@@ -14,13 +14,13 @@ use crate::store::{Change, Errno, Seek, Slow, Store, StoreError};
 
 /// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum WritePosition {
     At(u64),
     /// The end of the file, where the kernel last saw it: another host may have appended since.
     End(u64),
 }
 
-impl Place {
+impl WritePosition {
     pub(super) fn of(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
         let appends = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND);
         // A page from the kernel's cache has a fixed offset, also if the writer appended.
@@ -93,7 +93,7 @@ impl FrontEnd {
         &self,
         req: &Request,
         (ino, handle): (INodeNo, FileHandle),
-        place: Place,
+        position: WritePosition,
         data: &[u8],
         write_flags: WriteFlags,
         reply: ReplyWrite,
@@ -102,11 +102,11 @@ impl FrontEnd {
         let answer = move |mounted: &Mounted, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
                 let (store, handle) = (&mounted.store, handle.0);
-                match place {
-                    Place::At(offset) => {
+                match position {
+                    WritePosition::At(offset) => {
                         store.write_handle(handle, &caller, ino.0, offset, data)?
                     }
-                    Place::End(end) => store.append(handle, &caller, ino.0, end, data)?,
+                    WritePosition::End(end) => store.append(handle, &caller, ino.0, end, data)?,
                 }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     let change = Change {
@@ -243,8 +243,11 @@ mod tests {
     fn only_what_a_program_appends_goes_to_the_end() {
         let append = OpenFlags(OFlags::APPEND.bits().cast_signed());
         let (none, cached) = (WriteFlags::empty(), WriteFlags::FUSE_WRITE_CACHE);
-        assert_eq!(Place::of(7, append, none), Place::End(7));
-        assert_eq!(Place::of(7, OpenFlags(1), none), Place::At(7));
-        assert_eq!(Place::of(7, append, cached), Place::At(7));
+        assert_eq!(WritePosition::of(7, append, none), WritePosition::End(7));
+        assert_eq!(
+            WritePosition::of(7, OpenFlags(1), none),
+            WritePosition::At(7)
+        );
+        assert_eq!(WritePosition::of(7, append, cached), WritePosition::At(7));
     }
 }

@@ -12,7 +12,7 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::content::Place;
+use super::content::WritePosition;
 use super::counters::Opcode;
 use super::front_end::FrontEnd;
 use super::panics::contain;
@@ -108,7 +108,7 @@ impl Filesystem for FrontEnd {
             req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, data: &[u8],
             write_flags: WriteFlags, flags: OpenFlags, _lock_owner: Option<LockOwner>,
             reply: ReplyWrite,
-        ) => (req, (ino, fh), Place::of(offset, flags, write_flags), data, write_flags, reply);
+        ) => (req, (ino, fh), WritePosition::of(offset, flags, write_flags), data, write_flags, reply);
         Flush: flush(
             req: &Request, ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty,
         ) => (req, (ino, fh), reply);

@@ -25,15 +25,15 @@ pub(crate) fn slots(name: &[u8]) -> Range<u64> {
 }
 
 /// Where a name is, or which slot it would get.
-enum Place {
+enum NameLookup {
     Taken(Name),
     Free(u64),
 }
 
-fn place(db: &Db, parent: Ino, name: &[u8]) -> Result<Place> {
+fn look_up(db: &Db, parent: Ino, name: &[u8]) -> Result<NameLookup> {
     let slots = slots(name);
     if let Some(kept) = db.names.borrow().get(parent, name, slots.start) {
-        return Ok(kept.map_or(Place::Free(slots.start), Place::Taken));
+        return Ok(kept.map_or(NameLookup::Free(slots.start), NameLookup::Taken));
     }
     let mut free = slots.start;
     let mut statement = db.statement(
@@ -53,7 +53,7 @@ fn place(db: &Db, parent: Ino, name: &[u8]) -> Result<Place> {
             let found = Name { slot, ino };
             let mut names = db.names.borrow_mut();
             names.keep(parent, name, slots.start, Some(found));
-            return Ok(Place::Taken(found));
+            return Ok(NameLookup::Taken(found));
         }
         if slot == free {
             free += 1;
@@ -62,7 +62,7 @@ fn place(db: &Db, parent: Ino, name: &[u8]) -> Result<Place> {
     if free == slots.start {
         db.names.borrow_mut().keep(parent, name, free, None);
     }
-    Ok(Place::Free(free))
+    Ok(NameLookup::Free(free))
 }
 
 /// The attributes of what `name` names, in one query.
@@ -80,7 +80,7 @@ pub(crate) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
     found.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// As [`place`], with attributes.
+/// As [`look_up`], with attributes.
 fn joined(db: &Db, parent: Ino, name: &[u8], slots: Range<u64>) -> Result<Option<Attr>> {
     let first = slots.start;
     let mut statement = db.statement(concat!(
@@ -118,9 +118,9 @@ fn joined(db: &Db, parent: Ino, name: &[u8], slots: Range<u64>) -> Result<Option
 
 /// Where `name` sits, if it is there.
 pub(crate) fn find(db: &Db, parent: Ino, name: &[u8]) -> Result<Option<Name>> {
-    Ok(match place(db, parent, name)? {
-        Place::Taken(found) => Some(found),
-        Place::Free(_) => None,
+    Ok(match look_up(db, parent, name)? {
+        NameLookup::Taken(found) => Some(found),
+        NameLookup::Free(_) => None,
     })
 }
 
@@ -132,13 +132,13 @@ pub(crate) fn get(db: &Db, parent: Ino, name: &[u8]) -> Result<Name> {
 
 /// The slot for a new name. `EEXIST` where it is taken.
 fn free_slot(db: &Db, parent: Ino, name: &[u8]) -> Result<u64> {
-    match place(db, parent, name)? {
-        Place::Taken(_) => Err(Errno::EXIST.into()),
-        Place::Free(slot) if slot == slots(name).end => {
+    match look_up(db, parent, name)? {
+        NameLookup::Taken(_) => Err(Errno::EXIST.into()),
+        NameLookup::Free(slot) if slot == slots(name).end => {
             let reason = format!("{PROBES} names in one directory have the same hash");
             Err(StoreError::storage(Errno::NOSPC, reason))
         }
-        Place::Free(slot) => Ok(slot),
+        NameLookup::Free(slot) => Ok(slot),
     }
 }
 

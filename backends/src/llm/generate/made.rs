@@ -229,13 +229,13 @@ impl Shared {
         if self.is_saved.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let places = {
+        let inodes = {
             // The lock stops renames, which could hide a file from the walk.
             let _names = self.names.read();
-            save.places(&self.files, &|ino| self.not_saved.contains(&ino))
+            save.inodes(&self.files, &|ino| self.not_saved.contains(&ino))
         };
         let waiting = |ino: Ino| self.waiting.read().get(&ino).cloned();
-        let written = places.and_then(|places| save.write(&self.files, &places, &waiting));
+        let written = inodes.and_then(|inodes| save.write(&self.files, &inodes, &waiting));
         written.map_err(|error| {
             self.is_saved.store(false, Ordering::Relaxed);
             StoreError::storage(Errno::IO, error)

@@ -63,7 +63,7 @@ impl Serialize for Extents<'_> {
 }
 
 /// An inode with all its names, from one walk of the tree.
-pub(super) struct Place {
+pub(super) struct NamedInode {
     ino: Ino,
     /// For a directory, its attributes at that time.
     directory: Option<Attr>,
@@ -72,11 +72,11 @@ pub(super) struct Place {
 
 /// Every inode in `store` except those that `is_left_out`. Directories come first, parents before children.
 /// The caller must keep names from changing meanwhile.
-fn places(
+fn inodes(
     path: &Path,
     store: &MemoryStore,
     is_left_out: &dyn Fn(Ino) -> bool,
-) -> Result<Vec<Place>, SavedError> {
+) -> Result<Vec<NamedInode>, SavedError> {
     let broken = |node: Ino| {
         move |error| SavedError::Node {
             path: path.to_owned(),
@@ -84,15 +84,15 @@ fn places(
             error,
         }
     };
-    let place = |ino, names| {
+    let inode = |ino, names| {
         let attr = store.getattr(ino).map_err(broken(ino))?;
-        Ok(Place {
+        Ok(NamedInode {
             ino,
             directory: (attr.kind == Kind::Directory).then_some(attr),
             names,
         })
     };
-    let (mut directories, mut others) = (vec![place(ROOT, Vec::new())?], Vec::<Place>::new());
+    let (mut directories, mut others) = (vec![inode(ROOT, Vec::new())?], Vec::<NamedInode>::new());
     let mut known = HashMap::new();
     let mut dirs = vec![ROOT];
     while let Some(dir) = dirs.pop() {
@@ -107,14 +107,14 @@ fn places(
                 continue;
             }
             if kind == Kind::Directory {
-                directories.push(place(ino, vec![(dir, name)])?);
+                directories.push(inode(ino, vec![(dir, name)])?);
                 dirs.push(ino);
             } else if let Some(at) = known.get(&ino) {
-                let there: &mut Place = &mut others[*at];
+                let there: &mut NamedInode = &mut others[*at];
                 there.names.push((dir, name));
             } else {
                 known.insert(ino, others.len());
-                others.push(place(ino, vec![(dir, name)])?);
+                others.push(inode(ino, vec![(dir, name)])?);
             }
         }
     }
@@ -125,19 +125,19 @@ fn places(
 impl SaveFile {
     /// Every inode in `store` except those that `is_left_out`, with all its names. The caller must keep names
     /// from changing meanwhile.
-    pub(super) fn places(
+    pub(super) fn inodes(
         &self,
         store: &MemoryStore,
         is_left_out: &dyn Fn(Ino) -> bool,
-    ) -> Result<Vec<Place>, SavedError> {
-        places(self.path(), store, is_left_out)
+    ) -> Result<Vec<NamedInode>, SavedError> {
+        inodes(self.path(), store, is_left_out)
     }
 
-    /// Writes all of `places`. The save file is replaced atomically, and durable on return.
+    /// Writes all of `inodes`. The save file is replaced atomically, and durable on return.
     pub(super) fn write(
         &self,
         store: &MemoryStore,
-        places: &[Place],
+        inodes: &[NamedInode],
         pending: &dyn Fn(Ino) -> Option<Pending>,
     ) -> Result<(), SavedError> {
         let failed = |error| SavedError::File {
@@ -159,8 +159,8 @@ impl SaveFile {
             let mut out = BufWriter::new(file);
             write!(out, "{{\"v\":{VERSION},\"nodes\":[")?;
             let mut separator = "\n";
-            for place in places {
-                let node = match written(store, place, pending) {
+            for inode in inodes {
+                let node = match written(store, inode, pending) {
                     Ok(node) => node,
                     Err(error) if error.errno == Errno::NOENT => continue,
                     Err(error) => return Err(std::io::Error::other(error)),
@@ -183,18 +183,18 @@ impl SaveFile {
     }
 }
 
-/// Builds the node of a place. `ENOENT` if the file was removed after its names were collected.
+/// Builds the node of an inode. `ENOENT` if the file was removed after its names were collected.
 fn written<'a>(
     store: &'a MemoryStore,
-    place: &Place,
+    inode: &NamedInode,
     pending: &dyn Fn(Ino) -> Option<Pending>,
 ) -> Result<Node<Extents<'a>>, StoreError> {
-    let ino = place.ino;
+    let ino = inode.ino;
     // Read before the content: a file generated in between would otherwise be saved as empty.
     let pending = pending(ino);
-    let attr = match (place.directory, store.getattr(ino)) {
+    let attr = match (inode.directory, store.getattr(ino)) {
         (_, Ok(attr)) => attr,
-        // A removed directory is still the parent of nodes in `places`.
+        // A removed directory is still the parent of nodes in `inodes`.
         (Some(attr), Err(_)) => attr,
         (None, Err(error)) => return Err(error),
     };
@@ -233,7 +233,7 @@ fn written<'a>(
             name => more_xattrs.push((name, Bytes::of(&value))),
         }
     }
-    let names = place.names.iter();
+    let names = inode.names.iter();
     Ok(Node {
         node: ino,
         names: names.map(|(dir, name)| (*dir, Bytes::of(name))).collect(),

@@ -38,7 +38,7 @@ pub enum SavedError {
         "nothing can be saved in {}: {error}\n  fix: make its folder and let this user write there, or name another file by --save",
         .path.display()
     )]
-    Place {
+    Folder {
         /// The file.
         path: PathBuf,
         /// The error of the operating system.
@@ -174,7 +174,7 @@ pub(super) struct SaveFile {
 impl SaveFile {
     /// Locks the save file at `path`. The file need not exist; its folder must.
     pub(super) fn own(path: &Path) -> Result<Self, SavedError> {
-        let unusable = |error| SavedError::Place {
+        let unusable = |error| SavedError::Folder {
             path: path.to_owned(),
             error,
         };

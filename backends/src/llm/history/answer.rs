@@ -28,7 +28,7 @@ struct Listing {
 /// A model's decision on an operation, by the policy.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Verdict {
+pub(super) struct PolicyDecision {
     pub(super) allow: bool,
     pub(super) reason: String,
 }

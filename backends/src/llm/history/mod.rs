@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 pub use answer::Answer;
 pub use log::LogError;
 
-use self::answer::Verdict;
+use self::answer::PolicyDecision;
 use self::log::{Entry, Log};
 use self::operation::Operation;
 use super::asker::{Asker, Purpose};
@@ -217,22 +217,22 @@ impl Shared {
     /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let asked = prompt::policy(policy, line);
-        let verdict = self.ask(
+        let decision = self.ask(
             Purpose::Policy,
             line,
             asked,
-            answer::parse::<Verdict>,
+            answer::parse::<PolicyDecision>,
             cancel,
         )?;
-        if verdict.allow {
+        if decision.allow {
             return Ok(());
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.asker
-            .log(&format!("REFUSED {line}: {}", verdict.reason));
+            .log(&format!("REFUSED {line}: {}", decision.reason));
         Err(Failed {
             errno: Errno::ACCESS,
-            reason: format!("the policy refuses it: {}", verdict.reason),
+            reason: format!("the policy refuses it: {}", decision.reason),
         })
     }
 

@@ -87,7 +87,7 @@ impl Stamp {
 }
 
 /// A path's row.
-struct Known {
+struct PathRow {
     key: i64,
     /// `None` if the table does not have the row as it is.
     stamp: Option<Stamp>,
@@ -120,7 +120,7 @@ const STEPS: usize = 4;
 struct Walker {
     root: PathBuf,
     notices: Arc<Inotify>,
-    known: HashMap<PathBuf, Known>,
+    rows: HashMap<PathBuf, PathRow>,
     /// The last key that a path was given.
     last_key: i64,
     steps: SyncSender<Step>,
@@ -161,7 +161,7 @@ pub(super) fn open(
     let mut walker = Walker {
         root: root.to_owned(),
         notices: Arc::clone(&notices),
-        known: HashMap::new(),
+        rows: HashMap::new(),
         last_key: 0,
         steps: tells,
     };
@@ -226,7 +226,7 @@ impl Walker {
     fn walk(&mut self, anew: bool) -> std::result::Result<Result<()>, Unmounted> {
         if anew {
             // Paths keep their keys: the files' inode numbers stay when the source comes back.
-            self.known.values_mut().for_each(|known| known.stamp = None);
+            self.rows.values_mut().for_each(|row| row.stamp = None);
         }
         let mut seen = HashSet::new();
         let mut dirs = vec![self.root.clone()];
@@ -268,12 +268,12 @@ impl Walker {
                 }
             }
         }
-        let gone: Vec<PathBuf> = (self.known.keys().filter(|path| !seen.contains(*path)))
+        let gone: Vec<PathBuf> = (self.rows.keys().filter(|path| !seen.contains(*path)))
             .cloned()
             .collect();
         for path in gone {
-            if let Some(known) = self.known.remove(&path) {
-                self.tell(Step::Gone(known.key))?;
+            if let Some(row) = self.rows.remove(&path) {
+                self.tell(Step::Gone(row.key))?;
             }
         }
         Ok(Ok(()))
@@ -287,14 +287,14 @@ impl Walker {
         looked: SystemTime,
     ) -> std::result::Result<bool, Unmounted> {
         let stamp = Stamp::of(file);
-        let known = self.known.entry(path.to_owned()).or_insert_with(|| {
+        let row = self.rows.entry(path.to_owned()).or_insert_with(|| {
             self.last_key += 1;
-            Known {
+            PathRow {
                 key: self.last_key,
                 stamp: None,
             }
         });
-        if known.stamp.as_ref() == Some(&stamp) {
+        if row.stamp.as_ref() == Some(&stamp) {
             return Ok(true);
         }
         let Some(content) = read(path, file.len()) else {
@@ -302,8 +302,8 @@ impl Walker {
         };
         // What cannot be read now is tried again by the next walk.
         let is_known = content.is_ok() && stamp.is_settled(looked);
-        known.stamp = is_known.then_some(stamp);
-        let key = known.key;
+        row.stamp = is_known.then_some(stamp);
+        let key = row.key;
         self.tell(Step::Changed(File {
             key,
             path: path.strip_prefix(&self.root).unwrap_or(path).to_owned(),
@@ -514,7 +514,7 @@ mod tests {
         let mut walker = Walker {
             root: dir.path().to_owned(),
             notices: Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap()),
-            known: HashMap::new(),
+            rows: HashMap::new(),
             last_key: 0,
             steps,
         };
