@@ -1,7 +1,7 @@
 //! `ctxbench fault` with the groups `s3` and `llm`: faults of the bucket and of the model, over real
 //! mounts.
 
-use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
+use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status};
 
 use crate::common::{has, mountable};
 use crate::faults::{fault, of};
@@ -25,7 +25,7 @@ fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
         assert_eq!(outcome.status, Status::Ran, "{outcome:#?}");
         assert_eq!(outcome.breaches, [""; 0], "{outcome:#?}");
         for audit in outcome.audits.values() {
-            assert_eq!(audit.verdict, Verdict::Valid, "{outcome:#?}");
+            assert_eq!(audit.verdict, AuditVerdict::Valid, "{outcome:#?}");
         }
         has(outcome.label.as_ref().unwrap(), &["simulated"]);
         for seen in &outcome.seen {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rundir::Run;
 use rundir::faults::{
-    CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS, Return,
-    SeenKind, Status, Verdict,
+    AuditVerdict, CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS,
+    Return, SeenKind, Status,
 };
 use rustix::process::Signal;
 
@@ -59,7 +59,7 @@ fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     assert_eq!(killed.recovery.as_ref().unwrap().how, Return::NextMount);
     let audit = &killed.audits[KILLED_DAEMON];
     assert_eq!(audit.promised.as_deref(), Some("write"));
-    assert_eq!(audit.verdict, Verdict::Valid);
+    assert_eq!(audit.verdict, AuditVerdict::Valid);
     assert!(audit.present > 0, "{audit:?}");
     assert!(!audit.acknowledged.is_empty(), "{audit:?}");
     let unsynced = of(&run, "kill-before-sync");
@@ -109,7 +109,11 @@ fn a_hang_is_reported_and_ended() {
         _ => (KILLED_DAEMON, IN_USE),
     };
     assert!(!outcome.audits.contains_key(kept), "{outcome:?}");
-    assert_eq!(outcome.audits[lost].verdict, Verdict::Valid, "{outcome:?}");
+    assert_eq!(
+        outcome.audits[lost].verdict,
+        AuditVerdict::Valid,
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -122,7 +126,7 @@ fn sqlite_keeps_its_promise_at_crash_points() {
     for (points, loss) in run.crash_points.iter().zip([KILLED_DAEMON, POWER_LOSS]) {
         assert_eq!(points.loss, loss);
         assert_eq!(points.points + points.unjudged, 12);
-        assert_eq!(points.audit.verdict, Verdict::Valid, "{points:?}");
+        assert_eq!(points.audit.verdict, AuditVerdict::Valid, "{points:?}");
         assert!(points.audit.present > 0, "{points:?}");
     }
     let kills = &run.crash_points[0];
@@ -203,7 +207,7 @@ fn local_stores_keep_synced_changes_after_a_power_cut() {
         assert_ne!(outcome.facts["unsynced_discarded"].to_string(), "0");
         let audit = &outcome.audits[POWER_LOSS];
         assert_eq!(audit.promised.as_deref(), Some("fsync"));
-        assert_eq!(audit.verdict, Verdict::Valid, "{outcome:?}");
+        assert_eq!(audit.verdict, AuditVerdict::Valid, "{outcome:?}");
         assert!(audit.present > 0, "{audit:?}");
         assert!(audit.acknowledged["fsync"] > 0, "{audit:?}");
         unpromised += audit.unpromised;
@@ -233,7 +237,7 @@ fn the_option_that_a_refusal_names_recovers_the_mount() {
     };
     let (log, s3) = ("log-gone", "s3-embedded");
     let (cut, emptied) = ("database-truncated", "s3-emptied");
-    let (bad, good) = (Verdict::Invalid, Verdict::Valid);
+    let (bad, good) = (AuditVerdict::Invalid, AuditVerdict::Valid);
     for (scenario, backend, option, audit, verdict) in [
         (log, "sqlite-writeback", "--without-log", log, bad),
         (cut, s3, "--rebuild-cache", "damaged", good),
@@ -266,7 +270,7 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
         assert_eq!(outcome.breaches, [""; 0], "{outcome:?}");
         assert!(outcome.hang.is_none(), "{outcome:?}");
         let audit = &outcome.audits[audit];
-        assert_eq!(audit.verdict, Verdict::Valid, "{outcome:?}");
+        assert_eq!(audit.verdict, AuditVerdict::Valid, "{outcome:?}");
         assert!(audit.present > 0, "{outcome:?}");
         let recovered = outcome.recovery.as_ref().map(|recovery| recovery.how);
         assert_eq!(recovered, how, "{outcome:?}");
@@ -295,7 +299,7 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     let cut = of(&run, "database-truncated");
     assert_eq!(cut.seen[0].what, SeenKind::Refusal, "{cut:?}");
     assert_eq!(cut.recovery.as_ref().unwrap().how, Return::Never);
-    assert_eq!(cut.audits["damaged"].verdict, Verdict::Unknown);
+    assert_eq!(cut.audits["damaged"].verdict, AuditVerdict::Unknown);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use backends::promise::Acknowledgement::Write;
-use rundir::faults::Verdict;
+use rundir::faults::AuditVerdict;
 
 use super::super::history::Change;
 use super::*;
@@ -41,7 +41,7 @@ fn an_agent_gets_no_task_while_nothing_is_mounted() {
     let audit = bed.audit_promise(Some(Write)).unwrap();
     assert_eq!(
         (audit.verdict, audit.lost, audit.present),
-        (Verdict::Unknown, 0, 0),
+        (AuditVerdict::Unknown, 0, 0),
         "{audit:?}"
     );
     let failed = bed.write_whole(5).unwrap();
@@ -64,7 +64,7 @@ fn an_agents_writes_to_a_bare_mount_point_are_no_acknowledgements() {
     bed.sweep();
     assert!(!records.exists(), "the next mount needs an empty directory");
     let audit = bed.audit_promise(Some(Write)).unwrap();
-    assert_eq!(audit.verdict, Verdict::Unknown);
+    assert_eq!(audit.verdict, AuditVerdict::Unknown);
     assert!(audit.note.unwrap().contains("beside it"));
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use backends::promise::Acknowledgement;
-use rundir::faults::{Audit, Verdict};
+use rundir::faults::{Audit, AuditVerdict};
 
 use super::history::{Change, History, Step};
 use super::record::{DAMAGED_LINES, LOG_LINES, STRANGERS, State};
@@ -163,9 +163,9 @@ pub fn check(
     }
     let wrong = audit.lost + audit.torn + audit.stale + audit.phantom;
     audit.verdict = match (wrong, audit.unreadable) {
-        (1.., _) => Verdict::Invalid,
-        (0, 1..) => Verdict::Unknown,
-        (0, 0) => Verdict::Valid,
+        (1.., _) => AuditVerdict::Invalid,
+        (0, 1..) => AuditVerdict::Unknown,
+        (0, 0) => AuditVerdict::Valid,
     };
     audit
 }

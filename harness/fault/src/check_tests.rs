@@ -70,7 +70,7 @@ fn the_audit_tells_each_planted_fault_from_the_others() {
 fn a_store_without_promises_loses_nothing() {
     let audit = check(&history(TWICE), &BTreeMap::new(), None);
     assert_eq!((audit.unpromised, audit.lost), (1, 0));
-    assert_eq!(audit.verdict, Verdict::Valid);
+    assert_eq!(audit.verdict, AuditVerdict::Valid);
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn an_audit_prefers_invalid_to_unknown_to_valid() {
         (3, State::Whole(3)),
     ]);
     let verdict = |found: &BTreeMap<u64, State>| check(&history(log), found, Some(Fsync)).verdict;
-    assert_eq!(verdict(&found), Verdict::Valid);
+    assert_eq!(verdict(&found), AuditVerdict::Valid);
     found.insert(2, unreadable);
-    assert_eq!(verdict(&found), Verdict::Unknown);
+    assert_eq!(verdict(&found), AuditVerdict::Unknown);
     found.remove(&3);
-    assert_eq!(verdict(&found), Verdict::Invalid);
+    assert_eq!(verdict(&found), AuditVerdict::Invalid);
     let audit = check(&history(log), &found, Some(Fsync));
     assert!(
         audit.examples[1].contains("record 3 is lost"),
@@ -104,7 +104,7 @@ fn an_unreadable_log_hides_no_lost_record_and_loses_no_line() {
     let found = BTreeMap::from([(LOG_LINES, State::Unreadable("EIO".to_owned()))]);
     let audit = check(&history(&log), &found, Some(Fsync));
     assert_eq!((audit.lost, audit.unreadable), (1, 2));
-    assert_eq!(audit.verdict, Verdict::Invalid);
+    assert_eq!(audit.verdict, AuditVerdict::Invalid);
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn the_audit_counts_damaged_pieces_of_a_log_except_unpromised_lines() {
         let audit = check(&history(&log), &found, promised);
         (audit.torn, audit.half, audit.verdict)
     };
-    assert_eq!(counts(Some(Fsync)), (2, 1, Verdict::Invalid));
-    assert_eq!(counts(Some(Write)), (3, 0, Verdict::Invalid));
+    assert_eq!(counts(Some(Fsync)), (2, 1, AuditVerdict::Invalid));
+    assert_eq!(counts(Some(Write)), (3, 0, AuditVerdict::Invalid));
     let found = BTreeMap::from([whole, damaged(0)]);
     let audit = check(&history(&log), &found, Some(Fsync));
-    assert_eq!((audit.half, audit.verdict), (1, Verdict::Valid));
+    assert_eq!((audit.half, audit.verdict), (1, AuditVerdict::Valid));
 }
 
 /// Changes of one record with increasing versions. No change has a stronger acknowledgement than an earlier

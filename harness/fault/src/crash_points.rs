@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use backends::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, CrashPoints, KILLED_DAEMON, Return, Status, Verdict};
+use rundir::faults::{Audit, AuditVerdict, CrashPoints, KILLED_DAEMON, Return, Status};
 use rustix::io::Errno;
 use workloads::fault::SyncClass;
 
@@ -138,7 +138,7 @@ impl Hits {
         found.acknowledged = acknowledged;
         self.line.audit.add(&found);
         let class = promised.unwrap_or(Acknowledgement::Sync);
-        if found.verdict == Verdict::Invalid {
+        if found.verdict == AuditVerdict::Invalid {
             count(&mut self.line.broken, true);
             bed.history.adopt(&answer.found, class);
             if let Some(beside) = answer.facts.get("beside") {
@@ -159,7 +159,7 @@ impl Hits {
         bed.breach(reason.clone());
         count(&mut self.line.broken, true);
         let mut audit = Audit::unknown(&reason);
-        audit.verdict = Verdict::Invalid;
+        audit.verdict = AuditVerdict::Invalid;
         audit.unreadable = bed.history.records().len() as u64;
         audit.examples.push(reason.clone());
         self.line.audit.add(&audit);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use backends::promise::Acknowledgement;
-use rundir::faults::{CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status, Verdict};
+use rundir::faults::{AuditVerdict, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status};
 
 use super::agent::Job;
 use super::bed::{Injected, ScenarioError, TestBed, infra};
@@ -134,7 +134,10 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected 
         return infra("there is nothing to mount");
     };
     machines.line.points += 1;
-    count(&mut machines.line.broken, audit.verdict == Verdict::Invalid);
+    count(
+        &mut machines.line.broken,
+        audit.verdict == AuditVerdict::Invalid,
+    );
     locate(&mut audit, &format!("after point {point}"));
     machines.line.audit.add(&audit);
     Ok(())
@@ -156,7 +159,7 @@ pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injecte
             return Err(ScenarioError::Interrupted);
         }
         if let Err(error) = cuts.cut(at) {
-            if cuts.losses.audit.verdict != Verdict::Invalid {
+            if cuts.losses.audit.verdict != AuditVerdict::Invalid {
                 return Err(error.into());
             }
             // The failure is counted, and no store is left to continue with.

@@ -16,7 +16,7 @@ use backends::sqlite::{HEAD, SqliteStore};
 use backends::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, CrashPoints, POWER_LOSS, Status, Verdict};
+use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};
 
 use super::check::{check, locate};
 use super::history::{Change, History, was_state};
@@ -212,7 +212,7 @@ impl PowerCuts {
             self.losses.points += 1;
             let mut audit =
                 Audit::unknown(format!("point {point}: the store does not open: {error}"));
-            audit.verdict = Verdict::Invalid;
+            audit.verdict = AuditVerdict::Invalid;
             audit.unreadable = base.len() as u64;
             self.losses.audit.add(&audit);
             return Err(error);
@@ -227,7 +227,7 @@ impl PowerCuts {
             locate(&mut audit, &format!("point {point}"));
             if !was_state(base, done, acknowledged, &found) {
                 self.losses.mixtures = self.losses.mixtures.map(|own| own + 1);
-                audit.verdict = Verdict::Invalid;
+                audit.verdict = AuditVerdict::Invalid;
                 audit.examples.push(format!(
                     "point {point}: the records together are in no state that they ever were"
                 ));
@@ -354,7 +354,7 @@ mod tests {
         }
         let losses = &cuts.losses;
         assert_eq!(losses.points + losses.unjudged, 40);
-        assert_eq!(losses.audit.verdict, Verdict::Valid, "{losses:?}");
+        assert_eq!(losses.audit.verdict, AuditVerdict::Valid, "{losses:?}");
         assert!(losses.audit.present > 100, "{losses:?}");
         assert_eq!(losses.mixtures, Some(0));
     }
@@ -371,6 +371,6 @@ mod tests {
             }
         }
         let losses = &cuts.losses;
-        assert_eq!(losses.audit.verdict, Verdict::Invalid, "{losses:?}");
+        assert_eq!(losses.audit.verdict, AuditVerdict::Invalid, "{losses:?}");
     }
 }

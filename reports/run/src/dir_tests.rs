@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::faults::{
-    Audit, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
-    Status, Verdict,
+    Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen,
+    SeenKind, Status,
 };
 use crate::{Outcome, PlannedScenario};
 
@@ -48,7 +48,7 @@ fn conformance_plan() -> Plan {
 fn audit() -> Audit {
     Audit {
         promised: Some("write".to_owned()),
-        verdict: Verdict::Invalid,
+        verdict: AuditVerdict::Invalid,
         acknowledged: BTreeMap::from([("write".to_owned(), 7)]),
         lost: 3,
         half: 1,

@@ -86,7 +86,7 @@ impl FaultOutcome {
             Status::Ran => {}
         }
         let verdict = self.audits.values().map(|audit| audit.verdict).max();
-        if verdict == Some(Verdict::Invalid)
+        if verdict == Some(AuditVerdict::Invalid)
             || self
                 .seen
                 .iter()
@@ -100,7 +100,7 @@ impl FaultOutcome {
         match verdict {
             _ if self.needs_hand() => CellKind::Manual,
             _ if !self.breaches.is_empty() => CellKind::Breach,
-            Some(Verdict::Unknown) => CellKind::Unknown,
+            Some(AuditVerdict::Unknown) => CellKind::Unknown,
             _ if self.updates_lost() + self.torn_reads() > 0 => CellKind::Raced,
             _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
             _ => CellKind::Clean,
@@ -280,7 +280,7 @@ pub struct Audit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<String>,
     /// The checker's verdict.
-    pub verdict: Verdict,
+    pub verdict: AuditVerdict,
     /// Why the verdict is unknown, or how the loss was simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -314,7 +314,7 @@ impl Audit {
     /// An audit that could not be made.
     pub fn unknown(reason: impl ToString) -> Self {
         Self {
-            verdict: Verdict::Unknown,
+            verdict: AuditVerdict::Unknown,
             note: Some(reason.to_string()),
             ..Self::default()
         }
@@ -369,7 +369,7 @@ crate::named! {
     /// A checker's verdict, from best to worst.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Verdict, name {
+    pub enum AuditVerdict, name {
         /// Everything promised was kept.
         #[default]
         Valid = "valid",
@@ -494,7 +494,7 @@ impl CrashPoints {
             status,
             reason: Some(reason.to_string()),
             audit: Audit {
-                verdict: Verdict::Unknown,
+                verdict: AuditVerdict::Unknown,
                 ..Audit::default()
             },
             ..Self::default()
@@ -506,7 +506,7 @@ impl CrashPoints {
         match self.status {
             Status::Unfit | Status::Skipped => true,
             Status::Infra => false,
-            Status::Ran => self.audit.verdict == Verdict::Valid && self.died_by_itself == 0,
+            Status::Ran => self.audit.verdict == AuditVerdict::Valid && self.died_by_itself == 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::fault_words::{data, errno_name, short, worst};
 use super::part::Part;
 use crate::text::columns;
 use rundir::Run;
-use rundir::faults::{Fact, FaultOutcome, Return, SeenKind, Status, Verdict};
+use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status};
 
 /// The scenarios of a group that ran on at least one backend, in the plan's order.
 fn scenarios_that_ran<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
@@ -154,7 +154,7 @@ fn kept(outcome: &FaultOutcome) -> String {
     let wrong = outcome
         .audits
         .iter()
-        .filter(|(_, audit)| audit.verdict != Verdict::Valid)
+        .filter(|(_, audit)| audit.verdict != AuditVerdict::Valid)
         .map(|(loss, audit)| format!("{loss}: {}", data(audit)));
     let mut said: Vec<String> = wrong.collect();
     if said.is_empty() && !outcome.audits.is_empty() {

@@ -19,7 +19,7 @@ use super::part::Part;
 use crate::text::columns;
 use rundir::Run;
 use rundir::faults::{
-    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Verdict,
+    Audit, AuditVerdict, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS,
 };
 
 /// The stem of the chart's file.
@@ -205,7 +205,7 @@ pub(super) fn findings(run: &Run) -> Vec<Part> {
 fn finding(outcome: &FaultOutcome) -> String {
     let mut said = outcome.breaches.clone();
     for (loss, audit) in &outcome.audits {
-        if audit.verdict == Verdict::Invalid {
+        if audit.verdict == AuditVerdict::Invalid {
             let example = audit.examples.first().cloned().unwrap_or_default();
             said.push(format!("{loss}: {}; {example}", data(audit)));
         }
@@ -280,7 +280,7 @@ fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
         scenario, group, backend, seed, outcome = own.cell().words(), injected, label, longest_call_ms,
         uninterruptible_ms, hang_ms = own.hang.as_ref().map(|hang| hang.waited_ms),
         recovery = recovery(own), recovery_ms = own.recovery.as_ref().map(|own| own.ms),
-        verdict = verdict(own).map(Verdict::name),
+        verdict = verdict(own).map(AuditVerdict::name),
         lost = sum(own, |audit| audit.lost),
         torn = sum(own, |audit| audit.torn),
         half = sum(own, |audit| audit.half),

@@ -63,7 +63,7 @@ fn run() -> Run {
         .push("write did not end within 30 s".to_owned());
     let mut lost = outcome("kill-idle", "theirs");
     let audit = Audit {
-        verdict: Verdict::Invalid,
+        verdict: AuditVerdict::Invalid,
         lost: 3,
         present: 4,
         examples: vec!["record 3 is lost".to_owned()],

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, POWER_LOSS, Return, Verdict};
+use rundir::faults::{Audit, AuditVerdict, POWER_LOSS, Return};
 use workloads::fault::SyncClass;
 
 use super::super::agent::Job;
@@ -60,7 +60,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         // Each change counts once, however often its record is audited.
         total.acknowledged = acknowledged;
         total.promised = audit.promised;
-        if audit.verdict != Verdict::Valid {
+        if audit.verdict != AuditVerdict::Valid {
             // Every later audit would count the same errors again.
             break;
         }
