@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use reports::decide::{Decision, Evidence, Verdict, check_compatible, decide};
+use reports::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decide};
 use reports::render::{decision_record, decisions_markdown, decisions_text};
 use rundir::Run;
 
@@ -123,9 +123,13 @@ impl Decide {
 }
 
 /// Of several verdicts: not decided, else archive, else adopt if, else adopt.
-fn worst(decisions: &[Decision]) -> Verdict {
-    let order = [Verdict::NotDecided, Verdict::Archive, Verdict::AdoptIf];
+fn worst(decisions: &[Decision]) -> PolicyVerdict {
+    let order = [
+        PolicyVerdict::NotDecided,
+        PolicyVerdict::Archive,
+        PolicyVerdict::AdoptIf,
+    ];
     let mut order = order.into_iter();
     let found = order.find(|verdict| decisions.iter().any(|own| own.verdict == *verdict));
-    found.unwrap_or(Verdict::Adopt)
+    found.unwrap_or(PolicyVerdict::Adopt)
 }

@@ -3,8 +3,8 @@
 use rundir::{Outcome, Probe};
 use serde::Deserialize;
 
+use super::cells::run_command;
 use super::finding::{Finding, Name, Test};
-use super::place::run_command;
 use super::range::Unit;
 use crate::conformance::tried_features;
 use crate::evidence::RunEvidence;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::finding::{Finding, Name, Test};
 use super::range::Unit;
-use crate::decide::{self, Policy, Role, State, Verdict, decide, find};
+use crate::decide::{self, Policy, PolicyVerdict, Role, State, decide, find};
 use crate::evidence::RunEvidence;
 
 /// A figure of a decision by a built-in policy.
@@ -50,8 +50,11 @@ impl Test for DecisionTest {
         let words = format!("policy {} on {arm}: {}", self.policy, own.why);
         match self.figure {
             DecisionFigure::Archive => match own.verdict {
-                Verdict::NotDecided => missing(own.why.clone()),
-                verdict => Finding::exact(f64::from(u8::from(verdict == Verdict::Archive)), words),
+                PolicyVerdict::NotDecided => missing(own.why.clone()),
+                verdict => Finding::exact(
+                    f64::from(u8::from(verdict == PolicyVerdict::Archive)),
+                    words,
+                ),
             },
             DecisionFigure::Benefits => {
                 let in_state = |state| {

@@ -4,8 +4,8 @@ use rundir::Outcome;
 use serde::Deserialize;
 use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, combine, compare_arms, logs, pool};
 
+use super::cells::{ArmCell, run_command};
 use super::finding::{Finding, Name, Test};
-use super::place::{Place, run_command};
 use super::range::Unit;
 use crate::evidence::RunEvidence;
 use crate::summary::is_simulated;
@@ -18,8 +18,8 @@ pub(super) const READY: &str = "ready";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ratio {
-    of: Place,
-    to: Place,
+    of: ArmCell,
+    to: ArmCell,
 }
 
 /// How the time of a call grows with a size: the exponent of a power law through the sizes.
@@ -85,7 +85,7 @@ fn judged(
 }
 
 /// The typical time of a cell, in milliseconds.
-impl Test for Place {
+impl Test for ArmCell {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
         let ready = run.summary.ready.iter().find(|ready| {
@@ -139,15 +139,15 @@ fn spread(interval: Option<Interval>, places: usize) -> String {
 }
 
 /// Why a run has no time of a cell.
-fn missing(place: &Place, run: &RunEvidence<'_>) -> Finding {
-    let arm = run.arm(&place.arm);
+fn missing(cell: &ArmCell, run: &RunEvidence<'_>) -> Finding {
+    let arm = run.arm(&cell.arm);
     let planned = run.run.plan.arm(arm);
     let unavailable = planned.and_then(|own| own.unavailable.as_ref());
     let failing = run.summary.failing.iter().find(|found| {
-        found.arm == arm && found.workload == place.workload && found.state == place.state
+        found.arm == arm && found.workload == cell.workload && found.state == cell.state
     });
-    let ended_badly = run.passes(&place.workload, arm).find(|own| {
-        own.state == place.state && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
+    let ended_badly = run.passes(&cell.workload, arm).find(|own| {
+        own.state == cell.state && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
     });
     let why = match (unavailable, failing, ended_badly) {
         (Some(why), ..) => format!(": {arm} could not be measured: {why}"),
@@ -161,7 +161,7 @@ fn missing(place: &Place, run: &RunEvidence<'_>) -> Finding {
         (_, _, Some(pass)) => format!(": passes ended with {}", pass.outcome),
         _ => String::new(),
     };
-    let words = format!("this run did not measure {}{why}", place.words());
+    let words = format!("this run did not measure {}{why}", cell.words());
     match failing.is_some() || ended_badly.is_some() {
         true => Finding::Open {
             words,
@@ -171,9 +171,9 @@ fn missing(place: &Place, run: &RunEvidence<'_>) -> Finding {
     }
 }
 
-fn pooled(place: &Place, run: &RunEvidence<'_>) -> Option<Pooled> {
-    let arms = run.table().0.get(&place.key())?;
-    pool(&logs(arms.get(run.arm(&place.arm))?))
+fn pooled(cell: &ArmCell, run: &RunEvidence<'_>) -> Option<Pooled> {
+    let arms = run.table().0.get(&cell.key())?;
+    pool(&logs(arms.get(run.arm(&cell.arm))?))
 }
 
 impl Test for Ratio {
@@ -228,8 +228,8 @@ impl Test for Ratio {
 }
 
 impl Growth {
-    fn place(&self, workload: &str) -> Place {
-        Place {
+    fn cell(&self, workload: &str) -> ArmCell {
+        ArmCell {
             arm: self.arm.clone(),
             workload: workload.to_owned(),
             state: self.state.clone(),
@@ -243,9 +243,9 @@ impl Test for Growth {
         let arm = run.arm(&self.arm);
         let mut parts = Vec::new();
         for (weight, (_, workload)) in exponent_weights(&self.sizes).iter().zip(&self.sizes) {
-            match pooled(&self.place(workload), run) {
+            match pooled(&self.cell(workload), run) {
                 Some(own) => parts.push((*weight, own)),
-                None => return missing(&self.place(workload), run),
+                None => return missing(&self.cell(workload), run),
             }
         }
         let weighted: Vec<(f64, &Pooled)> =

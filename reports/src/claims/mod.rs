@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod catalogue;
+mod cells;
 mod counts;
 mod decisions;
 mod failures;
@@ -11,7 +12,6 @@ mod file;
 mod finding;
 mod latencies;
 mod model;
-mod place;
 mod range;
 mod scores;
 mod status;

@@ -4,8 +4,8 @@ use rundir::{ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::Interval;
 
+use super::cells::percent_interval;
 use super::finding::{Finding, Test};
-use super::place::percent_interval;
 use super::range::Unit;
 use crate::decide::plausible_imports;
 use crate::evidence::RunEvidence;

@@ -4,9 +4,9 @@ use rundir::Score;
 use serde::Deserialize;
 
 use super::arithmetic::exponent;
+use super::cells::{percent_interval, run_command};
 use super::finding::{Finding, Name, Test};
 use super::latencies::{Sizes, check_sizes};
-use super::place::{percent_interval, run_command};
 use super::range::Unit;
 use crate::evidence::RunEvidence;
 

@@ -3,13 +3,13 @@
 use serde::Deserialize;
 
 use super::arithmetic::Arithmetic;
+use super::cells::ArmCell;
 use super::counts::Count;
 use super::decisions::DecisionTest;
 use super::failures::{FaultTest, Hosts};
 use super::finding::Test;
 use super::latencies::{Growth, Ratio};
 use super::model::ModelTest;
-use super::place::Place;
 use super::scores::{ScoreGrowth, ScoreTest};
 use super::tokens::TokenTest;
 
@@ -18,7 +18,7 @@ use super::tokens::TokenTest;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Subject {
     /// The typical time of a cell.
-    Latency(Place),
+    Latency(ArmCell),
     /// One cell over another.
     Ratio(Ratio),
     /// How a time grows with a size.

@@ -3,8 +3,8 @@
 use rundir::Basis;
 use serde::Deserialize;
 
+use super::cells::run_command;
 use super::finding::{Finding, Name, Test};
-use super::place::run_command;
 use super::range::Unit;
 use crate::context::{ContextCost, DOLLARS, MODELS};
 use crate::evidence::RunEvidence;

@@ -31,25 +31,25 @@ impl CountChange {
 }
 
 /// The arm, workload, state and name of a count.
-type Place = (String, String, String, String);
+type CountKey = (String, String, String, String);
 
 /// Counts a call, one for each valid epoch.
-fn by_epoch(run: &Run) -> BTreeMap<Place, Vec<f64>> {
+fn by_epoch(run: &Run) -> BTreeMap<CountKey, Vec<f64>> {
     let void = void(run);
-    let mut all: BTreeMap<Place, Vec<f64>> = BTreeMap::new();
+    let mut all: BTreeMap<CountKey, Vec<f64>> = BTreeMap::new();
     for cell in run.cells.iter().filter(|own| !void.contains(&own.epoch)) {
         if cell.counted.calls == 0 {
             continue;
         }
         for (name, count) in named(&cell.counted) {
-            let place = (
+            let key = (
                 cell.arm.clone(),
                 cell.workload.clone(),
                 cell.state.clone(),
                 name,
             );
             let a_call = count as f64 / cell.counted.calls as f64;
-            all.entry(place).or_default().push(a_call);
+            all.entry(key).or_default().push(a_call);
         }
     }
     all
@@ -76,15 +76,15 @@ pub(super) fn counts(old: &Run, new: &Run) -> Vec<CountChange> {
     let mean = |epochs: &[f64]| epochs.iter().sum::<f64>() / epochs.len() as f64;
     let mut changes: Vec<CountChange> = before
         .into_iter()
-        .filter_map(|(place, old)| {
-            let new = after.get(&place)?;
+        .filter_map(|(key, old)| {
+            let new = after.get(&key)?;
             let is_exact = is_exact(&old) && is_exact(new);
             // An exact count is that of any epoch, without rounding.
             let (old, new) = match is_exact {
                 true => (old[0], new[0]),
                 false => (mean(&old), mean(new)),
             };
-            let (arm, workload, state, name) = place;
+            let (arm, workload, state, name) = key;
             (old != new).then_some(CountChange {
                 arm,
                 workload,

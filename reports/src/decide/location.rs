@@ -14,17 +14,17 @@ pub(super) enum Step<'a> {
     Any,
 }
 
-/// An error at a place of a document. Without the last field, the line is that of its table.
+/// An error at a position in a document. Without the last field, the line is that of its table.
 pub(super) fn error(file: &Path, text: &str, path: &[Step<'_>], message: &str) -> InputError {
     let mut field = String::new();
     let mut at = None;
     let document = DeTable::parse(text).ok();
     let mut value = document.as_ref().map(|document| {
         let document = document.get_ref();
-        Place::Table(document)
+        TomlNode::Table(document)
     });
     for step in path {
-        let next = value.and_then(|place| place.below(step));
+        let next = value.and_then(|node| node.below(step));
         match step {
             Step::Field(name) if field.is_empty() => field += name,
             Step::Field(name) => field += &format!(".{name}"),
@@ -38,7 +38,7 @@ pub(super) fn error(file: &Path, text: &str, path: &[Step<'_>], message: &str) -
         if let Some((_, start, _)) = next {
             at = Some(start);
         }
-        value = next.map(|(_, _, place)| place);
+        value = next.map(|(_, _, node)| node);
     }
     let message = format!("field `{field}`: {message}");
     match at {
@@ -48,26 +48,26 @@ pub(super) fn error(file: &Path, text: &str, path: &[Step<'_>], message: &str) -
 }
 
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum TomlNode<'a> {
     Table(&'a DeTable<'a>),
     Value(&'a DeValue<'a>),
 }
 
-impl<'a> Place<'a> {
-    /// The place below this one: its name, the byte where it starts, and itself.
-    fn below(self, step: &Step<'_>) -> Option<(&'a str, usize, Place<'a>)> {
+impl<'a> TomlNode<'a> {
+    /// The node below this one: its name, the byte where it starts, and itself.
+    fn below(self, step: &Step<'_>) -> Option<(&'a str, usize, TomlNode<'a>)> {
         let table = match self {
-            Place::Table(table) => Some(table),
-            Place::Value(DeValue::Table(table)) => Some(table),
-            Place::Value(_) => None,
+            TomlNode::Table(table) => Some(table),
+            TomlNode::Value(DeValue::Table(table)) => Some(table),
+            TomlNode::Value(_) => None,
         };
         let entry = match step {
             Step::Item(number) => {
-                let Place::Value(DeValue::Array(items)) = self else {
+                let TomlNode::Value(DeValue::Array(items)) = self else {
                     return None;
                 };
                 let item = items.get(*number)?;
-                return Some(("", item.span().start, Place::Value(item.get_ref())));
+                return Some(("", item.span().start, TomlNode::Value(item.get_ref())));
             }
             Step::Any => table?.iter().next(),
             Step::Field(name) => table?.iter().find(|(key, _)| key.get_ref() == name),
@@ -76,7 +76,7 @@ impl<'a> Place<'a> {
         Some((
             key.get_ref(),
             key.span().start,
-            Place::Value(value.get_ref()),
+            TomlNode::Value(value.get_ref()),
         ))
     }
 }

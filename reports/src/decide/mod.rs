@@ -24,7 +24,7 @@ use rows::{Bound, row, without};
 pub(crate) use rows::{Role, Row, State};
 use sources::SourceResult;
 use verdict::Flip;
-pub use verdict::Verdict;
+pub use verdict::PolicyVerdict;
 use verdict::{conclude, smallest_flip};
 
 /// A decision on one candidate by one policy.
@@ -47,7 +47,7 @@ pub struct Decision {
     /// Gates, benefits and costs, in this order.
     pub(crate) rows: Vec<Row>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: PolicyVerdict,
     /// The title of the row that decides, and its figure.
     pub(crate) why: String,
     /// The figure that decides; `None` without evidence.
@@ -98,7 +98,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
     let flip = smallest_flip(&rows, policy.benefits_needed);
     let missing = missing(&rows, verdict);
     let conditions: Vec<String> = match verdict {
-        Verdict::AdoptIf => deciding
+        PolicyVerdict::AdoptIf => deciding
             .iter()
             .filter_map(|at| rows[*at].break_even.as_ref())
             .map(|own| own.condition.clone())
@@ -165,8 +165,8 @@ fn is_planned(evidence: &Evidence<'_>, name: &str, sha256: &str) -> bool {
 }
 
 /// The missing evidence, if the verdict is *not decided*.
-fn missing(rows: &[Row], verdict: Verdict) -> Vec<Gap> {
-    if verdict != Verdict::NotDecided {
+fn missing(rows: &[Row], verdict: PolicyVerdict) -> Vec<Gap> {
+    if verdict != PolicyVerdict::NotDecided {
         return Vec::new();
     }
     let mut gaps: Vec<Gap> = rows.iter().filter_map(|row| row.gap.clone()).collect();
@@ -190,7 +190,7 @@ fn figure_words(row: &Row) -> String {
     )
 }
 
-fn why(rows: &[Row], verdict: Verdict, deciding: &[usize], conditions: &[String]) -> String {
+fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[String]) -> String {
     let titles: Vec<&str> = deciding.iter().map(|at| rows[*at].title.as_str()).collect();
     let Some(first) = deciding.first().map(|at| &rows[*at]) else {
         return "no benefit is shown".to_owned();
@@ -201,14 +201,16 @@ fn why(rows: &[Row], verdict: Verdict, deciding: &[usize], conditions: &[String]
         |figure| format!("{figure}, needs {}", first.bound.words()),
     );
     match (verdict, first.role) {
-        (Verdict::Adopt, _) => format!("shows {}; costs inside the margins", titles.join(" and ")),
-        (Verdict::AdoptIf, _) => conditions.join(" and "),
-        (Verdict::Archive, Role::Benefit) => format!("no benefit: {}", titles.join(", ")),
-        (Verdict::Archive, _) => format!("{}: {figure}", first.title),
-        (Verdict::NotDecided, _) if first.state == State::Missing => {
+        (PolicyVerdict::Adopt, _) => {
+            format!("shows {}; costs inside the margins", titles.join(" and "))
+        }
+        (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
+        (PolicyVerdict::Archive, Role::Benefit) => format!("no benefit: {}", titles.join(", ")),
+        (PolicyVerdict::Archive, _) => format!("{}: {figure}", first.title),
+        (PolicyVerdict::NotDecided, _) if first.state == State::Missing => {
             format!("no evidence: {}", titles.join(", "))
         }
-        (Verdict::NotDecided, _) => format!("open: {}", titles.join(", ")),
+        (PolicyVerdict::NotDecided, _) => format!("open: {}", titles.join(", ")),
     }
 }
 

@@ -8,7 +8,7 @@ rundir::named! {
     /// The verdict of a decision.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Verdict, name {
+    pub enum PolicyVerdict, name {
         /// Replace the baseline by the candidate.
         Adopt = "adopt",
         /// Replace it where a named condition holds.
@@ -21,14 +21,14 @@ rundir::named! {
     }
 }
 
-impl Verdict {
+impl PolicyVerdict {
     /// The exit code of `ctxbench decide`.
     pub fn exit_code(self) -> u8 {
         match self {
-            Verdict::Adopt => 0,
-            Verdict::Archive => 10,
-            Verdict::NotDecided => 11,
-            Verdict::AdoptIf => 12,
+            PolicyVerdict::Adopt => 0,
+            PolicyVerdict::Archive => 10,
+            PolicyVerdict::NotDecided => 11,
+            PolicyVerdict::AdoptIf => 12,
         }
     }
 }
@@ -46,7 +46,7 @@ pub struct Flip {
     /// The unit of both.
     pub unit: String,
     /// The other verdict.
-    pub becomes: Verdict,
+    pub becomes: PolicyVerdict,
 }
 
 impl Flip {
@@ -76,12 +76,16 @@ impl Flip {
 }
 
 /// The verdict, and the rows that decide it.
-pub(super) fn conclude(rows: &[Row], benefits_needed: usize) -> (Verdict, Vec<usize>) {
+pub(super) fn conclude(rows: &[Row], benefits_needed: usize) -> (PolicyVerdict, Vec<usize>) {
     let states: Vec<State> = rows.iter().map(|row| row.state).collect();
     of_states(rows, &states, benefits_needed)
 }
 
-fn of_states(rows: &[Row], states: &[State], benefits_needed: usize) -> (Verdict, Vec<usize>) {
+fn of_states(
+    rows: &[Row],
+    states: &[State],
+    benefits_needed: usize,
+) -> (PolicyVerdict, Vec<usize>) {
     let pick = |role: Role, wanted: &[State]| -> Vec<usize> {
         let all = rows.iter().zip(states).enumerate();
         let own = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
@@ -89,17 +93,17 @@ fn of_states(rows: &[Row], states: &[State], benefits_needed: usize) -> (Verdict
     };
     let failed = pick(Role::Gate, &[State::Unmet]);
     if !failed.is_empty() {
-        return (Verdict::Archive, failed);
+        return (PolicyVerdict::Archive, failed);
     }
     let unknown = pick(Role::Gate, &[State::Missing, State::Open]);
     if !unknown.is_empty() {
-        return (Verdict::NotDecided, unknown);
+        return (PolicyVerdict::NotDecided, unknown);
     }
     let shown = pick(Role::Benefit, &[State::Met]);
     let open = pick(Role::Benefit, &[State::Open, State::Missing]);
     if shown.len() + open.len() < benefits_needed {
         return (
-            Verdict::Archive,
+            PolicyVerdict::Archive,
             pick(Role::Benefit, &[State::Unmet, State::Unknown]),
         );
     }
@@ -110,18 +114,18 @@ fn of_states(rows: &[Row], states: &[State], benefits_needed: usize) -> (Verdict
     };
     let fatal: Vec<usize> = above.iter().filter(cannot_hold).copied().collect();
     if !fatal.is_empty() {
-        return (Verdict::Archive, fatal);
+        return (PolicyVerdict::Archive, fatal);
     }
     if shown.len() < benefits_needed {
-        return (Verdict::NotDecided, open);
+        return (PolicyVerdict::NotDecided, open);
     }
     let unknown = pick(Role::Cost, &[State::Open, State::Missing]);
     if !unknown.is_empty() {
-        return (Verdict::NotDecided, unknown);
+        return (PolicyVerdict::NotDecided, unknown);
     }
     match above.is_empty() {
-        true => (Verdict::Adopt, shown),
-        false => (Verdict::AdoptIf, above),
+        true => (PolicyVerdict::Adopt, shown),
+        false => (PolicyVerdict::AdoptIf, above),
     }
 }
 

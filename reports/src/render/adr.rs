@@ -1,7 +1,7 @@
 //! An architecture decision record: decisions as a Markdown file that is ready to commit.
 
 use super::decisions::{decisions_markdown, titles};
-use crate::decide::{Decision, Role, State, Verdict};
+use crate::decide::{Decision, PolicyVerdict, Role, State};
 use rundir::Run;
 
 /// Writes the record of decisions that rest on these runs.
@@ -28,7 +28,7 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     );
     let is_open = decisions
         .iter()
-        .any(|own| own.verdict == Verdict::NotDecided);
+        .any(|own| own.verdict == PolicyVerdict::NotDecided);
     text += &format!(
         "Status: {}\n\n",
         if is_open { "proposed" } else { "accepted" }
@@ -57,15 +57,17 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     text += "\n## Decision\n\n";
     for own in decisions {
         let what = match own.verdict {
-            Verdict::Adopt => format!("Adopt {} instead of {}", own.candidate, own.baseline),
-            Verdict::AdoptIf => format!(
+            PolicyVerdict::Adopt => format!("Adopt {} instead of {}", own.candidate, own.baseline),
+            PolicyVerdict::AdoptIf => format!(
                 "Adopt {} instead of {} if {}",
                 own.candidate,
                 own.baseline,
                 own.conditions.join(" and ")
             ),
-            Verdict::Archive => format!("Keep {}; {} is not adopted", own.baseline, own.candidate),
-            Verdict::NotDecided => format!(
+            PolicyVerdict::Archive => {
+                format!("Keep {}; {} is not adopted", own.baseline, own.candidate)
+            }
+            PolicyVerdict::NotDecided => format!(
                 "{} instead of {} is not decided",
                 own.candidate, own.baseline
             ),

@@ -7,7 +7,7 @@ use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
 use super::stems;
-use crate::decide::{Decision, Role, Row, State, Verdict, remedies};
+use crate::decide::{Decision, PolicyVerdict, Role, Row, State, remedies};
 use crate::text::{columns, table};
 
 /// Figures below the matrix.
@@ -72,7 +72,7 @@ fn shortened(text: &str) -> String {
 
 /// The figures that carry the matrix: of each policy the one that decides first, decided verdicts before others.
 pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
-    let decided = |own: &&Decision| own.verdict != Verdict::NotDecided;
+    let decided = |own: &&Decision| own.verdict != PolicyVerdict::NotDecided;
     let order = decisions.iter().filter(decided);
     let order = order.chain(decisions.iter().filter(|own| !decided(own)));
     let mut found: Vec<(&str, &str, String)> = Vec::new();

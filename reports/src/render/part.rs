@@ -1,6 +1,6 @@
 //! The parts of a page, which `html` and `markdown` format. `page` has their order.
 
-use crate::decide::Verdict;
+use crate::decide::PolicyVerdict;
 
 /// A part of a page.
 pub(super) enum Part {
@@ -30,7 +30,7 @@ pub(super) struct LinkedRow {
 }
 
 /// A verdict with the reason; `None` where there is none.
-pub(super) type MatrixCell = Option<(Verdict, String)>;
+pub(super) type MatrixCell = Option<(PolicyVerdict, String)>;
 
 /// The anchor of the command that measures a cell again.
 pub(super) fn command_anchor(workload: &str, state: &str) -> String {

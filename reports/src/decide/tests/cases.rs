@@ -3,12 +3,12 @@
 use rundir::faults::Audit;
 use rundir::{Outcome, Run};
 
-use super::Verdict::{self, Adopt, AdoptIf, Archive, NotDecided};
+use super::PolicyVerdict::{self, Adopt, AdoptIf, Archive, NotDecided};
 use super::evidence::*;
 use crate::testing;
 
 /// A policy, a candidate, evidence that adopts it, and changes of the evidence with their verdicts.
-pub(super) type Change = (Verdict, &'static str, fn(&mut Run));
+pub(super) type Change = (PolicyVerdict, &'static str, fn(&mut Run));
 pub(super) type Case = (&'static str, &'static str, fn() -> Run, Vec<Change>);
 
 pub(super) fn cases() -> Vec<Case> {

@@ -12,7 +12,7 @@ use self::cases::{Change, cases};
 use self::evidence::{coding, cron, probe, roaming, slow};
 use super::rows::Effect;
 use super::sources::Stands;
-use super::verdict::Verdict::{Adopt, AdoptIf, Archive, NotDecided};
+use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
 use crate::context::contexts;
 use crate::evidence::RunEvidence;

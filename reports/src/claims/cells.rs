@@ -12,7 +12,7 @@ const SERVERS: [&str; 4] = ["minio", "seaweedfs", "rclone", "embedded"];
 /// A cell of an arm.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct ArmCell {
     pub arm: String,
     pub workload: String,
     pub state: String,
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub metric: String,
 }
 
-impl Place {
+impl ArmCell {
     pub(super) fn words(&self) -> String {
         format!(
             "{} {} {} on {}",
@@ -42,10 +42,10 @@ impl RunEvidence<'_> {
         found.unwrap_or(wanted)
     }
 
-    pub(super) fn cell(&self, place: &Place) -> Option<&Cell> {
-        let arm = self.arm(&place.arm);
+    pub(super) fn cell(&self, cell: &ArmCell) -> Option<&Cell> {
+        let arm = self.arm(&cell.arm);
         self.summary
-            .cell(&place.workload, &place.state, &place.metric, arm)
+            .cell(&cell.workload, &cell.state, &cell.metric, arm)
     }
 }
 
