@@ -93,11 +93,11 @@ impl Description {
     }
 }
 
-/// The component of a receipt that is the digest of a definition: only file systems of others have it.
+/// The component whose version is the digest of a definition: only file systems of others have it.
 pub const DEFINITION: &str = "definition";
 
 /// Versions of a backend's components, by component.
-pub type Receipt = BTreeMap<String, String>;
+pub type Versions = BTreeMap<String, String>;
 
 /// Why a backend cannot be used on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -225,11 +225,11 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// The versions of its components on this machine. A measurement requires a receipt.
+    /// The versions of its components on this machine. A measurement requires them.
     ///
     /// # Errors
     /// [`Unavailable`] if the backend cannot be used on this machine.
-    fn receipt(&self) -> Result<Receipt, Unavailable>;
+    fn versions(&self) -> Result<Versions, Unavailable>;
 
     /// Opens the workspace of `config`: a new empty one, or the files that an earlier workspace left there.
     ///

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::backend::{
-    Backend, Capabilities, Description, Receipt, Unavailable, Workspace, WorkspaceConfig, kernel,
+    Backend, Capabilities, Description, Unavailable, Versions, Workspace, WorkspaceConfig, kernel,
 };
 use crate::promise::{Acknowledgement, Promises};
 
@@ -44,8 +44,8 @@ impl Backend for Direct {
         }
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
-        Ok(Receipt::from([("kernel".to_owned(), kernel())]))
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        Ok(Versions::from([("kernel".to_owned(), kernel())]))
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

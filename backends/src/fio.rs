@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, Need, Receipt, ServiceTimes, TimedReader,
-    Unavailable, Workspace, WorkspaceConfig,
+    Access, Backend, Capabilities, Description, Need, ServiceTimes, TimedReader, Unavailable,
+    Versions, Workspace, WorkspaceConfig,
 };
 
 /// Its name on the command line and in results.
@@ -46,7 +46,7 @@ impl Backend for Fio {
         Access::Program
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         let missing = |reason: String| Unavailable {
             reason,
             fix: "sudo apt-get install fio".to_owned(),
@@ -55,7 +55,7 @@ impl Backend for Fio {
         let output = asked.map_err(|error| missing(format!("fio does not start: {error}")))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         match output.status.success() {
-            true => Ok(Receipt::from([(NAME.to_owned(), version)])),
+            true => Ok(Versions::from([(NAME.to_owned(), version)])),
             false => Err(missing("fio does not say its version".to_owned())),
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, Receipt, ToolError, Tools, Unavailable, Workspace,
+    Access, Backend, Capabilities, Description, ToolError, Tools, Unavailable, Versions, Workspace,
     WorkspaceConfig,
 };
 
@@ -181,9 +181,9 @@ impl Backend for State {
         Access::Tools
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Receipt::from([("ctxbench".to_owned(), version)]))
+        Ok(Versions::from([("ctxbench".to_owned(), version)]))
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

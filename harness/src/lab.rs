@@ -146,7 +146,7 @@ impl Machine {
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
             backend_name: plan.arms[*at].backend.name.clone(),
-            is_external: plan.arms[*at].backend.receipt.contains_key(DEFINITION),
+            is_external: plan.arms[*at].backend.versions.contains_key(DEFINITION),
             backend: Arc::clone(&self.arms[*at].backend),
             slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use backends::backend::{Access, Backend, Receipt, Unavailable};
+use backends::backend::{Access, Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{Arm, ArmBackend, ModelFilesPlan, Plan, PlannedWorkload, SCHEMA_VERSION, Skipped};
 use workloads::definition::{CacheState, Workload};
@@ -38,7 +38,7 @@ pub struct LiveArm {
     /// The arm that it is compared with, if not the baseline.
     pub against: Option<String>,
     /// The versions of its software, or why it cannot be used.
-    pub receipt: Result<Receipt, Unavailable>,
+    pub versions: Result<Versions, Unavailable>,
 }
 
 impl LiveArm {
@@ -48,7 +48,7 @@ impl LiveArm {
             backend: Arc::clone(backend),
             slowed_percent: None,
             against: None,
-            receipt: backend.receipt(),
+            versions: backend.versions(),
         }
     }
 }
@@ -148,9 +148,9 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
 /// The record of an arm in a plan.
 pub fn arm(live: &LiveArm) -> Arm {
     let described = live.backend.describe();
-    let (receipt, unavailable) = match &live.receipt {
-        Ok(receipt) => (receipt.clone(), None),
-        Err(reason) => (Receipt::new(), Some(reason.to_string())),
+    let (versions, unavailable) = match &live.versions {
+        Ok(versions) => (versions.clone(), None),
+        Err(reason) => (Versions::new(), Some(reason.to_string())),
     };
     let needs = described.needs.iter();
     Arm {
@@ -183,7 +183,7 @@ pub fn arm(live: &LiveArm) -> Arm {
                 .gives()
                 .map(|own| own.iter().map(|name| (*name).to_owned()).collect()),
             lines_of_code: described.lines_of_code,
-            receipt,
+            versions,
         },
     }
 }
@@ -272,7 +272,7 @@ fn skip_reason(
 ) -> Option<String> {
     let described = arm.backend.describe();
     let name = &described.name;
-    if let Err(reason) = &arm.receipt {
+    if let Err(reason) = &arm.versions {
         return Some(reason.to_string());
     }
     if let Some(reason) = unsupported_in_tasks(&workload.script, name, &*arm.backend) {
@@ -376,7 +376,7 @@ mod tests {
     /// An arm whose backend can be used.
     fn usable(backend: &str) -> LiveArm {
         LiveArm {
-            receipt: Ok(Receipt::new()),
+            versions: Ok(Versions::new()),
             ..LiveArm::of(&Registry::default().find(backend).unwrap().into())
         }
     }
@@ -399,8 +399,8 @@ states = ["hot"]
             .map(|name| Registry::default().find(name).unwrap().into());
         let mut arms = arms(found.collect());
         for arm in &mut arms {
-            arm.receipt = if fuse || arm.backend.describe().daemons == 0 {
-                Ok(Receipt::new())
+            arm.versions = if fuse || arm.backend.describe().daemons == 0 {
+                Ok(Versions::new())
             } else {
                 Err(Unavailable {
                     reason: "no /dev/fuse".to_owned(),

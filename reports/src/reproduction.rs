@@ -43,7 +43,7 @@ pub struct Reproduced {
 /// The build that made a run, and the versions of its arms.
 fn build(run: &Run) -> impl PartialEq {
     let arms = run.plan.arms.iter();
-    let arms: Vec<_> = arms.map(|arm| arm.backend.receipt.clone()).collect();
+    let arms: Vec<_> = arms.map(|arm| arm.backend.versions.clone()).collect();
     let binary = run.environment.binary_sha256.clone();
     (run.plan.ctxbench.clone(), binary, arms)
 }

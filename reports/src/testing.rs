@@ -442,7 +442,7 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
                 _ => Vec::new(),
             }),
             lines_of_code: if is_direct { 50 } else { 2000 },
-            receipt: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
+            versions: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
             ..ArmBackend::default()
         },
         ..Arm::default()

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::backend::{Description, Launch, Receipt, Unavailable, WorkspaceConfig};
+use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::sqlite::backend::{PROMISES, STORE, offline_read};
@@ -67,16 +67,16 @@ impl MountedStore for AgentMemoryMount {
         PROMISES
     }
 
-    fn versions(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         if !self.meaning {
-            return Ok(Receipt::new());
+            return Ok(Versions::new());
         }
         let dir = embeddings::find().map_err(|missing| Unavailable {
             reason: missing.to_string(),
             fix: "make embeddings".to_owned(),
         })?;
         let dir = dir.display().to_string();
-        Ok(Receipt::from([("embeddings".to_owned(), dir)]))
+        Ok(Versions::from([("embeddings".to_owned(), dir)]))
     }
 
     fn background(&self) -> Option<&'static str> {

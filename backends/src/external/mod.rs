@@ -20,7 +20,7 @@ use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
 use crate::backend::{
-    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Receipt, Unavailable,
+    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Unavailable, Versions,
     Workspace, WorkspaceConfig, kernel,
 };
 use crate::child::last_lines;
@@ -161,7 +161,7 @@ impl Backend for External {
         }
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         for need in &self.definition.need {
             need.check()?;
         }
@@ -175,7 +175,7 @@ impl Backend for External {
             fix: self.definition.fix(),
         })?;
         let first = version.lines().find(|line| !line.trim().is_empty());
-        let mut receipt = Receipt::from([
+        let mut versions = Versions::from([
             ("kernel".to_owned(), kernel()),
             (DEFINITION.to_owned(), self.digest.clone()),
             (
@@ -185,9 +185,9 @@ impl Backend for External {
         ]);
         if let Some(server) = self.server {
             let label = server.wanted.label().to_owned();
-            receipt.insert(label, server.wanted.version()?);
+            versions.insert(label, server.wanted.version()?);
         }
-        Ok(receipt)
+        Ok(versions)
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::Source;
 use super::mcp::Session;
 use crate::backend::{
-    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Receipt,
-    Unavailable, Workspace, WorkspaceConfig,
+    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Unavailable,
+    Versions, Workspace, WorkspaceConfig,
 };
 use crate::sql_tool::SqlTool;
 
@@ -31,8 +31,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     several_hosts: false,
 };
 
-fn receipt() -> Receipt {
-    Receipt::from([
+fn versions() -> Versions {
+    Versions::from([
         ("ctxbench".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("sqlite".to_owned(), rusqlite::version().to_owned()),
     ])
@@ -61,8 +61,8 @@ impl Backend for SqlTools {
         Some(Source::database(dir))
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
-        Ok(receipt())
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        Ok(versions())
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
@@ -138,8 +138,8 @@ impl Backend for McpTools {
         Some(Source::database(dir))
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
-        Ok(receipt())
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        Ok(versions())
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

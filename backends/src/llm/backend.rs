@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::{Description, Launch, MODEL, Need, Receipt, Unavailable, WorkspaceConfig};
+use crate::backend::{Description, Launch, MODEL, Need, Unavailable, Versions, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::services::Services;
@@ -104,8 +104,8 @@ impl MountedStore for LlmMount {
         }
     }
 
-    fn versions(&self) -> Result<Receipt, Unavailable> {
-        self.answers.receipt(&self.services.model)
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        self.answers.versions(&self.services.model)
     }
 
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {

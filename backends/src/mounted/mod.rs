@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, Opener, Receipt, Unavailable, Workspace,
+    Backend, Capabilities, Description, Launch, Need, Opener, Unavailable, Versions, Workspace,
     WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
@@ -76,8 +76,8 @@ pub(crate) trait MountedStore: Send + Sync {
     ///
     /// # Errors
     /// [`Unavailable`] if it cannot be used on this machine.
-    fn versions(&self) -> Result<Receipt, Unavailable> {
-        Ok(Receipt::new())
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        Ok(Versions::new())
     }
 
     /// The agent's directory in the mount `root`, which must list only the agent's files.
@@ -246,7 +246,7 @@ impl Backend for Mounted {
         Ok(Some(Box::new(MountedWorkspace::open(second, &config)?)))
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         if let Err(MountError::Device { problem, fix }) = fuse::check_device() {
             return Err(Unavailable {
                 reason: problem,
@@ -265,16 +265,16 @@ impl Backend for Mounted {
                 });
             }
         };
-        let mut receipt = Receipt::from([
+        let mut versions = Versions::from([
             ("kernel".to_owned(), kernel()),
             ("ctxbench".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("fusermount3".to_owned(), fusermount),
         ]);
         if self.store.database().is_some() {
-            receipt.insert("sqlite".to_owned(), rusqlite::version().to_owned());
+            versions.insert("sqlite".to_owned(), rusqlite::version().to_owned());
         }
-        receipt.extend(self.store.versions()?);
-        Ok(receipt)
+        versions.extend(self.store.versions()?);
+        Ok(versions)
     }
 
     fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {

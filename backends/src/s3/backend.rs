@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::{Description, Launch, Need, Receipt, Unavailable, WorkspaceConfig};
+use crate::backend::{Description, Launch, Need, Unavailable, Versions, WorkspaceConfig};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::services::Services;
@@ -144,9 +144,9 @@ impl MountedStore for S3Mount {
         Some(CACHE)
     }
 
-    fn versions(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         let label = self.server.wanted.label().to_owned();
-        Ok(Receipt::from([(label, self.server.wanted.version()?)]))
+        Ok(Versions::from([(label, self.server.wanted.version()?)]))
     }
 
     fn launch(&self, config: &WorkspaceConfig, beside: Option<&Path>) -> io::Result<Launch> {

@@ -13,7 +13,7 @@ use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, FileClient, Need, Receipt, Unavailable, Workspace,
+    Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace,
     WorkspaceConfig,
 };
 use crate::promise::{Acknowledgement, Promises};
@@ -79,9 +79,9 @@ impl Backend for S3Bare {
         }
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         let version = self.server.wanted.version()?;
-        Ok(Receipt::from([(
+        Ok(Versions::from([(
             self.server.wanted.label().to_owned(),
             version,
         )]))

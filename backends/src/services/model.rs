@@ -15,7 +15,7 @@ use models::{
 };
 use parking_lot::Mutex;
 
-use crate::backend::{Receipt, Unavailable};
+use crate::backend::{Unavailable, Versions};
 use crate::cpu;
 
 /// The variable with the URL of an OpenAI-compatible server, for the `-given` backends.
@@ -100,9 +100,9 @@ impl Answers {
     ///
     /// # Errors
     /// [`Unavailable`] names the missing part.
-    pub(crate) fn receipt(self, local: &LocalModel) -> Result<Receipt, Unavailable> {
+    pub(crate) fn versions(self, local: &LocalModel) -> Result<Versions, Unavailable> {
         match self {
-            Self::Local => local.installed().map(|local| local.receipt.clone()),
+            Self::Local => local.installed().map(|local| local.versions.clone()),
             Self::Given => {
                 let (url, model) = given()?;
                 let origin = match model.as_str() {
@@ -110,12 +110,12 @@ impl Answers {
                     _ => "live",
                 };
                 let server = models::without_secrets(&url);
-                Ok(receipt(
+                Ok(versions(
                     origin,
                     [("model", model), ("model server", server)],
                 ))
             }
-            Self::Scripted => Ok(receipt("simulated", [])),
+            Self::Scripted => Ok(versions("simulated", [])),
             Self::Recorded => {
                 let cassette = recording()?;
                 let more = [
@@ -123,7 +123,7 @@ impl Answers {
                     ("recorded on", cassette.engine().to_owned()),
                     ("recording sha256", sha256(RECORDING)),
                 ];
-                Ok(receipt("recorded", more))
+                Ok(versions("recorded", more))
             }
         }
     }
@@ -182,7 +182,7 @@ impl Answers {
     }
 }
 
-fn receipt<const N: usize>(answers: &str, more: [(&str, String); N]) -> Receipt {
+fn versions<const N: usize>(answers: &str, more: [(&str, String); N]) -> Versions {
     let more = more.map(|(what, is)| (what.to_owned(), is));
     let answers = [("answers".to_owned(), answers.to_owned())];
     answers.into_iter().chain(more).collect()
@@ -219,7 +219,7 @@ pub struct LocalModel {
 struct Installed {
     model: PathBuf,
     program: PathBuf,
-    receipt: Receipt,
+    versions: Versions,
 }
 
 /// How a workspace reaches the shared server.
@@ -305,11 +305,11 @@ fn look() -> Result<Installed, Unavailable> {
         ("model", name),
         ("model sha256", sha256),
     ];
-    let receipt = receipt("live", more);
+    let versions = versions("live", more);
     Ok(Installed {
         model,
         program,
-        receipt,
+        versions,
     })
 }
 
@@ -368,10 +368,10 @@ mod tests {
 
     #[test]
     fn the_recording_says_whose_answers_it_has() {
-        let receipt = Answers::Recorded.receipt(&LocalModel::default()).unwrap();
-        assert_eq!(receipt["answers"], "recorded");
-        assert_eq!(receipt["model"], "SmolLM2-135M-Instruct.Q4_1");
-        assert!(receipt["recorded on"].contains("llama-server"));
-        assert_eq!(receipt["recording sha256"].len(), 64);
+        let versions = Answers::Recorded.versions(&LocalModel::default()).unwrap();
+        assert_eq!(versions["answers"], "recorded");
+        assert_eq!(versions["model"], "SmolLM2-135M-Instruct.Q4_1");
+        assert!(versions["recorded on"].contains("llama-server"));
+        assert_eq!(versions["recording sha256"].len(), 64);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::backend::{Description, Launch, Receipt, Unavailable, WorkspaceConfig};
+use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
 use crate::inbox::{Source, mail_definition};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
@@ -82,9 +82,9 @@ impl MountedStore for ViewMount {
         })
     }
 
-    fn versions(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         let sqlite = ("sqlite".to_owned(), rusqlite::version().to_owned());
-        Ok(Receipt::from([sqlite]))
+        Ok(Versions::from([sqlite]))
     }
 
     fn offline_read(

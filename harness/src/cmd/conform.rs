@@ -171,7 +171,7 @@ impl Conform {
         let writer = self.begin(features, arms.iter().map(arm).collect(), scratch.path())?;
         for live in arms {
             let (planned, name, backend) = (arm(&live), live.name, live.backend);
-            if let Err(unavailable) = live.receipt {
+            if let Err(unavailable) = live.versions {
                 eprintln!("{name} is left out: {unavailable}");
                 continue;
             }

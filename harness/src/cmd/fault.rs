@@ -106,7 +106,7 @@ impl Fault {
         let backends: Vec<(Arc<dyn Backend>, Option<String>)> = arms
             .iter()
             .map(|arm| {
-                let unavailable = arm.receipt.as_ref().err();
+                let unavailable = arm.versions.as_ref().err();
                 (
                     Arc::clone(&arm.backend),
                     unavailable.map(ToString::to_string),

@@ -24,7 +24,7 @@ impl List {
             .all()
             .map(|backend| {
                 let described = backend.describe();
-                let here = match backend.receipt() {
+                let here = match backend.versions() {
                     Ok(_) => "yes".to_owned(),
                     Err(reason) => reason.to_string(),
                 };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backends::backend::{
-    Backend, Description, KillHandle, Receipt, Unavailable, Workspace, WorkspaceConfig,
+    Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
 use backends::fuse::{Counters, OpcodeCount};
 use backends::registry::Registry;
@@ -164,8 +164,8 @@ impl Backend for Broken {
         described
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
-        Ok(Receipt::new())
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        Ok(Versions::new())
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

@@ -300,7 +300,8 @@ pub struct ArmBackend {
     /// Lines of code that its files depend on; 0 if not counted.
     pub lines_of_code: u32,
     /// Versions of its parts; empty if the backend is unavailable.
-    pub receipt: BTreeMap<String, String>,
+    #[serde(rename = "receipt")]
+    pub versions: BTreeMap<String, String>,
 }
 
 /// A workload of a run.

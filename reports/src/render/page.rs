@@ -239,7 +239,7 @@ fn busy(reasons: &BTreeMap<String, usize>) -> String {
 /// A sentence that names the simulated and recorded figures of the page, if any.
 fn origins(report: &Report<'_>) -> String {
     let of_arm = |arm: &rundir::Arm| {
-        let answers = arm.backend.receipt.get("answers")?;
+        let answers = arm.backend.versions.get("answers")?;
         (answers != "live").then(|| format!("the answers of {} are {answers}", arm.name))
     };
     let arms = report.run.plan.arms.iter();
@@ -360,8 +360,8 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Backends".to_owned()));
     let rows = report.run.plan.arms.iter().map(|arm| {
         let backend = &arm.backend;
-        let receipt: Vec<_> = backend
-            .receipt
+        let versions: Vec<_> = backend
+            .versions
             .iter()
             .map(|(k, v)| format!("{k} {v}"))
             .collect();
@@ -376,7 +376,7 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
             match &arm.unavailable {
                 Some(reason) => format!("SKIPPED: {reason}"),
-                None => receipt.join("; "),
+                None => versions.join("; "),
             },
         ]
     });

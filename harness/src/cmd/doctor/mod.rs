@@ -76,20 +76,20 @@ impl Doctor {
         );
         let s3 = s3::print_server();
         let mut is_well = s3.is_ok() && has_scratch;
-        // The receipt of an external server is only its address. It does not prove that the server answers.
-        let receipt = |backend: &dyn Backend, needs: &[Need]| {
+        // The version of an external server is only its address. It does not prove that the server answers.
+        let versions = |backend: &dyn Backend, needs: &[Need]| {
             let given = Wanted::Given.label();
             match &s3 {
                 Err(reason) if needs.iter().any(|need| need.name == given) => Err(reason.clone()),
-                _ => backend.receipt().map_err(|reason| reason.to_string()),
+                _ => backend.versions().map_err(|reason| reason.to_string()),
             }
         };
         for backend in registry.ours().into_iter().chain(registry.over_a_source()) {
             let described = backend.describe();
             let name = described.name;
-            match receipt(backend.as_ref(), &described.needs) {
-                Ok(receipt) => {
-                    let parts: Vec<_> = receipt.iter().map(|(k, v)| format!("{k} {v}")).collect();
+            match versions(backend.as_ref(), &described.needs) {
+                Ok(versions) => {
+                    let parts: Vec<_> = versions.iter().map(|(k, v)| format!("{k} {v}")).collect();
                     println!("ok        {name}: {}", parts.join(", "));
                 }
                 Err(reason) => {
@@ -101,9 +101,9 @@ impl Doctor {
         for peer in registry.peers() {
             let described = peer.describe();
             let name = described.name;
-            match receipt(peer.as_ref(), &described.needs) {
-                Ok(receipt) => {
-                    let version = receipt.get(&name).map_or("", String::as_str);
+            match versions(peer.as_ref(), &described.needs) {
+                Ok(versions) => {
+                    let version = versions.get(&name).map_or("", String::as_str);
                     println!("peer      {name}: {version}");
                 }
                 Err(reason) => println!("no peer   {name}: {reason}"),

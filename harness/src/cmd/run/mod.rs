@@ -353,7 +353,7 @@ fn probers(
         .iter()
         // The probes run programs, which need paths.
         .filter(|arm| {
-            arm.receipt.is_ok()
+            arm.versions.is_ok()
                 && arm.name != SAME
                 && arm.slowed_percent.is_none()
                 && arm.backend.has_paths()

@@ -370,7 +370,7 @@ fn recording_instead(
         let mut all = backends.iter();
         all.find(|backend| backend.describe().name == name)
     };
-    let missing = named(LIVE)?.receipt().err()?;
+    let missing = named(LIVE)?.versions().err()?;
     if named(RECORDED).is_some() {
         return None;
     }

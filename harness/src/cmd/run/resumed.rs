@@ -46,7 +46,7 @@ impl Options {
             let named = arm.backend.file.as_ref().unwrap_or(&arm.backend.name);
             let found = registry.find(named)?;
             if arm.unavailable.is_none()
-                && found.receipt().ok().as_ref() != Some(&arm.backend.receipt)
+                && found.versions().ok().as_ref() != Some(&arm.backend.versions)
             {
                 bail!(
                     "backend {} is not what it was when {} was planned\n  fix: start a new run",

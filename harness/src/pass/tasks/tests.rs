@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use backends::backend::{
-    Backend, Description, DomainTools, Receipt, Unavailable, Workspace, WorkspaceConfig,
+    Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
 use backends::registry::Registry;
 use serde_json::Value;
@@ -148,8 +148,8 @@ impl Backend for Lying {
         self.0.source(dir)
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
-        self.0.receipt()
+    fn versions(&self) -> Result<Versions, Unavailable> {
+        self.0.versions()
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use backends::backend::{Description, Receipt, Unavailable, WorkspaceConfig};
+use backends::backend::{Description, Unavailable, Versions, WorkspaceConfig};
 use rundir::Settled;
 
 use super::*;
@@ -25,7 +25,7 @@ impl Backend for Split {
         direct().describe()
     }
 
-    fn receipt(&self) -> Result<Receipt, Unavailable> {
+    fn versions(&self) -> Result<Versions, Unavailable> {
         Ok(Default::default())
     }
 

@@ -65,9 +65,9 @@ fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
             .arm(&arm.name)
             .filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
         if let Some(same) = usable {
-            let [receipt, others] = [same, arm].map(|arm| format!("{:?}", arm.backend.receipt));
+            let [versions, others] = [same, arm].map(|arm| format!("{:?}", arm.backend.versions));
             let what = format!("versions of {}", arm.name);
-            different(one, other, &what, &receipt, &others)?;
+            different(one, other, &what, &versions, &others)?;
         }
     }
     Ok(())

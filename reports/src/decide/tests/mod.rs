@@ -356,7 +356,7 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
     assert!(
         problem(|run| _ = run.plan.arms[2]
             .backend
-            .receipt
+            .versions
             .insert("x".to_owned(), "1".to_owned()))
         .contains("different versions of sqlite")
     );
