@@ -13,7 +13,7 @@ const TESTS: &str = " (tests)";
 type Graph = BTreeMap<String, (String, BTreeSet<String>)>;
 
 /// The graph in the table of ARCHITECTURE.md.
-fn documented() -> Graph {
+pub fn documented() -> Graph {
     let text = std::fs::read_to_string(top().join("ARCHITECTURE.md")).unwrap();
     let rows = text.lines().filter_map(|line| {
         let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();

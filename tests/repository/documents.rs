@@ -1,9 +1,10 @@
 //! Links and commands in documents must be valid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::crates::documented;
 use crate::top;
 
 /// The Markdown files of the repository, including generated ones.
@@ -68,6 +69,35 @@ fn every_link_has_an_existing_file_and_heading() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// A shell command that succeeds if a name in the architecture is a path, a workload, or an item of a crate.
+fn search(name: &str) -> String {
+    let Some((own, rest)) = name.split_once("::") else {
+        return format!("ls -d {name} || ls workloads/{name}.toml");
+    };
+    let place = documented()[own].0.clone() + "/src/" + &rest.replace("::", "/");
+    let (module, item) = place.rsplit_once('/').unwrap();
+    format!(
+        "ls -d {place} || ls {place}.rs || grep -qrwE 'pub (fn|struct|enum|trait) {item}' {module} {module}.rs"
+    )
+}
+
+#[test]
+fn every_path_and_module_in_the_architecture_exists() {
+    let text = std::fs::read_to_string(top().join("ARCHITECTURE.md")).unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let names = quoted.filter(|name| !name.contains(char::is_whitespace));
+    let names = names.filter(|name| name.contains('/') || name.contains("::"));
+    let names: BTreeSet<&str> = names.collect();
+    assert!(names.len() > 50, "{names:?}");
+    let is_missing = |name: &&str| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &search(name)]).current_dir(top());
+        !shell.output().unwrap().status.success()
+    };
+    let missing: Vec<&str> = names.into_iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// The `ctxbench` commands in a text's shell blocks, without pipes and comments.
