@@ -5,9 +5,15 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::common::{
-    Mount, Scratch, ctxbench, has, installed, lacks, mountable, mounts_under, run, said, sh,
-    stderr, text_of, wait_for,
+    Mount, Scratch, ctxbench, has, installed, lacks, mountable, mounts_under, replays, run, said,
+    sh, stderr, text_of, wait_for,
 };
+
+#[test]
+fn the_transcript_in_the_docs_is_what_a_shell_shows() {
+    let Some(scratch) = mountable() else { return };
+    replays(&scratch, "MEMORY.md", "avm");
+}
 
 #[test]
 fn shell_tools_search_and_recall_notes() {

@@ -199,6 +199,34 @@ pub fn said(dir: &Path, command: &str) -> String {
     stdout(&output)
 }
 
+/// Runs the transcript in a page of the docs, which mounts `dir`, and compares what its commands print.
+pub fn replays(scratch: &Scratch, page: &str, dir: &str) {
+    scratch.dir(dir);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let page = text_of(&docs, page);
+    let (_, transcript) = page.split_once("```console\n$ ").unwrap();
+    let (transcript, _) = transcript.split_once("\n```").unwrap();
+    // Notes are dated.
+    let today = said(scratch.path(), "date -u +%F");
+    let transcript = transcript.replace("2026-11-22", today.trim());
+    let program = Path::new(CTXBENCH).parent().unwrap().display();
+    let path = format!("export PATH={program}:$PATH CTXBENCH_EMBEDDINGS=none;");
+    let mut commands = transcript.split("\n$ ");
+    let mount = commands.next().unwrap();
+    said(scratch.path(), &format!("{path} {mount}"));
+    let mut compared = 0;
+    for command in commands {
+        let (command, expected) = command.split_once('\n').unwrap_or((command, ""));
+        // A listing is in columns on a terminal, and in lines here.
+        let lines = said(scratch.path(), command);
+        assert_eq!(words(&lines), words(expected), "{command}");
+        compared += 1;
+    }
+    assert!(compared > 2, "the transcript was not found");
+    said(scratch.path(), &format!("{path} ctxbench unmount {dir}"));
+    assert!(mounts_under(scratch.path()).is_empty());
+}
+
 /// Runs the binary to its end.
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     ctxbench(arguments).output().unwrap()

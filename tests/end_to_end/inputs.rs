@@ -3,7 +3,8 @@
 use std::fs;
 
 use crate::common::{
-    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words,
+    Mount, Scratch, Succeeds, can_mount, ctxbench, has, lines, measure, refused, run, stderr,
+    stdout, text_of, words,
 };
 
 #[test]
@@ -114,8 +115,42 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
     assert_eq!(left, 7, "nothing was begun");
 }
 
+const CASSETTE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../backends/models/cassettes/run.jsonl"
+);
+
+/// What takes a TOML block of the docs: what such a block holds, the command and its option.
+const TAKES: [(&str, &str, &str); 5] = [
+    ("[trace]", "run", "--workload"),
+    ("[[need]]", "run", "--backend"),
+    ("[[benefit]]", "decide", "--policy"),
+    ("[[claim]]", "claims", "--file"),
+    ("timeout-seconds", "mount", "--generator"),
+];
+
+/// Every TOML block of the docs: the command and the option that take it, and its file.
+fn blocks(scratch: &Scratch) -> Vec<[String; 3]> {
+    let mut all = Vec::new();
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    let pages = fs::read_dir(docs).unwrap().map(|page| page.unwrap().path());
+    for page in pages.filter(|page| page.extension().is_some_and(|own| own == "md")) {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```toml\n").skip(1) {
+            let (block, _) = block.split_once("```").unwrap();
+            let takes = TAKES.iter().find(|(part, ..)| block.contains(part));
+            let nothing = || panic!("{}: no command takes {block}", page.display());
+            let (_, command, option) = takes.unwrap_or_else(nothing);
+            let file = scratch.path().join(format!("{}.toml", all.len()));
+            fs::write(&file, block).unwrap();
+            all.push([*command, *option, file.to_str().unwrap()].map(str::to_owned));
+        }
+    }
+    all
+}
+
 #[test]
-fn a_recorded_session_is_imported_shown_and_replayed() {
+fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let scratch = Scratch::new();
     let fixtures = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -135,17 +170,27 @@ fn a_recorded_session_is_imported_shown_and_replayed() {
         &["calls replayed: edit 2, read 3, search 1, write 1"],
     );
 
-    let workload = scratch.path().join("mine.toml");
-    let text = "name = 'agent/mine'\nessay = 'A session of my own, imported to see that anybody can replay theirs: it stands for nothing else.'\nstates = ['hot']\n[trace]\nfile = 'mine.trace.jsonl'\n";
-    fs::write(&workload, text).unwrap();
-    let line =
-        "--backend direct --budget 60 --epochs 3 --rounds 2 --policy none --no-probes --workload";
+    let line = "--backend sqlite --budget 60 --epochs 3 --rounds 2 --policy none --no-probes";
     let (run_dir, mut replayed) = measure(&scratch, line);
-    replayed.arg(&workload).succeeds();
+    let (measured, others): (Vec<_>, Vec<_>) = blocks(&scratch)
+        .into_iter()
+        .partition(|[command, ..]| command == "run");
+    let options = measured.iter().flat_map(|[_, option, file]| [option, file]);
+    replayed.args(options).succeeds();
+    for [command, option, file] in others {
+        if command != "mount" {
+            let mut command = ctxbench([command, option, file]);
+            command.arg(&run_dir).succeeds();
+        } else if can_mount() {
+            let options = ["--cassette", CASSETTE, &option, &file];
+            Mount::new("llm-generate", &scratch.dir("mnt"), &options).end();
+        }
+    }
     let mut samples = lines(&run_dir, "samples.jsonl");
-    samples.retain(|sample| sample["outcome"] == "ok");
-    // Two arms with one warm-up round and two rounds in each of three epochs.
-    assert_eq!(samples.len(), 3 * 3 * 2, "{samples:?}");
+    samples.retain(|sample| sample["outcome"] == "ok" && sample["arm"] != "my-bind");
+    // These arms have one warm-up round and two rounds in each of three epochs.
+    let arms = if can_mount() { 3 } else { 2 };
+    assert_eq!(samples.len(), 3 * 3 * arms, "{samples:?}");
 
     fs::write(&nonsense, "{}\n").unwrap();
     let message = refused(&words(&import(&nonsense, &target)));

@@ -3,15 +3,14 @@
 use std::fs;
 use std::io::{Seek, Write};
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, cluster, ctxbench, has, lacks, mountable, mounts_under,
-    refused, said, serve_http, sh, stdout, text_of, words, write_files,
+    Mount, Scratch, Succeeds, cluster, ctxbench, has, lacks, mountable, mounts_under, refused,
+    replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
 use rusqlite::Connection;
 
@@ -62,7 +61,6 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
 #[test]
 fn the_transcript_in_the_docs_is_what_a_shell_shows() {
     let Some(scratch) = mountable() else { return };
-    scratch.dir("vsm");
     let mail = "From: ann\nSubject: Budget\n\nIs it enough?\n";
     let more = [
         ("state/state.json", "{\"cycle\": 6}\n"),
@@ -71,25 +69,7 @@ fn the_transcript_in_the_docs_is_what_a_shell_shows() {
     ];
     write_files(&scratch.path().join("controller"), &CONTROLLER);
     write_files(&scratch.path().join("controller"), &more);
-    let page = text_of(Path::new(env!("CARGO_MANIFEST_DIR")), "../docs/VIEW.md");
-    let (_, transcript) = page.split_once("```console\n$ ").unwrap();
-    let (transcript, _) = transcript.split_once("\n```").unwrap();
-    let program = Path::new(CTXBENCH).parent().unwrap().display();
-    let path = format!("PATH={program}:$PATH;");
-    let mut commands = transcript.split("\n$ ");
-    let mount = commands.next().unwrap();
-    said(scratch.path(), &format!("{path} {mount}"));
-    let mut tried = 0;
-    for command in commands {
-        let (command, expected) = command.split_once('\n').unwrap();
-        // A listing is in columns on a terminal, and in lines here.
-        let lines = said(scratch.path(), command);
-        assert_eq!(words(&lines), words(expected), "{command}");
-        tried += 1;
-    }
-    assert!(tried > 5, "the transcript was not found");
-    said(scratch.path(), &format!("{path} ctxbench unmount vsm"));
-    assert!(mounts_under(scratch.path()).is_empty());
+    replays(&scratch, "VIEW.md", "vsm");
 }
 
 /// A writable view of a mailbox, on `mail`.
