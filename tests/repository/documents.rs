@@ -102,6 +102,8 @@ fn every_path_and_module_in_the_architecture_exists() {
 
 /// The `ctxbench` commands in a text's shell blocks, without pipes and comments.
 fn commands(text: &str) -> Vec<Vec<String>> {
+    let text = text.replace("```console\n", "```sh\n");
+    let text = text.replace("\n$ ", "\n");
     let blocks = text.split("```sh\n").skip(1);
     let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or("").lines());
     let parts = lines.flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
