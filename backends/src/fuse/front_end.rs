@@ -82,6 +82,8 @@ impl Mounted {
         if let Err(error) = self.store.reclaim(ino) {
             tracing::warn!(ino, %error, "could not reclaim an unlinked inode");
         }
+        // A store may have answered another request with the same inode meanwhile.
+        self.forget(ino);
     }
 }
 

@@ -229,11 +229,6 @@ impl Store for ViewStore {
         self.move_row(from, to, mode)
     }
 
-    fn reclaim(&self, ino: Ino) -> Result<()> {
-        self.forget(&[ino]);
-        Ok(())
-    }
-
     fn forget(&self, inos: &[Ino]) {
         let mut state = self.state();
         inos.iter().for_each(|ino| state.nodes.remove(*ino));
