@@ -316,11 +316,12 @@ fn event(row: &Row<'_>, scope: &Scope, dir_path: &DirPath) -> rusqlite::Result<S
     ))
 }
 
-/// The answer to a name such as `note.md:meta`.
+/// The answer to a name such as `note.md:meta`: from all that the mount may show, with paths relative to the request's
+/// directory.
 pub(super) fn aspect(
     db: &Db,
     paths: &PathCache,
-    scope: &Scope,
+    [all, asked]: [&Scope; 2],
     attr: &Attr,
     aspect: Aspect,
     now: Timestamp,
@@ -353,8 +354,8 @@ pub(super) fn aspect(
             while shown < SHOWN
                 && let Some(row) = rows.next()?
             {
-                if let Some(dir_path) = path_of_event(db, paths, scope, row)? {
-                    text += &event(row, scope, &dir_path)?;
+                if let Some(dir_path) = path_of_event(db, paths, all, row)? {
+                    text += &event(row, asked, &dir_path)?;
                     shown += 1;
                 }
             }

@@ -332,8 +332,10 @@ impl AgentMemory {
             };
             let db = self.files.db();
             // The caller sees the file, but its history may lead through any directory.
-            let scope = self.scope(&db, ROOT)?;
-            describe::aspect(&db, &self.index.paths, &scope, &attr, aspect, now)?.into_bytes()
+            let all = self.scope(&db, ROOT)?;
+            let asked = self.scope(&db, dir)?;
+            let scopes = [&all, &asked];
+            describe::aspect(&db, &self.index.paths, scopes, &attr, aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };

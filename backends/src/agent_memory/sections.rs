@@ -108,15 +108,11 @@ struct Limits {
 
 impl Limits {
     /// Notes are cut only where the budget is too small for all of them.
-    fn new(db: &Db, notes: &[i64], budget: u64) -> Result<Self> {
+    fn new(db: &Db, scope: &Scope, notes: &[i64], budget: u64) -> Result<Self> {
         let mut sum = 0;
         for id in notes {
-            let tokens = db.row(
-                "SELECT tokens FROM memory_note WHERE id = ?1",
-                [id],
-                |row| row.get::<_, Option<i64>>(0),
-            )?;
-            sum += tokens.flatten().map_or(passage::TOKENS_MAX, unsigned);
+            let tokens = shown(db, scope, *id)?.and_then(|note| note.tokens);
+            sum += tokens.unwrap_or(passage::TOKENS_MAX);
             if sum > budget {
                 let share = budget / SHARE;
                 return Ok(Self {
@@ -223,7 +219,7 @@ pub(super) fn write(
             sections.push(line);
         }
     }
-    let limits = Limits::new(db, &relevant.notes, budget.saturating_sub(used))?;
+    let limits = Limits::new(db, scope, &relevant.notes, budget.saturating_sub(used))?;
     let (mut shown_notes, mut misses) = (0, 0);
     for id in &relevant.notes {
         // The smallest section has a heading of some tokens.

@@ -117,6 +117,23 @@ fn a_note_that_does_not_fit_leaves_room_for_a_smaller_one() {
     });
 }
 
+#[test]
+fn a_recall_below_the_root_cuts_no_note_that_fits() {
+    with_memory(|memory| {
+        let deep = memory.dir(ROOT, &"far-below-the-root-of-a-large-memory ".repeat(5));
+        for number in 0..6 {
+            let text = format!("zebra {number}. {}\n", "It is striped. ".repeat(30));
+            memory.write(deep, &format!("{number}.md"), &text);
+        }
+        let whole = memory.ask(deep, ":recall?zebra&max_tokens=5000");
+        lacks(&whole, &["…"]);
+        // The first line and each path of it may have some tokens more.
+        let enough = tokens::count(&whole) + 20;
+        let answer = memory.ask(deep, &format!(":recall?zebra&max_tokens={enough}"));
+        lacks(&answer, &["…"]);
+    });
+}
+
 /// Text of any script, or bytes that are not UTF-8.
 fn note_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
