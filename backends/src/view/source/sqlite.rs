@@ -339,7 +339,13 @@ impl Source for Sqlite {
                 self.deadline.at.store(u64::MAX, Ordering::Relaxed);
                 let refreshed = tables.refresh(connection, deadline);
                 self.allows_writing.store(false, Ordering::Relaxed);
-                refreshed?;
+                refreshed.map_err(|error| match error.errno {
+                    Errno::NOSPC => {
+                        let at = "the file of its tables, in TMPDIR or /var/tmp";
+                        StoreError::storage(Errno::IO, format!("{at}: {error}"))
+                    }
+                    _ => error,
+                })?;
             }
         }
         Ok(())
