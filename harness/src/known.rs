@@ -11,6 +11,16 @@ use workloads::{catalogue, fault};
 #[derive(Debug, Default)]
 pub struct BuiltIn(pub Registry);
 
+impl BuiltIn {
+    /// The arm of the backend that a user may call `name`. Its own name has the server that `name` may leave out.
+    pub fn arm(&self, name: &str) -> Option<String> {
+        // A path names a backend's file, and no arm.
+        let is_path = name.ends_with(".toml");
+        let found = (!is_path).then(|| self.0.find(name).ok())??;
+        Some(found.describe().name)
+    }
+}
+
 impl Catalogue for BuiltIn {
     fn workload(&self, name: &str) -> Option<KnownWorkload> {
         let workload = catalogue::workload(name).ok()?;
@@ -28,8 +38,7 @@ impl Catalogue for BuiltIn {
     }
 
     fn has_arm(&self, name: &str) -> bool {
-        // A path names a backend's file, and no arm.
-        !name.ends_with(".toml") && self.0.find(name).is_ok()
+        self.arm(name).is_some()
     }
 
     fn scenarios(&self) -> BTreeSet<String> {

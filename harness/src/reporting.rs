@@ -53,14 +53,38 @@ impl OwnPolicy {
         })
     }
 
-    /// Checks the names of a user's policy against ours and those of these plans.
-    pub fn check_names<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<()> {
+    /// Checks the names of a user's policy against ours and those of all plans of its evidence.
+    fn check_names<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<()> {
         if !self.is_built_in {
             let names = known_names(&self.policy, plans)?;
             self.policy.check_names(&self.file, &self.text, &names)?;
         }
         Ok(())
     }
+
+    /// Checks the names of a user's policy, but those of arms, before a run. Returns the unknown arms, which another run
+    /// may have.
+    pub fn check_names_before_run(&self, plan: &Plan) -> anyhow::Result<Vec<&str>> {
+        if self.is_built_in {
+            return Ok(Vec::new());
+        }
+        let names = known_names(&self.policy, std::iter::once(plan))?;
+        self.policy.check_rows(&self.file, &self.text, &names)?;
+        Ok(self.policy.unknown_arms(&names))
+    }
+}
+
+/// The arms that a name or pattern may mean, of those that a registry finds beside the listed ones: arms on another server
+/// or behind a delay.
+fn found_arms<'a>(built_in: &'a BuiltIn, named: &'a str) -> impl Iterator<Item = String> + 'a {
+    // The last parts of an arm behind a delay, such as `s3-minio@30ms`.
+    let ends: &[&str] = match named.ends_with('*') {
+        true => &["", "1ms", "ms", "s"],
+        false => &[""],
+    };
+    let start = named.strip_suffix('*').unwrap_or(named);
+    ends.iter()
+        .filter_map(move |end| built_in.arm(&format!("{start}{end}")))
 }
 
 /// The names that a policy may use: ours, and those of these plans.
@@ -70,10 +94,7 @@ fn known_names<'a>(
 ) -> anyhow::Result<Names> {
     let built_in = BuiltIn::default();
     let (_, mut arms) = built_in.names();
-    // A registry finds more arms than it lists, such as those on another server or behind a delay.
-    let named = policy.arms().map(|name| name.trim_end_matches('*'));
-    let named = named.filter(|name| built_in.has_arm(name.trim_end_matches('@')));
-    arms.extend(named.map(str::to_owned));
+    arms.extend(policy.arms().flat_map(|named| found_arms(&built_in, named)));
     let kinds = CallKind::ALL.iter().map(|kind| kind.name().to_owned());
     let mut names = Names {
         workloads: workload_names().into_iter().collect(),
@@ -92,7 +113,12 @@ fn known_names<'a>(
 pub const ALL_POLICIES: &str = "all";
 
 /// The policies that decide on runs: `asked`, which may be [`ALL_POLICIES`]; else those that a single run was made for.
-pub fn policies(asked: Option<&str>, runs: &[&Run]) -> anyhow::Result<Vec<OwnPolicy>> {
+/// `others` are further runs of the evidence, whose names a policy may use.
+pub fn policies(
+    asked: Option<&str>,
+    runs: &[&Run],
+    others: &[RunEvidence],
+) -> anyhow::Result<Vec<OwnPolicy>> {
     let built_in = || {
         built_in()
             .iter()
@@ -103,7 +129,8 @@ pub fn policies(asked: Option<&str>, runs: &[&Run]) -> anyhow::Result<Vec<OwnPol
         (Some(ALL_POLICIES), _) => built_in(),
         (Some(name), _) => {
             let own = OwnPolicy::named(name)?;
-            own.check_names(runs.iter().map(|run| &run.plan))?;
+            let plans = runs.iter().map(|run| &run.plan);
+            own.check_names(plans.chain(others.iter().map(|other| &other.run.plan)))?;
             Ok(vec![own])
         }
         (None, [run]) => match &run.policy {
@@ -148,7 +175,7 @@ impl ReportInputs {
             runs: all().map(RunEvidence::evidence).collect(),
         };
         let claims = claims::judge(&evidence.runs)?;
-        let policies = policies(policy, &[&own.run])?;
+        let policies = policies(policy, &[&own.run], &others)?;
         let decisions = policies.iter();
         let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, &evidence));
         let decisions = decisions.collect();
@@ -197,7 +224,7 @@ mod tests {
 
     #[test]
     fn built_in_policies_name_only_what_there_is() {
-        for own in policies(Some(ALL_POLICIES), &[]).unwrap() {
+        for own in policies(Some(ALL_POLICIES), &[], &[]).unwrap() {
             let names = known_names(&own.policy, std::iter::empty()).unwrap();
             own.policy
                 .check_names(&own.file, &own.text, &names)
@@ -225,13 +252,56 @@ mod tests {
             refused.contains("find, flock, git, grep, ln, ls"),
             "{refused}"
         );
-        for arm in ["s3-close@30ms", "s3-close@*", "s3-minio*", "s3-seaweedfs"] {
-            checked("\"view-mail\"", &format!("\"view-mail\", \"{arm}\"")).unwrap();
+        let with_arm = |arm: &str| checked("\"view-mail\"", &format!("\"view-mail\", \"{arm}\""));
+        for arm in [
+            "s3-minio*",
+            "s3-seaweedfs",
+            "s3-close-minio@30ms",
+            "s3-close-minio@3*",
+            "s3-close-minio@*",
+            "s3-bare-minio@30m*",
+        ] {
+            with_arm(arm).unwrap();
+        }
+        // Arms have their server in their names.
+        for arm in [
+            "s3-close@*",
+            "s3-close@30ms",
+            "s3-close",
+            "direct@*",
+            "s3-minio@x*",
+        ] {
+            let refused = with_arm(arm).unwrap_err().to_string();
+            let unknown = format!("field `candidates.except`: unknown {arm:?}");
+            assert!(refused.contains(&unknown), "{refused}");
         }
         let refused = checked("view-mail", "view-male").unwrap_err().to_string();
         assert!(
             refused.contains("field `candidates.except`: unknown \"view-male\""),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn an_arm_that_another_run_may_have_is_unknown_before_a_run_and_refused_in_a_decision() {
+        let (_, text) = find("cron-controller").unwrap();
+        let text = text.replace("baseline = \"direct\"", "baseline = \"mine\"");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.toml");
+        let own = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            OwnPolicy::named(file.to_str().unwrap()).unwrap()
+        };
+        let plan = Plan::default();
+        let of_mine = own(&text);
+        assert_eq!(of_mine.check_names_before_run(&plan).unwrap(), ["mine"]);
+        let refused = of_mine.check_names(std::iter::once(&plan)).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("field `baseline`: unknown \"mine\""),
+            "{refused}"
+        );
+        let misspelt = own(&text.replace("\"grep\"", "\"grepp\""));
+        misspelt.check_names_before_run(&plan).unwrap_err();
     }
 }

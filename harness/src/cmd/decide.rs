@@ -86,7 +86,7 @@ impl Decide {
     }
 
     fn decisions(&self, runs: &[&Run], evidence: &Evidence<'_>) -> anyhow::Result<Vec<Decision>> {
-        let policies = policies(self.policy.as_deref(), runs)?;
+        let policies = policies(self.policy.as_deref(), runs, &[])?;
         if policies.is_empty() {
             bail!(
                 "{} was made for no policy (give one with --policy, or `--policy all`)",

@@ -120,6 +120,11 @@ impl Criterion {
         // A parsed policy has no other units.
         self.measure.scale(&self.unit).unwrap_or(Scale::Own)
     }
+
+    /// Whether its baseline is a context policy, and no arm.
+    fn compares_contexts(&self) -> bool {
+        matches!(self.measure, Measure::Context(_))
+    }
 }
 
 /// A condition whose break-even follows from the measurement.
@@ -196,6 +201,11 @@ pub struct Names {
 }
 
 impl Names {
+    /// Whether an arm has this name, or matches this pattern.
+    fn has_arm(&self, name: &str) -> bool {
+        self.arms.iter().any(|own| matches(name, own))
+    }
+
     /// Adds the names of a run's plan.
     pub fn add(&mut self, plan: &Plan) {
         for workload in &plan.workloads {
@@ -292,6 +302,7 @@ impl Policy {
         });
         let rows = self.rows().into_iter().flat_map(|(role, rows)| {
             let rows = rows.iter().enumerate();
+            let rows = rows.filter(|(_, row)| !row.compares_contexts());
             rows.filter_map(move |(at, row)| {
                 let path = vec![Step::Field(role), Step::Item(at), Step::Field("baseline")];
                 Some((path, row.baseline.as_deref()?))
@@ -308,10 +319,7 @@ impl Policy {
     fn compares_with_an_arm(&self) -> bool {
         self.rows().iter().any(|(_, rows)| {
             rows.iter().any(|row| {
-                row.baseline.is_none()
-                    && row.scale() != Scale::Own
-                    // Its baseline is a context policy.
-                    && !matches!(row.measure, Measure::Context(_))
+                row.baseline.is_none() && row.scale() != Scale::Own && !row.compares_contexts()
             })
         })
     }
@@ -321,23 +329,29 @@ impl Policy {
     /// # Errors
     /// [`InputError`] with file, line and field of the first unknown name.
     pub fn check_names(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
-        let unknown = |path: &[Step<'_>], name: &str, known: &BTreeSet<String>| {
-            let known = known.iter().map(String::as_str);
-            // Of many names those of the same kind, such as `agent/`.
-            let kind = name.split_inclusive('/').next().unwrap_or(name);
-            let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
-            let shown = match alike.is_empty() {
-                true => known.collect(),
-                false => alike,
-            };
-            let message = format!("unknown {name:?}; there are {}", shown.join(", "));
-            Err(error(file, text, path, &message))
-        };
-        for (path, name) in self.arms_at() {
-            if !names.arms.iter().any(|own| matches(name, own)) {
-                return unknown(&path, name, &names.arms);
-            }
+        self.check_arms(file, text, names)?;
+        self.check_rows(file, text, names)
+    }
+
+    /// The names and patterns of arms that match no known arm.
+    pub fn unknown_arms(&self, names: &Names) -> Vec<&str> {
+        let named = self.arms_at().into_iter().map(|(_, name)| name);
+        named.filter(|name| !names.has_arm(name)).collect()
+    }
+
+    fn check_arms(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
+        let mut named = self.arms_at().into_iter();
+        match named.find(|(_, name)| !names.has_arm(name)) {
+            Some((path, name)) => Err(unknown(file, text, &path, name, &names.arms)),
+            None => Ok(()),
         }
+    }
+
+    /// Checks all names but those of arms.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field of the first unknown name.
+    pub fn check_rows(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
         for (role, at, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
                 let path = [
@@ -347,7 +361,7 @@ impl Policy {
                     Step::Any,
                     Step::Field(field),
                 ];
-                unknown(&path, name, known)
+                Err(unknown(file, text, &path, name, known))
             };
             for (workload, cell) in measure.cells() {
                 if !names.workloads.contains(workload) {
@@ -402,6 +416,26 @@ impl Policy {
         }
         missing.into_iter().collect()
     }
+}
+
+/// The error for an unknown name, with the known ones.
+fn unknown(
+    file: &Path,
+    text: &str,
+    path: &[Step<'_>],
+    name: &str,
+    known: &BTreeSet<String>,
+) -> InputError {
+    let known = known.iter().map(String::as_str);
+    // Of many names those of the same kind, such as `agent/`.
+    let kind = name.split_inclusive('/').next().unwrap_or(name);
+    let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
+    let shown = match alike.is_empty() {
+        true => known.collect(),
+        false => alike,
+    };
+    let message = format!("unknown {name:?}; there are {}", shown.join(", "));
+    error(file, text, path, &message)
 }
 
 /// What is wrong with a row: the field below the row, and the problem.

@@ -171,7 +171,14 @@ impl Options {
         };
         let plan = plan::plan(&inputs, given);
         if let Some(own) = &policy {
-            own.check_names(std::iter::once(&plan))?;
+            let unknown = own.check_names_before_run(&plan)?;
+            if !unknown.is_empty() {
+                eprintln!(
+                    "warning: policy {} names arms that neither ctxbench nor this run has: {} (correct them, or decide with a run that has them)",
+                    own.policy.name,
+                    unknown.join(", ")
+                );
+            }
             let missing = own.policy.unanswered(&plan);
             if !missing.is_empty() {
                 eprintln!(

@@ -463,3 +463,25 @@ fn a_malformed_policy_names_file_line_and_field() {
     ];
     insta::assert_snapshot!(errors.join("\n"));
 }
+
+#[test]
+fn a_baseline_of_contexts_is_no_arm_and_an_unknown_arm_is_listed() {
+    let names = Names {
+        workloads: ["agent/task".to_owned()].into(),
+        arms: ["direct".to_owned()].into(),
+        ..Names::default()
+    };
+    let parsed = |measure: &str, unit: &str| {
+        let (head, _) = POLICY.split_once("measure.latency").unwrap();
+        let row = "baseline = \"inline\"\nat_most = 0.9\n";
+        let text = format!("{head}measure.{measure}\nunit = \"{unit}\"\n{row}");
+        let policy = Policy::parse(Path::new("p.toml"), &text).unwrap();
+        let checked = policy.check_names(Path::new("p.toml"), &text, &names);
+        let unknown = policy.unknown_arms(&names);
+        (checked.is_ok(), unknown.join(", "))
+    };
+    let context = "context = { workload = \"agent/task\", policy = \"evict\", against = \"inline\", figure = \"resent\" }";
+    assert_eq!(parsed(context, "ratio"), (true, String::new()));
+    let latency = "latency = { workload = \"agent/task\", state = \"hot\", metric = \"makespan\" }";
+    assert_eq!(parsed(latency, "ratio"), (false, "inline".to_owned()));
+}
