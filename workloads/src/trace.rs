@@ -531,6 +531,15 @@ mod tests {
     fn a_trace_survives_reading_and_writing() {
         let trace = Trace::parse(Path::new("t.jsonl"), SAMPLE).unwrap();
         assert_eq!((trace.files.len(), trace.events.len()), (1, 2));
+        let Event::Call(call) = &trace.events[0] else {
+            panic!("no call: {:?}", trace.events[0]);
+        };
+        assert_eq!((call.op, call.at, &*call.lane), (Op::Edit, 5, MAIN_LANE));
+        assert_eq!(call.path.as_ref().map(|path| path.as_str()), Some("a.md"));
+        let Some(Effect::Edit(spans)) = &call.effect else {
+            panic!("no edit: {:?}", call.effect);
+        };
+        assert_eq!((spans[0].at, spans[0].old, spans[0].new.bytes), (1, 2, 10));
         assert_eq!(trace.to_jsonl().unwrap(), SAMPLE);
     }
 

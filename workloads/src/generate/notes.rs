@@ -370,6 +370,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_row_of_the_table_is_an_attribute_with_all_its_fields() {
+        assert_eq!(ATTRIBUTES.len(), TABLE.lines().count());
+        for (line, own) in TABLE.lines().zip(ATTRIBUTES.iter()) {
+            let fields = [
+                own.word,
+                own.states,
+                own.mentions,
+                own.asks,
+                own.asks_otherwise,
+            ];
+            assert_eq!(fields.join(" | "), line);
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_notebook_and_another_another() {
         assert_eq!(notebook(300, 7), notebook(300, 7));
         assert_ne!(notebook(300, 7).notes, notebook(300, 8).notes);
