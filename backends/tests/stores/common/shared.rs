@@ -57,13 +57,16 @@ pub fn embedded(dir: &Path, quirk: Quirk) -> (Runtime, Embedded, Access) {
         let access = Access::random(listener.local_addr().unwrap().port()).unwrap();
         let server = Embedded::serve_with(listener, dir, &access, quirk).unwrap();
         // A second server of a directory finds the bucket of the first.
-        let _ = servers::create_bucket(&access, servers::BUCKET).await;
+        servers::create_bucket(&access, servers::BUCKET)
+            .await
+            .unwrap();
         (server, access)
     });
     (runtime, server, access)
 }
 
-/// Serves HTTP, and returns its URL: `answer` is given the lines of each request. An empty answer closes the connection.
+/// Serves HTTP, and returns its URL: `answer` is given the lines of each request. An empty answer
+/// closes the connection, and so does one that says so in a header.
 pub fn serve_http(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -80,7 +83,8 @@ pub fn serve_http(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) 
                         break;
                     }
                     let text = answer(&request);
-                    if text.is_empty() || stream.write_all(text.as_bytes()).is_err() {
+                    let is_last = text.is_empty() || text.contains("\r\nConnection: close\r\n");
+                    if stream.write_all(text.as_bytes()).is_err() || is_last {
                         break;
                     }
                 }
