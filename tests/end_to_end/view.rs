@@ -78,11 +78,13 @@ fn mount_mail(scratch: &Scratch, source: &str) -> Mount {
     Mount::new("view", &scratch.dir("mail"), &options)
 }
 
-/// A mailbox in SQLite, and its mount.
-fn mailbox(scratch: &Scratch) -> (Connection, Mount) {
+/// A mailbox in SQLite with a journal of this mode, and its mount.
+fn mailbox(scratch: &Scratch, journal: &str) -> (Connection, Mount) {
     let db = scratch.path().join("mail.db");
     let database = Connection::open(&db).unwrap();
-    database.pragma_update(None, "journal_mode", "WAL").unwrap();
+    database
+        .pragma_update(None, "journal_mode", journal)
+        .unwrap();
     database.execute_batch(MESSAGES).unwrap();
     (database, mount_mail(scratch, db.to_str().unwrap()))
 }
@@ -127,7 +129,7 @@ fn use_mail(mount: Mount, sql: impl Fn(&str) -> String) {
 #[test]
 fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
     let Some(scratch) = mountable() else { return };
-    let (database, mount) = mailbox(&scratch);
+    let (database, mount) = mailbox(&scratch, "DELETE");
     use_mail(mount, |sql| {
         let mut rows = database.prepare(sql).unwrap();
         let mut rows = rows.query(()).unwrap();
@@ -141,7 +143,7 @@ const STALE: Option<i32> = Some(116);
 #[test]
 fn open_files_of_a_row_keep_their_contents_apart() {
     let Some(scratch) = mountable() else { return };
-    let (_database, mount) = mailbox(&scratch);
+    let (_database, mount) = mailbox(&scratch, "DELETE");
     let dir = &mount.dir;
     let path = dir.join("drafts/answer.eml");
     let text = |body: &str| format!("To: ann\nSubject: Re\n\n{body}\n");
@@ -178,7 +180,7 @@ fn open_files_of_a_row_keep_their_contents_apart() {
 #[test]
 fn writers_that_wait_for_a_locked_database_hold_up_no_reader() {
     let Some(scratch) = mountable() else { return };
-    let (database, mount) = mailbox(&scratch);
+    let (database, mount) = mailbox(&scratch, "WAL");
     let dir = &mount.dir;
     let writers = (0..6).map(|number| {
         let mut file = fs::File::create(dir.join(format!("drafts/{number}.eml"))).unwrap();
