@@ -1,6 +1,7 @@
 //! Transactions that stay open over many calls: begun with a redo log, ended with it, and made again after a kill.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -84,7 +85,7 @@ impl Committer {
         let thread_db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name("commit".to_owned())
-            .spawn(move || run(&thread_db, &woken))
+            .spawn(move || run_or_give_up(&thread_db, &woken))
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db: Arc::clone(db),
@@ -135,6 +136,17 @@ fn end(db: &Db) -> Result<()> {
     Ok(())
 }
 
+/// As [`run`]. After a panic, nothing would be committed in time any more: the store answers nothing from then on.
+fn run_or_give_up(db: &Mutex<Db>, woken: &Receiver<()>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(db, woken))) {
+        db.lock().give_up();
+        tracing::error!(
+            "the commit thread panicked: nothing is read or written until the next mount"
+        );
+        resume_unwind(panic);
+    }
+}
+
 fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         let mut wait = OPEN_FOR;
@@ -168,7 +180,8 @@ mod tests {
     use crate::sqlite::log_mark::tests::OWNER;
     use crate::sqlite::{HEAD, SqliteStore};
     use crate::store::{
-        Allocate, Caller, Change, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
+        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp,
+        XattrMode,
     };
 
     /// A copy of what a killed daemon leaves.
@@ -336,6 +349,25 @@ mod tests {
         store.create(&OWNER, ROOT, b"note", &FILE).unwrap();
         store.db().give_up();
         assert!(store.sync().is_err());
+    }
+
+    #[test]
+    fn a_store_whose_commit_thread_panics_answers_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let commit = ("UPDATE log SET applied", 0);
+        store.db().panics_at.set(Some(commit));
+        let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
+        let until = Instant::now() + Duration::from_secs(20);
+        while store.getattr(ino).is_ok() {
+            assert!(Instant::now() < until, "changes wait for no commit");
+            std::thread::sleep(OPEN_FOR / 10);
+        }
+        assert_eq!(store.getattr(ROOT).unwrap_err().errno, Errno::IO);
+        drop(store);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        assert_eq!(store.lookup(ROOT, b"note").unwrap().ino, ino);
     }
 
     #[test]

@@ -401,12 +401,11 @@ fn put(db: &Db, ino: Ino, index: u64, bytes: Vec<u8>) -> Result<()> {
 
 /// Makes rows of the chunks that changes have left to the commit.
 pub(super) fn write_chunks(db: &Db) -> Result<()> {
-    while let Some((id, bytes)) = db.deferred.take_first_chunk() {
-        if let Err(error) = put_row(db, id, &bytes) {
-            // A read may be what asked for it, and undoes nothing.
-            db.deferred.put_chunk(id, bytes);
-            return Err(error);
-        }
+    while let Some(id) = db.deferred.first_chunk() {
+        // A read may be what asked for it, and undoes nothing: a chunk stays deferred until it is a row.
+        let written = db.deferred.chunk(id, |bytes| put_row(db, id, bytes));
+        written.transpose()?;
+        db.deferred.take_chunk(id);
     }
     Ok(())
 }

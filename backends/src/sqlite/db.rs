@@ -38,7 +38,7 @@ pub(crate) struct Db {
     pub(super) names: RefCell<NameCache>,
     /// What is written at the next commit.
     pub(super) deferred: Deferred,
-    /// What a transaction had done could not be undone: whatever is read now may never have been acknowledged.
+    /// A change could not be undone, so that whatever is read now may never have been acknowledged; or a commit panicked.
     pub(super) is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
     pub(super) log_says_needed: Cell<bool>,
@@ -52,6 +52,9 @@ pub(crate) struct Db {
     /// A commit has failed: the next change has to commit what is recorded first.
     pub(super) is_stuck: Cell<bool>,
     apply_note: ApplyNote,
+    /// Where a test wants a panic: how the statement starts, and how many of them go well before.
+    #[cfg(test)]
+    pub(super) panics_at: Cell<Option<(&'static str, u32)>>,
 }
 
 impl Db {
@@ -77,6 +80,21 @@ impl Db {
             is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
             apply_note,
+            #[cfg(test)]
+            panics_at: Cell::new(None),
+        }
+    }
+
+    /// Panics where a test has asked for it.
+    #[cfg(test)]
+    pub(super) fn panic_if_asked(&self, at: &str) {
+        match self.panics_at.get() {
+            Some((start, before)) if at.starts_with(start) => {
+                self.panics_at
+                    .set(before.checked_sub(1).map(|left| (start, left)));
+                assert!(before > 0, "on purpose");
+            }
+            _ => {}
         }
     }
 
@@ -107,8 +125,10 @@ impl Db {
 
     /// A compiled statement, counted.
     pub(crate) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
+        #[cfg(test)]
+        self.panic_if_asked(sql);
         if self.is_broken.get() {
-            let reason = "a change that failed could not be undone: nothing is read or written until the next mount";
+            let reason = "a change that failed could not be undone, or a commit panicked: nothing is read or written until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Tally::add(match self.is_committing.get() {

@@ -118,10 +118,9 @@ impl Deferred {
         Some(taken)
     }
 
-    /// The chunk with the smallest id.
-    pub(super) fn take_first_chunk(&self) -> Option<(i64, Vec<u8>)> {
-        let first = self.chunks.borrow().keys().next().copied()?;
-        Some((first, self.take_chunk(first)?))
+    /// The smallest id of a chunk.
+    pub(super) fn first_chunk(&self) -> Option<i64> {
+        self.chunks.borrow().keys().next().copied()
     }
 
     /// Drops the chunks from `first` to `last`.

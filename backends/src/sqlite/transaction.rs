@@ -1,5 +1,7 @@
 //! Transactions over one connection: begun, recorded, committed, undone, and made again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use parking_lot::{Mutex, MutexGuard};
 
 use super::db::Db;
@@ -10,16 +12,18 @@ use super::tally::Tally;
 use super::{content, reclaim};
 use crate::store::{Errno, Result, StoreError};
 
-/// Undoes a transaction that a panic leaves open, before the next thread takes the lock.
-struct UndoOnPanic<'a>(&'a Db);
+/// What a panic does to the store, if one begins while this lives: before the next thread takes the lock.
+struct OnPanic<'a> {
+    db: &'a Db,
+    act: fn(&Db),
+    /// This thread ends by an earlier panic, which this work does not cause.
+    was_panicking: bool,
+}
 
-impl Drop for UndoOnPanic<'_> {
+impl Drop for OnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            match self.0.undo() {
-                Ok(()) => tracing::warn!("what the call that panicked had changed is undone"),
-                Err(error) => tracing::error!(%error, "what the call that panicked had changed"),
-            }
+        if std::thread::panicking() && !self.was_panicking {
+            (self.act)(self.db);
         }
     }
 }
@@ -35,6 +39,23 @@ pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
 }
 
 impl Db {
+    fn on_panic(&self, act: fn(&Self)) -> OnPanic<'_> {
+        OnPanic {
+            db: self,
+            act,
+            was_panicking: std::thread::panicking(),
+        }
+    }
+
+    fn undo_what_panicked(&self) {
+        // A second panic would end the process.
+        match catch_unwind(AssertUnwindSafe(|| self.undo())) {
+            Ok(Ok(())) => tracing::warn!("what the call that panicked had changed is undone"),
+            Ok(Err(error)) => tracing::error!(%error, "what the call that panicked had changed"),
+            Err(_) => self.give_up(),
+        }
+    }
+
     /// Whether changes are recorded that are not committed.
     pub(crate) fn has_open_changes(&self) -> bool {
         self.redo.borrow().as_ref().is_some_and(Redo::is_pending)
@@ -56,6 +77,10 @@ impl Db {
     /// Takes back what is not committed, but for the changes that are recorded: these are made again. If that fails,
     /// nothing is served any more.
     fn undo(&self) -> Result<()> {
+        // A panic in here leaves a part of the recorded changes made again.
+        let _broken = self.on_panic(Self::give_up);
+        // It may be a commit that panicked.
+        self.is_committing.set(false);
         // What was kept inside may not be what the rows say after all.
         self.forget();
         // A full disk makes SQLite roll back by itself.
@@ -89,11 +114,11 @@ impl Db {
         &self,
         work: impl FnOnce(&Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        let _undo = self.on_panic(Self::undo_what_panicked);
         if !self.connection.is_autocommit() {
             return work(self);
         }
         self.execute("BEGIN", ())?;
-        let _undo = UndoOnPanic(self);
         let result = work(self);
         // Some errors end it by themselves.
         if !self.connection.is_autocommit() {
@@ -119,7 +144,7 @@ impl Db {
         }
         let changes = || self.connection.total_changes() + self.deferred.changes();
         let before = changes();
-        let _undo = UndoOnPanic(self);
+        let _undo = self.on_panic(Self::undo_what_panicked);
         let mut result = work(self);
         let is_open = !self.connection.is_autocommit();
         if result.is_ok() && !is_open {
@@ -193,10 +218,19 @@ impl Db {
 
     /// Records the change that was made last.
     fn record(&self, record: &Record<'_>) -> Result<()> {
+        let undo = self.on_panic(Self::undo_what_panicked);
         let (recorded, is_full) = match &mut *self.redo.borrow_mut() {
-            Some(redo) => (redo.append(|out| record.encode(out)), redo.is_full()),
+            Some(redo) => {
+                let encode = |out: &mut Vec<u8>| {
+                    #[cfg(test)]
+                    self.panic_if_asked("record");
+                    record.encode(out)
+                };
+                (redo.append(encode), redo.is_full())
+            }
             None => (Ok(()), true),
         };
+        drop(undo);
         if let Err(error) = recorded {
             self.undo()?;
             let reason = format!("writing the redo log: {error}");
@@ -205,6 +239,8 @@ impl Db {
                 reason,
             ));
         }
+        // The change is recorded: what undoes the commit makes it again, and its caller gets an error.
+        let _broken = self.on_panic(Self::give_up);
         if is_full && let Err(error) = self.commit() {
             // This change is recorded; the next one has to wait for room.
             tracing::warn!(%error, "committing changes");
@@ -245,10 +281,14 @@ impl Db {
             .as_ref()
             .map(|redo| redo.last() + unrecorded);
         self.is_committing.set(true);
+        let undo = self.on_panic(Self::undo_what_panicked);
         let applied = self.write_rows().and_then(|()| match last {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });
+        drop(undo);
+        // An undo after a commit would make the recorded changes twice.
+        let _broken = self.on_panic(Self::give_up);
         let committed = applied.and_then(|_| self.execute("COMMIT", ()));
         self.is_committing.set(false);
         self.is_stuck
@@ -271,14 +311,19 @@ impl Db {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
     use super::*;
-    use crate::sqlite::SqliteStore;
     use crate::sqlite::log_mark::tests::OWNER;
-    use crate::store::{Change, Kind, NewNode, ROOT, RenameMode, Store};
+    use crate::sqlite::{SqliteStore, check, held};
+    use crate::store::{Change, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store};
+
+    const FILE: NewNode<'_> = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: b"",
+    };
 
     /// Changes the root's row and what is kept of it, then panics.
     fn panic_amid_a_change(store: &SqliteStore) {
@@ -345,14 +390,8 @@ mod tests {
     fn a_store_whose_changes_are_made_again_in_part_answers_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
-        let file = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: b"",
-        };
-        let first = store.create(&OWNER, ROOT, b"a", &file).unwrap().ino;
-        store.create(&OWNER, ROOT, b"b", &file).unwrap();
+        let first = store.create(&OWNER, ROOT, b"a", &FILE).unwrap().ino;
+        store.create(&OWNER, ROOT, b"b", &FILE).unwrap();
         store
             .rename(&OWNER, (ROOT, b"b"), (ROOT, b"c"), RenameMode::Replace)
             .unwrap();
@@ -373,5 +412,150 @@ mod tests {
             assert_eq!(store.lookup(ROOT, name).unwrap_err().errno, Errno::IO);
         }
         assert_eq!(store.getattr(first).unwrap_err().errno, Errno::IO);
+    }
+
+    /// Creates a file that has its name as content, under a lock that keeps the commit thread away.
+    fn create(store: &SqliteStore, db: &Db, name: &[u8]) -> Ino {
+        let ino = store.new_ino().unwrap();
+        let record = Record::Create {
+            caller: OWNER,
+            parent: ROOT,
+            name,
+            ino,
+            node: FILE,
+        };
+        let work = |db: &Db| record::create(db, &OWNER, ROOT, name, ino, &FILE);
+        db.change(&record, work).unwrap();
+        held::write(db, &OWNER, ino, 0, name).unwrap();
+        ino
+    }
+
+    fn panics<T>(work: impl FnOnce() -> T) -> bool {
+        catch_unwind(AssertUnwindSafe(work)).is_err()
+    }
+
+    fn has_files(store: &SqliteStore, names: &[&[u8]]) {
+        for name in names {
+            let ino = store.lookup(ROOT, name).unwrap().ino;
+            let mut bytes = Vec::new();
+            store.read(ino, 0, 100, &mut bytes).unwrap();
+            assert_eq!(bytes, *name);
+        }
+    }
+
+    #[test]
+    fn a_panic_before_a_commit_loses_no_recorded_change() {
+        for point in [
+            ("INSERT INTO inode", 1),
+            ("INSERT INTO chunk", 1),
+            ("UPDATE log SET applied", 0),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.db");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            {
+                let db = store.db();
+                create(&store, &db, b"one");
+                create(&store, &db, b"two");
+                db.panics_at.set(Some(point));
+                assert!(panics(|| db.commit()), "{point:?}");
+            }
+            has_files(&store, &[b"one", b"two"]);
+            store.sync().unwrap();
+            drop(store);
+            assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            has_files(&store, &[b"one", b"two"]);
+        }
+    }
+
+    #[test]
+    fn a_panic_while_a_change_is_recorded_undoes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        {
+            let db = store.db();
+            create(&store, &db, b"one");
+            db.panics_at.set(Some(("record", 0)));
+            assert!(panics(|| create(&store, &db, b"two")));
+        }
+        assert_eq!(store.lookup(ROOT, b"two").unwrap_err().errno, Errno::NOENT);
+        store.sync().unwrap();
+        drop(store);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        assert_eq!(store.lookup(ROOT, b"two").unwrap_err().errno, Errno::NOENT);
+        has_files(&store, &[b"one"]);
+    }
+
+    #[test]
+    fn a_panic_in_a_read_loses_no_recorded_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let db = store.db();
+        let ino = create(&store, &db, b"one");
+        db.panics_at.set(Some(("INSERT INTO chunk", 0)));
+        assert!(panics(|| held::seek(&db, ino, 0, Seek::Data)));
+        let in_transaction = |db: &Db| -> Result<()> {
+            assert!(db.deferred.take_inodes().is_empty(), "on purpose");
+            Ok(())
+        };
+        assert!(panics(|| db.reading(in_transaction)));
+        drop(db);
+        has_files(&store, &[b"one"]);
+        store.sync().unwrap();
+        has_files(&store, &[b"one"]);
+    }
+
+    /// Has a call panic amid a change; whether it did.
+    type Panicking = fn(&SqliteStore, &Db) -> bool;
+
+    #[test]
+    fn a_store_answers_nothing_after_a_panic_that_leaves_a_change_in_doubt() {
+        let commits = |store: &SqliteStore, db: &Db| {
+            create(store, db, b"two");
+            db.panics_at.set(Some(("COMMIT", 0)));
+            panics(|| db.commit())
+        };
+        let replays = |store: &SqliteStore, db: &Db| {
+            create(store, db, b"two");
+            db.execute("ROLLBACK", ()).unwrap();
+            db.panics_at.set(Some(("INSERT INTO dirent", 1)));
+            panics(|| db.mend())
+        };
+        // The change that fills the redo log is recorded, and cannot be undone.
+        let records = |store: &SqliteStore, db: &Db| {
+            create(store, db, b"two");
+            db.panics_at.set(Some(("UPDATE log SET applied", 0)));
+            let mut numbers = 0..2000;
+            numbers.any(|number| panics(|| create(store, db, number.to_string().as_bytes())))
+        };
+        let undoes = |store: &SqliteStore, db: &Db| {
+            create(store, db, b"two");
+            let change = |db: &Db| -> Result<()> {
+                db.panics_at.set(Some(("INSERT INTO dirent", 1)));
+                panic!("on purpose");
+            };
+            panics(|| db.transaction(change))
+        };
+        let ways: [Panicking; 4] = [commits, replays, records, undoes];
+        for (way, has_panicked) in ways.into_iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.db");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            {
+                let db = store.db();
+                create(&store, &db, b"one");
+                assert!(has_panicked(&store, &db), "way {way}");
+            }
+            for name in [&b"one"[..], b"two", b"three"] {
+                let error = store.lookup(ROOT, name).unwrap_err();
+                assert_eq!(error.errno, Errno::IO, "way {way}");
+            }
+            assert!(store.sync().is_err());
+            drop(store);
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            has_files(&store, &[b"one", b"two"]);
+        }
     }
 }
