@@ -1,6 +1,6 @@
 //! Contains a panic in a request handler: it fails that request, but neither the thread nor the mount.
 //!
-//! The store handles its own poisoned locks: it rolls a partial change back, or refuses later calls.
+//! A store undoes a partial change before its lock is free, or refuses later calls: most locks cannot be poisoned.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use super::counters::Opcode;
 
 /// Runs `work`, which answers a request. A panic drops its reply, which then answers `EIO`, and is logged.
 pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {
-    // `work` takes its own state along; shared state is behind locks that the panic poisons.
+    // `work` takes its own state along; a store repairs shared state, or refuses it, before its lock is free.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
             opcode = opcode.name(),
