@@ -11,7 +11,10 @@ static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Writes text. The first error is reported, unless the reader is gone.
 pub fn write(text: Arguments<'_>) {
-    let written = std::io::stdout().write_fmt(text);
+    check(std::io::stdout().write_fmt(text));
+}
+
+fn check(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
         && !HAS_FAILED.swap(true, Ordering::Relaxed)
@@ -22,7 +25,8 @@ pub fn write(text: Arguments<'_>) {
     }
 }
 
-/// Whether a write has failed although there is a reader.
+/// Whether a write has failed although there is a reader. Writes what is buffered first: text after the last newline.
 pub fn has_failed() -> bool {
+    check(std::io::stdout().flush());
     HAS_FAILED.load(Ordering::Relaxed)
 }

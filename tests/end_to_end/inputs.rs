@@ -32,13 +32,21 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
 
 #[test]
 fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is() {
-    for line in ["list", "status", "fault --list"] {
+    for line in ["list", "fault --list"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = ctxbench(words(line)).stdout(writer).output().unwrap();
         assert!(output.status.success(), "{line}: {}", stderr(&output));
         assert_eq!(stderr(&output), "", "{line}");
     }
+    // A client process ends with the process that started it.
+    let idle = r#"{"processes":1,"files":0,"bytes":0,"calls":0,"writes":0,"seed":0}"#;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut worker = ctxbench(["worker", "/", "0", idle]);
+    let output = worker.stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    has(&stderr(&output), &["Broken pipe"]);
     let full = fs::OpenOptions::new()
         .write(true)
         .open("/dev/full")
@@ -180,7 +188,10 @@ fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     for [command, option, file] in others {
         if command != "mount" {
             let mut command = ctxbench([command, option, file]);
-            command.arg(&run_dir).succeeds();
+            let output = command.arg(&run_dir).output().unwrap();
+            // On a busy machine a decision is open, which has an exit code of its own.
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | 10..=12)), "{}", stderr(&output));
         } else if can_mount() {
             let options = ["--cassette", CASSETTE, &option, &file];
             Mount::new("llm-generate", &scratch.dir("mnt"), &options).end();

@@ -103,6 +103,7 @@ impl Drop for Worker {
 
 /// Writes a line to the parent process.
 pub fn say(word: &str) -> io::Result<()> {
-    println!("{word}");
+    // `println!` of this binary hides that the parent process is gone.
+    writeln!(io::stdout(), "{word}")?;
     io::stdout().flush()
 }
