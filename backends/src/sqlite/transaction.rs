@@ -496,6 +496,9 @@ mod tests {
         let ino = create(&store, &db, b"one");
         db.panics_at.set(Some(("INSERT INTO chunk", 0)));
         assert!(panics(|| held::seek(&db, ino, 0, Seek::Data)));
+        let mut bytes = Vec::new();
+        held::read(&db, ino, 0, 100, &mut bytes).unwrap();
+        assert_eq!(bytes, b"one");
         let in_transaction = |db: &Db| -> Result<()> {
             assert!(db.deferred.take_inodes().is_empty(), "on purpose");
             Ok(())
