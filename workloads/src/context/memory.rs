@@ -176,6 +176,6 @@ mod tests {
         };
         assert!(entering("memory-recall", 1) < entering("memory-file", 1) / 2);
         assert!(entering("memory-recall", 10) > entering("memory-file", 10));
-        assert!(entering("memory-recall", 10) < entering(INLINE, 10) / 3);
+        assert!(entering("memory-recall", 10) < entering(INLINE, 10));
     }
 }
