@@ -2,6 +2,8 @@
 //!
 //! [`super::recall`] finds and orders the notes, [`super::passage`] cuts long ones.
 
+use std::collections::HashMap;
+
 use super::Failure;
 use super::passage::{self, Wanted};
 use super::paths::Scope;
@@ -55,28 +57,53 @@ struct Shown {
     tokens: Option<u64>,
 }
 
-impl Shown {
-    /// With its path as the scope shows it. The index has the whole path, and the tokens with it.
-    fn below(mut self, scope: &Scope) -> Self {
-        let path = self.heading.strip_prefix("## ");
-        let Some((path, rest)) = path.and_then(|heading| heading.split_once('\n')) else {
-            return self;
+/// The paths of an answer, relative to the directory of its request. The index has whole paths, and tokens with them.
+struct RelativePaths<'a> {
+    scope: &'a Scope,
+    /// The tokens that the shorter path saves, by how it begins: the vocabulary splits what follows as before.
+    saved: HashMap<String, i64>,
+}
+
+impl RelativePaths<'_> {
+    fn shorten(&mut self, note: &mut Shown) {
+        let Some(path_and_rest) = note.heading.strip_prefix("## ") else {
+            return;
         };
-        let relative = scope.relative(path);
+        let Some((path, rest)) = path_and_rest.split_once('\n') else {
+            return;
+        };
+        let relative = self.scope.relative(path);
         if relative.len() == path.len() {
-            return self;
+            return;
         }
-        // The vocabulary always splits between a newline and the date.
-        let cost = |path: &str| tokens::count(&format!("## {path}\n"));
-        let (before, after) = (cost(path), cost(relative));
-        self.tokens = self.tokens.map(|tokens| tokens + after - before);
-        self.heading = format!("## {relative}\n{rest}");
-        self
+        // With the end of the line, if there is no word before.
+        let begins = beginning(&path_and_rest[path.len() - relative.len()..]);
+        let saved = match self.saved.get(begins) {
+            Some(saved) => *saved,
+            None => {
+                let cost = |path: &str| tokens::count(&format!("## {path}\n")).cast_signed();
+                let saved = cost(path) - cost(relative);
+                self.saved.insert(begins.to_owned(), saved);
+                saved
+            }
+        };
+        note.tokens = note
+            .tokens
+            .map(|tokens| tokens.saturating_add_signed(-saved));
+        note.heading = format!("## {relative}\n{rest}");
     }
 }
 
-fn shown(db: &Db, scope: &Scope, id: i64) -> Result<Option<Shown>> {
-    let note = db.row(
+/// The part of a path behind which the vocabulary splits, whatever is before it: signs, and the word that follows.
+fn beginning(path: &str) -> &str {
+    let word = path.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let is_of_word = |c: char| c.is_alphabetic() || c == '\'' || !c.is_ascii();
+    let rest = word.trim_start_matches(is_of_word);
+    &path[..path.len() - rest.len()]
+}
+
+fn shown(db: &Db, paths: &mut RelativePaths<'_>, id: i64) -> Result<Option<Shown>> {
+    let mut note = db.row(
         "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1",
         [id],
         |row| {
@@ -94,7 +121,10 @@ fn shown(db: &Db, scope: &Scope, id: i64) -> Result<Option<Shown>> {
             })
         },
     )?;
-    Ok(note.map(|note| note.below(scope)))
+    if let Some(note) = &mut note {
+        paths.shorten(note);
+    }
+    Ok(note)
 }
 
 /// The tokens that a note may have.
@@ -108,10 +138,10 @@ struct Limits {
 
 impl Limits {
     /// Notes are cut only where the budget is too small for all of them.
-    fn new(db: &Db, scope: &Scope, notes: &[i64], budget: u64) -> Result<Self> {
+    fn new(db: &Db, paths: &mut RelativePaths<'_>, notes: &[i64], budget: u64) -> Result<Self> {
         let mut sum = 0;
         for id in notes {
-            let tokens = shown(db, scope, *id)?.and_then(|note| note.tokens);
+            let tokens = shown(db, paths, *id)?.and_then(|note| note.tokens);
             sum += tokens.unwrap_or(passage::TOKENS_MAX);
             if sum > budget {
                 let share = budget / SHARE;
@@ -219,14 +249,19 @@ pub(super) fn write(
             sections.push(line);
         }
     }
-    let limits = Limits::new(db, scope, &relevant.notes, budget.saturating_sub(used))?;
+    let mut paths = RelativePaths {
+        scope,
+        saved: HashMap::new(),
+    };
+    let left = budget.saturating_sub(used);
+    let limits = Limits::new(db, &mut paths, &relevant.notes, left)?;
     let (mut shown_notes, mut misses) = (0, 0);
     for id in &relevant.notes {
         // The smallest section has a heading of some tokens.
         if shown_notes == NOTES_MAX || used + SECTION_MIN > budget {
             break;
         }
-        let Some(note) = shown(db, scope, *id)? else {
+        let Some(note) = shown(db, &mut paths, *id)? else {
             continue;
         };
         // Do not read a note that cannot fit.
@@ -267,4 +302,34 @@ pub(super) fn write(
     // as long as the rest of a recall.
     debug_assert_eq!(tokens::count(&text), total, "{text}");
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beginning;
+
+    #[test]
+    fn what_a_path_saves_depends_on_its_beginning_alone() {
+        let cost = |path: &str| tokens::count(&format!("## {path}\n")).cast_signed();
+        let begins = [
+            "notes", "0", "2026", "it's", "it's_", "AVMNotes", "été", "e\u{301}", "记忆", ".h",
+            "--", "__init", "_", " a", "  ", "#", "'s", "“q”", "ñ9", "١٢",
+        ];
+        let ends = [
+            "", "1", "12.md", "/0001.md", "-x/y.md", " z", "/", "'s.md", ".MD", "\u{301}x",
+        ];
+        for below in ["/p1/files/", "/a b/", "/x-/", "/2026/07/", "/é/"] {
+            for begin in begins {
+                let mut saved = std::collections::HashMap::new();
+                for end in ends {
+                    let path = format!("{begin}{end}");
+                    let now = cost(&format!("{below}{path}")) - cost(&path);
+                    let known = saved
+                        .entry(beginning(&format!("{path}\n2026")).to_owned())
+                        .or_insert(now);
+                    assert_eq!(*known, now, "{below}{path}");
+                }
+            }
+        }
+    }
 }
