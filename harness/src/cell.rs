@@ -166,14 +166,7 @@ impl CellTask {
             watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
                 let passed = Passed::ended(Outcome::Setup, error);
-                self.send(
-                    lines,
-                    arm.arm,
-                    0,
-                    passed,
-                    Load::default(),
-                    (began, began.elapsed()),
-                );
+                self.send_failure(lines, arm.arm, 0, passed, began);
                 self.give_up(arm, watchdog);
             }
         }
@@ -361,14 +354,7 @@ impl CellTask {
             return;
         };
         let passed = self.failed_to_prepare(arm, &error, watchdog);
-        self.send(
-            lines,
-            arm.arm,
-            round,
-            passed,
-            Load::default(),
-            (began, began.elapsed()),
-        );
+        self.send_failure(lines, arm.arm, round, passed, began);
         self.give_up(arm, watchdog);
     }
 
@@ -512,14 +498,7 @@ impl CellTask {
             {
                 let passed =
                     Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
-                self.send(
-                    lines,
-                    arm.arm,
-                    0,
-                    passed,
-                    Load::default(),
-                    (began, began.elapsed()),
-                );
+                self.send_failure(lines, arm.arm, 0, passed, began);
             }
             watchdog.leave();
             let latencies = arm.times.iter().filter_map(|(kind, times)| {

@@ -1,5 +1,6 @@
 //! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
 
+// The standard library's panic when the reader of standard output is gone.
 macro_rules! print {
     ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
 }

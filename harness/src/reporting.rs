@@ -74,16 +74,16 @@ impl OwnPolicy {
     }
 }
 
-/// The arms that a name or pattern may mean, of those that a registry finds beside the listed ones: arms on another server
-/// or behind a delay.
-fn found_arms<'a>(built_in: &'a BuiltIn, named: &'a str) -> impl Iterator<Item = String> + 'a {
-    // The last parts of an arm behind a delay, such as `s3-minio@30ms`.
-    let ends: &[&str] = match named.ends_with('*') {
+/// The arms that a name or pattern may mean beside the listed ones: on another server, or behind a delay.
+fn unlisted_arms<'a>(built_in: &'a BuiltIn, named: &'a str) -> impl Iterator<Item = String> + 'a {
+    // No list has every delay: the start of a pattern, as `s3-minio@3*`, is completed to an arm, as `s3-minio@3ms`.
+    let completions: &[&str] = match named.ends_with('*') {
         true => &["", "1ms", "ms", "s"],
         false => &[""],
     };
     let start = named.strip_suffix('*').unwrap_or(named);
-    ends.iter()
+    completions
+        .iter()
         .filter_map(move |end| built_in.arm(&format!("{start}{end}")))
 }
 
@@ -94,12 +94,17 @@ fn known_names<'a>(
 ) -> anyhow::Result<Names> {
     let built_in = BuiltIn::default();
     let (_, mut arms) = built_in.names();
-    arms.extend(policy.arms().flat_map(|named| found_arms(&built_in, named)));
+    arms.extend(
+        policy
+            .arms()
+            .flat_map(|named| unlisted_arms(&built_in, named)),
+    );
+    let scenarios = workloads::fault::scenarios()?.into_iter();
     let kinds = CallKind::ALL.iter().map(|kind| kind.name().to_owned());
     let mut names = Names {
         workloads: workload_names().into_iter().collect(),
         metrics: kinds.collect(),
-        scenarios: built_in.scenarios(),
+        scenarios: scenarios.map(|own| own.name).collect(),
         arms,
         probes: probe_names(),
         groups: features().map(|own| own.group.to_owned()).collect(),

@@ -52,8 +52,8 @@ impl Scope {
         !hidden && (self.dir == ROOT || dir_path.chain.contains(&self.dir))
     }
 
-    /// A path as the scope's answers show it: relative to the directory of the request; from the root of the mount, and
-    /// with `/`, if that is the directory.
+    /// A path as the scope's answers show it: relative to the directory of the request (`a/b`), unchanged if that is the
+    /// root (`/a/b`).
     pub(super) fn relative<'a>(&self, path: &'a str) -> &'a str {
         let below = path.strip_prefix(&*self.dir_path.path);
         match below.and_then(|rest| rest.strip_prefix('/')) {

@@ -60,7 +60,8 @@ struct Shown {
 /// The paths of an answer, relative to the directory of its request. The index has whole paths, and tokens with them.
 struct RelativePaths<'a> {
     scope: &'a Scope,
-    /// The tokens that the shorter path saves, by how it begins: the vocabulary splits what follows as before.
+    /// Tokens saved by leaving out the directory, by the first run of the relative path: only that run can merge with what
+    /// precedes it.
     saved: HashMap<String, i64>,
 }
 
@@ -76,14 +77,14 @@ impl RelativePaths<'_> {
         if relative.len() == path.len() {
             return;
         }
-        // With the end of the line, if there is no word before.
-        let begins = beginning(&path_and_rest[path.len() - relative.len()..]);
-        let saved = match self.saved.get(begins) {
+        // With the end of the line: a run of signs before it takes it along.
+        let first = first_run(&path_and_rest[path.len() - relative.len()..]);
+        let saved = match self.saved.get(first) {
             Some(saved) => *saved,
             None => {
                 let cost = |path: &str| tokens::count(&format!("## {path}\n")).cast_signed();
                 let saved = cost(path) - cost(relative);
-                self.saved.insert(begins.to_owned(), saved);
+                self.saved.insert(first.to_owned(), saved);
                 saved
             }
         };
@@ -94,8 +95,8 @@ impl RelativePaths<'_> {
     }
 }
 
-/// The part of a path behind which the vocabulary splits, whatever is before it: signs, and the word that follows.
-fn beginning(path: &str) -> &str {
+/// The signs and the word with which a path begins. The vocabulary splits behind them, whatever precedes them.
+fn first_run(path: &str) -> &str {
     let word = path.trim_start_matches(|c: char| !c.is_alphanumeric());
     let is_of_word = |c: char| c.is_alphabetic() || c == '\'' || !c.is_ascii();
     let rest = word.trim_start_matches(is_of_word);
@@ -138,11 +139,19 @@ struct Limits {
 
 impl Limits {
     /// Notes are cut only where the budget is too small for all of them.
-    fn new(db: &Db, paths: &mut RelativePaths<'_>, notes: &[i64], budget: u64) -> Result<Self> {
+    /// Reads `notes` until it is known, and leaves what it read in `read`.
+    fn new(
+        notes: &mut impl Iterator<Item = Result<Option<Shown>>>,
+        budget: u64,
+        read: &mut Vec<Shown>,
+    ) -> Result<Self> {
         let mut sum = 0;
-        for id in notes {
-            let tokens = shown(db, paths, *id)?.and_then(|note| note.tokens);
-            sum += tokens.unwrap_or(passage::TOKENS_MAX);
+        for note in notes {
+            let Some(note) = note? else {
+                continue;
+            };
+            sum += note.tokens.unwrap_or(passage::TOKENS_MAX);
+            read.push(note);
             if sum > budget {
                 let share = budget / SHARE;
                 return Ok(Self {
@@ -254,14 +263,17 @@ pub(super) fn write(
         saved: HashMap::new(),
     };
     let left = budget.saturating_sub(used);
-    let limits = Limits::new(db, &mut paths, &relevant.notes, left)?;
+    let notes = relevant.notes.iter();
+    let mut notes = notes.map(|id| shown(db, &mut paths, *id));
+    let mut read = Vec::new();
+    let limits = Limits::new(&mut notes, left, &mut read)?;
     let (mut shown_notes, mut misses) = (0, 0);
-    for id in &relevant.notes {
+    for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {
         // The smallest section has a heading of some tokens.
         if shown_notes == NOTES_MAX || used + SECTION_MIN > budget {
             break;
         }
-        let Some(note) = shown(db, &mut paths, *id)? else {
+        let Some(note) = note? else {
             continue;
         };
         // Do not read a note that cannot fit.
@@ -306,10 +318,10 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::beginning;
+    use super::first_run;
 
     #[test]
-    fn what_a_path_saves_depends_on_its_beginning_alone() {
+    fn what_a_path_saves_depends_on_its_first_run_alone() {
         let cost = |path: &str| tokens::count(&format!("## {path}\n")).cast_signed();
         let begins = [
             "notes", "0", "2026", "it's", "it's_", "AVMNotes", "été", "e\u{301}", "记忆", ".h",
@@ -319,13 +331,13 @@ mod tests {
             "", "1", "12.md", "/0001.md", "-x/y.md", " z", "/", "'s.md", ".MD", "\u{301}x",
         ];
         for below in ["/p1/files/", "/a b/", "/x-/", "/2026/07/", "/é/"] {
+            let mut saved = std::collections::HashMap::new();
             for begin in begins {
-                let mut saved = std::collections::HashMap::new();
                 for end in ends {
                     let path = format!("{begin}{end}");
                     let now = cost(&format!("{below}{path}")) - cost(&path);
                     let known = saved
-                        .entry(beginning(&format!("{path}\n2026")).to_owned())
+                        .entry(first_run(&format!("{path}\n2026")).to_owned())
                         .or_insert(now);
                     assert_eq!(*known, now, "{below}{path}");
                 }

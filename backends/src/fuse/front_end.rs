@@ -82,7 +82,7 @@ impl Mounted {
         if let Err(error) = self.store.reclaim(ino) {
             tracing::warn!(ino, %error, "could not reclaim an unlinked inode");
         }
-        // A store may have answered another request with the same inode meanwhile.
+        // Another request may be answering with this inode, which `forget` waits for.
         self.forget(ino);
     }
 }

@@ -128,7 +128,7 @@ impl Db {
         #[cfg(test)]
         self.panic_if_asked(sql);
         if self.is_broken.get() {
-            let reason = "a change that failed could not be undone, or a commit panicked: nothing is read or written until the next mount";
+            let reason = "a change could not be undone or a commit panicked (the log says which): nothing is read or written until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Tally::add(match self.is_committing.get() {

@@ -239,7 +239,7 @@ impl Db {
                 reason,
             ));
         }
-        // The change is recorded: what undoes the commit makes it again, and its caller gets an error.
+        // The change is in the redo log: an undo would replay it, although its caller sees an error.
         let _broken = self.on_panic(Self::give_up);
         if is_full && let Err(error) = self.commit() {
             // This change is recorded; the next one has to wait for room.

@@ -275,26 +275,10 @@ pub struct QuestionDefinition {
 /// # Errors
 /// If there is none.
 pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
-    let path = Path::new(name);
-    if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
-        return Ok((path.to_owned(), text));
-    }
-    let file = SHIPPED.get_file(format!("{name}.toml"));
-    match file.and_then(|file| file.contents_utf8()) {
-        Some(text) => {
-            let path = Path::new("backends/views").join(format!("{name}.toml"));
-            Ok((path, text.to_owned()))
-        }
-        None => {
-            let known = shipped();
-            let message = format!(
-                "no such definition; there are {}, or give the path of a .toml file",
-                known.join(", ")
-            );
-            Err(InputError::whole(path, message))
-        }
-    }
+    let file = format!("{name}.toml");
+    let found = SHIPPED.get_file(&file).and_then(|own| own.contents_utf8());
+    let found = found.map(|text| (Path::new("backends/views").join(file), text));
+    inputs::named("definition", name, found, &shipped())
 }
 
 /// The names of the shipped definitions.

@@ -74,6 +74,19 @@ impl CellTask {
         }
     }
 
+    /// Sends the line of a pass that ended before it was measured.
+    pub(super) fn send_failure(
+        &self,
+        lines: &Sender<Line>,
+        arm: &CellArm,
+        round: u32,
+        passed: Passed,
+        began: Instant,
+    ) {
+        let span = (began, began.elapsed());
+        self.send(lines, arm, round, passed, Load::default(), span);
+    }
+
     pub(super) fn send(
         &self,
         lines: &Sender<Line>,

@@ -63,7 +63,7 @@ pub struct Fault {
     /// Play no scenarios: crash points only.
     #[arg(long, requires = "crash_points")]
     no_scenarios: bool,
-    /// Shorten nothing: SIGSTOP for 30 s, a whole GiB written, S3 outages of ten minutes each.
+    /// Shorten nothing: SIGSTOP for 30 s, a file of nearly a GiB written whole, S3 outages of one or ten minutes.
     #[arg(long)]
     long: bool,
     /// The directory that gets a directory for each run.

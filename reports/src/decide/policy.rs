@@ -504,25 +504,10 @@ pub fn built_in() -> Vec<String> {
 /// # Errors
 /// [`InputError`] if there is no such policy.
 pub fn find(name: &str) -> Result<(PathBuf, String), InputError> {
-    let path = Path::new(name);
-    if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(path).map_err(|error| InputError::whole(path, error))?;
-        return Ok((path.to_owned(), text));
-    }
-    let file = POLICIES.get_file(format!("{name}.toml"));
-    match file.and_then(|file| file.contents_utf8()) {
-        Some(text) => Ok((
-            Path::new("reports/policies").join(format!("{name}.toml")),
-            text.to_owned(),
-        )),
-        None => {
-            let message = format!(
-                "no such policy; there are {}, or give the path of a .toml file",
-                built_in().join(", ")
-            );
-            Err(InputError::whole(path, message))
-        }
-    }
+    let file = format!("{name}.toml");
+    let found = POLICIES.get_file(&file).and_then(|own| own.contents_utf8());
+    let found = found.map(|text| (Path::new("reports/policies").join(file), text));
+    inputs::named("policy", name, found, &built_in())
 }
 
 /// The SHA-256 of every built-in policy's text, by name.

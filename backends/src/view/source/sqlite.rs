@@ -250,6 +250,17 @@ impl Sqlite {
     }
 }
 
+/// What a reader gets if a disk is full: only a temporary file of SQLite is written then, not the disk of the source.
+fn of_temporary_file(error: StoreError) -> StoreError {
+    match error.errno {
+        Errno::NOSPC => {
+            let at = "SQLite's temporary file, in SQLITE_TMPDIR, TMPDIR or /var/tmp";
+            StoreError::storage(Errno::IO, format!("{at}: {error}"))
+        }
+        _ => error,
+    }
+}
+
 /// Binds the parameters that a statement has.
 fn bind(statement: &mut Statement<'_>, parameters: Parameters<'_>) -> rusqlite::Result<()> {
     for (name, value) in parameters {
@@ -339,13 +350,7 @@ impl Source for Sqlite {
                 self.deadline.at.store(u64::MAX, Ordering::Relaxed);
                 let refreshed = tables.refresh(connection, deadline);
                 self.allows_writing.store(false, Ordering::Relaxed);
-                refreshed.map_err(|error| match error.errno {
-                    Errno::NOSPC => {
-                        let at = "the file of its tables, in TMPDIR or /var/tmp";
-                        StoreError::storage(Errno::IO, format!("{at}: {error}"))
-                    }
-                    _ => error,
-                })?;
+                refreshed.map_err(of_temporary_file)?;
             }
         }
         Ok(())
@@ -409,7 +414,7 @@ impl Source for Sqlite {
             }
             Ok(())
         };
-        run().map_err(|error| self.deadline.explain(error))
+        run().map_err(|error| of_temporary_file(self.deadline.explain(error)))
     }
 
     fn change(&mut self, statements: &[Change<'_>]) -> Result<Changed> {
