@@ -24,7 +24,7 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (seven minutes), print verdicts and report path
+bench: build ## Run the default suite (six to seven minutes), print verdicts and report path
 	@$(CTXBENCH) run $(ARGS)
 
 evidence: build ## What all policies and most claims need, then decisions and claims over all of it (45 minutes; make evidence ARGS=--plan)
