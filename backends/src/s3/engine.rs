@@ -85,6 +85,7 @@ impl Engine {
             mirror,
             link,
             hurry: Arc::clone(&hurry),
+            next_commit: now + inner.config.delay,
             next_poll: now + inner.config.poll,
             next_glance: now + GLANCE_EVERY,
             failures: 0,
@@ -175,6 +176,8 @@ struct Running {
     mirror_due: Option<Instant>,
     link: Link,
     hurry: Arc<Notify>,
+    /// What has changed by then is committed unasked.
+    next_commit: Instant,
     next_poll: Instant,
     next_glance: Instant,
     failures: u32,
@@ -203,12 +206,10 @@ impl Running {
     fn run(&mut self, inbox: &Receiver<Order>) {
         loop {
             let now = Instant::now();
-            let poll = self.next_poll.min(self.next_glance).max(self.not_before);
-            let due = [Some(poll), self.mirror_due];
-            let due = due.into_iter().flatten().min().unwrap_or(now);
-            let wait = due
-                .saturating_duration_since(now)
-                .min(self.inner.config.delay);
+            let unasked = self.next_commit.min(self.next_poll).min(self.next_glance);
+            let unasked = unasked.max(self.not_before);
+            let due = self.mirror_due.map_or(unasked, |due| due.min(unasked));
+            let wait = due.saturating_duration_since(now);
             let first = match inbox.recv_timeout(wait) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -224,8 +225,13 @@ impl Running {
                     Order::Stop => return self.end(),
                 }
             }
-            let may = Instant::now() >= self.not_before;
-            if !commits.is_empty() || (may && self.inner.has_changes()) {
+            let now = Instant::now();
+            let may = now >= self.not_before;
+            let is_due = may && now >= self.next_commit;
+            if is_due {
+                self.next_commit = now + self.inner.config.delay;
+            }
+            if !commits.is_empty() || (is_due && self.inner.has_changes()) {
                 let done = self.commit();
                 self.answer(commits, &done);
                 if done.is_ok() {

@@ -99,6 +99,19 @@ fn changes_of_one_host_reach_another_by_themselves() {
 }
 
 #[test]
+fn a_change_waits_for_its_delay_whatever_the_mount_polls_meanwhile() {
+    let memory = Memory::new();
+    let a = memory.mount_as(S3Config {
+        poll: Duration::from_millis(5),
+        ..memory.config("a")
+    });
+    write(&a, "file", b"1");
+    eventually("it polls", || a.counters()["s3_polls"] >= 3);
+    assert_ne!(a.pending().unwrap(), 0);
+    assert_eq!(a.counters()["s3_commits"], 0);
+}
+
+#[test]
 fn a_mount_with_one_commit_after_another_still_finds_that_its_bucket_was_emptied() {
     let memory = Memory::behind_proxy();
     let a = memory.mount_as(S3Config {
