@@ -194,10 +194,18 @@ impl Tensors<'_> {
     }
 
     fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {
-        Ok(Linear {
-            weight: self.take(&format!("{name}.weight"), &[outputs, inputs])?,
-            bias: self.take(&format!("{name}.bias"), &[outputs])?,
-        })
+        let (weight, bias) = self.weight_and_bias(name, outputs, inputs)?;
+        Ok(Linear::new(&weight, bias))
+    }
+
+    fn weight_and_bias(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
+        let weight = self.take(&format!("{name}.weight"), &[outputs, inputs])?;
+        Ok((weight, self.take(&format!("{name}.bias"), &[outputs])?))
     }
 
     fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, ModelError> {
@@ -212,17 +220,15 @@ impl Tensors<'_> {
     fn layer(&self, number: usize, config: &Config) -> Result<Layer, ModelError> {
         let (width, wide) = (config.hidden_size, config.intermediate_size);
         let at = |name: &str| format!("encoder.layer.{number}.{name}");
-        let mut attention = Linear {
-            weight: Vec::new(),
-            bias: Vec::new(),
-        };
+        let (mut weight, mut bias) = (Vec::new(), Vec::new());
         for name in ["query", "key", "value"] {
-            let part = self.linear(&at(&format!("attention.self.{name}")), width, width)?;
-            attention.weight.extend(part.weight);
-            attention.bias.extend(part.bias);
+            let name = at(&format!("attention.self.{name}"));
+            let part = self.weight_and_bias(&name, width, width)?;
+            weight.extend(part.0);
+            bias.extend(part.1);
         }
         Ok(Layer {
-            attention,
+            attention: Linear::new(&weight, bias),
             mixed: self.linear(&at("attention.output.dense"), width, width)?,
             mixed_norm: self.norm(&at("attention.output.LayerNorm"), config)?,
             wide: self.linear(&at("intermediate.dense"), wide, width)?,

@@ -54,7 +54,8 @@ fn pieces_and_vectors_are_those_of_other_programs() {
                 .zip(vector)
                 .map(|(a, b)| (a - b).abs())
                 .fold(0.0, f32::max);
-            assert!(off < 1e-5, "{:?} {how}: off by {off}", case.text);
+            // A stored vector is rounded ten times as much.
+            assert!(off < 5e-5, "{:?} {how}: off by {off}", case.text);
         }
     }
     // The second text is close to the first in meaning, the third is not.
