@@ -3,6 +3,8 @@
 //! Products use our own kernel: a query has about ten rows, for which matrix libraries take longer to
 //! pack the weights than to multiply. Ours are packed once, when the model is read.
 
+use std::ops::Range;
+
 /// `x` · `weight`ᵀ + `bias` for each row of `x`.
 ///
 /// A weight is a 16-bit integer times the scale of its output: half the bytes of a float, and an error of at most 1/65,534 of
@@ -77,16 +79,25 @@ impl Linear {
 
     #[inline(always)]
     fn apply_as<const FUSED: bool>(&self, x: &[f32], to: &mut [f32]) {
-        let rows = x.len() / self.inner;
+        let (inner, columns) = (self.inner, self.bias.len());
+        let rows = x.len() / inner;
         let blocks = rows.div_ceil(BLOCK);
-        for (panel, weights) in self.panels.chunks_exact(self.inner).enumerate() {
-            // Blocks of about one size: a block of one row would wait for each sum.
-            let mut from = 0;
-            for block in 1..=blocks {
-                let upto = rows * block / blocks;
-                let x = &x[from * self.inner..upto * self.inner];
-                let to = &mut to[from * self.bias.len()..upto * self.bias.len()];
-                match upto - from {
+        // Blocks of about one size: a block of one row would wait for each sum.
+        let blocks = (0..blocks).map(|block| rows * block / blocks..rows * (block + 1) / blocks);
+        let blocks: Vec<Range<usize>> = blocks.collect();
+        // Of each block the first number of each row, then the second.
+        let mut packed = Vec::with_capacity(x.len());
+        for block in &blocks {
+            let x = &x[block.start * inner..block.end * inner];
+            for input in 0..inner {
+                packed.extend(x[input..].iter().step_by(inner));
+            }
+        }
+        for (panel, weights) in self.panels.chunks_exact(inner).enumerate() {
+            for block in &blocks {
+                let x = &packed[block.start * inner..block.end * inner];
+                let to = &mut to[block.start * columns..block.end * columns];
+                match block.len() {
                     1 => self.block::<1, FUSED>(x, weights, panel, to),
                     2 => self.block::<2, FUSED>(x, weights, panel, to),
                     3 => self.block::<3, FUSED>(x, weights, panel, to),
@@ -94,12 +105,11 @@ impl Linear {
                     5 => self.block::<5, FUSED>(x, weights, panel, to),
                     _ => self.block::<BLOCK, FUSED>(x, weights, panel, to),
                 }
-                from = upto;
             }
         }
     }
 
-    /// Writes one panel of outputs of some rows.
+    /// Writes one panel of outputs of a packed block of rows.
     #[inline(always)]
     fn block<const COUNT: usize, const FUSED: bool>(
         &self,
@@ -108,13 +118,10 @@ impl Linear {
         panel: usize,
         to: &mut [f32],
     ) {
-        let rows: [&[f32]; COUNT] =
-            std::array::from_fn(|row| &x[row * weights.len()..][..weights.len()]);
         let mut sums = [[0.0_f32; PANEL]; COUNT];
-        for (input, weights) in weights.iter().enumerate() {
+        for (x, weights) in x.as_chunks::<COUNT>().0.iter().zip(weights) {
             let weights = weights.map(f32::from);
-            for (row, sums) in rows.iter().zip(&mut sums) {
-                let x = row[input];
+            for (x, sums) in x.iter().zip(&mut sums) {
                 for (sum, weight) in sums.iter_mut().zip(weights) {
                     *sum = match FUSED {
                         true => x.mul_add(weight, *sum),
