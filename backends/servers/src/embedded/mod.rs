@@ -15,8 +15,8 @@ mod store;
 use std::io;
 use std::path::Path;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
@@ -118,7 +118,7 @@ impl Embedded {
                 while connections.try_join_next().is_some() {}
                 let service = service.clone();
                 connections.spawn(async move {
-                    let server = auto::Builder::new(TokioExecutor::new());
+                    let server = http1::Builder::new();
                     let serving = server.serve_connection(TokioIo::new(stream), service);
                     if let Err(error) = serving.await {
                         tracing::debug!("embedded S3 lost a connection: {error}");
