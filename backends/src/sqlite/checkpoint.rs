@@ -12,6 +12,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::db::Db;
 use super::log::Log;
 use super::log_mark;
+use super::on_panic::on_panic;
 use super::tally::Tally;
 use super::transaction::locked;
 
@@ -91,10 +92,9 @@ impl Checkpointer {
     /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
     pub(super) fn stop(&mut self) {
         self.wake.take();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the checkpoint thread panicked");
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the log has said so.
+            let _ = thread.join();
         }
     }
 }
@@ -113,6 +113,7 @@ fn run(
             tracing::warn!(%error, "noting whether the log is needed");
         }
     };
+    let _broken = on_panic(|| log.break_by("the checkpoint thread panicked"));
     while woken.recv().is_ok() {
         if log.is_broken() {
             continue;
@@ -133,5 +134,41 @@ fn run(
             }
         }
         say(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::sqlite::SqliteStore;
+    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::store::{Errno, Kind, NewNode, ROOT, Store};
+
+    #[test]
+    fn nothing_is_called_durable_after_a_panic_of_the_checkpoint_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let file = NewNode {
+            kind: Kind::File,
+            permissions: 0o644,
+            rdev: 0,
+            target: b"",
+        };
+        store.create(&OWNER, ROOT, b"a", &file).unwrap();
+        let at = ("UPDATE log SET needed", 0);
+        store.db().panics_at.set(Some(at));
+        store.checkpointer.wake.as_ref().unwrap().send(()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !store.log.is_broken() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(store.sync().unwrap_err().errno, Errno::IO);
+        store.lookup(ROOT, b"a").unwrap();
+        drop(store);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        store.lookup(ROOT, b"a").unwrap();
+        store.sync().unwrap();
     }
 }

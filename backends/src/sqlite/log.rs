@@ -12,6 +12,7 @@ use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
 use super::files::{folder, log_of};
+use super::on_panic::on_panic;
 use super::open::{self, OpenError};
 use super::redo::Recorded;
 use super::tails::Tails;
@@ -89,17 +90,6 @@ fn sync_data(file: &File) -> std::io::Result<()> {
     }
 }
 
-/// Makes every later sync fail if this one panics.
-struct BreakOnPanic<'a>(&'a AtomicBool);
-
-impl Drop for BreakOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Release);
-        }
-    }
-}
-
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
     pub(super) fn open(path: &Path, tally: Arc<Tally>) -> std::result::Result<Self, OpenError> {
@@ -148,7 +138,7 @@ impl Log {
         }
         let commits = self.commits.load(Ordering::Acquire);
         // A panic here may lose the list of unsynced tails.
-        let _panic = BreakOnPanic(&self.is_broken);
+        let _broken = on_panic(|| self.break_by("a sync panicked"));
         tails
             .sync()
             .map_err(|error| self.broken(error.to_string()))?;
@@ -192,9 +182,14 @@ impl Log {
             .sqlite_error_code()
             .is_some_and(|code| harmless.contains(&code))
         {
-            tracing::error!(%error, "checkpoint: nothing is durable until the next mount");
-            self.is_broken.store(true, Ordering::Release);
+            self.break_by(&format!("checkpoint: {error}"));
         }
+    }
+
+    /// Lets every later sync fail.
+    pub(super) fn break_by(&self, reason: &str) {
+        tracing::error!("{reason}: nothing is durable until the next mount");
+        self.is_broken.store(true, Ordering::Release);
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {

@@ -30,6 +30,7 @@ pub(crate) mod log_mark;
 mod name_cache;
 pub(crate) mod names;
 pub(crate) mod nodes;
+mod on_panic;
 mod open;
 mod owner;
 mod reclaim;

@@ -6,27 +6,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::db::Db;
 use super::nodes::{self, signed};
+use super::on_panic::on_panic;
 use super::record::{self, Record};
 use super::redo::{Recorded, Redo};
 use super::tally::Tally;
 use super::{content, reclaim};
 use crate::store::{Errno, Result, StoreError};
-
-/// What a panic does to the store, if one begins while this lives: before the next thread takes the lock.
-struct OnPanic<'a> {
-    db: &'a Db,
-    act: fn(&Db),
-    /// This thread ends by an earlier panic, which this work does not cause.
-    was_panicking: bool,
-}
-
-impl Drop for OnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() && !self.was_panicking {
-            (self.act)(self.db);
-        }
-    }
-}
 
 /// The connection, with what SQLite has rolled back made again.
 pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
@@ -39,14 +24,6 @@ pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
 }
 
 impl Db {
-    fn on_panic(&self, act: fn(&Self)) -> OnPanic<'_> {
-        OnPanic {
-            db: self,
-            act,
-            was_panicking: std::thread::panicking(),
-        }
-    }
-
     fn undo_what_panicked(&self) {
         // A second panic would end the process.
         match catch_unwind(AssertUnwindSafe(|| self.undo())) {
@@ -78,7 +55,7 @@ impl Db {
     /// nothing is served any more.
     fn undo(&self) -> Result<()> {
         // A panic in here leaves a part of the recorded changes made again.
-        let _broken = self.on_panic(Self::give_up);
+        let _broken = on_panic(|| self.give_up());
         // It may be a commit that panicked.
         self.is_committing.set(false);
         // What was kept inside may not be what the rows say after all.
@@ -114,7 +91,7 @@ impl Db {
         &self,
         work: impl FnOnce(&Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let _undo = self.on_panic(Self::undo_what_panicked);
+        let _undo = on_panic(|| self.undo_what_panicked());
         if !self.connection.is_autocommit() {
             return work(self);
         }
@@ -144,7 +121,7 @@ impl Db {
         }
         let changes = || self.connection.total_changes() + self.deferred.changes();
         let before = changes();
-        let _undo = self.on_panic(Self::undo_what_panicked);
+        let _undo = on_panic(|| self.undo_what_panicked());
         let mut result = work(self);
         let is_open = !self.connection.is_autocommit();
         if result.is_ok() && !is_open {
@@ -218,7 +195,7 @@ impl Db {
 
     /// Records the change that was made last.
     fn record(&self, record: &Record<'_>) -> Result<()> {
-        let undo = self.on_panic(Self::undo_what_panicked);
+        let undo = on_panic(|| self.undo_what_panicked());
         let (recorded, is_full) = match &mut *self.redo.borrow_mut() {
             Some(redo) => {
                 let encode = |out: &mut Vec<u8>| {
@@ -240,7 +217,7 @@ impl Db {
             ));
         }
         // The change is in the redo log: an undo would replay it, although its caller sees an error.
-        let _broken = self.on_panic(Self::give_up);
+        let _broken = on_panic(|| self.give_up());
         if is_full && let Err(error) = self.commit() {
             // This change is recorded; the next one has to wait for room.
             tracing::warn!(%error, "committing changes");
@@ -281,14 +258,14 @@ impl Db {
             .as_ref()
             .map(|redo| redo.last() + unrecorded);
         self.is_committing.set(true);
-        let undo = self.on_panic(Self::undo_what_panicked);
+        let undo = on_panic(|| self.undo_what_panicked());
         let applied = self.write_rows().and_then(|()| match last {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });
         drop(undo);
         // An undo after a commit would make the recorded changes twice.
-        let _broken = self.on_panic(Self::give_up);
+        let _broken = on_panic(|| self.give_up());
         let committed = applied.and_then(|_| self.execute("COMMIT", ()));
         self.is_committing.set(false);
         self.is_stuck

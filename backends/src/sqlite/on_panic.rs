@@ -1,0 +1,23 @@
+//! What a panic does to a store before the next thread takes its lock.
+
+/// Runs `act` if a panic begins while the answer lives.
+pub(super) fn on_panic<F: Fn()>(act: F) -> OnPanic<F> {
+    OnPanic {
+        act,
+        was_panicking: std::thread::panicking(),
+    }
+}
+
+pub(super) struct OnPanic<F: Fn()> {
+    act: F,
+    /// This thread ends by an earlier panic, which this work does not cause.
+    was_panicking: bool,
+}
+
+impl<F: Fn()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            (self.act)();
+        }
+    }
+}
