@@ -1,4 +1,4 @@
-//! BERT (Devlin and others, 2019) in 32-bit floats, as in sentence-transformers.
+//! BERT (Devlin and others, 2019) in 32-bit floats, as in sentence-transformers, but for the weights of its layers.
 //!
 //! A sentence's vector is the mean of the last layer (Reimers and Gurevych, *Sentence-BERT*, 2019).
 
@@ -187,10 +187,12 @@ impl Tensors<'_> {
             )));
         }
         let (numbers, _) = view.data().as_chunks::<4>();
-        Ok(numbers
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect())
+        let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let numbers: Vec<f32> = numbers.collect();
+        match numbers.iter().all(|number| number.is_finite()) {
+            true => Ok(numbers),
+            false => Err(named("a number is infinite or none".to_owned())),
+        }
     }
 
     fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {

@@ -255,14 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_alone_and_together_give_the_same() {
+    fn rows_alone_and_together_give_what_plain_products_do() {
         for (inner, columns) in [(24, 6), (19, 37), (3, 1)] {
             let numbers = |count: usize, step: usize| -> Vec<f32> {
                 (0..count)
                     .map(|n| (n * step % 17) as f32 / 4.0 - 2.0)
                     .collect()
             };
-            let linear = Linear::new(&numbers(inner * columns, 5), numbers(columns, 3));
+            let (weight, bias) = (numbers(inner * columns, 5), numbers(columns, 3));
+            let linear = Linear::new(&weight, bias.clone());
             let x = numbers(inner * (ROWS + 7), 7);
             let (mut many, mut few) = (Vec::new(), Vec::new());
             linear.apply(&x, &mut many);
@@ -272,6 +273,16 @@ mod tests {
                 few.extend(some);
             }
             close(&many, &few);
+            for (x, many) in x.chunks(inner).zip(many.chunks(columns)) {
+                let rows = weight.chunks(inner).zip(&bias).zip(many);
+                for ((weight, bias), got) in rows {
+                    let products = x.iter().zip(weight).map(|(x, weight)| x * weight);
+                    let expected = products.sum::<f32>() + bias;
+                    // Half a step of each weight, of which none exceeds 2, times what it meets.
+                    let error = x.iter().map(|x| x.abs()).sum::<f32>() * 2.0 / 65_534.0 + 1e-4;
+                    assert!((got - expected).abs() < error, "{got} is not {expected}");
+                }
+            }
             let mut unfused = vec![0.0; columns * ROWS];
             linear.apply_as::<false>(&x[..inner * ROWS], &mut unfused);
             close(&many[..columns * ROWS], &unfused);

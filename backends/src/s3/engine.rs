@@ -228,15 +228,17 @@ impl Running {
             let now = Instant::now();
             let may = now >= self.not_before;
             let is_due = may && now >= self.next_commit;
-            if is_due {
-                self.next_commit = now + self.inner.config.delay;
-            }
             if !commits.is_empty() || (is_due && self.inner.has_changes()) {
                 let done = self.commit();
                 self.answer(commits, &done);
+                // A failed one is tried again as soon as a failure may be.
+                self.next_commit = Instant::now();
                 if done.is_ok() {
+                    self.next_commit += self.inner.config.delay;
                     self.make_checkpoint();
                 }
+            } else if is_due {
+                self.next_commit = now + self.inner.config.delay;
             }
             if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance))
             {

@@ -64,6 +64,10 @@ impl Checkpointer {
                 // Wait for the thread, which a writer without pause would outrun for ever, and copy the
                 // rest: then the next write starts the log anew. Passive: it never waits for a reader.
                 let _copying = copying.lock();
+                if hook_log.is_broken() {
+                    // By the copy that this one has waited for.
+                    return Ok(());
+                }
                 if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                     hook_log.check_checkpoint(&error);
@@ -113,24 +117,25 @@ fn run(
             tracing::warn!(%error, "noting whether the log is needed");
         }
     };
-    let _broken = on_panic(|| log.break_by("the checkpoint thread panicked"));
+    let give_up = || log.break_by("the checkpoint thread panicked");
+    let _broken = on_panic(give_up);
     while woken.recv().is_ok() {
         if log.is_broken() {
             continue;
         }
         say(true);
-        let copied = {
+        {
             // Never held while waiting for the writer, which may wait for it.
             let _copying = copying.lock();
-            own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
-        };
-        match copied {
-            Ok(_) => Tally::add(&tally.checkpoints),
-            // The writer was just turning a page of the log's index; it wakes this thread again.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-            Err(error) => {
-                tracing::warn!(%error, "checkpoint");
-                log.check_checkpoint(&error);
+            let _broken = on_panic(give_up);
+            match own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
+                Ok(_) => Tally::add(&tally.checkpoints),
+                // The writer was just turning a page of the log's index; it wakes this thread again.
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "checkpoint");
+                    log.check_checkpoint(&error);
+                }
             }
         }
         say(false);

@@ -58,7 +58,7 @@ fn pad(file: &File) -> std::io::Result<()> {
 pub(super) struct Log {
     file: File,
     _pinned: Option<Mmap>,
-    /// A sync has failed: the kernel may have dropped what it could not write, and calls it clean
+    /// A sync or a checkpoint has failed: the kernel may have dropped what it could not write, and calls it clean
     /// from then on, so no later sync can promise anything about it.
     is_broken: AtomicBool,
     /// Commits so far.
@@ -128,7 +128,7 @@ impl Log {
     /// promises must have its bytes.
     ///
     /// # Errors
-    /// `EIO` if the disk reports one, and from then on always.
+    /// `EIO` if the disk reports one, and from then on always; also after a checkpoint that failed.
     pub(super) fn sync(&self, tails: &Tails) -> Result<()> {
         let wanted = self.commits.load(Ordering::Acquire);
         let _syncing = self.alone()?;
@@ -165,7 +165,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a sync has failed.
+    /// Whether a sync or a checkpoint has failed.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }
@@ -188,14 +188,15 @@ impl Log {
 
     /// Lets every later sync fail.
     pub(super) fn break_by(&self, reason: &str) {
-        tracing::error!("{reason}: nothing is durable until the next mount");
         self.is_broken.store(true, Ordering::Release);
+        tracing::error!("{reason}: nothing is durable until the next mount");
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
         let syncing = self.syncing.lock();
         if self.is_broken() {
-            let reason = "an earlier sync of a log failed: nothing is durable until the next mount";
+            let reason =
+                "an earlier sync or checkpoint failed: nothing is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Ok(syncing)

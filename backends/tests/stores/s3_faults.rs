@@ -106,9 +106,22 @@ fn a_change_waits_for_its_delay_whatever_the_mount_polls_meanwhile() {
         ..memory.config("a")
     });
     write(&a, "file", b"1");
-    eventually("it polls", || a.counters()["s3_polls"] >= 3);
+    let before = a.counters()["s3_polls"];
+    eventually("it polls", || a.counters()["s3_polls"] >= before + 3);
     assert_ne!(a.pending().unwrap(), 0);
     assert_eq!(a.counters()["s3_commits"], 0);
+}
+
+#[test]
+fn a_commit_that_failed_is_tried_again_before_its_delay() {
+    let memory = Memory::behind_proxy();
+    let a = memory.mount("a");
+    write(&a, "file", b"1");
+    memory.set(refuse(403, "AccessDenied"), &[], When::Always);
+    assert_eq!(errno(a.upload()), Errno::ACCESS);
+    memory.proxy().clear();
+    eventually("it is uploaded", || a.pending().unwrap() == 0);
+    assert_eq!(text(&memory.fresh(), "file"), "1");
 }
 
 #[test]
