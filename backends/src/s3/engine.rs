@@ -231,7 +231,7 @@ impl Running {
             if !commits.is_empty() || (is_due && self.inner.has_changes()) {
                 let done = self.commit();
                 self.answer(commits, &done);
-                // A failed one is tried again as soon as a failure may be.
+                // After a failure, `not_before` alone puts off the next attempt.
                 self.next_commit = Instant::now();
                 if done.is_ok() {
                     self.next_commit += self.inner.config.delay;

@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::files::beside;
-    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{HEAD, SqliteStore};
     use crate::store::{
         Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp,
@@ -427,13 +427,6 @@ mod tests {
         let is_met = |state: &Vec<String>| met.contains(state);
         assert!(states[earlier..].iter().all(is_met), "a cut skips a call");
     }
-
-    const FILE: NewNode<'_> = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: b"",
-    };
 
     fn text_of(store: &SqliteStore, ino: Ino) -> String {
         let mut text = Vec::new();

@@ -117,7 +117,7 @@ fn run(
             tracing::warn!(%error, "noting whether the log is needed");
         }
     };
-    let give_up = || log.break_by("the checkpoint thread panicked");
+    let give_up = || log.give_up("the checkpoint thread panicked");
     let _broken = on_panic(give_up);
     while woken.recv().is_ok() {
         if log.is_broken() {
@@ -147,21 +147,15 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::sqlite::SqliteStore;
-    use crate::sqlite::log_mark::tests::OWNER;
-    use crate::store::{Errno, Kind, NewNode, ROOT, Store};
+    use crate::sqlite::log_mark::tests::{FILE, OWNER};
+    use crate::store::{Errno, ROOT, Store};
 
     #[test]
     fn nothing_is_called_durable_after_a_panic_of_the_checkpoint_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
-        let file = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: b"",
-        };
-        store.create(&OWNER, ROOT, b"a", &file).unwrap();
+        store.create(&OWNER, ROOT, b"a", &FILE).unwrap();
         let at = ("UPDATE log SET needed", 0);
         store.db().panics_at.set(Some(at));
         store.checkpointer.wake.as_ref().unwrap().send(()).unwrap();

@@ -140,18 +140,12 @@ impl Deferred {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{SqliteStore, check};
-    use crate::store::{Kind, NewNode, ROOT, Store};
+    use crate::store::{ROOT, Store};
 
     fn create(store: &SqliteStore, name: &str) -> Ino {
-        let node = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: &[],
-        };
-        let made = store.create(&OWNER, ROOT, name.as_bytes(), &node);
+        let made = store.create(&OWNER, ROOT, name.as_bytes(), &FILE);
         made.unwrap().ino
     }
 

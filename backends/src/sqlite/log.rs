@@ -138,7 +138,7 @@ impl Log {
         }
         let commits = self.commits.load(Ordering::Acquire);
         // A panic here may lose the list of unsynced tails.
-        let _broken = on_panic(|| self.break_by("a sync panicked"));
+        let _broken = on_panic(|| self.give_up("a sync panicked"));
         tails
             .sync()
             .map_err(|error| self.broken(error.to_string()))?;
@@ -182,12 +182,12 @@ impl Log {
             .sqlite_error_code()
             .is_some_and(|code| harmless.contains(&code))
         {
-            self.break_by(&format!("checkpoint: {error}"));
+            self.give_up(&format!("checkpoint: {error}"));
         }
     }
 
     /// Lets every later sync fail.
-    pub(super) fn break_by(&self, reason: &str) {
+    pub(super) fn give_up(&self, reason: &str) {
         self.is_broken.store(true, Ordering::Release);
         tracing::error!("{reason}: nothing is durable until the next mount");
     }

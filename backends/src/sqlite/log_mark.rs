@@ -64,7 +64,14 @@ pub(crate) mod tests {
     use crate::sqlite::SqliteStore;
     use crate::sqlite::files::{log_of, redo_of};
     use crate::sqlite::open::{OpenError, connect, identify, leave};
-    use crate::store::{Caller, ROOT, Store, Timestamp};
+    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
+    pub(crate) const FILE: NewNode<'_> = NewNode {
+        kind: Kind::File,
+        permissions: 0o644,
+        rdev: 0,
+        target: b"",
+    };
 
     pub(crate) const OWNER: Caller = Caller {
         uid: 7,

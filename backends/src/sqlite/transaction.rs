@@ -291,16 +291,9 @@ mod tests {
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
     use super::*;
-    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{SqliteStore, check, held};
-    use crate::store::{Change, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store};
-
-    const FILE: NewNode<'_> = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: b"",
-    };
+    use crate::store::{Change, Ino, ROOT, RenameMode, Seek, Store};
 
     /// Changes the root's row and what is kept of it, then panics.
     fn panic_amid_a_change(store: &SqliteStore) {
