@@ -75,7 +75,7 @@ postgres: ## Install Debian's PostgreSQL, which the tests of `view` start (secon
 embeddings: ## Install a sentence model into target/embeddings (91 MB, seconds): recall by meaning
 	@scripts/embeddings
 
-corpora: ## Install questions with labelled evidence into target/corpora (2 MB): the suite recall
+corpora: ## Install questions with labelled evidence into target/corpora (7 MB to download): the suite recall
 	@scripts/corpora
 
 s3: build ## What s3 costs beyond bare requests (ten minutes)

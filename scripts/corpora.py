@@ -1,9 +1,10 @@
-"""Converts LoCoMo and HotpotQA to notes, questions and the paths of their evidence, each in two halves.
+"""Converts LoCoMo, HotpotQA and LongMemEval to notes, questions and the paths of their evidence, each in two halves.
 
 `tune` is for choosing a ranking's constants, `report` for reporting. The halves are drawn by seed, before any ranking.
 A note of evidence counts as found if all of it is shown; of a question with an `answer`, if the part shown has the answer.
 """
 
+import datetime
 import json
 import pathlib
 import random
@@ -80,11 +81,47 @@ def hotpotqa(source, to):
         write(to, f"hotpotqa-{half}", notes, questions)
 
 
+def longmemeval(source, to):
+    """One note a turn of the user's, a directory a session, as the authors' own retrieval by turn; evidence is what they labelled."""
+    asked = json.loads((source / "longmemeval_oracle.json").read_text(encoding="utf-8"))
+    # Questions without an answer have no evidence.
+    answered = [question for question in asked if not question["question_id"].endswith("_abs")]
+    for half, own in halves(answered).items():
+        sessions = {}
+        for question in own:
+            of_question = zip(question["haystack_session_ids"], question["haystack_dates"], question["haystack_sessions"])
+            for name, date, turns in of_question:
+                begun = datetime.datetime.strptime(re.sub(r" \(\w+\)", "", date), "%Y/%m/%d %H:%M")
+                sessions.setdefault(name, (begun.replace(tzinfo=datetime.timezone.utc), turns))
+        notes, paths, known = [], {}, {}
+        # Their names say which session has an answer.
+        for number, (name, (begun, turns)) in enumerate(sorted(sessions.items(), key=lambda session: session[1][0])):
+            # Some sessions have two names, and labels for two questions.
+            first = known.setdefault(json.dumps([turn["content"] for turn in turns]), name)
+            for at, turn in enumerate(turns):
+                if first != name and (first, at) in paths:
+                    paths[name, at] = paths[first, at]
+                elif turn["role"] == "user":
+                    path = paths[name, at] = f"chats/{number:03}/{at:02}.md"
+                    written = int(begun.timestamp()) * 10**9 + at * MINUTE
+                    notes.append({"path": path, "text": one_line(turn["content"]), "written": written})
+        questions = []
+        for question in own:
+            evidence = [paths[name, at]
+                        for name, turns in zip(question["haystack_session_ids"], question["haystack_sessions"])
+                        for at, turn in enumerate(turns) if turn["role"] == "user" and turn["has_answer"]]
+            if evidence:
+                questions.append({"text": one_line(question["question"]), "evidence": evidence, "answer": None})
+        notes.sort(key=lambda note: note["written"])
+        write(to, f"longmemeval-{half}", notes, questions)
+
+
 def main():
-    source, to = map(pathlib.Path, sys.argv[1:])
+    june, memoryplace, to = map(pathlib.Path, sys.argv[1:])
     to.mkdir(parents=True)
-    locomo(source, to)
-    hotpotqa(source, to)
+    locomo(june, to)
+    hotpotqa(june, to)
+    longmemeval(memoryplace, to)
 
 
 main()

@@ -24,8 +24,11 @@ const WEAK: f64 = 0.02;
 /// names one thing, and its answer is said of another that the first note tells.
 pub(super) const TOWARDS: f64 = 0.5;
 
-/// The share of its relevance that a note gives to each of its neighbours.
-pub(super) const NEIGHBOUR: f64 = 0.2;
+/// The share of its relevance that a note gives to a neighbour of up to [`SHORT`] words; a longer one gets less.
+const NEIGHBOUR: f64 = 0.2;
+
+/// A turn of a dialogue with few words needs the turns beside it to say what it is about.
+const SHORT: f64 = 25.0;
 
 /// The share of the best relevance from which on `recency` and `importance` order notes by their name's rule.
 const RELEVANT: f64 = 0.5;
@@ -61,6 +64,11 @@ pub(super) fn relevance(words: f64, meaning: Option<f64>) -> f64 {
         Some(meaning) => MEANING.mul_add(meaning.max(0.0) - words, words),
         None => words,
     }
+}
+
+/// What a note of `relevance` adds to that of a neighbour of `length` words.
+pub(super) fn of_neighbour(relevance: f64, length: f64) -> f64 {
+    NEIGHBOUR * relevance * (SHORT / length.max(SHORT)).powi(2)
 }
 
 /// 1 / (1 + age / 30 days). Hyperbolic forgetting: Wixted and Ebbesen, *On the form of forgetting*, 1991, find power
@@ -102,6 +110,13 @@ impl Qualities {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_neighbour_gets_a_smaller_share_than_a_short_one() {
+        let of = |length| of_neighbour(2.0, length);
+        assert_eq!((of(0.0), of(SHORT)), (0.4, 0.4));
+        assert!((of(2.0 * SHORT) - 0.1).abs() < 1e-12);
+    }
 
     const ALL: Bm25 = Bm25 {
         notes: 1000.0,

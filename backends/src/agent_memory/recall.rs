@@ -14,7 +14,7 @@ use super::meaning::{self, Meant};
 use super::neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
-use super::ranking::{Bm25, CLOSE, NEIGHBOUR, Qualities, TOWARDS, recency, relevance};
+use super::ranking::{Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
@@ -71,6 +71,8 @@ struct Scored {
     id: i64,
     /// BM25.
     words: f64,
+    /// The number of its words.
+    length: f64,
     /// The packed vector, if note and question have one.
     vector: Option<Vec<u8>>,
     /// The cosine with the question.
@@ -200,7 +202,8 @@ fn share(
                     notes.len() - 1
                 }
             };
-            notes[place].qualities.relevance += NEIGHBOUR * relevance;
+            let length = notes[place].length;
+            notes[place].qualities.relevance += of_neighbour(relevance, length);
         }
     }
     Ok(())
@@ -328,6 +331,7 @@ fn read(db: &Db, words: &[Word], bm25: Bm25, id: i64, asked: &Asked<'_>) -> Resu
             Ok(Scored {
                 id,
                 words: scores.sum(),
+                length,
                 vector: None,
                 closeness: None,
                 qualities: Qualities {

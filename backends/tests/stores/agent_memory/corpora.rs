@@ -212,9 +212,13 @@ fn embedded(memory: &Memory) {
 /// Five are asked. Of the 67 notes of evidence in `hotpotqa-report`, BM25 has 63 at 2,000 tokens, so five points more are all
 /// 67 (66 are 4.5). Recall has 65, 3.0 points more. The constants are chosen on `tune`, where it has 90 of 90: chosen here,
 /// they would be fitted to what they are held to.
+///
+/// Of `longmemeval`, six turns fit into 500 tokens, and their dates, which plain BM25 leaves out, take forty. Recall has to find
+/// no less.
 fn ahead(half_of_corpus: &str, budget: u64) -> f64 {
     match (half_of_corpus, budget) {
         ("hotpotqa-report", 2000) => 2.5,
+        ("longmemeval-tune" | "longmemeval-report", 500) => 0.0,
         _ => 5.0,
     }
 }
@@ -225,7 +229,7 @@ fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
     let budgets = [500, 2000];
     let mut misses = Vec::new();
     for half in ["tune", "report"] {
-        for name in ["locomo", "hotpotqa"] {
+        for name in ["locomo", "hotpotqa", "longmemeval"] {
             let name = format!("{name}-{half}");
             let corpus = Corpus::read(&name);
             let dir = tempfile::tempdir().unwrap();
