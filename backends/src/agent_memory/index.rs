@@ -84,7 +84,7 @@ pub(super) struct Refreshed {
 ///
 /// `agent` is the author of changes made just now; `None` if author and time are unknown. `turn` holds the
 /// inodes marked when it was last empty, the oldest last, so that they are indexed in the order of their
-/// times.
+/// times. Directories are last of all: they mark the files below, which may be in the turn already.
 pub(super) fn refresh(
     db: &Db,
     paths: &PathCache,
@@ -97,7 +97,8 @@ pub(super) fn refresh(
     expire(db, now)?;
     if turn.is_empty() {
         let mut statement = db.statement(
-            "SELECT s.ino FROM memory_stale s LEFT JOIN inode i ON i.ino = s.ino ORDER BY i.mtime DESC, s.ino DESC",
+            "SELECT s.ino FROM memory_stale s LEFT JOIN inode i ON i.ino = s.ino
+             ORDER BY coalesce(i.mode, 0) & 61440 = 16384, i.mtime DESC, s.ino DESC",
         )?;
         let inos = statement.query_map((), |row| row.get(0))?;
         *turn = inos.collect::<rusqlite::Result<_>>()?;
@@ -113,7 +114,7 @@ pub(super) fn refresh(
             Some(attr) if attr.kind == Kind::Directory => {
                 // The thread that moved it may not have cleared the cached paths yet.
                 paths.clear();
-                done.has_more |= expand(db, ino)? > 0;
+                expand(db, ino)?;
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
@@ -126,7 +127,8 @@ pub(super) fn refresh(
         };
         done.notes += i64::from(is) - was;
     }
-    done.has_more |= !turn.is_empty();
+    let stale = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
+    done.has_more = stale.is_some();
     let next = db.row(
         "SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1",
         (),
@@ -170,8 +172,8 @@ fn indexed(db: &Db, ino: Ino) -> Result<Option<IndexedNote>> {
     )
 }
 
-/// Marks every file below a new or moved directory, and returns their number.
-fn expand(db: &Db, dir: Ino) -> Result<usize> {
+/// Marks every file below a new or moved directory.
+fn expand(db: &Db, dir: Ino) -> Result<()> {
     db.execute(
         "WITH RECURSIVE below (ino, mode) AS (
            SELECT ino, mode FROM dirent WHERE parent = ?1
@@ -180,7 +182,8 @@ fn expand(db: &Db, dir: Ino) -> Result<usize> {
          )
          INSERT INTO memory_stale SELECT ino FROM below WHERE mode = 32768 ON CONFLICT (ino) DO NOTHING",
         [signed(dir)],
-    )
+    )?;
+    Ok(())
 }
 
 fn remove(

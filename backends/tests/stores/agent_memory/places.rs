@@ -18,6 +18,26 @@ fn akashi(path: &Path) -> (Memory, [Ino; 3]) {
 }
 
 #[test]
+fn a_directory_renamed_before_many_changes_has_its_notes_at_their_new_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::open(&dir.path().join("m.db"), None);
+    let old = memory.dir(ROOT, "old");
+    memory.write(old, "a.md", "zebra");
+    // More than a request indexes at once.
+    let changed: Vec<Ino> = (0..600)
+        .map(|at| create(&memory.store, ROOT, &format!("{at}.md"), Kind::File).ino)
+        .collect();
+    memory.ask(ROOT, ":meta");
+    memory.rename((ROOT, "old"), (ROOT, "new"));
+    for ino in changed {
+        let written = memory.store.write(&memory.caller(), ino, 0, b"horse");
+        written.unwrap();
+    }
+    memory.says(ROOT, ":recall?query=zebra", &["## /new/a.md"]);
+    memory.says(ROOT, ":stats", &["\nwaiting-to-be-indexed: 0\n"]);
+}
+
+#[test]
 fn a_request_covers_the_notes_below_its_directory_also_after_a_rename() {
     with_memory(|memory| {
         let trading = memory.dir(ROOT, "trading");
