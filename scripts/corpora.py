@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import sys
+import urllib.parse
 
 MINUTE = 60 * 10**9
 DAY = 24 * 60 * MINUTE
@@ -17,6 +18,13 @@ DAY = 24 * 60 * MINUTE
 
 def one_line(text):
     return " ".join(text.split())
+
+
+def askable(text):
+    """A question without its last words, if it is too long: a recall is a file name, of at most 255 bytes with its options."""
+    while len(urllib.parse.quote_plus(text)) > 200:
+        text = text.rpartition(" ")[0]
+    return text
 
 
 def paragraph(title, sentences):
@@ -111,7 +119,7 @@ def longmemeval(source, to):
                         for name, turns in zip(question["haystack_session_ids"], question["haystack_sessions"])
                         for at, turn in enumerate(turns) if turn["role"] == "user" and turn["has_answer"]]
             if evidence:
-                questions.append({"text": one_line(question["question"]), "evidence": evidence, "answer": None})
+                questions.append({"text": askable(one_line(question["question"])), "evidence": evidence, "answer": None})
         notes.sort(key=lambda note: note["written"])
         write(to, f"longmemeval-{half}", notes, questions)
 
