@@ -164,6 +164,14 @@ fn has_words(text: &str, answer: &str) -> bool {
     })
 }
 
+/// Whether a text is the line above a recall's notes of one day, as `# 2026-11-22`.
+fn is_date(text: &str) -> bool {
+    let date = text
+        .strip_prefix("# ")
+        .map(|rest| rest.trim_end_matches('\n'));
+    date.is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
+}
+
 /// The text that enters the context for one question, in pieces in order of reading.
 struct Shown {
     pieces: Vec<String>,
@@ -315,8 +323,10 @@ impl Exam {
         let admits = answer.starts_with("# nothing found") || missing.is_some_and(misses);
         let mut pieces: Vec<String> = Vec::new();
         for line in answer.split_inclusive('\n') {
+            let is_dated = pieces.last().is_some_and(|last| is_date(last));
+            let is_first = is_date(line) || line.starts_with("## ") && !is_dated;
             match pieces.last_mut() {
-                Some(last) if !line.starts_with("## ") => last.push_str(line),
+                Some(last) if !is_first => last.push_str(line),
                 _ => pieces.push(line.to_owned()),
             }
         }
@@ -479,15 +489,17 @@ mod tests {
         let asked = asked(Arc::new(exam), Method::Recall("balanced"), Some(0));
         // A pass asks about notes in a directory of its own.
         for (note, expected) in [
-            ("/a/1.md\n2026\n… Sung in Rome first. …", 1),
-            ("/p7/files/a/1.md\n2026\n… Sung in Rome first. …", 1),
-            ("/p7/files/a/11.md\n2026\n… Sung in Rome first. …", 0),
-            ("/a/1.md\n2026\nTosca: An opera. …", 0),
-            ("/p7/files/b/a/1.md\n2026\nSung in Rome.", 0),
-            ("/b/a/1.md\n2026\nSung in Rome.", 0),
+            ("/a/1.md\n… Sung in Rome first. …", 1),
+            ("/a/1.md\nSung in Rome.\n# 2026-11-23\n## /b.md\nTosca.", 1),
+            ("/p7/files/a/1.md\nby kim\n… Sung in Rome first. …", 1),
+            ("/p7/files/a/11.md\n… Sung in Rome first. …", 0),
+            ("/a/1.md\nTosca: An opera. …", 0),
+            ("/p7/files/b/a/1.md\nSung in Rome.", 0),
+            ("/b/a/1.md\nSung in Rome.", 0),
             ("/a/1.md\ntags in rome\nTosca.", 0),
         ] {
-            let scored = asked.score(&format!("# 1 of 1\n## {note}\n")).unwrap();
+            let answer = format!("# 1 of 1\n# 2026-11-22\n## {note}\n");
+            let scored = asked.score(&answer).unwrap();
             assert_eq!(scored[0].1["evidence-in-budget"].0, expected, "{note}");
         }
     }

@@ -15,7 +15,7 @@ use crate::sqlite::{HEAD, content, xattrs};
 use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 
 /// The version of the index, as in `schema.sql`.
-const VERSION: &str = "3";
+const VERSION: &str = "4";
 
 /// The most events kept for `:history`.
 const EVENTS: i64 = 100_000;
@@ -30,8 +30,6 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
     }
-    // Memories of earlier versions have no table of vectors.
-    db.connection.execute_batch(include_str!("embedding.sql"))?;
     let version: Option<String> = db.row(
         "SELECT value FROM memory_setting WHERE name = 'version'",
         (),
@@ -311,7 +309,7 @@ fn index(
     let is_found = expires.is_none_or(|expires| expires > now);
     let importance = said.importance.unwrap_or(DEFAULT_IMPORTANCE);
     let path = format!("{}/{shown_name}", dir_path.path);
-    let heading = passage::heading(&path, attr.mtime, importance, &tags, &author);
+    let heading = passage::heading(&path, importance, &tags, &author);
     let tokens = passage::whole(body).map(|body| tokens::count(&(heading.clone() + &body)));
 
     let what = if indexed.is_none() {

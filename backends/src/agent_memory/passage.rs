@@ -1,13 +1,10 @@
 //! The parts of a note that answers show.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::ops::Range;
 
-use super::date;
 use super::metadata::DEFAULT_IMPORTANCE;
 use super::words::{self, hash, stem};
-use crate::store::Timestamp;
 
 /// The longest body, in bytes, that recall shows whole; of a longer one it shows a passage.
 const WHOLE_MAX: usize = 1200;
@@ -45,26 +42,23 @@ pub(super) fn shown_name(name: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(name))
 }
 
-/// The path and the metadata of a note. The text begins with `#` and ends with a newline.
-pub(super) fn heading(
-    path: &str,
-    changed: Timestamp,
-    importance: f64,
-    tags: &str,
-    author: &str,
-) -> String {
-    let mut heading = format!("## {}\n{}", one_line(path), date(changed));
+/// The path and the metadata of a note. The text begins with `##` and ends with a newline.
+pub(super) fn heading(path: &str, importance: f64, tags: &str, author: &str) -> String {
+    let mut metadata = Vec::new();
     // The default says nothing, and a recall of short notes is mostly headings.
     if importance != DEFAULT_IMPORTANCE {
-        let _ = write!(heading, " importance {importance}");
+        metadata.push(format!("importance {importance}"));
     }
     for (what, value) in [("tags", tags), ("by", author)] {
         if !value.is_empty() {
-            // Writing to a string cannot fail.
-            let _ = write!(heading, " {what} {value}");
+            metadata.push(format!("{what} {value}"));
         }
     }
-    heading.push('\n');
+    let mut heading = format!("## {}\n", one_line(path));
+    if !metadata.is_empty() {
+        heading += &metadata.join(" ");
+        heading.push('\n');
+    }
     heading
 }
 

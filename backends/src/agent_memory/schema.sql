@@ -1,4 +1,4 @@
--- What agent memory has beside the tables of a ctxbench file system, version 3. docs/MEMORY.md explains them, and how to
+-- What agent memory has beside the tables of a ctxbench file system, version 4. docs/MEMORY.md explains them, and how to
 -- drop them: the triggers too, without which `inode` and `dirent` cannot be changed once the tables are gone. The next mount
 -- builds all of it again from files, names and attributes; but for what happened and who wrote, which is only here.
 
@@ -6,7 +6,7 @@ CREATE TABLE memory_setting (
   name  TEXT PRIMARY KEY,
   value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO memory_setting VALUES ('version', '3');
+INSERT INTO memory_setting VALUES ('version', '4');
 
 -- Names by inode: the way from a note up to its path.
 CREATE TABLE memory_name (
@@ -51,6 +51,13 @@ CREATE VIRTUAL TABLE memory_text USING fts5 (
   name, tags, text, stems, within,
   content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
+
+-- What notes mean: vectors of an embedding model, one signed byte a number; empty where there is no text.
+CREATE TABLE memory_embedding (
+  id     INTEGER PRIMARY KEY,           -- the note's
+  model  TEXT NOT NULL,                 -- the beginning of the SHA-256 of its weights, vocabulary and prompt
+  vector BLOB NOT NULL
+) STRICT;
 
 -- What happened to notes, the newest 100,000 of it.
 CREATE TABLE memory_event (

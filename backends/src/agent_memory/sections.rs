@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::Failure;
 use super::passage::{self, Wanted};
 use super::paths::Scope;
 use super::recall::Asked;
 use super::request::Strategy;
 use super::search::{Hit, body};
+use super::{Failure, date};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Result, Timestamp};
@@ -17,15 +17,15 @@ use crate::store::{Result, Timestamp};
 /// The most notes in an answer.
 const NOTES_MAX: usize = 100;
 
-/// The fewest tokens of a note in an answer: `## /a`, a date, a newline, and a word.
-const SECTION_MIN: u64 = 8;
+/// The fewest tokens of a note in an answer: `## /a`, a newline, and a word.
+const SECTION_MIN: u64 = 4;
 
 /// The most tokens of a note, heading included, that is always shown whole: short notes, such as the turns of a dialogue,
 /// lose their sense in pieces. Chosen on one half of the corpora of `make corpora`, like the two constants below.
-const WHOLE: u64 = 120;
+const WHOLE: u64 = 125;
 
 /// The tokens of a longer note's passage, so that more notes fit into a small budget.
-const PASSAGE: u64 = 50;
+const PASSAGE: u64 = 45;
 
 /// A tenth of the budget is the limit of both where that is more.
 const SHARE: u64 = 10;
@@ -146,11 +146,13 @@ impl Limits {
         read: &mut Vec<Shown>,
     ) -> Result<Self> {
         let mut sum = 0;
+        let mut days = Days::default();
         for note in notes {
             let Some(note) = note? else {
                 continue;
             };
-            sum += note.tokens.unwrap_or(passage::TOKENS_MAX);
+            sum += days.cost(note.hit.changed) + note.tokens.unwrap_or(passage::TOKENS_MAX);
+            days.add(note.hit.changed, "");
             read.push(note);
             if sum > budget {
                 let share = budget / SHARE;
@@ -164,6 +166,33 @@ impl Limits {
             whole: u64::MAX,
             passage: passage::TOKENS_MAX,
         })
+    }
+}
+
+/// The sections by the day on which their notes changed, each day's date said once; the day with the best note first.
+#[derive(Default)]
+struct Days(Vec<(String, String)>);
+
+impl Days {
+    fn line(changed: Timestamp) -> String {
+        format!("# {}\n", date(changed))
+    }
+
+    /// The tokens of the date above a note, if no note of its day is here yet.
+    fn cost(&self, changed: Timestamp) -> u64 {
+        let line = Self::line(changed);
+        match self.0.iter().any(|(day, _)| *day == line) {
+            true => 0,
+            false => tokens::count(&line),
+        }
+    }
+
+    fn add(&mut self, changed: Timestamp, section: &str) {
+        let line = Self::line(changed);
+        match self.0.iter_mut().find(|(day, _)| *day == line) {
+            Some((_, sections)) => sections.push_str(section),
+            None => self.0.push((line, section.to_owned())),
+        }
     }
 }
 
@@ -231,7 +260,6 @@ pub(super) fn write(
         );
         return Ok(text);
     }
-    let mut sections = Vec::new();
     let of_what = if relevant.is_limited {
         "candidates"
     } else {
@@ -242,20 +270,19 @@ pub(super) fn write(
         Strategy::Balanced => String::new(),
         other => format!(", {}", other.name()),
     };
+    let basis = &asked.meant.basis;
+    let first_line = |shown: usize| format!("# {shown} of {found} {of_what}{strategy}, {basis}\n");
     // The first line is written last, so its tokens are reserved.
-    let first_line = |shown: usize, tokens: u64| {
-        let basis = &asked.meant.basis;
-        format!("# {shown} of {found} {of_what}, {tokens} tokens{strategy}, {basis}\n")
-    };
-    let reserved = tokens::count(&first_line(found.max(NOTES_MAX), budget));
+    let reserved = tokens::count(&first_line(found.max(NOTES_MAX)));
     let mut used = reserved;
+    let mut missing = String::new();
     if !relevant.missing.is_empty() {
         let line = format!("# in no note: {}\n", relevant.missing.join(", "));
         let cost = tokens::count(&line);
         // Missing words may take at most a quarter of the budget.
         if cost <= budget / 4 && used + cost <= budget {
             used += cost;
-            sections.push(line);
+            missing = line;
         }
     }
     let mut paths = RelativePaths {
@@ -267,6 +294,7 @@ pub(super) fn write(
     let mut notes = notes.map(|id| shown(db, &mut paths, *id));
     let mut read = Vec::new();
     let limits = Limits::new(&mut notes, left, &mut read)?;
+    let mut days = Days::default();
     let (mut shown_notes, mut misses) = (0, 0);
     for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {
         // The smallest section has a heading of some tokens.
@@ -276,43 +304,46 @@ pub(super) fn write(
         let Some(note) = note? else {
             continue;
         };
+        let changed = note.hit.changed;
+        let of_day = days.cost(changed);
         // Do not read a note that cannot fit.
         let least = match note.tokens {
             Some(tokens) if tokens <= limits.whole => tokens,
             _ if misses == MISSES => continue,
             _ => SECTION_MIN.max(limits.passage / 2),
         };
-        if used + least > budget {
+        if used + of_day + least > budget {
             continue;
         }
         let Some(section) = section(db, note, limits, &relevant.wanted)? else {
             continue;
         };
-        if used + section.tokens > budget {
+        if used + of_day + section.tokens > budget {
             misses += usize::from(section.is_cut);
             continue;
         }
-        used += section.tokens;
+        used += of_day + section.tokens;
         shown_notes += 1;
-        sections.push(section.text);
+        days.add(changed, &section.text);
     }
     if shown_notes == 0 {
         return Ok(format!(
-            "# {found} {of_what}, but none fits into {budget} tokens; {}\n",
-            asked.meant.basis
+            "# {found} {of_what}, but none fits into {budget} tokens; {basis}\n"
         ));
     }
-    let rest = used - reserved;
-    let mut total = rest;
-    for _ in 0..3 {
-        // The length of the line may depend on the number in it.
-        total = rest + tokens::count(&first_line(shown_notes, total));
-    }
-    let mut text = first_line(shown_notes, total);
-    text.extend(sections);
+    let mut text = first_line(shown_notes) + &missing;
+    text.extend(
+        days.0
+            .iter()
+            .flat_map(|(date, sections)| [&**date, sections]),
+    );
     // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
     // as long as the rest of a recall.
-    debug_assert_eq!(tokens::count(&text), total, "{text}");
+    debug_assert_eq!(
+        tokens::count(&text),
+        used - reserved + tokens::count(&first_line(shown_notes)),
+        "{text}"
+    );
     Ok(text)
 }
 

@@ -65,7 +65,7 @@ impl Asking {
                         plus(question.text.trim_end_matches('?')),
                         2000 + number
                     ),
-                    "tokens, by ",
+                    ", by ",
                 ),
             };
             let ask = FileOp::Ask {

@@ -182,7 +182,7 @@ fn ask(memory: &Memory, name: &str) -> String {
 /// How relevance is computed, by the first line of an answer.
 fn basis(answer: &str) -> &str {
     let first = answer.lines().next().unwrap();
-    first.split(" tokens, ").nth(1).unwrap_or(first)
+    first.split_once(", ").map_or(first, |(_, basis)| basis)
 }
 
 #[test]

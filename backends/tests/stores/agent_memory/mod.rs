@@ -18,7 +18,7 @@ use common::{caller, create, errno, has, node, read, size_change};
 
 const DAY: i64 = 86_400_000_000_000;
 
-/// 2026-11-22 in nanoseconds since 1970.
+/// The evening of 2026-11-21 in nanoseconds since 1970.
 const START: i64 = 1_795_300_000_000_000_000;
 
 /// A memory whose clock the test sets.
