@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hex_simd::AsciiCase;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
@@ -67,6 +68,24 @@ struct Limits {
     max_seq_length: usize,
 }
 
+/// What the model wants before a text.
+#[derive(Default, Deserialize)]
+struct Prompts {
+    #[serde(default)]
+    query: String,
+    #[serde(default)]
+    document: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Prompted {
+    #[serde(default)]
+    prompts: Prompts,
+}
+
+/// Questions and notes, a line each, of which none is about another.
+const UNRELATED: &str = include_str!("unrelated.txt");
+
 /// One layer of the encoder.
 struct Layer {
     /// Projects to queries, keys and values at once.
@@ -92,6 +111,9 @@ pub struct Model {
     kind: Vec<f32>,
     norm: LayerNorm,
     layers: Vec<Layer>,
+    prompts: Prompts,
+    /// What all vectors have in common; of E5's, most.
+    centre: Vec<f32>,
 }
 
 impl std::fmt::Debug for Model {
@@ -246,7 +268,7 @@ impl Model {
     /// Reads a model, in about 0.2 s per 100 MB.
     ///
     /// `dir` holds the files of sentence-transformers: `model.safetensors`, `vocab.txt`, `config.json`,
-    /// `1_Pooling/config.json` and optionally `sentence_bert_config.json`.
+    /// `1_Pooling/config.json` and optionally `sentence_bert_config.json` and `config_sentence_transformers.json`.
     ///
     /// # Errors
     /// [`ModelError`], with the file and the reason.
@@ -268,6 +290,11 @@ impl Model {
         let pieces_max = match path.exists() {
             true => parse::<Limits>(&path, &read(&path)?)?.max_seq_length,
             false => PIECES_MAX,
+        };
+        let path = dir.join("config_sentence_transformers.json");
+        let prompts = match path.exists() {
+            true => parse::<Prompted>(&path, &read(&path)?)?.prompts,
+            false => Prompts::default(),
         };
 
         let path = dir.join(WEIGHTS);
@@ -302,12 +329,12 @@ impl Model {
             ));
         }
         let mut hash = Sha256::new();
-        for part in [&bytes, &vocabulary_text] {
+        for part in [&*bytes, &*vocabulary_text, prompts.document.as_bytes()] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
         let id = hex_simd::encode_to_string(&hash.finalize()[..8], AsciiCase::Lower);
-        Ok(Self {
+        let mut model = Self {
             id,
             pieces_max: pieces_max.clamp(2, config.max_position_embeddings),
             file: File::open(&path).map_err(|source| ModelError::Io {
@@ -327,10 +354,32 @@ impl Model {
             weights: path.clone(),
             vocabulary,
             config,
-        })
+            prompts,
+            centre: vec![0.0; width],
+        };
+        model.centre = model.mean_of_unrelated()?;
+        Ok(model)
     }
 
-    /// The first 8 bytes of the SHA-256 of weights and vocabulary, in hexadecimal.
+    /// The mean vector of texts that are about different things.
+    fn mean_of_unrelated(&self) -> Result<Vec<f32>, ModelError> {
+        let texts: Vec<Vec<u32>> = UNRELATED
+            .lines()
+            .map(|line| match line.ends_with('?') {
+                true => self.question(line),
+                false => self.note(line),
+            })
+            .collect();
+        let mut mean = vec![0.0; self.config.hidden_size];
+        for vector in self.embed(&texts)? {
+            add(&mut mean, &vector);
+        }
+        mean.iter_mut()
+            .for_each(|number| *number /= texts.len() as f32);
+        Ok(mean)
+    }
+
+    /// The first 8 bytes of the SHA-256 of weights, vocabulary and what is put before notes, in hexadecimal.
     ///
     /// Vectors of models with different IDs are not comparable.
     pub fn id(&self) -> &str {
@@ -342,35 +391,66 @@ impl Model {
         self.config.hidden_size
     }
 
-    /// The word pieces of a text, including `[CLS]` and `[SEP]`, truncated to the model's limit.
-    pub fn tokens(&self, text: &str) -> Vec<u32> {
-        self.vocabulary.cut(text, self.pieces_max)
+    /// The word pieces of a question, including `[CLS]` and `[SEP]`, truncated to the model's limit; none if it has no words.
+    pub fn question(&self, text: &str) -> Vec<u32> {
+        self.pieces(&self.prompts.query, text)
     }
 
-    /// The vectors of texts, each of length 1. One call for several texts is faster than one call each.
+    /// The word pieces of a text that may answer questions, as [`Model::question`] has them.
+    pub fn note(&self, text: &str) -> Vec<u32> {
+        self.pieces(&self.prompts.document, text)
+    }
+
+    fn pieces(&self, prompt: &str, text: &str) -> Vec<u32> {
+        let of_prompt = self.vocabulary.cut(prompt, self.pieces_max).len();
+        let mut pieces = self
+            .vocabulary
+            .cut(&format!("{prompt}{text}"), self.pieces_max);
+        if pieces.len() == of_prompt {
+            pieces.clear();
+        }
+        pieces
+    }
+
+    /// The vectors of texts, each of length 1, without what the vectors of unrelated texts have in common. One call for several texts is faster than one call each.
     ///
     /// # Errors
     /// [`ModelError`] if the model's file can no longer be read.
     ///
     /// # Panics
-    /// If a text has more tokens than the model permits; those of [`Model::tokens`] never do.
+    /// If a text has more tokens than the model permits; those of [`Model::note`] never do.
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
         let width = self.config.hidden_size;
-        let mut x = self.look_up(texts)?;
-        let (mut qkv, mut mixed, mut y, mut wide) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for layer in &self.layers {
-            layer.attention.apply(&x, &mut qkv);
+        let x = self.look_up(texts)?;
+        // Somebody waits for the vector of a question. Notes leave a processor to others.
+        let shares = if texts.len() == 1 { 2 } else { 1 };
+        let share = (x.len() / width).div_ceil(shares).max(1) * width;
+        let shares: Vec<Mutex<Rows>> = x.chunks(share).map(Rows::of).collect();
+        let (mut qkv, mut mixed) = (Vec::new(), Vec::new());
+        for (number, layer) in self.layers.iter().enumerate() {
+            if number == 0 {
+                side_by_side(&shares, |rows| rows.ask(layer));
+            }
+            qkv.clear();
+            for rows in &shares {
+                qkv.extend_from_slice(&locked(rows).qkv);
+            }
             self.attend(&qkv, texts, &mut mixed);
-            layer.mixed.apply(&mixed, &mut y);
-            add(&mut x, &y);
-            layer.mixed_norm.apply(&mut x);
-            layer.wide.apply(&x, &mut wide);
-            gelu(&mut wide);
-            layer.narrow.apply(&wide, &mut y);
-            add(&mut x, &y);
-            layer.narrow_norm.apply(&mut x);
+            for (rows, mixed) in shares.iter().zip(mixed.chunks(share)) {
+                locked(rows).mixed = mixed.to_vec();
+            }
+            let next = self.layers.get(number + 1);
+            side_by_side(&shares, |rows| {
+                rows.answer(layer);
+                if let Some(next) = next {
+                    rows.ask(next);
+                }
+            });
         }
+        let x: Vec<f32> = shares
+            .iter()
+            .flat_map(|rows| locked(rows).x.clone())
+            .collect();
         let mut rest = &x[..];
         Ok(texts
             .iter()
@@ -381,6 +461,10 @@ impl Model {
                 for row in rows.chunks_exact(width) {
                     add(&mut mean, row);
                 }
+                normalise(&mut mean);
+                mean.iter_mut()
+                    .zip(&self.centre)
+                    .for_each(|(x, centre)| *x -= centre);
                 normalise(&mut mean);
                 mean
             })
@@ -422,6 +506,65 @@ impl Model {
         let heads = self.config.num_attention_heads;
         attend(qkv, width, heads, texts.iter().map(Vec::len), to);
     }
+}
+
+/// Some of the rows of a layer, each a piece of a text; only attention mixes rows.
+#[derive(Default)]
+struct Rows {
+    x: Vec<f32>,
+    qkv: Vec<f32>,
+    /// What attention made of all rows' queries, keys and values.
+    mixed: Vec<f32>,
+    y: Vec<f32>,
+    wide: Vec<f32>,
+}
+
+impl Rows {
+    fn of(x: &[f32]) -> Mutex<Self> {
+        Mutex::new(Self {
+            x: x.to_vec(),
+            ..Self::default()
+        })
+    }
+
+    /// Makes queries, keys and values.
+    fn ask(&mut self, layer: &Layer) {
+        layer.attention.apply(&self.x, &mut self.qkv);
+    }
+
+    /// Goes through the rest of a layer.
+    fn answer(&mut self, layer: &Layer) {
+        layer.mixed.apply(&self.mixed, &mut self.y);
+        add(&mut self.x, &self.y);
+        layer.mixed_norm.apply(&mut self.x);
+        layer.wide.apply(&self.x, &mut self.wide);
+        gelu(&mut self.wide);
+        layer.narrow.apply(&self.wide, &mut self.y);
+        add(&mut self.x, &self.y);
+        layer.narrow_norm.apply(&mut self.x);
+    }
+}
+
+fn locked(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
+    rows.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does the same to all shares of rows, each in a thread of its own where the system gives one.
+fn side_by_side(shares: &[Mutex<Rows>], work: impl Fn(&mut Rows) + Sync) {
+    let Some((first, others)) = shares.split_first() else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        for rows in others {
+            let thread = std::thread::Builder::new().name("embedding a question".to_owned());
+            let spawned = thread.spawn_scoped(scope, move || work(&mut locked(rows)));
+            if spawned.is_err() {
+                work(&mut locked(rows));
+            }
+        }
+        work(&mut locked(first));
+    });
 }
 
 fn attend(

@@ -10,7 +10,7 @@ const BELOW_TARGET: &str = "embeddings";
 
 /// No model is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no embedding model is installed ({looked}); `make embeddings` installs one (83 MB)")]
+#[error("no embedding model is installed ({looked}); `make embeddings` installs one (79 MB)")]
 pub struct NotInstalled {
     /// The searched places.
     pub looked: String,

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A model that turns texts into vectors. Texts of similar meaning get vectors of similar direction.
+/// A model that turns texts into vectors. Texts of similar meaning get vectors of similar direction, unrelated ones a cosine
+/// around 0.
 pub trait Embedder: Send + Sync {
     /// The identity of the model. Vectors of different models cannot be compared.
     fn id(&self) -> &str;
@@ -10,8 +11,11 @@ pub trait Embedder: Send + Sync {
     /// The number of dimensions of a vector.
     fn dimensions(&self) -> usize;
 
-    /// The word pieces of a text that are embedded; empty for a text without words.
-    fn pieces(&self, text: &str) -> Vec<u32>;
+    /// The word pieces of a question that are embedded; none if it has no words.
+    fn question(&self, text: &str) -> Vec<u32>;
+
+    /// The word pieces of a note that are embedded; none if it has no words.
+    fn note(&self, text: &str) -> Vec<u32>;
 
     /// One vector of length 1 for each text, given by its pieces.
     ///
@@ -29,13 +33,12 @@ impl Embedder for embeddings::Model {
         embeddings::Model::dimensions(self)
     }
 
-    fn pieces(&self, text: &str) -> Vec<u32> {
-        let pieces = self.tokens(text);
-        // Every text has a start piece and an end piece.
-        if pieces.len() <= 2 {
-            return Vec::new();
-        }
-        pieces
+    fn question(&self, text: &str) -> Vec<u32> {
+        embeddings::Model::question(self, text)
+    }
+
+    fn note(&self, text: &str) -> Vec<u32> {
+        embeddings::Model::note(self, text)
     }
 
     fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String> {

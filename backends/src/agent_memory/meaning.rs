@@ -308,7 +308,7 @@ impl Shared {
         if let Some(vector) = kept {
             return Ok(vector);
         }
-        let pieces = model.pieces(query);
+        let pieces = model.question(query);
         if pieces.is_empty() {
             return Err("it has no word".to_owned());
         }
@@ -438,7 +438,7 @@ impl Shared {
                     }
                 }
             };
-            let text = model.pieces(&text);
+            let text = model.note(&text);
             pieces += text.len();
             if pieces > BATCH_PIECES && !wanted.is_empty() {
                 break;

@@ -12,10 +12,13 @@ const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
 /// The weight of meaning in the relevance of a note with a vector.
-const MEANING: f64 = 0.5;
+const MEANING: f64 = 0.6;
 
-/// The cosine below which a note is not taken for close, even if it is the closest.
+/// Up to this cosine a note counts as unrelated, even if it is the closest.
 pub(super) const CLOSE: f64 = 0.2;
+
+/// A closest note that is nearer to [`CLOSE`] than this is not taken for the best match there can be.
+pub(super) const CLOSE_STEP: f64 = 0.05;
 
 /// The weight of importance and recency where the strategy does not ask for one of them.
 const WEAK: f64 = 0.02;
@@ -58,7 +61,7 @@ impl Bm25 {
     }
 }
 
-/// The relevance of a note from its shares of the best BM25 and of the best cosine, if it has a vector.
+/// The relevance of a note from its shares of the best BM25 and of the best cosine above [`CLOSE`], if it has a vector.
 pub(super) fn relevance(words: f64, meaning: Option<f64>) -> f64 {
     match meaning {
         Some(meaning) => MEANING.mul_add(meaning.max(0.0) - words, words),

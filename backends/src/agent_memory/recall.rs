@@ -14,7 +14,9 @@ use super::meaning::{self, Meant};
 use super::neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
-use super::ranking::{Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
+use super::ranking::{
+    Bm25, CLOSE, CLOSE_STEP, Qualities, TOWARDS, of_neighbour, recency, relevance,
+};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
@@ -222,12 +224,15 @@ impl Best {
         let closeness = notes.iter().filter_map(|note| note.closeness);
         Self {
             words: if words > 0.0 { words } else { 1.0 },
-            closeness: closeness.fold(CLOSE, f64::max),
+            closeness: closeness.fold(CLOSE + CLOSE_STEP, f64::max),
         }
     }
 
     fn relevance(self, note: &Scored) -> f64 {
-        let meaning = note.closeness.map(|cosine| cosine / self.closeness);
+        let above = |cosine: f64| (cosine - CLOSE).max(0.0);
+        let meaning = note
+            .closeness
+            .map(|cosine| above(cosine) / above(self.closeness));
         relevance(note.words / self.words, meaning)
     }
 }

@@ -83,7 +83,10 @@ impl Corpus {
         let texts = self.texts();
         let (mut found, mut whole, mut all) = (0, 0, 0);
         for question in &self.questions {
+            // The date above the notes of a day is of no note.
             let answer = answer(question);
+            let lines = answer.lines().filter(|line| !line.starts_with("# "));
+            let answer: String = lines.flat_map(|line| [line, "\n"]).collect();
             for path in &question.evidence {
                 let section = answer.split("\n## ").find_map(|section| {
                     let section = section.strip_prefix("## ").unwrap_or(section);
@@ -207,21 +210,11 @@ fn embedded(memory: &Memory) {
     }
 }
 
-/// Percentage points by which recall by meaning must be above BM25 for a half of a corpus and a budget.
+/// Percentage points by which recall by meaning must be above BM25.
 ///
-/// Five are asked. Of the 67 notes of evidence in `hotpotqa-report`, BM25 has 63 at 2,000 tokens, so five points more are all
-/// 67 (66 are 4.5). Recall has 65, 3.0 points more. The constants are chosen on `tune`, where it has 90 of 90: chosen here,
-/// they would be fitted to what they are held to.
-///
-/// Of `longmemeval`, six turns fit into 500 tokens, and their dates, which plain BM25 leaves out, take forty. Recall has to find
-/// no less.
-fn ahead(half_of_corpus: &str, budget: u64) -> f64 {
-    match (half_of_corpus, budget) {
-        ("hotpotqa-report", 2000) => 2.5,
-        ("longmemeval-tune" | "longmemeval-report", 500) => 0.0,
-        _ => 5.0,
-    }
-}
+/// The constants are chosen on the halves `tune`: chosen on those that are reported, they would be fitted to what they are held
+/// to.
+const AHEAD: f64 = 5.0;
 
 #[test]
 #[ignore = "needs make corpora and make embeddings, and eight minutes in release: make speed"]
@@ -253,13 +246,10 @@ fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
                     meaning.whole,
                     meaning.percent - bm25.percent
                 );
-                // By text it has 250 of 403 there, and BM25 has 251: one note is a quarter of a point.
-                let is_tied = name == "longmemeval-report" && *budget == 500;
-                let least = bm25.percent - if is_tied { 0.3 } else { 0.0 };
-                if text.percent < least {
+                if text.percent < bm25.percent {
                     misses.push(format!("{name} at {budget} by text"));
                 }
-                if meaning.percent < bm25.percent + ahead(&name, *budget) {
+                if meaning.percent < bm25.percent + AHEAD {
                     misses.push(format!("{name} at {budget} by meaning"));
                 }
             }
@@ -339,7 +329,7 @@ impl Sketch {
     fn new(corpus: &Corpus) -> Self {
         let model = embeddings::Model::load(&embeddings::find().unwrap()).unwrap();
         let questions = corpus.questions.iter();
-        let questions = questions.map(|question| model.tokens(&question.text));
+        let questions = questions.map(|question| model.question(&question.text));
         Self {
             questions: questions.collect(),
             model,
@@ -356,8 +346,12 @@ impl Embedder for Sketch {
         self.model.dimensions()
     }
 
-    fn pieces(&self, text: &str) -> Vec<u32> {
-        self.model.tokens(text)
+    fn question(&self, text: &str) -> Vec<u32> {
+        self.model.question(text)
+    }
+
+    fn note(&self, text: &str) -> Vec<u32> {
+        self.model.note(text)
     }
 
     fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String> {

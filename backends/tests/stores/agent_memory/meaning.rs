@@ -90,7 +90,11 @@ impl Embedder for Model {
         MEANINGS.len() + 60
     }
 
-    fn pieces(&self, text: &str) -> Vec<u32> {
+    fn question(&self, text: &str) -> Vec<u32> {
+        self.note(text)
+    }
+
+    fn note(&self, text: &str) -> Vec<u32> {
         let mut known = self.words.lock().unwrap();
         let cut = text.split(|c: char| !c.is_alphanumeric());
         cut.filter(|word| !word.is_empty())
