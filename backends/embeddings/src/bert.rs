@@ -329,7 +329,9 @@ impl Model {
             ));
         }
         let mut hash = Sha256::new();
-        for part in [&*bytes, &*vocabulary_text, prompts.document.as_bytes()] {
+        let made_of = [&prompts.query, &prompts.document, UNRELATED];
+        let made_of = made_of.map(str::as_bytes);
+        for part in [&*bytes, &*vocabulary_text].into_iter().chain(made_of) {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -379,7 +381,7 @@ impl Model {
         Ok(mean)
     }
 
-    /// The first 8 bytes of the SHA-256 of weights, vocabulary and what is put before notes, in hexadecimal.
+    /// The first 8 bytes of the SHA-256 of all that vectors depend on, in hexadecimal.
     ///
     /// Vectors of models with different IDs are not comparable.
     pub fn id(&self) -> &str {
@@ -412,7 +414,9 @@ impl Model {
         pieces
     }
 
-    /// The vectors of texts, each of length 1, without what the vectors of unrelated texts have in common. One call for several texts is faster than one call each.
+    /// The vectors of texts, each of length 1, without what the vectors of unrelated texts have in common.
+    ///
+    /// One call for several texts takes less work than one call each; a text alone is embedded by two threads.
     ///
     /// # Errors
     /// [`ModelError`] if the model's file can no longer be read.
@@ -422,7 +426,7 @@ impl Model {
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
         let width = self.config.hidden_size;
         let x = self.look_up(texts)?;
-        // Somebody waits for the vector of a question. Notes leave a processor to others.
+        // A question comes alone, and somebody waits for it.
         let shares = if texts.len() == 1 { 2 } else { 1 };
         let share = (x.len() / width).div_ceil(shares).max(1) * width;
         let shares: Vec<Mutex<Rows>> = x.chunks(share).map(Rows::of).collect();

@@ -1,8 +1,8 @@
 //! Sentence embeddings: a BERT model in this process, on the CPU.
 //!
-//! [`Model::load`] reads a directory of sentence-transformers, [`Model::question`] and [`Model::note`]
-//! split a text into word pieces, [`Model::embed`] computes unit vectors. The closer two texts in meaning, the closer their
-//! [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores the vectors.
+//! [`Model::load`] reads a directory of sentence-transformers, [`Model::question`] and
+//! [`Model::note`] split a text into word pieces, [`Model::embed`] computes unit vectors. The closer two texts in meaning,
+//! the closer their [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores the vectors.
 
 mod bert;
 mod math;

@@ -156,14 +156,26 @@ impl LayerNorm {
     pub(crate) fn apply(&self, x: &mut [f32]) {
         let width = self.weight.len();
         for row in x.chunks_exact_mut(width) {
-            let mean = row.iter().sum::<f32>() / width as f32;
-            let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / width as f32;
+            let mean = sum(row, |x| x) / width as f32;
+            let variance = sum(row, |x| (x - mean) * (x - mean)) / width as f32;
             let scale = 1.0 / (variance + self.epsilon).sqrt();
             for ((x, weight), bias) in row.iter_mut().zip(&self.weight).zip(&self.bias) {
                 *x = (*x - mean) * scale * weight + bias;
             }
         }
     }
+}
+
+/// The sum of `of` each number, in [`LANES`] sums side by side.
+fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+    let (x, rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0.0_f32; LANES];
+    for x in x {
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            *lane += of(*x);
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().map(|x| of(*x)).sum::<f32>()
 }
 
 /// Gaussian error linear units (Hendrycks and Gimpel, 2016): x · Φ(x), in place.

@@ -15,14 +15,16 @@ struct Case {
     vector: Vec<f32>,
 }
 
+fn is_required() -> bool {
+    std::env::var_os("CTXBENCH_REQUIRE_EMBEDDINGS").is_some()
+}
+
 /// The model of the reference values, if it is installed.
 fn model() -> Option<Model> {
     match embeddings::find() {
         Ok(dir) => Some(Model::load(&dir).unwrap()),
-        Err(missing) if std::env::var_os("CTXBENCH_REQUIRE_EMBEDDINGS").is_some() => {
-            panic!("{missing}")
-        }
         Err(missing) => {
+            assert!(!is_required(), "{missing}");
             eprintln!("SKIPPED: {missing}");
             None
         }
@@ -32,8 +34,10 @@ fn model() -> Option<Model> {
 #[test]
 fn pieces_and_vectors_are_those_of_other_programs() {
     let Some(model) = model() else { return };
-    if model.id() != "7422071947051f0c" {
-        eprintln!("SKIPPED: another model is installed: {}", model.id());
+    if model.id() != "95231ebc345e2bd3" {
+        let other = format!("another model is installed: {}", model.id());
+        assert!(!is_required(), "{other}");
+        eprintln!("SKIPPED: {other}");
         return;
     }
     let cases: Vec<Case> = serde_json::from_str(include_str!("reference.json")).unwrap();
@@ -61,7 +65,7 @@ fn pieces_and_vectors_are_those_of_other_programs() {
         }
     }
     // The second text is close to the first in meaning, the third is not.
-    assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.5);
+    assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.4);
     let far = cosine(&together[0], &together[2]);
     assert!(
         far.abs() < 0.3,
