@@ -6,14 +6,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hex_simd::AsciiCase;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::math::{LayerNorm, Linear, dot, gelu, normalise, softmax};
+use crate::layers::{self, Layer, add};
+use crate::math::{LayerNorm, Linear, normalise};
 use crate::wordpiece::Vocabulary;
 
 /// The file with the weights.
@@ -85,17 +85,6 @@ struct Prompted {
 
 /// Questions and notes, a line each, of which none is about another.
 const UNRELATED: &str = include_str!("unrelated.txt");
-
-/// One layer of the encoder.
-struct Layer {
-    /// Projects to queries, keys and values at once.
-    attention: Linear,
-    mixed: Linear,
-    mixed_norm: LayerNorm,
-    wide: Linear,
-    narrow: Linear,
-    narrow_norm: LayerNorm,
-}
 
 /// A model with its layers in memory. The vectors of word pieces are read from its file on demand.
 pub struct Model {
@@ -265,7 +254,7 @@ impl Tensors<'_> {
 const PIECES: &str = "embeddings.word_embeddings.weight";
 
 impl Model {
-    /// Reads a model, in about 0.2 s per 100 MB.
+    /// Reads a model, and embeds the twelve texts of `unrelated.txt`.
     ///
     /// `dir` holds the files of sentence-transformers: `model.safetensors`, `vocab.txt`, `config.json`,
     /// `1_Pooling/config.json` and optionally `sentence_bert_config.json` and `config_sentence_transformers.json`.
@@ -426,35 +415,8 @@ impl Model {
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
         let width = self.config.hidden_size;
         let x = self.look_up(texts)?;
-        // A question comes alone, and somebody waits for it.
-        let shares = if texts.len() == 1 { 2 } else { 1 };
-        let share = (x.len() / width).div_ceil(shares).max(1) * width;
-        let shares: Vec<Mutex<Rows>> = x.chunks(share).map(Rows::of).collect();
-        let (mut qkv, mut mixed) = (Vec::new(), Vec::new());
-        for (number, layer) in self.layers.iter().enumerate() {
-            if number == 0 {
-                side_by_side(&shares, |rows| rows.ask(layer));
-            }
-            qkv.clear();
-            for rows in &shares {
-                qkv.extend_from_slice(&locked(rows).qkv);
-            }
-            self.attend(&qkv, texts, &mut mixed);
-            for (rows, mixed) in shares.iter().zip(mixed.chunks(share)) {
-                locked(rows).mixed = mixed.to_vec();
-            }
-            let next = self.layers.get(number + 1);
-            side_by_side(&shares, |rows| {
-                rows.answer(layer);
-                if let Some(next) = next {
-                    rows.ask(next);
-                }
-            });
-        }
-        let x: Vec<f32> = shares
-            .iter()
-            .flat_map(|rows| locked(rows).x.clone())
-            .collect();
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let x = layers::pass(&self.layers, self.config.num_attention_heads, &x, &lengths);
         let mut rest = &x[..];
         Ok(texts
             .iter()
@@ -503,156 +465,11 @@ impl Model {
         self.norm.apply(&mut x);
         Ok(x)
     }
-
-    /// Attention, separately for each head and each text: softmax(Q · Kᵀ / √width of a head) · V.
-    fn attend(&self, qkv: &[f32], texts: &[Vec<u32>], to: &mut Vec<f32>) {
-        let width = self.config.hidden_size;
-        let heads = self.config.num_attention_heads;
-        attend(qkv, width, heads, texts.iter().map(Vec::len), to);
-    }
-}
-
-/// Some of the rows of a layer, each a piece of a text; only attention mixes rows.
-#[derive(Default)]
-struct Rows {
-    x: Vec<f32>,
-    qkv: Vec<f32>,
-    /// What attention made of all rows' queries, keys and values.
-    mixed: Vec<f32>,
-    y: Vec<f32>,
-    wide: Vec<f32>,
-}
-
-impl Rows {
-    fn of(x: &[f32]) -> Mutex<Self> {
-        Mutex::new(Self {
-            x: x.to_vec(),
-            ..Self::default()
-        })
-    }
-
-    /// Makes queries, keys and values.
-    fn ask(&mut self, layer: &Layer) {
-        layer.attention.apply(&self.x, &mut self.qkv);
-    }
-
-    /// Goes through the rest of a layer.
-    fn answer(&mut self, layer: &Layer) {
-        layer.mixed.apply(&self.mixed, &mut self.y);
-        add(&mut self.x, &self.y);
-        layer.mixed_norm.apply(&mut self.x);
-        layer.wide.apply(&self.x, &mut self.wide);
-        gelu(&mut self.wide);
-        layer.narrow.apply(&self.wide, &mut self.y);
-        add(&mut self.x, &self.y);
-        layer.narrow_norm.apply(&mut self.x);
-    }
-}
-
-fn locked(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
-    rows.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Does the same to all shares of rows, each in a thread of its own where the system gives one.
-fn side_by_side(shares: &[Mutex<Rows>], work: impl Fn(&mut Rows) + Sync) {
-    let Some((first, others)) = shares.split_first() else {
-        return;
-    };
-    std::thread::scope(|scope| {
-        let work = &work;
-        for rows in others {
-            let thread = std::thread::Builder::new().name("embedding a question".to_owned());
-            let spawned = thread.spawn_scoped(scope, move || work(&mut locked(rows)));
-            if spawned.is_err() {
-                work(&mut locked(rows));
-            }
-        }
-        work(&mut locked(first));
-    });
-}
-
-fn attend(
-    qkv: &[f32],
-    width: usize,
-    heads: usize,
-    lengths: impl Iterator<Item = usize>,
-    to: &mut Vec<f32>,
-) {
-    let head = width / heads;
-    let row = 3 * width;
-    let scale = 1.0 / (head as f32).sqrt();
-    to.clear();
-    to.resize(qkv.len() / 3, 0.0);
-    let mut shares = Vec::new();
-    let mut first = 0;
-    for length in lengths {
-        let rows = &qkv[first * row..(first + length) * row];
-        for at in (0..width).step_by(head) {
-            for (asking, to) in rows
-                .chunks_exact(row)
-                .zip(to[first * width..].chunks_exact_mut(width))
-            {
-                let query = &asking[at..at + head];
-                let keys = rows.chunks_exact(row).map(|row| &row[width + at..][..head]);
-                shares.clear();
-                shares.extend(keys.map(|key| scale * dot(query, key)));
-                softmax(&mut shares, length);
-                let values = rows
-                    .chunks_exact(row)
-                    .map(|row| &row[2 * width + at..][..head]);
-                for (share, value) in shares.iter().zip(values) {
-                    for (to, value) in to[at..at + head].iter_mut().zip(value) {
-                        *to += share * value;
-                    }
-                }
-            }
-        }
-        first += length;
-    }
-}
-
-fn add(to: &mut [f32], what: &[f32]) {
-    for (to, what) in to.iter_mut().zip(what) {
-        *to += what;
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attention_mixes_values_by_how_queries_meet_keys_and_texts_do_not_mix() {
-        // Two heads of width 1; a text of two tokens, then one of one token.
-        let qkv = [
-            // queries, keys, values
-            0.0,
-            2_f32.ln(),
-            5.0,
-            1.0,
-            1.0,
-            10.0, //
-            0.0,
-            0.0,
-            7.0,
-            0.0,
-            3.0,
-            40.0, //
-            9.0,
-            9.0,
-            9.0,
-            9.0,
-            6.0,
-            8.0,
-        ];
-        let mut to = Vec::new();
-        attend(&qkv, 2, 2, [2, 1].into_iter(), &mut to);
-        // First head: all queries are 0, so values are averaged. Second: weights e^(ln 2 · 1) to e^0, 2 to 1.
-        let expected = [2.0, 20.0, 2.0, 25.0, 6.0, 8.0];
-        for (got, expected) in to.iter().zip(expected) {
-            assert!((got - expected).abs() < 1e-5, "{to:?}");
-        }
-    }
 
     #[test]
     fn a_model_of_another_kind_is_refused_with_file_and_reason() {

@@ -5,6 +5,7 @@
 //! the closer their [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores the vectors.
 
 mod bert;
+mod layers;
 mod math;
 mod place;
 mod wordpiece;

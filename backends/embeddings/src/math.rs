@@ -351,6 +351,15 @@ mod tests {
     }
 
     #[test]
+    fn the_exponential_is_that_of_64_bits() {
+        for step in 0..8_700 {
+            let x = -0.01 * step as f32;
+            let (own, exact) = (f64::from(exp(x)), f64::from(x).exp());
+            assert!((own / exact - 1.0).abs() < 2e-7, "{x}: {own}, not {exact}");
+        }
+    }
+
+    #[test]
     fn gelu_is_what_its_definition_says() {
         // scipy.stats.norm.cdf(x) * x
         let mut x = [-3.0, -1.0, -0.1, 0.0, 0.5, 1.0, 2.0, 6.0];

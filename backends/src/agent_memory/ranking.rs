@@ -17,7 +17,7 @@ const MEANING: f64 = 0.6;
 /// Up to this cosine a note counts as unrelated, even if it is the closest.
 pub(super) const CLOSE: f64 = 0.2;
 
-/// A closest note that is nearer to [`CLOSE`] than this is not taken for the best match there can be.
+/// The least that the best cosine counts as above [`CLOSE`], so that the best of distant notes does not weigh as much as a close one.
 pub(super) const CLOSE_STEP: f64 = 0.05;
 
 /// The weight of importance and recency where the strategy does not ask for one of them.

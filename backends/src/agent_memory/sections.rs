@@ -169,29 +169,45 @@ impl Limits {
     }
 }
 
+/// The line with the date above the notes that changed on a day.
+fn date_line(changed: Timestamp) -> String {
+    format!("# {}\n", date(changed))
+}
+
+/// A day on which notes changed.
+struct Day {
+    /// Since 1970, in UTC.
+    number: i64,
+    /// Its date, and the sections of its notes.
+    text: String,
+}
+
 /// The sections by the day on which their notes changed, each day's date said once; the day with the best note first.
 #[derive(Default)]
-struct Days(Vec<(String, String)>);
+struct Days(Vec<Day>);
 
 impl Days {
-    fn line(changed: Timestamp) -> String {
-        format!("# {}\n", date(changed))
+    fn number(changed: Timestamp) -> i64 {
+        changed.0.div_euclid(86_400_000_000_000)
     }
 
     /// The tokens of the date above a note, if no note of its day is here yet.
     fn cost(&self, changed: Timestamp) -> u64 {
-        let line = Self::line(changed);
-        match self.0.iter().any(|(day, _)| *day == line) {
+        let number = Self::number(changed);
+        match self.0.iter().any(|day| day.number == number) {
             true => 0,
-            false => tokens::count(&line),
+            false => tokens::count(&date_line(changed)),
         }
     }
 
     fn add(&mut self, changed: Timestamp, section: &str) {
-        let line = Self::line(changed);
-        match self.0.iter_mut().find(|(day, _)| *day == line) {
-            Some((_, sections)) => sections.push_str(section),
-            None => self.0.push((line, section.to_owned())),
+        let number = Self::number(changed);
+        match self.0.iter_mut().find(|day| day.number == number) {
+            Some(day) => day.text.push_str(section),
+            None => self.0.push(Day {
+                number,
+                text: date_line(changed) + section,
+            }),
         }
     }
 }
@@ -304,14 +320,17 @@ pub(super) fn write(
         let Some(note) = note? else {
             continue;
         };
-        let changed = note.hit.changed;
-        let of_day = days.cost(changed);
         // Do not read a note that cannot fit.
         let least = match note.tokens {
             Some(tokens) if tokens <= limits.whole => tokens,
             _ if misses == MISSES => continue,
             _ => SECTION_MIN.max(limits.passage / 2),
         };
+        if used + least > budget {
+            continue;
+        }
+        let changed = note.hit.changed;
+        let of_day = days.cost(changed);
         if used + of_day + least > budget {
             continue;
         }
@@ -332,11 +351,7 @@ pub(super) fn write(
         ));
     }
     let mut text = first_line(shown_notes) + &missing;
-    text.extend(
-        days.0
-            .iter()
-            .flat_map(|(date, sections)| [&**date, sections]),
-    );
+    text.extend(days.0.iter().map(|day| &*day.text));
     // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
     // as long as the rest of a recall.
     debug_assert_eq!(
