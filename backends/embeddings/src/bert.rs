@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::layers::{self, Layer, add};
+use crate::layers::{self, Layer, Share, add};
 use crate::math::{LayerNorm, Linear, normalise};
 use crate::wordpiece::Vocabulary;
 
@@ -206,19 +207,38 @@ impl Tensors<'_> {
         }
     }
 
-    fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear, ModelError> {
-        let (weight, bias) = self.weight_and_bias(name, outputs, inputs)?;
-        Ok(Linear::new(&weight, bias))
+    fn bias(&self, name: &str, outputs: usize) -> Result<Vec<f32>, ModelError> {
+        self.take(&format!("{name}.bias"), &[outputs])
     }
 
-    fn weight_and_bias(
+    /// The weights and biases of some of the outputs of a projection.
+    fn outputs(
         &self,
         name: &str,
-        outputs: usize,
-        inputs: usize,
+        shape: [usize; 2],
+        outputs: Range<usize>,
     ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
-        let weight = self.take(&format!("{name}.weight"), &[outputs, inputs])?;
-        Ok((weight, self.take(&format!("{name}.bias"), &[outputs])?))
+        let weight = self.take(&format!("{name}.weight"), &shape)?;
+        let bias = self.bias(name, shape[0])?[outputs.clone()].to_vec();
+        let weight = &weight[outputs.start * shape[1]..outputs.end * shape[1]];
+        Ok((weight.to_vec(), bias))
+    }
+
+    /// A projection of some of its inputs. The bias is in the part with the first of them.
+    fn of_inputs(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        inputs: Range<usize>,
+    ) -> Result<Linear, ModelError> {
+        let weight = self.take(&format!("{name}.weight"), &shape)?;
+        let rows = weight.chunks_exact(shape[1]);
+        let weight: Vec<f32> = rows.flat_map(|row| &row[inputs.clone()]).copied().collect();
+        let bias = match inputs.start {
+            0 => self.bias(name, shape[0])?,
+            _ => vec![0.0; shape[0]],
+        };
+        Ok(Linear::new(&weight, bias))
     }
 
     fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, ModelError> {
@@ -232,20 +252,35 @@ impl Tensors<'_> {
 
     fn layer(&self, number: usize, config: &Config) -> Result<Layer, ModelError> {
         let (width, wide) = (config.hidden_size, config.intermediate_size);
+        let heads = config.num_attention_heads;
         let at = |name: &str| format!("encoder.layer.{number}.{name}");
-        let (mut weight, mut bias) = (Vec::new(), Vec::new());
-        for name in ["query", "key", "value"] {
-            let name = at(&format!("attention.self.{name}"));
-            let part = self.weight_and_bias(&name, width, width)?;
-            weight.extend(part.0);
-            bias.extend(part.1);
-        }
+        let shares = match heads.is_multiple_of(2) && wide.is_multiple_of(2) {
+            true => 2,
+            false => 1,
+        };
+        let share = |share: usize| {
+            let part = |of: usize| of / shares * share..of / shares * (share + 1);
+            let (mut weight, mut bias) = (Vec::new(), Vec::new());
+            for name in ["query", "key", "value"] {
+                let name = at(&format!("attention.self.{name}"));
+                let projection = self.outputs(&name, [width, width], part(width))?;
+                weight.extend(projection.0);
+                bias.extend(projection.1);
+            }
+            let mixed = at("attention.output.dense");
+            let (into_wide, wide_bias) =
+                self.outputs(&at("intermediate.dense"), [wide, width], part(wide))?;
+            Ok(Share {
+                heads: heads / shares,
+                qkv: Linear::new(&weight, bias),
+                mixed: self.of_inputs(&mixed, [width, width], part(width))?,
+                wide: Linear::new(&into_wide, wide_bias),
+                narrow: self.of_inputs(&at("output.dense"), [width, wide], part(wide))?,
+            })
+        };
         Ok(Layer {
-            attention: Linear::new(&weight, bias),
-            mixed: self.linear(&at("attention.output.dense"), width, width)?,
+            shares: (0..shares).map(share).collect::<Result<_, _>>()?,
             mixed_norm: self.norm(&at("attention.output.LayerNorm"), config)?,
-            wide: self.linear(&at("intermediate.dense"), wide, width)?,
-            narrow: self.linear(&at("output.dense"), width, wide)?,
             narrow_norm: self.norm(&at("output.LayerNorm"), config)?,
         })
     }
@@ -416,7 +451,7 @@ impl Model {
         let width = self.config.hidden_size;
         let x = self.look_up(texts)?;
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let x = layers::pass(&self.layers, self.config.num_attention_heads, &x, &lengths);
+        let x = layers::pass(&self.layers, &x, &lengths);
         let mut rest = &x[..];
         Ok(texts
             .iter()

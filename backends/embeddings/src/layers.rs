@@ -1,151 +1,178 @@
 //! The pass of word pieces through a model's layers. [`super::bert`] makes their vectors, and one vector of a text's.
+//!
+//! A layer is held in two shares, each of half of its heads and half of its wide outputs, as in tensor parallelism
+//! (Shoeybi and others, *Megatron-LM*, 2019, §3). What the shares add to a text is summed twice a layer. So two threads that
+//! embed one question read half of the weights each.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::math::{LayerNorm, Linear, dot, gelu, softmax};
+use crate::math::{LayerNorm, Linear, attention, gelu};
 
 /// One layer of the encoder.
 pub(crate) struct Layer {
-    /// Projects to queries, keys and values at once.
-    pub(crate) attention: Linear,
-    pub(crate) mixed: Linear,
+    /// Two, or one if a half would not be of whole heads.
+    pub(crate) shares: Vec<Share>,
     pub(crate) mixed_norm: LayerNorm,
+    pub(crate) narrow_norm: LayerNorm,
+}
+
+/// A share of a layer's heads and of its wide outputs.
+pub(crate) struct Share {
+    /// The number of its heads.
+    pub(crate) heads: usize,
+    /// Projects to queries, keys and values of its heads at once.
+    pub(crate) qkv: Linear,
+    pub(crate) mixed: Linear,
     pub(crate) wide: Linear,
     pub(crate) narrow: Linear,
-    pub(crate) narrow_norm: LayerNorm,
+}
+
+/// What one share computes in one half of a layer.
+#[derive(Clone, Copy)]
+enum Half {
+    Attention,
+    Wide,
+}
+
+/// Buffers of a thread, reused from layer to layer.
+#[derive(Default)]
+struct Buffers {
+    wide: Vec<f32>,
+    mixed: Vec<f32>,
+    part: Vec<f32>,
+}
+
+impl Share {
+    /// Computes `buffers.part`, the part of the sum that this share adds to `x`.
+    fn part(&self, half: Half, x: &[f32], lengths: &[usize], buffers: &mut Buffers) {
+        let Buffers { wide, mixed, part } = buffers;
+        match half {
+            Half::Attention => {
+                self.qkv.apply(x, wide);
+                attention(wide, self.heads, lengths, mixed);
+                self.mixed.apply(mixed, part);
+            }
+            Half::Wide => {
+                self.wide.apply(x, wide);
+                gelu(wide);
+                self.narrow.apply(wide, part);
+            }
+        }
+    }
+}
+
+impl Layer {
+    /// Passes `x` through the layer; `add` adds to it the parts of all shares.
+    fn pass(&self, x: &mut [f32], mut add: impl FnMut(Half, &mut [f32])) {
+        add(Half::Attention, x);
+        self.mixed_norm.apply(x);
+        add(Half::Wide, x);
+        self.narrow_norm.apply(x);
+    }
 }
 
 /// Passes the vectors `x` of the pieces of texts through all layers. `lengths` are the numbers of pieces.
 ///
-/// A text alone, as a question that an agent waits for, is shared by two threads.
-pub(crate) fn pass(layers: &[Layer], heads: usize, x: &[f32], lengths: &[usize]) -> Vec<f32> {
-    if x.is_empty() {
-        return Vec::new();
-    }
-    let pieces: usize = lengths.iter().sum();
-    let width = x.len() / pieces;
-    let shares = if lengths.len() == 1 { 2 } else { 1 };
-    let share = pieces.div_ceil(shares) * width;
-    let shares: Vec<Mutex<Rows>> = x.chunks(share).map(Rows::of).collect();
-    let (mut qkv, mut mixed) = (Vec::new(), Vec::new());
-    if let Some(first) = layers.first() {
-        side_by_side(&shares, |rows| rows.ask(first));
-    }
-    for (number, layer) in layers.iter().enumerate() {
-        qkv.clear();
-        for rows in &shares {
-            qkv.extend_from_slice(&locked(rows).qkv);
-        }
-        attend(&qkv, width, heads, lengths, &mut mixed);
-        for (rows, mixed) in shares.iter().zip(mixed.chunks(share)) {
-            locked(rows).mixed = mixed.to_vec();
-        }
-        let next = layers.get(number + 1);
-        side_by_side(&shares, |rows| {
-            rows.answer(layer);
-            if let Some(next) = next {
-                rows.ask(next);
+/// A text alone, as a question that an agent waits for, is passed by two threads.
+pub(crate) fn pass(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
+    let has_two = layers.iter().all(|layer| layer.shares.len() == 2);
+    let by_two = match has_two && lengths.len() == 1 {
+        true => pass_by_two(layers, x, lengths),
+        false => None,
+    };
+    by_two.unwrap_or_else(|| pass_by_one(layers, x, lengths))
+}
+
+fn pass_by_one(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
+    let mut x = x.to_vec();
+    let mut buffers = Buffers::default();
+    let mut sum = Vec::new();
+    for layer in layers {
+        layer.pass(&mut x, |half, x| {
+            sum.clear();
+            sum.resize(x.len(), 0.0);
+            for share in &layer.shares {
+                share.part(half, x, lengths, &mut buffers);
+                add(&mut sum, &buffers.part);
             }
+            add(x, &sum);
         });
     }
-    let rows = shares
-        .iter()
-        .map(|rows| std::mem::take(&mut locked(rows).x));
-    rows.flatten().collect()
+    x
 }
 
-/// Some of the rows of a layer, each a piece of a text; only attention mixes rows.
-#[derive(Default)]
-struct Rows {
-    x: Vec<f32>,
-    qkv: Vec<f32>,
-    /// What attention made of all rows' queries, keys and values.
-    mixed: Vec<f32>,
-    y: Vec<f32>,
-    wide: Vec<f32>,
-}
-
-impl Rows {
-    fn of(x: &[f32]) -> Mutex<Self> {
-        Mutex::new(Self {
-            x: x.to_vec(),
-            ..Self::default()
-        })
-    }
-
-    /// Makes queries, keys and values.
-    fn ask(&mut self, layer: &Layer) {
-        layer.attention.apply(&self.x, &mut self.qkv);
-    }
-
-    /// Goes through the rest of a layer.
-    fn answer(&mut self, layer: &Layer) {
-        layer.mixed.apply(&self.mixed, &mut self.y);
-        add(&mut self.x, &self.y);
-        layer.mixed_norm.apply(&mut self.x);
-        layer.wide.apply(&self.x, &mut self.wide);
-        gelu(&mut self.wide);
-        layer.narrow.apply(&self.wide, &mut self.y);
-        add(&mut self.x, &self.y);
-        layer.narrow_norm.apply(&mut self.x);
-    }
-}
-
-fn locked(rows: &Mutex<Rows>) -> MutexGuard<'_, Rows> {
-    rows.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Does the same to all shares of rows, each in a thread of its own where the system gives one.
-fn side_by_side(shares: &[Mutex<Rows>], work: impl Fn(&mut Rows) + Sync) {
-    let Some((first, others)) = shares.split_first() else {
-        return;
+/// Returns `None` if the system gives no second thread.
+fn pass_by_two(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Option<Vec<f32>> {
+    let meeting = Meeting::default();
+    let pass = |own: usize| {
+        let _leaving = Leaving(&meeting);
+        let mut x = x.to_vec();
+        let mut buffers = Buffers::default();
+        let mut round = 0;
+        for layer in layers {
+            layer.pass(&mut x, |half, x| {
+                layer.shares[own].part(half, x, lengths, &mut buffers);
+                round += 1;
+                meeting.add_other(own, round, &mut buffers.part);
+                add(x, &buffers.part);
+            });
+        }
+        x
     };
     std::thread::scope(|scope| {
-        let work = &work;
-        for rows in others {
-            let thread = std::thread::Builder::new().name("embedding a question".to_owned());
-            let spawned = thread.spawn_scoped(scope, move || work(&mut locked(rows)));
-            if spawned.is_err() {
-                work(&mut locked(rows));
-            }
-        }
-        work(&mut locked(first));
-    });
+        let thread = std::thread::Builder::new().name("embedding a question".to_owned());
+        thread.spawn_scoped(scope, || pass(1)).ok()?;
+        Some(pass(0))
+    })
 }
 
-/// Attention, separately for each head and each text: softmax(Q · Kᵀ / √width of a head) · V.
-fn attend(qkv: &[f32], width: usize, heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
-    let head = width / heads;
-    let row = 3 * width;
-    let scale = 1.0 / (head as f32).sqrt();
-    to.clear();
-    to.resize(qkv.len() / 3, 0.0);
-    let mut shares = Vec::new();
-    let mut first = 0;
-    for &length in lengths {
-        let rows = &qkv[first * row..(first + length) * row];
-        for at in (0..width).step_by(head) {
-            for (asking, to) in rows
-                .chunks_exact(row)
-                .zip(to[first * width..].chunks_exact_mut(width))
-            {
-                let query = &asking[at..at + head];
-                let keys = rows.chunks_exact(row).map(|row| &row[width + at..][..head]);
-                shares.clear();
-                shares.extend(keys.map(|key| scale * dot(query, key)));
-                softmax(&mut shares, length);
-                let values = rows
-                    .chunks_exact(row)
-                    .map(|row| &row[2 * width + at..][..head]);
-                for (share, value) in shares.iter().zip(values) {
-                    for (to, value) in to[at..at + head].iter_mut().zip(value) {
-                        *to += share * value;
-                    }
-                }
+/// Where two threads that are in step exchange their parts.
+#[derive(Default)]
+struct Meeting {
+    /// By round, even or odd, then by thread: a thread may be in the next round while the other reads.
+    parts: [[Mutex<Vec<f32>>; 2]; 2],
+    /// Of both threads, in all rounds.
+    arrived: AtomicUsize,
+}
+
+impl Meeting {
+    /// How often a thread looks before it lets others run. The other one is microseconds behind, if it runs.
+    const LOOKS: usize = 2000;
+
+    /// Adds the other thread's part in the `round`th round, counted from 1.
+    fn add_other(&self, own: usize, round: usize, part: &mut [f32]) {
+        let parts = &self.parts[round % 2];
+        let mut mine = locked(&parts[own]);
+        mine.clear();
+        mine.extend_from_slice(part);
+        drop(mine);
+        self.arrived.fetch_add(1, Ordering::AcqRel);
+        let mut looks = 0;
+        while self.arrived.load(Ordering::Acquire) < 2 * round {
+            looks += 1;
+            match looks % Self::LOOKS {
+                0 => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
             }
         }
-        first += length;
+        add(part, &locked(&parts[1 - own]));
     }
+}
+
+/// Lets the other thread end, whose result is then dropped, if this one panics.
+struct Leaving<'a>(&'a Meeting);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.arrived.store(usize::MAX / 2, Ordering::Release);
+        }
+    }
+}
+
+fn locked<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn add(to: &mut [f32], what: &[f32]) {
@@ -160,44 +187,64 @@ mod tests {
 
     #[test]
     fn texts_without_pieces_go_through_no_layer() {
-        assert!(pass(&[], 2, &[], &[]).is_empty());
-        assert!(pass(&[], 2, &[], &[0, 0]).is_empty());
-        assert_eq!(
-            pass(&[], 2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[3]),
-            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-        );
+        assert!(pass(&[], &[], &[]).is_empty());
+        assert!(pass(&[], &[], &[0, 0]).is_empty());
+        assert_eq!(pass(&[], &[1.0, 2.0], &[1]), [1.0, 2.0]);
+    }
+
+    fn numbers(count: usize, step: usize) -> Vec<f32> {
+        let number = |n| (n * step % 23) as f32 / 23.0 - 0.5;
+        (0..count).map(number).collect()
+    }
+
+    fn layer(number: usize) -> Layer {
+        let linear = |outputs: usize, inputs: usize, step: usize| {
+            Linear::new(
+                &numbers(outputs * inputs, step + number),
+                numbers(outputs, 3),
+            )
+        };
+        let share = |step: usize| Share {
+            heads: 2,
+            qkv: linear(12, 8, step),
+            mixed: linear(8, 4, step + 1),
+            wide: linear(10, 8, step + 2),
+            narrow: linear(8, 10, step + 3),
+        };
+        let norm = || LayerNorm {
+            weight: vec![1.0; 8],
+            bias: vec![0.0; 8],
+            epsilon: 1e-12,
+        };
+        Layer {
+            shares: vec![share(5), share(11)],
+            mixed_norm: norm(),
+            narrow_norm: norm(),
+        }
     }
 
     #[test]
-    fn attention_mixes_values_by_how_queries_meet_keys_and_texts_do_not_mix() {
-        // Two heads of width 1; a text of two tokens, then one of one token.
-        let qkv = [
-            // queries, keys, values
-            0.0,
-            2_f32.ln(),
-            5.0,
-            1.0,
-            1.0,
-            10.0, //
-            0.0,
-            0.0,
-            7.0,
-            0.0,
-            3.0,
-            40.0, //
-            9.0,
-            9.0,
-            9.0,
-            9.0,
-            6.0,
-            8.0,
-        ];
-        let mut to = Vec::new();
-        attend(&qkv, 2, 2, &[2, 1], &mut to);
-        // First head: all queries are 0, so values are averaged. Second: weights e^(ln 2 · 1) to e^0, 2 to 1.
-        let expected = [2.0, 20.0, 2.0, 25.0, 6.0, 8.0];
-        for (got, expected) in to.iter().zip(expected) {
-            assert!((got - expected).abs() < 1e-5, "{to:?}");
+    fn two_threads_make_what_one_does() {
+        let layers: Vec<Layer> = (0..20).map(layer).collect();
+        for pieces in [1, 2, 7, 30] {
+            let x = numbers(pieces * 8, 7);
+            let one = pass_by_one(&layers, &x, &[pieces]);
+            let two = pass_by_two(&layers, &x, &[pieces]).unwrap();
+            assert_eq!(one.len(), two.len());
+            for (one, two) in one.iter().zip(&two) {
+                assert!(
+                    (one - two).abs() < 1e-4,
+                    "{pieces} pieces: {one} is not {two}"
+                );
+            }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_thread_that_panics_does_not_leave_the_other_waiting() {
+        let mut layers: Vec<Layer> = (0..4).map(layer).collect();
+        layers[2].shares.truncate(1);
+        pass_by_two(&layers, &numbers(16, 7), &[2]);
     }
 }

@@ -18,14 +18,70 @@ pub(crate) struct Linear {
     bias: Vec<f32>,
 }
 
-/// Outputs computed side by side, each in a lane of two AVX2 vectors.
+/// Outputs computed side by side, each in a lane of an AVX-512 vector or of two of AVX2.
 const PANEL: usize = 16;
 
-/// Rows of `x` that share a read of a weight: their sums, the weights and a number of `x` fill the 16 AVX2 registers.
-const BLOCK: usize = 6;
+/// How many weights before its use a processor is asked to read one: weights come from memory, and this is 2 KiB.
+const AHEAD: usize = 64 * PANEL;
 
 /// Rows per pass through a layer: few enough for the processor's cache, and they share one read of the weights.
 const ROWS: usize = 64;
+
+/// How a processor multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Vectors {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// What the compiler makes of it.
+    Plain,
+}
+
+impl Vectors {
+    /// Whether this processor has them.
+    fn is_usable(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => is_x86_feature_detected!("avx512f"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Self::Plain => true,
+        }
+    }
+
+    /// The widest first.
+    fn usable() -> impl Iterator<Item = Self> {
+        let all = [
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2,
+            Self::Plain,
+        ];
+        all.into_iter().filter(|vectors| vectors.is_usable())
+    }
+
+    /// How many rows of `x` share a read of a weight: as many as there are registers for their sums.
+    fn rows(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => 12,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => 6,
+            Self::Plain => 6,
+        }
+    }
+}
+
+/// One panel of the outputs of a block of rows.
+struct Block<'a> {
+    linear: &'a Linear,
+    panel: usize,
+    weights: &'a [[i16; PANEL]],
+    /// The first number of each row, then the second.
+    x: &'a [f32],
+}
 
 impl Linear {
     /// `weight` has a row of inputs for each output, as many as `bias` has numbers.
@@ -51,41 +107,27 @@ impl Linear {
     }
 
     pub(crate) fn apply(&self, x: &[f32], to: &mut Vec<f32>) {
+        let widest = Vectors::usable().next().unwrap_or(Vectors::Plain);
+        self.apply_by(widest, x, to);
+    }
+
+    fn apply_by(&self, vectors: Vectors, x: &[f32], to: &mut Vec<f32>) {
         let columns = self.bias.len();
         to.clear();
         to.resize(x.len() / self.inner * columns, 0.0);
         let chunks = x.chunks(ROWS * self.inner);
         for (x, to) in chunks.zip(to.chunks_mut(ROWS * columns)) {
-            self.apply_to_few(x, to);
+            self.apply_to_few(vectors, x, to);
         }
     }
 
-    fn apply_to_few(&self, x: &[f32], to: &mut [f32]) {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has the features that the function is compiled for.
-            #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
-            return unsafe { self.apply_avx2(x, to) };
-        }
-        // On other processors, `mul_add` may compile to a slow library call.
-        self.apply_as::<{ cfg!(target_arch = "aarch64") }>(x, to);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn apply_avx2(&self, x: &[f32], to: &mut [f32]) {
-        self.apply_as::<true>(x, to);
-    }
-
-    #[inline(always)]
-    fn apply_as<const FUSED: bool>(&self, x: &[f32], to: &mut [f32]) {
+    fn apply_to_few(&self, vectors: Vectors, x: &[f32], to: &mut [f32]) {
         let (inner, columns) = (self.inner, self.bias.len());
         let rows = x.len() / inner;
-        let blocks = rows.div_ceil(BLOCK);
+        let blocks = rows.div_ceil(vectors.rows());
         // Blocks of about one size: a block of one row would wait for each sum.
         let blocks = (0..blocks).map(|block| rows * block / blocks..rows * (block + 1) / blocks);
         let blocks: Vec<Range<usize>> = blocks.collect();
-        // Of each block the first number of each row, then the second.
         let mut packed = Vec::with_capacity(x.len());
         for block in &blocks {
             let x = &x[block.start * inner..block.end * inner];
@@ -95,31 +137,111 @@ impl Linear {
         }
         for (panel, weights) in self.panels.chunks_exact(inner).enumerate() {
             for block in &blocks {
-                let x = &packed[block.start * inner..block.end * inner];
                 let to = &mut to[block.start * columns..block.end * columns];
-                match block.len() {
-                    1 => self.block::<1, FUSED>(x, weights, panel, to),
-                    2 => self.block::<2, FUSED>(x, weights, panel, to),
-                    3 => self.block::<3, FUSED>(x, weights, panel, to),
-                    4 => self.block::<4, FUSED>(x, weights, panel, to),
-                    5 => self.block::<5, FUSED>(x, weights, panel, to),
-                    _ => self.block::<BLOCK, FUSED>(x, weights, panel, to),
-                }
+                let block = Block {
+                    linear: self,
+                    panel,
+                    weights,
+                    x: &packed[block.start * inner..block.end * inner],
+                };
+                block.write(vectors, to);
             }
         }
     }
+}
 
-    /// Writes one panel of outputs of a packed block of rows.
+impl Block<'_> {
+    fn write(&self, vectors: Vectors, to: &mut [f32]) {
+        #[cfg_attr(
+            target_arch = "x86_64",
+            allow(unsafe_code, reason = "the compiler cannot know what processor it is")
+        )]
+        match vectors {
+            // SAFETY: the processor has the features that the function is compiled for.
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512 => unsafe { self.write_avx512(to) },
+            // SAFETY: the processor has the features that the function is compiled for.
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => unsafe { self.write_avx2(to) },
+            // On other processors, `mul_add` may compile to a slow library call.
+            Vectors::Plain => self.write_as::<{ cfg!(target_arch = "aarch64") }>(to),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn write_avx512(&self, to: &mut [f32]) {
+        match self.x.len() / self.weights.len() {
+            1 => self.rows_avx512::<1>(to),
+            2 => self.rows_avx512::<2>(to),
+            3 => self.rows_avx512::<3>(to),
+            4 => self.rows_avx512::<4>(to),
+            5 => self.rows_avx512::<5>(to),
+            6 => self.rows_avx512::<6>(to),
+            7 => self.rows_avx512::<7>(to),
+            8 => self.rows_avx512::<8>(to),
+            9 => self.rows_avx512::<9>(to),
+            10 => self.rows_avx512::<10>(to),
+            11 => self.rows_avx512::<11>(to),
+            12 => self.rows_avx512::<12>(to),
+            rows => unreachable!("a block of {rows} rows"),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn write_avx2(&self, to: &mut [f32]) {
+        self.write_as::<true>(to);
+    }
+
     #[inline(always)]
-    fn block<const COUNT: usize, const FUSED: bool>(
-        &self,
-        x: &[f32],
-        weights: &[[i16; PANEL]],
-        panel: usize,
-        to: &mut [f32],
-    ) {
+    fn write_as<const FUSED: bool>(&self, to: &mut [f32]) {
+        match self.x.len() / self.weights.len() {
+            1 => self.rows::<1, FUSED>(to),
+            2 => self.rows::<2, FUSED>(to),
+            3 => self.rows::<3, FUSED>(to),
+            4 => self.rows::<4, FUSED>(to),
+            5 => self.rows::<5, FUSED>(to),
+            6 => self.rows::<6, FUSED>(to),
+            rows => unreachable!("a block of {rows} rows"),
+        }
+    }
+
+    /// The compiler spills sums of more than a few rows, unless it is told the registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn rows_avx512<const COUNT: usize>(&self, to: &mut [f32]) {
+        use std::arch::x86_64::{
+            _mm256_loadu_si256, _mm512_cvtepi16_epi32, _mm512_cvtepi32_ps, _mm512_fmadd_ps,
+            _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+        };
+        let mut registers = [_mm512_setzero_ps(); COUNT];
+        for (x, weights) in self.x.as_chunks::<COUNT>().0.iter().zip(self.weights) {
+            prefetch(weights);
+            // SAFETY: it reads the 32 bytes of the array.
+            #[allow(unsafe_code, reason = "there is no safe load of a vector")]
+            let weights = unsafe { _mm256_loadu_si256(weights.as_ptr().cast()) };
+            let weights = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(weights));
+            for (x, sum) in x.iter().zip(&mut registers) {
+                *sum = _mm512_fmadd_ps(_mm512_set1_ps(*x), weights, *sum);
+            }
+        }
         let mut sums = [[0.0_f32; PANEL]; COUNT];
-        for (x, weights) in x.as_chunks::<COUNT>().0.iter().zip(weights) {
+        for (sums, register) in sums.iter_mut().zip(registers) {
+            // SAFETY: it writes the 64 bytes of the array.
+            #[allow(unsafe_code, reason = "there is no safe store of a vector")]
+            unsafe {
+                _mm512_storeu_ps(sums.as_mut_ptr(), register);
+            }
+        }
+        self.scale(&sums, to);
+    }
+
+    #[inline(always)]
+    fn rows<const COUNT: usize, const FUSED: bool>(&self, to: &mut [f32]) {
+        let mut sums = [[0.0_f32; PANEL]; COUNT];
+        for (x, weights) in self.x.as_chunks::<COUNT>().0.iter().zip(self.weights) {
+            prefetch(weights);
             let weights = weights.map(f32::from);
             for (x, sums) in x.iter().zip(&mut sums) {
                 for (sum, weight) in sums.iter_mut().zip(weights) {
@@ -130,15 +252,44 @@ impl Linear {
                 }
             }
         }
-        let outputs = panel * PANEL..self.bias.len().min((panel + 1) * PANEL);
-        let (scales, bias) = (&self.scales[outputs.clone()], &self.bias[outputs.clone()]);
-        for (to, sums) in to.chunks_exact_mut(self.bias.len()).zip(&sums) {
+        self.scale(&sums, to);
+    }
+
+    /// Writes the outputs of each row from its sums.
+    #[inline(always)]
+    fn scale(&self, sums: &[[f32; PANEL]], to: &mut [f32]) {
+        let columns = self.linear.bias.len();
+        let outputs = self.panel * PANEL..columns.min((self.panel + 1) * PANEL);
+        let scales = &self.linear.scales[outputs.clone()];
+        let bias = &self.linear.bias[outputs.clone()];
+        for (to, sums) in to.chunks_exact_mut(columns).zip(sums) {
             let to = to[outputs.clone()].iter_mut();
             for (((to, sum), scale), bias) in to.zip(sums).zip(scales).zip(bias) {
                 *to = sum * scale + bias;
             }
         }
     }
+}
+
+/// Asks the processor to read the weights that come [`AHEAD`] of these.
+#[inline(always)]
+fn prefetch(weights: &[i16; PANEL]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let ahead = weights.as_ptr().wrapping_add(AHEAD);
+        // SAFETY: a prefetch reads nothing that the program sees, of any address.
+        #[allow(
+            unsafe_code,
+            unused_unsafe,
+            reason = "older compilers have it as unsafe"
+        )]
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = weights;
 }
 
 /// Number of floats that one step of [`dot`] multiplies, as in an AVX2 vector.
@@ -181,7 +332,7 @@ fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
 /// Gaussian error linear units (Hendrycks and Gimpel, 2016): x · Φ(x), in place.
 pub(crate) fn gelu(x: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+    if Vectors::Avx2.is_usable() {
         // SAFETY: the processor has the features that the function is compiled for.
         #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
         return unsafe { gelu_avx2(x) };
@@ -233,7 +384,8 @@ fn exp(x: f32) -> f32 {
 }
 
 /// Converts each row of `width` to positive numbers with the sum 1, in place.
-pub(crate) fn softmax(x: &mut [f32], width: usize) {
+#[inline(always)]
+fn softmax(x: &mut [f32], width: usize) {
     for row in x.chunks_exact_mut(width) {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut sum = 0.0;
@@ -252,7 +404,8 @@ pub(crate) fn softmax(x: &mut [f32], width: usize) {
     clippy::needless_range_loop,
     reason = "lanes side by side are what the compiler makes vectors of"
 )]
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut lanes = [0.0_f32; LANES];
     for (a, b) in a.iter().zip(b) {
@@ -262,6 +415,62 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     }
     let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
     lanes.iter().sum::<f32>() + rest
+}
+
+/// Attention, separately for each head and each text: softmax(Q · Kᵀ / √width of a head) · V.
+///
+/// A row of `qkv` is the queries, the keys and the values of all heads.
+pub(crate) fn attention(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
+    #[cfg(target_arch = "x86_64")]
+    if Vectors::Avx2.is_usable() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
+        return unsafe { attention_avx2(qkv, heads, lengths, to) };
+    }
+    attention_of_each(qkv, heads, lengths, to);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn attention_avx2(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
+    attention_of_each(qkv, heads, lengths, to);
+}
+
+#[inline(always)]
+fn attention_of_each(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
+    to.clear();
+    to.resize(qkv.len() / 3, 0.0);
+    let pieces = lengths.iter().sum::<usize>().max(1);
+    let row = qkv.len() / pieces;
+    let width = row / 3;
+    let head = width / heads;
+    let scale = 1.0 / (head as f32).sqrt();
+    let mut shares = Vec::new();
+    let mut first = 0;
+    for &length in lengths {
+        let rows = &qkv[first * row..(first + length) * row];
+        for at in (0..width).step_by(head) {
+            for (asking, to) in rows
+                .chunks_exact(row)
+                .zip(to[first * width..].chunks_exact_mut(width))
+            {
+                let query = &asking[at..at + head];
+                let keys = rows.chunks_exact(row).map(|row| &row[width + at..][..head]);
+                shares.clear();
+                shares.extend(keys.map(|key| scale * dot(query, key)));
+                softmax(&mut shares, length);
+                let values = rows
+                    .chunks_exact(row)
+                    .map(|row| &row[2 * width + at..][..head]);
+                for (share, value) in shares.iter().zip(values) {
+                    for (to, value) in to[at..at + head].iter_mut().zip(value) {
+                        *to += share * value;
+                    }
+                }
+            }
+        }
+        first += length;
+    }
 }
 
 /// Scales a vector to length 1, in place; a zero vector stays zero.
@@ -331,9 +540,14 @@ mod tests {
                     assert!((got - expected).abs() < error, "{got} is not {expected}");
                 }
             }
-            let mut unfused = vec![0.0; columns * ROWS];
-            linear.apply_as::<false>(&x[..inner * ROWS], &mut unfused);
-            close(&many[..columns * ROWS], &unfused);
+            // Every number of rows that a block can have.
+            for vectors in Vectors::usable() {
+                for rows in 1..=2 * vectors.rows() {
+                    let mut some = Vec::new();
+                    linear.apply_by(vectors, &x[..inner * rows], &mut some);
+                    close(&many[..columns * rows], &some);
+                }
+            }
         }
     }
 
@@ -377,6 +591,21 @@ mod tests {
                 6.0,
             ],
         );
+    }
+
+    #[test]
+    fn attention_mixes_values_by_how_queries_meet_keys_and_texts_do_not_mix() {
+        // Two heads of width 1; a text of two pieces, then one of one piece. Of each row queries, keys and values.
+        let first = [0.0, 2_f32.ln(), 5.0, 1.0, 1.0, 10.0];
+        let second = [0.0, 0.0, 7.0, 0.0, 3.0, 40.0];
+        let other = [9.0, 9.0, 9.0, 9.0, 6.0, 8.0];
+        let mut to = Vec::new();
+        attention(&[first, second, other].concat(), 2, &[2, 1], &mut to);
+        // First head: all queries are 0, so values are averaged. Second: weights e^(ln 2 · 1) to e^0, 2 to 1.
+        let expected = [2.0, 20.0, 2.0, 25.0, 6.0, 8.0];
+        for (got, expected) in to.iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-5, "{to:?}");
+        }
     }
 
     #[test]
