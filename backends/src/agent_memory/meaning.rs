@@ -107,19 +107,12 @@ impl Meant {
         self.vector.as_ref().map(|(vector, _, _)| &***vector)
     }
 
-    /// The packed vector of a note by the question's model.
-    pub(super) fn packed(&self, db: &Db, note: i64) -> Result<Option<Vec<u8>>> {
-        let Some((_, model, _)) = &self.vector else {
-            return Ok(None);
-        };
-        db.row(
-            "SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2",
-            params![note, model],
-            |row| row.get(0),
-        )
+    /// The model of the question's vector.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.vector.as_ref().map(|(_, model, _)| &**model)
     }
 
-    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first.
+    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first. Expired ones are among them.
     pub(super) fn nearest(
         &self,
         db: &Db,
@@ -131,22 +124,23 @@ impl Meant {
         };
         let mut near = Vec::new();
         for id in ids {
-            let found = db.row(
-                "SELECT n.dir, e.vector FROM memory_embedding e JOIN memory_note n ON n.id = e.id
-                 WHERE e.id = ?1 AND e.model = ?2 AND n.is_found = 1",
-                params![id, model],
-                |row| {
-                    Ok((
-                        unsigned(row.get(0)?),
-                        cosine(vector, row.get_ref(1)?.as_blob()?),
-                    ))
-                },
-            )?;
-            if let Some((dir, Some(cosine))) = found
-                && scope.covers(&*paths.of(db, dir)?)
-            {
-                near.push((*id, cosine));
+            if !scope.is_whole() {
+                let sql = "SELECT dir FROM memory_note WHERE id = ?1";
+                let dir = db.row(sql, [id], |row| Ok(unsigned(row.get(0)?)))?;
+                let is_covered = match dir {
+                    Some(dir) => scope.covers(&*paths.of(db, dir)?),
+                    None => false,
+                };
+                if !is_covered {
+                    continue;
+                }
             }
+            let cosine = db.row(
+                "SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2",
+                params![id, model],
+                |row| Ok(cosine(vector, row.get_ref(0)?.as_blob()?)),
+            )?;
+            near.extend(cosine.flatten().map(|cosine| (*id, cosine)));
             if near.len() == NEAREST {
                 break;
             }

@@ -44,6 +44,11 @@ pub(super) struct Scope {
 }
 
 impl Scope {
+    /// Whether all notes are in scope.
+    pub(super) fn is_whole(&self) -> bool {
+        self.dir == ROOT && self.privacy.is_none()
+    }
+
     /// Whether the notes in a directory are in scope.
     pub(super) fn covers(&self, dir_path: &DirPath) -> bool {
         let hidden = self.privacy.is_some_and(|privacy| {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::Failure;
 use super::mean_length::mean_length;
@@ -320,36 +320,40 @@ fn candidates(db: &Db, scope: &Scope, words: &[Word]) -> Result<Vec<i64>> {
     Ok(found.into_iter().map(|(id, _)| id).collect())
 }
 
-/// Reads a candidate and counts the question's words in it; `None` if it is gone.
+/// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.
 fn read(db: &Db, words: &[Word], bm25: Bm25, id: i64, asked: &Asked<'_>) -> Result<Option<Scored>> {
-    let note = db.row(
-        "SELECT changed, importance, words FROM memory_note WHERE id = ?1",
-        [id],
-        |row| {
-            let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-            let length = f64::from(length(print));
-            let scores = words.iter().map(|word| {
-                let counted = f64::from(count(print, word.hash));
-                bm25.score(word.idf, counted, length)
-            });
-            let changed: i64 = row.get(0)?;
-            Ok(Scored {
-                id,
-                words: scores.sum(),
-                length,
-                vector: None,
-                closeness: None,
-                qualities: Qualities {
-                    relevance: 0.0,
-                    importance: row.get(1)?,
-                    recency: recency(asked.now.0.saturating_sub(changed)),
-                },
-            })
-        },
-    )?;
-    let Some(mut note) = note else {
-        return Ok(None);
+    let scored = |row: &Row<'_>| {
+        let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+        let length = f64::from(length(print));
+        let scores = words.iter().map(|word| {
+            let counted = f64::from(count(print, word.hash));
+            bm25.score(word.idf, counted, length)
+        });
+        let changed: i64 = row.get(0)?;
+        Ok(Scored {
+            id,
+            words: scores.sum(),
+            length,
+            vector: row.get(3)?,
+            closeness: None,
+            qualities: Qualities {
+                relevance: 0.0,
+                importance: row.get(1)?,
+                recency: recency(asked.now.0.saturating_sub(changed)),
+            },
+        })
     };
-    note.vector = asked.meant.packed(db, id)?;
-    Ok(Some(note))
+    match asked.meant.model() {
+        None => db.row(
+            "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1",
+            [id],
+            scored,
+        ),
+        Some(model) => db.row(
+            "SELECT n.changed, n.importance, n.words, e.vector FROM memory_note n
+             LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?2 WHERE n.id = ?1 AND n.is_found = 1",
+            params![id, model],
+            scored,
+        ),
+    }
 }

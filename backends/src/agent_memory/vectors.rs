@@ -76,6 +76,32 @@ fn signs(vector: impl Iterator<Item = bool>, to: &mut Vec<u64>) {
     }
 }
 
+/// In how many signs each vector differs from `wanted`.
+fn distances(signs: &[u64], wanted: &[u64]) -> Vec<u16> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("popcnt") {
+        // SAFETY: the processor has the feature that the function is compiled for.
+        #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
+        return unsafe { distances_popcnt(signs, wanted) };
+    }
+    distances_of_each(signs, wanted)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+fn distances_popcnt(signs: &[u64], wanted: &[u64]) -> Vec<u16> {
+    distances_of_each(signs, wanted)
+}
+
+#[inline(always)]
+fn distances_of_each(signs: &[u64], wanted: &[u64]) -> Vec<u16> {
+    let distance = |signs: &[u64]| {
+        let pairs = signs.iter().zip(wanted);
+        pairs.map(|(a, b)| (a ^ b).count_ones() as u16).sum()
+    };
+    signs.chunks_exact(wanted.len()).map(distance).collect()
+}
+
 impl Signs {
     pub(super) fn new(dimensions: usize) -> Self {
         Self {
@@ -125,17 +151,7 @@ impl Signs {
         if wanted.len() != self.stride || self.stride == 0 {
             return Vec::new();
         }
-        let distances: Vec<u16> = self
-            .signs
-            .chunks_exact(self.stride)
-            .map(|signs| {
-                signs
-                    .iter()
-                    .zip(&wanted)
-                    .map(|(a, b)| (a ^ b).count_ones() as u16)
-                    .sum()
-            })
-            .collect();
+        let distances = distances(&self.signs, &wanted);
         // Count instead of sorting: there are many notes but few distinct distances.
         let mut counts = vec![0_usize; self.stride * 64 + 1];
         for distance in &distances {
@@ -226,6 +242,8 @@ mod tests {
             let mut expected: Vec<i64> = model.keys().copied().collect();
             expected.sort_by_key(|id| (distance(id), -id));
             prop_assert_eq!(signs.nearest(&[1.0; 3], 100), expected);
+            let own = distances(&signs.signs, &[0b101]);
+            prop_assert_eq!(own, distances_of_each(&signs.signs, &[0b101]));
         }
     }
 }
