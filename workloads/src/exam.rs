@@ -22,16 +22,23 @@ pub enum Method {
     /// `:search` for keyword and attribute.
     Search,
     /// The notes with the most words of the question, newest first, as much as fits: what `grep` can do.
-    Words,
+    Words(Budget),
     /// The notes by BM25 over the words of the question, as SQLite's `bm25()` computes it, as much as fits.
-    Bm25,
+    Bm25(Budget),
     /// `:recall` with the unchanged question, by this strategy.
-    Recall(&'static str),
-    /// `:recall` by the balanced strategy within [`BRIEF_TOKENS`].
-    RecallBrief,
+    Recall(&'static str, Budget),
 }
 
-/// The token budget of [`Method::RecallBrief`], if the exam's is not smaller.
+/// The token budget of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Budget {
+    /// [`BRIEF_TOKENS`], if the exam's is not smaller.
+    Brief,
+    /// That of the exam.
+    Exam,
+}
+
+/// The tokens of [`Budget::Brief`].
 pub const BRIEF_TOKENS: u64 = 500;
 
 impl Method {
@@ -41,32 +48,48 @@ impl Method {
     /// The methods that ask the backend.
     pub const BY_REQUEST: [Self; 5] = [
         Self::Search,
-        Self::RecallBrief,
-        Self::Recall("balanced"),
-        Self::Recall("recency"),
-        Self::Recall("importance"),
+        Self::Recall("balanced", Budget::Brief),
+        Self::Recall("balanced", Budget::Exam),
+        Self::Recall("recency", Budget::Exam),
+        Self::Recall("importance", Budget::Exam),
+    ];
+
+    /// The methods that ask the backend about a corpus.
+    pub const OF_CORPUS: [Self; 2] = [
+        Self::Recall("balanced", Budget::Brief),
+        Self::Recall("balanced", Budget::Exam),
     ];
 
     /// The name in results and reports.
     pub fn name(self) -> String {
-        match self {
-            Self::WholeFile => "MEMORY.md, whole".to_owned(),
-            Self::FileEnd => "MEMORY.md, its end".to_owned(),
-            Self::Grep => "grep".to_owned(),
-            Self::GrepBoth => "grep, both words, newest first".to_owned(),
-            Self::Search => ":search".to_owned(),
-            Self::Words => "grep, most words first".to_owned(),
-            Self::Bm25 => "BM25".to_owned(),
-            Self::Recall(strategy) => format!(":recall {strategy}"),
-            Self::RecallBrief => format!(":recall balanced, {BRIEF_TOKENS} tokens"),
+        let name = match self {
+            Self::WholeFile => "MEMORY.md, whole",
+            Self::FileEnd => "MEMORY.md, its end",
+            Self::Grep => "grep",
+            Self::GrepBoth => "grep, both words, newest first",
+            Self::Search => ":search",
+            Self::Words(_) => "grep, most words first",
+            Self::Bm25(_) => "BM25",
+            Self::Recall(strategy, _) => &format!(":recall {strategy}"),
+        };
+        match self.budget() {
+            Budget::Brief => format!("{name}, {BRIEF_TOKENS} tokens"),
+            Budget::Exam => name.to_owned(),
         }
     }
 
-    /// The token budget of an answer, of an exam with `max_tokens`.
-    fn budget(self, max_tokens: u64) -> u64 {
+    fn budget(self) -> Budget {
         match self {
-            Self::RecallBrief => max_tokens.min(BRIEF_TOKENS),
-            _ => max_tokens,
+            Self::Words(budget) | Self::Bm25(budget) | Self::Recall(_, budget) => budget,
+            _ => Budget::Exam,
+        }
+    }
+
+    /// The maximum number of tokens of an answer, of an exam with `max_tokens`.
+    fn tokens(self, max_tokens: u64) -> u64 {
+        match self.budget() {
+            Budget::Brief => max_tokens.min(BRIEF_TOKENS),
+            Budget::Exam => max_tokens,
         }
     }
 
@@ -74,11 +97,10 @@ impl Method {
     pub fn request(self, question: &Question, max_tokens: u64) -> Option<String> {
         let strategy = match self {
             Self::Search => return Some(format!(":search?{}", encoded(&question.keywords))),
-            Self::Recall(strategy) => strategy,
-            Self::RecallBrief => "balanced",
+            Self::Recall(strategy, _) => strategy,
             _ => return None,
         };
-        let budget = self.budget(max_tokens);
+        let budget = self.tokens(max_tokens);
         Some(format!(
             ":recall?query={}&max_tokens={budget}&strategy={strategy}",
             encoded(&question.text)
@@ -251,7 +273,7 @@ impl Exam {
         match method {
             Method::WholeFile | Method::FileEnd => Err("a file is read once".to_owned()),
             Method::Grep | Method::GrepBoth => Ok(self.grepped(method, question)),
-            Method::Words | Method::Bm25 => Ok(self.ranked(method, question)),
+            Method::Words(_) | Method::Bm25(_) => Ok(self.ranked(method, question)),
             Method::Search => {
                 let lines = answer.split_inclusive('\n').map(str::to_owned);
                 // The first line is the number of results.
@@ -262,9 +284,7 @@ impl Exam {
                     admits: answer.starts_with("nothing found"),
                 })
             }
-            Method::Recall(_) | Method::RecallBrief => {
-                self.recalled(question, answer, method.budget(self.max_tokens))
-            }
+            Method::Recall(..) => self.recalled(question, answer, method.tokens(self.max_tokens)),
         }
     }
 
@@ -292,7 +312,7 @@ impl Exam {
     fn ranked(&self, method: Method, question: &Question) -> Shown {
         let notes = &self.notebook.notes;
         let order = match method {
-            Method::Words => bm25::by_words(notes, &question.text),
+            Method::Words(_) => bm25::by_words(notes, &question.text),
             _ => bm25::by_bm25(notes, &question.text),
         };
         let mut used = 0;
@@ -300,7 +320,7 @@ impl Exam {
         for at in order {
             let section = format!("## {}\n{}", notes[at].path, notes[at].text);
             let cost = tokens::count(&section);
-            if used + cost <= self.max_tokens {
+            if used + cost <= method.tokens(self.max_tokens) {
                 used += cost;
                 pieces.push(section);
             }
@@ -486,7 +506,11 @@ mod tests {
             notebook: crate::generate::corpus::notebook("small", text).unwrap(),
             max_tokens: 2000,
         };
-        let asked = asked(Arc::new(exam), Method::Recall("balanced"), Some(0));
+        let asked = asked(
+            Arc::new(exam),
+            Method::Recall("balanced", Budget::Exam),
+            Some(0),
+        );
         // A pass asks about notes in a directory of its own.
         for (note, expected) in [
             ("/a/1.md\n… Sung in Rome first. …", 1),
@@ -512,7 +536,7 @@ mod tests {
         let at = questions.iter().position(is_once);
         let evidence = questions[at.unwrap()].evidence.clone();
         let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
-        let scored = scores(Method::Recall("balanced"), &answer, at);
+        let scored = scores(Method::Recall("balanced", Budget::Exam), &answer, at);
         assert_eq!(scored["found-at-1"], (0, 1));
         assert_eq!(scored["found-at-5"], (1, 1));
         assert_eq!(scored["evidence-in-budget"], (1, 1));
@@ -521,8 +545,8 @@ mod tests {
     #[test]
     fn an_answer_over_the_budget_is_refused() {
         let long = "word ".repeat(1000);
-        scores(Method::Recall("recency"), &long, Some(0));
-        let asked = asked(exam(), Method::RecallBrief, Some(0));
+        scores(Method::Recall("recency", Budget::Exam), &long, Some(0));
+        let asked = asked(exam(), Method::Recall("balanced", Budget::Brief), Some(0));
         let error = asked.score(&long).unwrap_err();
         assert!(error.contains("more than the 500"), "{error}");
     }

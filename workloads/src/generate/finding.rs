@@ -103,15 +103,18 @@ impl Finding {
                 let first = first.ok_or("there are no notes")?;
                 let mut script = Script::new(files);
                 script.ages_ns = ages;
-                // The scores of the other rankings need no call of their own.
-                let (methods, beside) = match self.corpus {
-                    Some(_) => (
-                        &[Method::Recall("balanced")][..],
-                        &[Method::Bm25, Method::Words][..],
-                    ),
-                    None => (&Method::BY_REQUEST[..], &[][..]),
+                let methods = match self.corpus {
+                    Some(_) => &Method::OF_CORPUS[..],
+                    None => &Method::BY_REQUEST[..],
                 };
                 for method in methods {
+                    // The scores of the other rankings need no call of their own.
+                    let beside = match (&self.corpus, method) {
+                        (Some(_), Method::Recall(_, budget)) => {
+                            vec![*method, Method::Bm25(*budget), Method::Words(*budget)]
+                        }
+                        _ => vec![*method],
+                    };
                     for (at, question) in exam.notebook.questions.iter().enumerate() {
                         let request = method.request(question, self.max_tokens);
                         let name = request.ok_or("a request has a name")?;
@@ -125,7 +128,7 @@ impl Finding {
                             _ => CallKind::Recall,
                         };
                         script.call(kind, vec![ask]);
-                        script.ask_last(exam.by(&[&[*method], beside].concat(), Some(at)));
+                        script.ask_last(exam.by(&beside, Some(at)));
                     }
                 }
                 Ok(script)
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_question_of_a_corpus_is_recalled_once_and_scored_by_three_rankings() {
+    fn every_question_of_a_corpus_is_recalled_within_two_budgets_and_scored_by_three_rankings() {
         let text = r#"{"notes": [{"path": "a/1.md", "text": "one", "written": 5}],
             "questions": [{"text": "Which one?", "evidence": ["a/1.md"], "answer": null}]}"#;
         let mut of_corpus = finding(By::Request, 0);
@@ -181,8 +184,13 @@ mod tests {
             .iter()
             .filter_map(|call| call.asked.as_ref())
             .collect();
-        assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].methods.len(), 3);
+        let names = asked
+            .iter()
+            .map(|asked| asked.methods.iter().map(|it| it.name()));
+        let names: Vec<String> = names.flatten().collect();
+        let rankings = [":recall balanced", "BM25", "grep, most words first"];
+        let brief = rankings.map(|name| format!("{name}, 500 tokens"));
+        assert_eq!(names, [brief, rankings.map(str::to_owned)].concat());
         of_corpus.notes = 100;
         assert!(
             of_corpus
