@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +12,8 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::layers::{self, Layer, Share, add};
-use crate::math::{LayerNorm, Linear, normalise};
+use crate::layers::{self, Layer, Projection, Weights, add};
+use crate::math::{LayerNorm, normalise};
 use crate::wordpiece::Vocabulary;
 
 /// The file with the weights.
@@ -207,38 +206,16 @@ impl Tensors<'_> {
         }
     }
 
-    fn bias(&self, name: &str, outputs: usize) -> Result<Vec<f32>, ModelError> {
-        self.take(&format!("{name}.bias"), &[outputs])
-    }
-
-    /// The weights and biases of some of the outputs of a projection.
-    fn outputs(
+    fn projection(
         &self,
         name: &str,
-        shape: [usize; 2],
-        outputs: Range<usize>,
-    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
-        let weight = self.take(&format!("{name}.weight"), &shape)?;
-        let bias = self.bias(name, shape[0])?[outputs.clone()].to_vec();
-        let weight = &weight[outputs.start * shape[1]..outputs.end * shape[1]];
-        Ok((weight.to_vec(), bias))
-    }
-
-    /// A projection of some of its inputs. The bias is in the part with the first of them.
-    fn of_inputs(
-        &self,
-        name: &str,
-        shape: [usize; 2],
-        inputs: Range<usize>,
-    ) -> Result<Linear, ModelError> {
-        let weight = self.take(&format!("{name}.weight"), &shape)?;
-        let rows = weight.chunks_exact(shape[1]);
-        let weight: Vec<f32> = rows.flat_map(|row| &row[inputs.clone()]).copied().collect();
-        let bias = match inputs.start {
-            0 => self.bias(name, shape[0])?,
-            _ => vec![0.0; shape[0]],
-        };
-        Ok(Linear::new(&weight, bias))
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Projection, ModelError> {
+        Ok(Projection {
+            weight: self.take(&format!("{name}.weight"), &[outputs, inputs])?,
+            bias: self.take(&format!("{name}.bias"), &[outputs])?,
+        })
     }
 
     fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, ModelError> {
@@ -252,37 +229,18 @@ impl Tensors<'_> {
 
     fn layer(&self, number: usize, config: &Config) -> Result<Layer, ModelError> {
         let (width, wide) = (config.hidden_size, config.intermediate_size);
-        let heads = config.num_attention_heads;
         let at = |name: &str| format!("encoder.layer.{number}.{name}");
-        let shares = match heads.is_multiple_of(2) && wide.is_multiple_of(2) {
-            true => 2,
-            false => 1,
-        };
-        let share = |share: usize| {
-            let part = |of: usize| of / shares * share..of / shares * (share + 1);
-            let (mut weight, mut bias) = (Vec::new(), Vec::new());
-            for name in ["query", "key", "value"] {
-                let name = at(&format!("attention.self.{name}"));
-                let projection = self.outputs(&name, [width, width], part(width))?;
-                weight.extend(projection.0);
-                bias.extend(projection.1);
-            }
-            let mixed = at("attention.output.dense");
-            let (into_wide, wide_bias) =
-                self.outputs(&at("intermediate.dense"), [wide, width], part(wide))?;
-            Ok(Share {
-                heads: heads / shares,
-                qkv: Linear::new(&weight, bias),
-                mixed: self.of_inputs(&mixed, [width, width], part(width))?,
-                wide: Linear::new(&into_wide, wide_bias),
-                narrow: self.of_inputs(&at("output.dense"), [width, wide], part(wide))?,
-            })
-        };
-        Ok(Layer {
-            shares: (0..shares).map(share).collect::<Result<_, _>>()?,
+        let attention =
+            |name: &str| self.projection(&at(&format!("attention.self.{name}")), width, width);
+        Ok(Layer::new(Weights {
+            heads: config.num_attention_heads,
+            qkv: [attention("query")?, attention("key")?, attention("value")?],
+            mixed: self.projection(&at("attention.output.dense"), width, width)?,
             mixed_norm: self.norm(&at("attention.output.LayerNorm"), config)?,
+            wide: self.projection(&at("intermediate.dense"), wide, width)?,
+            narrow: self.projection(&at("output.dense"), width, wide)?,
             narrow_norm: self.norm(&at("output.LayerNorm"), config)?,
-        })
+        }))
     }
 }
 

@@ -62,7 +62,7 @@ impl Vectors {
         all.into_iter().filter(|vectors| vectors.is_usable())
     }
 
-    /// How many rows of `x` share a read of a weight: as many as there are registers for their sums.
+    /// How many rows of `x` share a read of a weight. AVX2's 16 registers hold two for each row, and what is multiplied.
     fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -445,7 +445,7 @@ fn attention_of_each(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<
     let width = row / 3;
     let head = width / heads;
     let scale = 1.0 / (head as f32).sqrt();
-    let mut shares = Vec::new();
+    let mut weights = Vec::new();
     let mut first = 0;
     for &length in lengths {
         let rows = &qkv[first * row..(first + length) * row];
@@ -455,16 +455,18 @@ fn attention_of_each(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<
                 .zip(to[first * width..].chunks_exact_mut(width))
             {
                 let query = &asking[at..at + head];
-                let keys = rows.chunks_exact(row).map(|row| &row[width + at..][..head]);
-                shares.clear();
-                shares.extend(keys.map(|key| scale * dot(query, key)));
-                softmax(&mut shares, length);
+                weights.clear();
+                // A loop, since what an iterator collects is not compiled for the caller's features.
+                for row in rows.chunks_exact(row) {
+                    weights.push(scale * dot(query, &row[width + at..][..head]));
+                }
+                softmax(&mut weights, length);
                 let values = rows
                     .chunks_exact(row)
                     .map(|row| &row[2 * width + at..][..head]);
-                for (share, value) in shares.iter().zip(values) {
+                for (weight, value) in weights.iter().zip(values) {
                     for (to, value) in to[at..at + head].iter_mut().zip(value) {
-                        *to += share * value;
+                        *to += weight * value;
                     }
                 }
             }
