@@ -112,7 +112,7 @@ impl Meant {
         self.vector.as_ref().map(|(_, model, _)| &**model)
     }
 
-    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first. Expired ones are among them.
+    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first.
     pub(super) fn nearest(
         &self,
         db: &Db,
@@ -122,10 +122,13 @@ impl Meant {
         let Some((vector, model, ids)) = &self.vector else {
             return Ok(Vec::new());
         };
+        let has_expired =
+            "SELECT 1 FROM memory_note WHERE is_found = 0 AND expires IS NOT NULL LIMIT 1";
+        let has_expired = db.row(has_expired, (), |_| Ok(()))?.is_some();
         let mut near = Vec::new();
         for id in ids {
-            if !scope.is_whole() {
-                let sql = "SELECT dir FROM memory_note WHERE id = ?1";
+            if has_expired || !scope.is_whole() {
+                let sql = "SELECT dir FROM memory_note WHERE id = ?1 AND is_found = 1";
                 let dir = db.row(sql, [id], |row| Ok(unsigned(row.get(0)?)))?;
                 let is_covered = match dir {
                     Some(dir) => scope.covers(&*paths.of(db, dir)?),

@@ -405,8 +405,15 @@ fn a_recall_by_meaning_hides_private_notes_and_notes_out_of_scope() {
 #[test]
 fn a_recall_by_meaning_hides_expired_notes() {
     let (_dir, _, memory) = with_model(None);
-    memory.write(ROOT, "old.md", "---\nttl: 1s\n---\nkitten\n");
     memory.write(ROOT, "new.md", "---\nttl: 7d\n---\nkitten too\n");
+    // They are closer, and more than are compared.
+    for number in 0..300 {
+        let text = format!(
+            "---\nttl: 1s\n---\nkitten{}\n",
+            " kitten".repeat(number % 9)
+        );
+        memory.write(ROOT, &format!("old{number}.md"), &text);
+    }
     embedded(&memory);
     memory.pass(2_000_000_000);
     assert_eq!(memory.recalls(":recall?felines"), ["new.md"]);
