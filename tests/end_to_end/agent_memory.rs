@@ -212,12 +212,17 @@ fn a_recall_finds_notes_by_meaning_across_remounts() {
     said(&dir, "echo 'The cat sleeps on the sofa all day.' > pets.md");
     let money = "echo 'Quarterly revenue rose by nine percent.' > money.md";
     said(&dir, money);
+    said(&dir, "echo 'He planted tomatoes in May.' > may.md");
     said(&dir, "head -c 2000 /dev/urandom > binary");
     embedded(&dir);
     // The question shares no word with the notes.
     let ask = "cat ':recall?query=where+do+felines+nap%3F'";
     let recalled = said(&dir, ask);
     has(&recalled, &["by full text and meaning\n", "## /pets.md"]);
+    lacks(&recalled, &["money.md"]);
+    // A word that no note has, and that is close to none.
+    let recalled = said(&dir, "cat ':recall?gardening'");
+    has(&recalled, &["by full text and meaning\n", "## /may.md"]);
     lacks(&recalled, &["money.md"]);
     mount.end();
     // Vectors are kept. A mount without a model reports that it searches by full text only.

@@ -14,11 +14,30 @@ const B: f64 = 0.75;
 /// The weight of meaning in the relevance of a note with a vector.
 const MEANING: f64 = 0.6;
 
-/// Up to this cosine a note counts as unrelated, even if it is the closest.
+/// Up to this cosine a note counts as unrelated.
 pub(super) const CLOSE: f64 = 0.2;
 
-/// The least that the best cosine counts as above [`CLOSE`], so that the best of distant notes does not weigh as much as a close one.
-pub(super) const CLOSE_STEP: f64 = 0.05;
+/// The least that the closest note counts as above what is unrelated, so that the closest of distant notes has not all of
+/// [`MEANING`].
+const STEP: f64 = 0.05;
+
+/// Below this cosine a note counts as unrelated even to words that no note has.
+const DISTANT: f64 = 0.1;
+
+/// The cosine up to which a note counts as unrelated to words that no note has, where the closest has `closest`.
+///
+/// A single word is seldom closer than 0.25 to what is about it.
+pub(super) fn unrelated_to_new_words(closest: f64) -> f64 {
+    match closest < DISTANT {
+        true => CLOSE,
+        false => CLOSE.min(closest - STEP),
+    }
+}
+
+/// The share of the closest note's meaning that a note of `cosine` has, above what counts as `unrelated`.
+pub(super) fn share(cosine: f64, closest: f64, unrelated: f64) -> f64 {
+    (cosine - unrelated).max(0.0) / (closest - unrelated).max(STEP)
+}
 
 /// The weight of importance and recency where the strategy does not ask for one of them.
 const WEAK: f64 = 0.02;
@@ -61,10 +80,10 @@ impl Bm25 {
     }
 }
 
-/// The relevance of a note from its shares of the best BM25 and of the best cosine above [`CLOSE`], if it has a vector.
+/// The relevance of a note from its shares of the best BM25 and of the closest cosine, if it has a vector.
 pub(super) fn relevance(words: f64, meaning: Option<f64>) -> f64 {
     match meaning {
-        Some(meaning) => MEANING.mul_add(meaning.max(0.0) - words, words),
+        Some(meaning) => MEANING.mul_add(meaning - words, words),
         None => words,
     }
 }
@@ -147,7 +166,33 @@ mod tests {
         assert!(relevance(0.0, Some(1.0)) > relevance(0.0, Some(0.5)));
         assert!((relevance(1.0, Some(1.0)) - 1.0).abs() < 1e-9);
         assert!((relevance(0.7, None) - 0.7).abs() < 1e-9);
-        assert!(relevance(0.4, Some(-0.5)) >= 0.0);
+    }
+
+    #[test]
+    fn distant_notes_count_only_for_words_that_no_note_has() {
+        let new = unrelated_to_new_words;
+        for (closest, cosine, unrelated, expected) in [
+            (0.6, 0.4, CLOSE, 0.5),
+            (0.6, 0.2, CLOSE, 0.0),
+            (0.6, -0.3, CLOSE, 0.0),
+            (0.22, 0.22, CLOSE, 0.4),
+            (0.16, 0.16, CLOSE, 0.0),
+            // What is about as close as the closest.
+            (0.16, 0.16, new(0.16), 1.0),
+            (0.16, 0.135, new(0.16), 0.5),
+            (0.16, 0.11, new(0.16), 0.0),
+            (0.1, 0.1, new(0.1), 1.0),
+            (0.09, 0.09, new(0.09), 0.0),
+            (0.6, 0.2, new(0.6), 0.0),
+            // The question was moved to the closest note: others are as related as before.
+            (0.56, 0.16, new(0.16), 0.05 / 0.45),
+        ] {
+            let got = share(cosine, closest, unrelated);
+            assert!(
+                (got - expected).abs() < 1e-9,
+                "{cosine} of {closest}: {got}"
+            );
+        }
     }
 
     #[test]

@@ -10,13 +10,11 @@ use rusqlite::{Row, params};
 
 use super::Failure;
 use super::mean_length::mean_length;
-use super::meaning::{self, Meant};
+use super::meaning::{CANDIDATES, Meant};
 use super::neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
-use super::ranking::{
-    Bm25, CLOSE, CLOSE_STEP, Qualities, TOWARDS, of_neighbour, recency, relevance,
-};
+use super::ranking::{self, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
@@ -111,19 +109,20 @@ pub(super) fn answer(
     // If so, notes that were not read may be as relevant.
     let mut is_limited = ids.len() == SCORED || words.iter().any(|word| word.has_more);
     let near = asked.meant.nearest(db, paths, scope)?;
-    is_limited |= near.len() == meaning::CANDIDATES;
-    ids.extend(
-        near.iter()
-            .filter(|(_, cosine)| *cosine >= CLOSE)
-            .map(|(id, _)| *id),
-    );
+    is_limited |= near.len() == CANDIDATES;
+    let unrelated = match near.first() {
+        Some((_, closest)) if ids.is_empty() => ranking::unrelated_to_new_words(*closest),
+        _ => CLOSE,
+    };
+    let related = near.iter().filter(|(_, cosine)| *cosine > unrelated);
+    ids.extend(related.map(|(id, _)| *id));
     ids.sort_unstable();
     ids.dedup();
     let mut notes = Vec::with_capacity(ids.len());
     for id in ids {
         notes.extend(read(db, &words, bm25, id, asked)?);
     }
-    score(&mut notes, asked.meant.vector());
+    score(&mut notes, asked.meant.vector(), unrelated);
     share(db, &words, bm25, &mut notes, asked)?;
     notes.retain(|note| note.qualities.relevance > 0.0);
     let relevances = notes.iter().map(|note| note.qualities.relevance);
@@ -150,18 +149,8 @@ pub(super) fn answer(
 }
 
 /// Gives every note its relevance; by meaning, once more with the question moved towards the best note.
-fn score(notes: &mut [Scored], question: Option<&[f32]>) {
-    let relate = |notes: &mut [Scored], question: Option<&[f32]>| {
-        for note in &mut *notes {
-            let packed = note.vector.as_deref();
-            note.closeness = question.and_then(|question| cosine(question, packed?));
-        }
-        let best = Best::of(notes);
-        for note in notes {
-            note.qualities.relevance = best.relevance(note);
-        }
-    };
-    relate(notes, question);
+fn score(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
+    relate(notes, question, unrelated);
     let Some(question) = question else {
         return;
     };
@@ -171,7 +160,25 @@ fn score(notes: &mut [Scored], question: Option<&[f32]>) {
     });
     let best = best.and_then(|note| note.vector.as_deref());
     if let Some(moved) = best.and_then(|packed| towards(question, packed, TOWARDS)) {
-        relate(notes, Some(&moved));
+        relate(notes, Some(&moved), unrelated);
+    }
+}
+
+/// Computes relevance from each note's shares of the best BM25 and of the best cosine.
+fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
+    for note in &mut *notes {
+        let packed = note.vector.as_deref();
+        note.closeness = question.and_then(|question| cosine(question, packed?));
+    }
+    let words = notes.iter().map(|note| note.words).fold(0.0, f64::max);
+    let words = if words > 0.0 { words } else { 1.0 };
+    let closest = notes.iter().filter_map(|note| note.closeness);
+    let closest = closest.fold(-1.0, f64::max);
+    for note in notes {
+        let meaning = note
+            .closeness
+            .map(|cosine| ranking::share(cosine, closest, unrelated));
+        note.qualities.relevance = relevance(note.words / words, meaning);
     }
 }
 
@@ -209,32 +216,6 @@ fn share(
         }
     }
     Ok(())
-}
-
-/// The best BM25 and the best cosine among the candidates, of which each note has a share.
-#[derive(Clone, Copy, Debug)]
-struct Best {
-    words: f64,
-    closeness: f64,
-}
-
-impl Best {
-    fn of(notes: &[Scored]) -> Self {
-        let words = notes.iter().map(|note| note.words).fold(0.0, f64::max);
-        let closeness = notes.iter().filter_map(|note| note.closeness);
-        Self {
-            words: if words > 0.0 { words } else { 1.0 },
-            closeness: closeness.fold(CLOSE + CLOSE_STEP, f64::max),
-        }
-    }
-
-    fn relevance(self, note: &Scored) -> f64 {
-        let above = |cosine: f64| (cosine - CLOSE).max(0.0);
-        let meaning = note
-            .closeness
-            .map(|cosine| above(cosine) / above(self.closeness));
-        relevance(note.words / self.words, meaning)
-    }
 }
 
 /// The newest notes with each word.
@@ -289,35 +270,44 @@ fn newest(db: &Db, expression: &str, oldest: i64, most: usize) -> Result<Vec<i64
 /// They come from the newest notes with each word, and from the newest with several common words. The cost
 /// depends on the question, not on the number of notes.
 fn candidates(db: &Db, scope: &Scope, words: &[Word]) -> Result<Vec<i64>> {
-    let mut found: HashMap<i64, f64> = HashMap::new();
-    for word in words {
-        for id in &word.newest {
-            *found.entry(*id).or_default() += word.idf;
-        }
-    }
+    let found = words
+        .iter()
+        .flat_map(|word| word.newest.iter().map(move |id| (*id, word.idf)));
+    let mut found: Vec<(i64, f64)> = found.collect();
+    merge(&mut found, |a, b| a + b);
     let mut common: Vec<&Word> = words.iter().filter(|word| word.has_more).collect();
     common.sort_by(|a, b| a.notes.total_cmp(&b.notes));
     common.truncate(TOGETHER);
-    let last = words.iter().filter_map(|word| word.newest.first()).max();
-    let last = last.copied().unwrap_or(0);
+    let last = found.last().map_or(0, |(id, _)| *id);
     for (at, first) in common.iter().enumerate() {
         for second in &common[at + 1..] {
             let expression = format!("{} AND {}", quoted(&first.stem), quoted(&second.stem));
             // Words may rarely occur together, so bound the search by notes with the rarer word.
             let oldest = last - (last as f64 * (PASSED / first.notes).min(1.0)) as i64;
-            for id in newest(db, &scope.matching_stems(&expression), oldest, READ_OF_WORD)? {
-                let known = found.entry(id).or_default();
-                *known = known.max(first.idf + second.idf);
-            }
+            let newest = newest(db, &scope.matching_stems(&expression), oldest, READ_OF_WORD)?;
+            found.extend(newest.into_iter().map(|id| (id, first.idf + second.idf)));
         }
     }
-    let mut found: Vec<(i64, f64)> = found.into_iter().collect();
+    merge(&mut found, f64::max);
     let better = |a: &(i64, f64), b: &(i64, f64)| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0));
     if found.len() > SCORED {
         found.select_nth_unstable_by(SCORED, better);
         found.truncate(SCORED);
     }
     Ok(found.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Sorts notes by id, and makes one of those with the same id.
+fn merge(found: &mut Vec<(i64, f64)>, of_two: impl Fn(f64, f64) -> f64) {
+    // Stable: numbers are added in the order of the words, so equal notes have equal sums.
+    found.sort_by_key(|(id, _)| *id);
+    found.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 = of_two(kept.1, next.1);
+        }
+        is_same
+    });
 }
 
 /// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.
