@@ -217,7 +217,7 @@ fn embedded(memory: &Memory) {
 const AHEAD: f64 = 5.0;
 
 #[test]
-#[ignore = "needs make corpora and make embeddings, and eight minutes in release: make speed"]
+#[ignore = "needs make corpora and make embeddings, and eleven minutes in release: make speed"]
 fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
     let budgets = [500, 2000];
     let mut misses = Vec::new();
