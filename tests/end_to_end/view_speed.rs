@@ -63,7 +63,7 @@ fn block(calls: usize, mut call: impl FnMut(usize)) -> Duration {
 
 /// Resident memory of a process in MB.
 fn memory(process: u32) -> f64 {
-    memory_of(process, "VmRSS:").unwrap() as f64 / 1000.0
+    memory_of(process, "VmRSS:").unwrap() as f64 * 1024.0 / 1e6
 }
 
 #[test]
