@@ -72,7 +72,7 @@ mcp: ## Install the official Python SDK of MCP into target/tools/mcp (the tests 
 postgres: ## Install Debian's PostgreSQL, which the tests of `view` start (seconds)
 	@scripts/postgres
 
-embeddings: ## Install a sentence model into target/embeddings (91 MB, seconds): recall by meaning
+embeddings: ## Install a sentence model into target/embeddings (79 MB to download, seconds): recall by meaning
 	@scripts/embeddings
 
 corpora: ## Install questions with labelled evidence into target/corpora (7 MB to download): the suite recall

@@ -30,7 +30,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         _ => format!("In {differ} rows passes differ: the first pass is shown."),
     };
     parts.push(Text(format!(
-        "Questions with planted evidence among generated notes: how many have the line that answers them within the budget of tokens, and at which place. \"stale\": only an answer that no longer holds. Counts, worked out outside the clock. {exact}"
+        "Questions with planted evidence among generated notes: how many have the line that answers them within the budget of tokens, and at which place. \"stale\": only an answer that no longer holds. Counts, worked out outside the clock. A time is that of all calls of its kind in the workload. {exact}"
     )));
     let head = columns(&format!(
         "workload | arm | method | {} | tokens a question | tokens a found answer | \
