@@ -8,7 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::math::{LayerNorm, Linear, attention, gelu};
+use crate::math::{LayerNorm, attention, gelu};
+use crate::products::{Linear, Rows};
 
 /// One layer of the encoder.
 pub(crate) struct Layer {
@@ -80,25 +81,31 @@ enum Sublayer {
 /// Buffers of a thread, reused from layer to layer.
 #[derive(Default)]
 struct Buffers {
-    wide: Vec<f32>,
+    qkv: Vec<f32>,
     mixed: Vec<f32>,
+    wide: Vec<f32>,
     part: Vec<f32>,
 }
 
 impl Share {
     /// Computes `buffers.part`, the part of the sum that this share adds to `x`.
-    fn part(&self, sublayer: Sublayer, x: &[f32], lengths: &[usize], buffers: &mut Buffers) {
-        let Buffers { wide, mixed, part } = buffers;
+    fn part(&self, sublayer: Sublayer, x: &Rows, lengths: &[usize], buffers: &mut Buffers) {
+        let Buffers {
+            qkv,
+            mixed,
+            wide,
+            part,
+        } = buffers;
         match sublayer {
             Sublayer::Attention => {
-                self.qkv.apply(x, wide);
-                attention(wide, self.heads, lengths, mixed);
-                self.mixed.apply(mixed, part);
+                self.qkv.apply(x, qkv);
+                attention(qkv, self.heads, lengths, mixed);
+                self.mixed.apply(&Rows::new(mixed, x.count()), part);
             }
             Sublayer::Wide => {
                 self.wide.apply(x, wide);
                 gelu(wide);
-                self.narrow.apply(wide, part);
+                self.narrow.apply(&Rows::new(wide, x.count()), part);
             }
         }
     }
@@ -163,6 +170,7 @@ pub(crate) fn pass(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
 }
 
 fn pass_by_one(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
+    let pieces = lengths.iter().sum();
     let mut x = x.to_vec();
     let mut buffers = Buffers::default();
     let mut sum = Vec::new();
@@ -170,8 +178,9 @@ fn pass_by_one(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
         layer.pass(&mut x, |sublayer, x| {
             sum.clear();
             sum.resize(x.len(), 0.0);
+            let rows = Rows::new(x, pieces);
             for share in &layer.shares {
-                share.part(sublayer, x, lengths, &mut buffers);
+                share.part(sublayer, &rows, lengths, &mut buffers);
                 add(&mut sum, &buffers.part);
             }
             add(x, &sum);
@@ -182,6 +191,7 @@ fn pass_by_one(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
 
 /// Fails if the system gives no second thread.
 fn pass_by_two(layers: &[Layer], x: &[f32], lengths: &[usize]) -> io::Result<Vec<f32>> {
+    let pieces = lengths.iter().sum();
     let exchange = Exchange::default();
     let pass = |own: usize| {
         let _release = ReleaseOnPanic(&exchange);
@@ -190,7 +200,8 @@ fn pass_by_two(layers: &[Layer], x: &[f32], lengths: &[usize]) -> io::Result<Vec
         let mut round = 0;
         for layer in layers {
             layer.pass(&mut x, |sublayer, x| {
-                layer.shares[own].part(sublayer, x, lengths, &mut buffers);
+                let rows = Rows::new(x, pieces);
+                layer.shares[own].part(sublayer, &rows, lengths, &mut buffers);
                 round += 1;
                 exchange.add_other(own, round, &mut buffers.part);
                 add(x, &buffers.part);
@@ -319,9 +330,11 @@ mod tests {
     #[test]
     fn two_shares_add_up_to_one() {
         let x = numbers(5 * WIDTH, 7);
-        for (shares, wide) in [(2, 10), (2, 16), (1, 9)] {
+        let odd = Layer::new(weights(1, 9));
+        assert_eq!(odd.shares.len(), 1);
+        for wide in [10, 16] {
             let split = [Layer::new(weights(1, wide))];
-            assert_eq!(split[0].shares.len(), shares);
+            assert_eq!(split[0].shares.len(), 2);
             let whole = [Layer::in_shares(1, weights(1, wide))];
             let split = pass(&split, &x, &[2, 3]);
             let whole = pass(&whole, &x, &[2, 3]);

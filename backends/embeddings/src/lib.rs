@@ -8,6 +8,7 @@ mod bert;
 mod layers;
 mod math;
 mod place;
+mod products;
 mod wordpiece;
 
 pub use bert::{Config, Model, ModelError};
