@@ -1,4 +1,4 @@
-//! BERT (Devlin and others, 2019) in 32-bit floats, as in sentence-transformers, but for the weights of its layers.
+//! BERT (Devlin and others, 2019), as in sentence-transformers, but that products with weights are of quantised numbers.
 //!
 //! A sentence's vector is the mean of the last layer (Reimers and Gurevych, *Sentence-BERT*, 2019).
 
@@ -363,7 +363,7 @@ impl Model {
         Ok(mean)
     }
 
-    /// The first 8 bytes of the SHA-256 of all that vectors depend on, in hexadecimal.
+    /// The first 8 bytes of the SHA-256 of the model's files and of `unrelated.txt`, in hexadecimal.
     ///
     /// Vectors of models with different IDs are not comparable.
     pub fn id(&self) -> &str {

@@ -339,7 +339,7 @@ mod tests {
             let split = pass(&split, &x, &[2, 3]);
             let whole = pass(&whole, &x, &[2, 3]);
             for (split, whole) in split.iter().zip(&whole) {
-                // Weights are rounded by the largest of their part.
+                // Weights and rows are quantised by the largest of their share.
                 assert!((split - whole).abs() < 1e-3, "{split} is not {whole}");
             }
         }

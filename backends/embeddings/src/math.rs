@@ -1,7 +1,9 @@
 //! The arithmetic of a transformer's layers, on row-major matrices, but for the products with weights: see
 //! [`super::products`].
 
-use crate::products::Vectors;
+#[cfg(target_arch = "x86_64")]
+use crate::products::InstructionSet;
+use crate::products::ROUNDS;
 
 /// Numbers side by side, which the compiler makes vectors of.
 const LANES: usize = 32;
@@ -44,7 +46,7 @@ fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f32 {
 /// Gaussian error linear units (Hendrycks and Gimpel, 2016): x · Φ(x), in place.
 pub(crate) fn gelu(x: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if Vectors::Avx2.is_usable() {
+    if InstructionSet::Avx2.is_usable() {
         // SAFETY: the processor has the features that the function is compiled for.
         #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
         return unsafe { gelu_avx2(x) };
@@ -53,7 +55,7 @@ pub(crate) fn gelu(x: &mut [f32]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2")]
 fn gelu_avx2(x: &mut [f32]) {
     gelu_of_each(x);
 }
@@ -82,8 +84,6 @@ fn erf(x: f32) -> f32 {
 /// 2ⁿ · eʳ with |r| ≤ ln 2 / 2, by the polynomial of Cephes' `expf` (Moshier), whose error is at most 2e-7.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    // Adding it rounds a number to an integer, which then is in the lowest bits.
-    const ROUNDS: f32 = 12_582_912.0;
     let x = x.max(-87.0);
     let rounded = x * std::f32::consts::LOG2_E + ROUNDS;
     let n = rounded - ROUNDS;
@@ -127,7 +127,7 @@ fn softmax(row: &mut [f32]) {
 /// A row of `qkv` is the queries, the keys and the values of all heads.
 pub(crate) fn attention(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
     #[cfg(target_arch = "x86_64")]
-    if Vectors::Avx2.is_usable() {
+    if InstructionSet::Avx2.is_usable() {
         // SAFETY: the processor has the features that the function is compiled for.
         #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
         return unsafe { attention_avx2(qkv, heads, lengths, to) };
@@ -136,7 +136,7 @@ pub(crate) fn attention(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut V
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2")]
 fn attention_avx2(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<f32>) {
     attention_of_each(qkv, heads, lengths, to);
 }
@@ -208,7 +208,7 @@ fn transpose<'a>(
     }
 }
 
-/// Adds to `to` the values, each times its weight.
+/// Adds the values, each times its weight, to `to`, which holds zeros.
 #[inline(always)]
 fn mix<'a>(weights: &[f32], values: impl Iterator<Item = &'a [f32]> + Clone, to: &mut [f32]) {
     let (lanes, rest) = to.as_chunks_mut::<LANES>();
@@ -303,6 +303,71 @@ mod tests {
         for (got, expected) in to.iter().zip(expected) {
             assert!((got - expected).abs() < 1e-5, "{to:?}");
         }
+    }
+
+    /// Attention in 64-bit floats, as its definition says.
+    fn attention_by_definition(qkv: &[f32], heads: usize, lengths: &[usize]) -> Vec<f64> {
+        let row = qkv.len() / lengths.iter().sum::<usize>();
+        let head = row / 3 / heads;
+        let mut to = Vec::new();
+        let mut first = 0;
+        for &length in lengths {
+            let at = |piece: usize, part: usize, head_number: usize, n: usize| {
+                f64::from(qkv[(first + piece) * row + part * row / 3 + head_number * head + n])
+            };
+            for (piece, head_number) in (0..length).flat_map(|p| (0..heads).map(move |h| (p, h))) {
+                let score = |other: usize| {
+                    let products = (0..head)
+                        .map(|n| at(piece, 0, head_number, n) * at(other, 1, head_number, n));
+                    (products.sum::<f64>() / (head as f64).sqrt()).exp()
+                };
+                let scores: Vec<f64> = (0..length).map(score).collect();
+                let sum: f64 = scores.iter().sum();
+                to.extend((0..head).map(|n| {
+                    let values = (0..length).map(|other| at(other, 2, head_number, n));
+                    let products = scores
+                        .iter()
+                        .zip(values)
+                        .map(|(score, value)| score * value);
+                    products.sum::<f64>() / sum
+                }));
+            }
+            first += length;
+        }
+        to
+    }
+
+    #[test]
+    fn attention_is_that_of_its_definition_and_the_same_on_every_processor() {
+        let lengths = [70, 0, 1, 31, 32, 33];
+        let pieces: usize = lengths.iter().sum();
+        for (heads, head) in [(3, 1), (2, 31), (1, 32), (2, 40), (2, 64)] {
+            let count = pieces * heads * head * 3;
+            let qkv: Vec<f32> = (0..count)
+                .map(|n| (n * 7 % 101) as f32 / 50.0 - 1.0)
+                .collect();
+            let (mut widest, mut plain) = (vec![9.0; 5], Vec::new());
+            attention(&qkv, heads, &lengths, &mut widest);
+            attention_of_each(&qkv, heads, &lengths, &mut plain);
+            assert_eq!(widest, plain, "{heads} heads of {head}");
+            let exact = attention_by_definition(&qkv, heads, &lengths);
+            assert_eq!(widest.len(), exact.len());
+            for (got, exact) in widest.iter().zip(&exact) {
+                assert!(
+                    (f64::from(*got) - exact).abs() < 1e-5,
+                    "{got} is not {exact}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn gelu_is_the_same_on_every_processor() {
+        let numbers: Vec<f32> = (0..10_007).map(|n| n as f32 / 500.0 - 10.0).collect();
+        let (mut widest, mut plain) = (numbers.clone(), numbers);
+        gelu(&mut widest);
+        gelu_of_each(&mut plain);
+        assert_eq!(widest, plain);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Products of the rows of a matrix with weights, in integers.
 //!
 //! The kernel is our own: a query has about ten rows, for which matrix libraries take longer to pack the weights than to
-//! multiply. Ours are packed once, when the model is read. Sums of integers do not depend on their order, so every processor
-//! makes the same vectors.
+//! multiply. Ours are packed once, when the model is read.
+//!
+//! Every processor makes the same vectors: sums of integers do not depend on their order, and floats are multiplied and added
+//! in one order, never in one fused step.
 
 use std::ops::Range;
 
@@ -12,33 +14,34 @@ const PANEL: usize = 16;
 /// Inputs whose products are summed as integers, then scaled. Each group of a row has its own scale.
 const GROUP: usize = 128;
 
-/// The largest integer of a row.
+/// The largest quantised number of a row.
 const ROW_MAX: i32 = (1 << 13) - 1;
 
-/// How much the integers of an output's weights in a group may add up to: times [`ROW_MAX`], the sum still is 32 bits.
+/// The largest sum of an output's quantised weights in a group, without their signs: times [`ROW_MAX`], it still is 32 bits.
 const WEIGHTS_MAX: i32 = (1 << 18) - 1;
 
-/// How many bytes before its use a processor is asked to read a weight, which comes from memory.
+/// The distance in bytes from the weights in use to those that are prefetched from memory.
+#[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
 
-/// Added to a number of less than 22 bits, it leaves the nearest integer in the lowest bits.
-const ROUNDS: f32 = 12_582_912.0;
+/// Added to a number of at most 22 bits, it rounds it to an integer, which then is in the lowest bits.
+pub(crate) const ROUNDS: f32 = 12_582_912.0;
 
-/// Rows per pass through the weights: few enough for the processor's cache, and they share one read of the weights.
-const ROWS: usize = 64;
+/// Rows that share one read of the weights from memory: few enough for the processor's cache.
+const ROWS: usize = 72;
 
-/// How a processor multiplies.
+/// The instructions by which a processor multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vectors {
+pub(crate) enum InstructionSet {
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// What the compiler makes of it.
+    /// Those that every processor of this architecture has.
     Plain,
 }
 
-impl Vectors {
+impl InstructionSet {
     /// Whether this processor has them.
     pub(crate) fn is_usable(self) -> bool {
         match self {
@@ -47,7 +50,7 @@ impl Vectors {
                 is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
             Self::Plain => true,
         }
     }
@@ -61,10 +64,10 @@ impl Vectors {
             Self::Avx2,
             Self::Plain,
         ];
-        all.into_iter().filter(|vectors| vectors.is_usable())
+        all.into_iter().filter(|set| set.is_usable())
     }
 
-    /// How many rows share a read of a weight. AVX2's 16 registers hold two for each row, and what is multiplied.
+    /// How many rows share a load of a weight. AVX2's 16 registers hold two accumulators for each row, and both factors.
     fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -76,21 +79,24 @@ impl Vectors {
     }
 }
 
-/// Two numbers side by side, which one instruction multiplies and adds.
+/// Two numbers side by side, whose products one instruction adds.
 type Pair = [i16; 2];
 
 /// A pair of weights of each output of a panel.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Weights([Pair; PANEL]);
+struct PanelWeights([Pair; PANEL]);
 
-/// The rows of a matrix, in integers: of each group of a row, the largest is [`ROW_MAX`].
+/// The rows of a matrix, quantised: in each group of a row, the largest number becomes [`ROW_MAX`].
 pub(crate) struct Rows {
-    vectors: Vectors,
+    /// One that this processor has.
+    set: InstructionSet,
+    /// The number of pairs of a row.
+    pairs: usize,
     blocks: Vec<Block>,
 }
 
-/// Rows that share a read of a weight.
+/// Rows that share a load of a weight.
 struct Block {
     rows: Range<usize>,
     /// The first pair of each row, then the second.
@@ -102,13 +108,16 @@ struct Block {
 impl Rows {
     /// `x` has `count` rows, at least one.
     pub(crate) fn new(x: &[f32], count: usize) -> Self {
-        let widest = Vectors::usable().next().unwrap_or(Vectors::Plain);
+        let widest = InstructionSet::usable()
+            .next()
+            .unwrap_or(InstructionSet::Plain);
         Self::by(widest, x, count)
     }
 
-    fn by(vectors: Vectors, x: &[f32], count: usize) -> Self {
+    fn by(set: InstructionSet, x: &[f32], count: usize) -> Self {
+        assert!(set.is_usable(), "this processor has no {set:?}");
         let inner = x.len() / count;
-        let blocks = count.div_ceil(vectors.rows());
+        let blocks = count.div_ceil(set.rows());
         // Blocks of about one size: a block of one row would wait for each sum.
         let blocks = (0..blocks).map(|block| count * block / blocks..count * (block + 1) / blocks);
         let blocks = blocks.map(|rows| {
@@ -120,12 +129,13 @@ impl Rows {
             };
             let x = x[rows.start * inner..rows.end * inner].chunks_exact(inner);
             for (row, x) in x.enumerate() {
-                block.set(row, x);
+                block.quantise(set, row, x);
             }
             block
         });
         Self {
-            vectors,
+            set,
+            pairs: inner.div_ceil(2),
             blocks: blocks.collect(),
         }
     }
@@ -136,24 +146,26 @@ impl Rows {
 }
 
 impl Block {
-    fn set(&mut self, row: usize, x: &[f32]) {
+    fn quantise(&mut self, set: InstructionSet, row: usize, x: &[f32]) {
         #[cfg(target_arch = "x86_64")]
-        if Vectors::Avx2.is_usable() {
+        if set != InstructionSet::Plain && InstructionSet::Avx2.is_usable() {
             // SAFETY: the processor has the features that the function is compiled for.
             #[allow(unsafe_code, reason = "the compiler cannot know what processor it is")]
-            return unsafe { self.set_avx2(row, x) };
+            return unsafe { self.quantise_avx2(row, x) };
         }
-        self.set_by_group(row, x);
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = set;
+        self.quantise_each(row, x);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn set_avx2(&mut self, row: usize, x: &[f32]) {
-        self.set_by_group(row, x);
+    fn quantise_avx2(&mut self, row: usize, x: &[f32]) {
+        self.quantise_each(row, x);
     }
 
     #[inline(always)]
-    fn set_by_group(&mut self, row: usize, x: &[f32]) {
+    fn quantise_each(&mut self, row: usize, x: &[f32]) {
         let count = self.rows.len();
         let pairs = self.pairs.chunks_mut(count * GROUP / 2);
         let scales = self.scales[row..].iter_mut().step_by(count);
@@ -164,8 +176,9 @@ impl Block {
                 largest = largest.max(x.abs().to_bits());
             }
             let largest = f32::from_bits(largest);
-            *scale = largest / ROW_MAX as f32;
+            // Of zeros alone, this is infinite, and zero times it rounds to 0. So do numbers below 1e-35.
             let per_unit = ROW_MAX as f32 / largest;
+            *scale = largest / ROW_MAX as f32;
             let mut integers = [0; GROUP];
             for (integer, x) in integers.iter_mut().zip(x) {
                 *integer = (x * per_unit + ROUNDS).to_bits() as i16;
@@ -180,12 +193,13 @@ impl Block {
 
 /// `x` · `weight`ᵀ + `bias` for each row of `x`.
 ///
-/// A weight is a 16-bit integer times the scale of its output.
+/// A weight is a 16-bit integer times the scale of its output. [`WEIGHTS_MAX`] leaves about 13 of the bits and a sign to weights
+/// of a normal distribution.
 pub(crate) struct Linear {
     /// The number of pairs of inputs.
     pairs: usize,
     /// For each panel of outputs, the weights of the first pair of inputs, then those of the next. Zeros fill the last panel.
-    panels: Vec<Weights>,
+    panels: Vec<PanelWeights>,
     scales: Vec<f32>,
     bias: Vec<f32>,
 }
@@ -195,17 +209,16 @@ impl Linear {
     pub(crate) fn new(weight: &[f32], bias: Vec<f32>) -> Self {
         let inner = weight.len() / bias.len();
         let pairs = inner.div_ceil(2);
-        let mut panels = vec![Weights([[0; 2]; PANEL]); pairs * bias.len().div_ceil(PANEL)];
+        let mut panels = vec![PanelWeights([[0; 2]; PANEL]); pairs * bias.len().div_ceil(PANEL)];
         let scales = weight.chunks_exact(inner).enumerate().map(|(output, row)| {
             let per_unit = integers_per_unit(row);
             let panel = &mut panels[output / PANEL * pairs..][..pairs];
-            for (Weights(weights), x) in panel.iter_mut().zip(row.chunks(2)) {
+            for (PanelWeights(weights), x) in panel.iter_mut().zip(row.chunks(2)) {
                 for (weight, x) in weights[output % PANEL].iter_mut().zip(x) {
-                    // Of zeros alone, this is NaN, which becomes 0.
                     *weight = (x * per_unit).round() as i16;
                 }
             }
-            1.0 / per_unit
+            if per_unit == 0.0 { 0.0 } else { 1.0 / per_unit }
         });
         Self {
             scales: scales.collect(),
@@ -216,10 +229,10 @@ impl Linear {
     }
 
     pub(crate) fn apply(&self, x: &Rows, to: &mut Vec<f32>) {
+        assert_eq!(x.pairs, self.pairs, "rows of another length");
         let columns = self.bias.len();
-        to.clear();
         to.resize(x.count() * columns, 0.0);
-        for blocks in x.blocks.chunks(ROWS / x.vectors.rows()) {
+        for blocks in x.blocks.chunks(ROWS / x.set.rows()) {
             for (panel, weights) in self.panels.chunks_exact(self.pairs).enumerate() {
                 for block in blocks {
                     let product = Product {
@@ -229,28 +242,33 @@ impl Linear {
                         block,
                     };
                     let to = &mut to[block.rows.start * columns..block.rows.end * columns];
-                    product.write(x.vectors, to);
+                    product.write(x.set, to);
                 }
             }
         }
     }
 }
 
-/// By what the weights of an output are multiplied before they are rounded.
+/// The factor from an output's weights to quantised ones; 0 where all are below 1e-34.
 fn integers_per_unit(row: &[f32]) -> f32 {
-    let largest = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-    let sums = row.chunks(GROUP).map(|x| x.iter().map(|x| x.abs()).sum());
-    let sum = sums.fold(0.0, f32::max);
-    // Rounding adds up to half a unit to each.
+    let largest = row
+        .iter()
+        .fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
+    let sums = row
+        .chunks(GROUP)
+        .map(|x| x.iter().map(|x| f64::from(x.abs())).sum());
+    let sum = sums.fold(0.0, f64::max);
+    // Rounding adds up to half a unit to each weight, and a little to the factor.
     let sum_max = WEIGHTS_MAX - GROUP as i32;
-    (f32::from(i16::MAX) / largest).min(sum_max as f32 / sum)
+    let per_unit = (f64::from(i16::MAX) / largest).min(f64::from(sum_max) / sum) as f32;
+    if per_unit.is_finite() { per_unit } else { 0.0 }
 }
 
 /// One panel of the outputs of a block of rows.
 struct Product<'a> {
     linear: &'a Linear,
     panel: usize,
-    weights: &'a [Weights],
+    weights: &'a [PanelWeights],
     block: &'a Block,
 }
 
@@ -265,21 +283,21 @@ macro_rules! with_rows {
 }
 
 impl Product<'_> {
-    fn write(&self, vectors: Vectors, to: &mut [f32]) {
+    fn write(&self, set: InstructionSet, to: &mut [f32]) {
         #[cfg_attr(
             target_arch = "x86_64",
             allow(unsafe_code, reason = "the compiler cannot know what processor it is")
         )]
-        match vectors {
-            // SAFETY: the processor has the features that the function is compiled for.
+        match set {
+            // SAFETY: `Rows::by` has checked that the processor has the features that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => unsafe {
+            InstructionSet::Avx512 => unsafe {
                 with_rows!(self.rows_avx512(to), 1 2 3 4 5 6 7 8 9 10 11 12)
             },
-            // SAFETY: the processor has the features that the function is compiled for.
+            // SAFETY: `Rows::by` has checked that the processor has the features that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => unsafe { with_rows!(self.rows_avx2(to), 1 2 3 4 5 6) },
-            Vectors::Plain => with_rows!(self.rows(to), 1 2 3 4 5 6),
+            InstructionSet::Avx2 => unsafe { with_rows!(self.rows_avx2(to), 1 2 3 4 5 6) },
+            InstructionSet::Plain => with_rows!(self.rows_plain(to), 1 2 3 4 5 6),
         }
     }
 
@@ -287,7 +305,7 @@ impl Product<'_> {
     #[inline(always)]
     fn groups<const COUNT: usize>(
         &self,
-    ) -> impl Iterator<Item = (&[[Pair; COUNT]], &[Weights], &[f32; COUNT])> {
+    ) -> impl Iterator<Item = (&[[Pair; COUNT]], &[PanelWeights], &[f32; COUNT])> {
         let pairs = self.block.pairs.as_chunks::<COUNT>().0.chunks(GROUP / 2);
         let weights = self.weights.chunks(GROUP / 2);
         let scales = self.block.scales.as_chunks::<COUNT>().0;
@@ -295,7 +313,7 @@ impl Product<'_> {
         groups.map(|((pairs, weights), scales)| (pairs, weights, scales))
     }
 
-    /// The compiler spills sums of more than a few rows, unless it is told the registers.
+    /// The compiler spills accumulators of more than a few rows, unless it is told the registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512vnni")]
     fn rows_avx512<const COUNT: usize>(&self, to: &mut [f32]) {
@@ -371,8 +389,7 @@ impl Product<'_> {
         self.scale(&sums, to);
     }
 
-    #[inline(always)]
-    fn rows<const COUNT: usize>(&self, to: &mut [f32]) {
+    fn rows_plain<const COUNT: usize>(&self, to: &mut [f32]) {
         let mut sums = [[0.0_f32; PANEL]; COUNT];
         for (pairs, weights, scales) in self.groups::<COUNT>() {
             let mut integers = [[0_i32; PANEL]; COUNT];
@@ -415,16 +432,17 @@ fn add_scaled(sums: &mut [f32; PANEL], integers: &[i32; PANEL], scale: f32) {
 }
 
 /// The two numbers as they lie in memory.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn bits([first, second]: Pair) -> i32 {
     let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
     i32::from_ne_bytes([a, b, c, d])
 }
 
-/// Asks the processor to read the weights that come [`AHEAD`] of these.
+/// Asks the processor to read the weights that lie [`AHEAD`] bytes after these.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn prefetch(weights: &Weights) {
+fn prefetch(weights: &PanelWeights) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let ahead = weights.0.as_ptr().wrapping_byte_add(AHEAD);
     // SAFETY: a prefetch reads nothing that the program sees, of any address.
@@ -459,61 +477,81 @@ mod tests {
         assert_eq!(to, [7.0]);
     }
 
-    /// What integers make of a product is off by at most half a unit of each number, times what it meets.
-    fn close_to_product(weight: &[f32], x: &[f32], got: f32) {
-        let off = 0.5 / integers_per_unit(weight);
-        let (mut product, mut error) = (0.0, 1e-4);
-        for (weight, x) in weight.chunks(GROUP).zip(x.chunks(GROUP)) {
-            let largest = x.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-            for (weight, x) in weight.iter().zip(x) {
-                product += f64::from(*weight) * f64::from(*x);
-                error += weight.abs() * largest / ROW_MAX as f32 / 2.0 + x.abs() * off;
-                error += off * largest / ROW_MAX as f32 / 2.0;
-            }
-        }
-        let off = (f64::from(got) - product).abs();
-        assert!(off < f64::from(error), "{got} is not {product}");
-    }
-
+    /// Numbers whose size differs from group to group; those of every fourth group are zeros.
     fn numbers(count: usize, step: usize) -> Vec<f32> {
-        let number = |n| (n * step % 17) as f32 / 4.0 - 2.0;
+        let number = |n: usize| {
+            let size = 1.0 + (n / GROUP % 4) as f32 * 30.0;
+            let is_zero = n / GROUP % 4 == 3;
+            if is_zero {
+                0.0
+            } else {
+                size * ((n * step % 17) as f32 / 4.0 - 2.0)
+            }
+        };
         (0..count).map(number).collect()
     }
 
+    fn largest(x: &[f32]) -> f64 {
+        f64::from(x.iter().fold(0.0_f32, |most, x| most.max(x.abs())))
+    }
+
+    /// The product, and how much a quantised one may differ: half a step of 13 bits of a row's numbers, and of 12 of weights.
+    fn product(weight: &[f32], x: &[f32]) -> (f64, f64) {
+        let step = largest(weight) / 4096.0;
+        let (mut product, mut error) = (0.0, 1e-4);
+        for (weight, x) in weight.chunks(GROUP).zip(x.chunks(GROUP)) {
+            let largest = largest(x);
+            for (weight, x) in weight.iter().zip(x) {
+                product += f64::from(*weight) * f64::from(*x);
+                error += (f64::from(weight.abs()) + step) * largest / 8191.0 / 2.0;
+                error += f64::from(x.abs()) * step / 2.0;
+            }
+        }
+        (product, error)
+    }
+
     #[test]
-    fn every_processor_makes_the_same_products_of_any_number_of_rows() {
-        for (inner, columns) in [(24, 6), (19, 37), (3, 1), (128, 16), (300, 20)] {
+    fn every_instruction_set_makes_the_same_products_of_any_number_of_rows() {
+        for (inner, columns) in [(24, 6), (19, 37), (3, 1), (128, 16), (300, 20), (640, 17)] {
             let (weight, bias) = (numbers(inner * columns, 5), numbers(columns, 3));
             let linear = Linear::new(&weight, bias.clone());
             let count = ROWS + 7;
-            let x = numbers(inner * count, 7);
+            let mut x = numbers(inner * count, 7);
+            for x in &mut x[inner..2 * inner] {
+                *x *= 1e4;
+            }
             let mut many = Vec::new();
             linear.apply(&Rows::new(&x, count), &mut many);
             for (x, many) in x.chunks(inner).zip(many.chunks(columns)) {
                 for ((weight, bias), got) in weight.chunks(inner).zip(&bias).zip(many) {
-                    close_to_product(weight, x, got - bias);
+                    let (expected, error) = product(weight, x);
+                    let expected = expected + f64::from(*bias);
+                    // What is left is an error of floats.
+                    let error = error + expected.abs() * 1e-6;
+                    let off = (f64::from(*got) - expected).abs();
+                    assert!(off < error, "{got} is not {expected} within {error}");
                 }
             }
-            for vectors in Vectors::usable() {
-                for rows in (1..=2 * vectors.rows()).chain([count]) {
+            for set in InstructionSet::usable() {
+                for rows in (1..=2 * set.rows()).chain([ROWS, count]) {
                     let mut some = Vec::new();
-                    linear.apply(&Rows::by(vectors, &x[..inner * rows], rows), &mut some);
-                    assert_eq!(many[..columns * rows], some, "{rows} rows, {vectors:?}");
+                    linear.apply(&Rows::by(set, &x[..inner * rows], rows), &mut some);
+                    assert_eq!(many[..columns * rows], some, "{rows} rows, {set:?}");
                 }
             }
         }
     }
 
-    /// Numbers of one sign and size have the largest sum.
     #[test]
-    fn no_sum_overflows() {
-        for inner in [1, 2, GROUP - 1, GROUP, 3 * GROUP] {
-            for (weight, x) in [(1.0, 1.0), (-7e30, 0.1), (1e-30, -1e30), (0.3, 3e-30)] {
+    fn the_largest_sums_do_not_overflow() {
+        // Numbers of one sign and size have the largest sum.
+        for inner in (1..=GROUP).chain([3 * GROUP]) {
+            for (weight, x) in [(1.0, 1.0), (-3e36, 0.1), (1e-30, -1e30), (0.3, 3e-30)] {
                 let (weight, x) = (vec![weight; inner], vec![x; inner]);
                 let linear = Linear::new(&weight, vec![0.0]);
-                for vectors in Vectors::usable() {
+                for set in InstructionSet::usable() {
                     let mut to = Vec::new();
-                    linear.apply(&Rows::by(vectors, &x, 1), &mut to);
+                    linear.apply(&Rows::by(set, &x, 1), &mut to);
                     let exact = f64::from(weight[0]) * f64::from(x[0]) * inner as f64;
                     let off = f64::from(to[0]) / exact - 1.0;
                     assert!(off.abs() < 1e-3, "{to:?} is not {exact}");
@@ -523,7 +561,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_none() {
+    fn weights_and_rows_that_are_almost_zero_count_as_zero() {
+        for (weight, x) in [
+            (1e-36, 1.0),
+            (1e-44, 1.0),
+            (0.0, 1.0),
+            (1.0, 1e-44),
+            (1.0, 0.0),
+        ] {
+            let linear = Linear::new(&[weight; GROUP], vec![7.0]);
+            let mut to = Vec::new();
+            linear.apply(&Rows::new(&[x; GROUP], 1), &mut to);
+            assert_eq!(to, [7.0], "{weight} times {x}");
+        }
+    }
+
+    #[test]
+    fn a_row_with_nan_or_infinity_gives_nan() {
         let linear = Linear::new(&[1.0; 6], vec![0.0; 2]);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut to = Vec::new();
@@ -531,5 +585,11 @@ mod tests {
             assert!(to[..2].iter().all(|x| x.is_nan()), "{to:?}");
             assert!(to[2..].iter().all(|x| (x - 6.0).abs() < 0.01), "{to:?}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "rows of another length")]
+    fn rows_of_another_length_are_refused() {
+        Linear::new(&[1.0; 6], vec![0.0; 2]).apply(&Rows::new(&[1.0; 8], 1), &mut Vec::new());
     }
 }

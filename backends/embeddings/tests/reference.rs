@@ -60,7 +60,7 @@ fn pieces_and_vectors_are_those_of_other_programs() {
                 .zip(vector)
                 .map(|(a, b)| (a - b).abs())
                 .fold(0.0, f32::max);
-            // A stored vector's numbers are rounded by up to four times as much.
+            // A stored vector's numbers are rounded by up to twice as much.
             assert!(off < 2.5e-4, "{:?} {how}: off by {off}", case.text);
         }
     }
