@@ -18,7 +18,7 @@ use super::embedder::{Embedder, EmbeddingState};
 use super::index::Refreshed;
 use super::paths::{PathCache, Scope};
 use super::vectors::{Signs, cosine, packed};
-use crate::sqlite::db::Db;
+use crate::sqlite::db::{Db, first};
 use crate::sqlite::nodes::{self, unsigned};
 use crate::sqlite::{SqliteStore, content};
 use crate::store::Result;
@@ -125,6 +125,8 @@ impl Meant {
         let has_expired =
             "SELECT 1 FROM memory_note WHERE is_found = 0 AND expires IS NOT NULL LIMIT 1";
         let has_expired = db.row(has_expired, (), |_| Ok(()))?.is_some();
+        let mut vectors =
+            db.statement("SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2")?;
         let mut near = Vec::new();
         for id in ids {
             if has_expired || !scope.is_whole() {
@@ -138,11 +140,9 @@ impl Meant {
                     continue;
                 }
             }
-            let cosine = db.row(
-                "SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2",
-                params![id, model],
-                |row| Ok(cosine(vector, row.get_ref(0)?.as_blob()?)),
-            )?;
+            let cosine = first(&mut vectors, params![id, model], |row| {
+                Ok(cosine(vector, row.get_ref(0)?.as_blob()?))
+            })?;
             near.extend(cosine.flatten().map(|cosine| (*id, cosine)));
             if near.len() == NEAREST {
                 break;

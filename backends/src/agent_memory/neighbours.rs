@@ -1,9 +1,9 @@
 //! Neighbours of a note: the note before and after it in a series, as the turns `007.md` and `008.md` of a conversation.
 //! A question often has the words of one turn, and its answer is in the next.
 
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 
-use crate::sqlite::db::Db;
+use crate::sqlite::db::{Db, first};
 use crate::store::Result;
 
 /// How far apart neighbours may be, in nanoseconds: ten minutes.
@@ -17,28 +17,34 @@ const AFTER: &str = "SELECT b.id, n.name, b.name FROM memory_note n JOIN memory_
       ON b.id = (SELECT min(id) FROM memory_note WHERE dir = n.dir AND id > n.id)
     WHERE n.id = ?1 AND b.is_found = 1 AND abs(b.changed - n.changed) <= ?2";
 
-/// The neighbours of a note: indexed next to it in its directory, written within [`APART`] of it, with a name that
-/// differs in digits only, and not expired.
-pub(super) fn of(db: &Db, id: i64) -> Result<Vec<i64>> {
-    let mut found = Vec::new();
-    for statement in [BEFORE, AFTER] {
-        let beside = db.row(statement, params![id, APART], |row| {
-            let names: [Vec<u8>; 2] = [row.get(1)?, row.get(2)?];
-            Ok((row.get::<_, i64>(0)?, is_series(&names[0], &names[1])))
-        })?;
-        found.extend(beside.filter(|(_, is_series)| *is_series).map(|(id, _)| id));
+/// Looks up neighbours, by two compiled statements.
+pub(super) struct Neighbours<'a>([CachedStatement<'a>; 2]);
+
+impl<'a> Neighbours<'a> {
+    pub(super) fn new(db: &'a Db) -> Result<Self> {
+        Ok(Self([db.statement(BEFORE)?, db.statement(AFTER)?]))
     }
-    Ok(found)
+
+    /// The neighbours of a note: indexed next to it in its directory, written within [`APART`] of it, with a name that
+    /// differs in digits only, and not expired.
+    pub(super) fn of(&mut self, id: i64) -> Result<Vec<i64>> {
+        let mut found = Vec::new();
+        for statement in &mut self.0 {
+            let beside = first(statement, params![id, APART], |row| {
+                let names = [row.get_ref(1)?.as_bytes()?, row.get_ref(2)?.as_bytes()?];
+                Ok((row.get::<_, i64>(0)?, is_series(names[0], names[1])))
+            })?;
+            found.extend(beside.filter(|(_, is_series)| *is_series).map(|(id, _)| id));
+        }
+        Ok(found)
+    }
 }
 
 /// Whether two names have digits, and differ in nothing else.
-fn is_series(a: &[u8], b: &[u8]) -> bool {
-    let rest = |name: &[u8]| -> Vec<u8> {
-        let rest = name.iter().filter(|byte| !byte.is_ascii_digit());
-        rest.copied().collect()
-    };
+fn is_series<'a>(a: &'a [u8], b: &'a [u8]) -> bool {
+    let rest = |name: &'a [u8]| name.iter().filter(|byte| !byte.is_ascii_digit());
     let has_digit = |name: &[u8]| name.iter().any(u8::is_ascii_digit);
-    has_digit(a) && has_digit(b) && rest(a) == rest(b)
+    has_digit(a) && has_digit(b) && rest(a).eq(rest(b))
 }
 
 #[cfg(test)]

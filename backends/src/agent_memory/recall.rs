@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Row, params};
+use rusqlite::{CachedStatement, Row, params};
 
 use super::Failure;
 use super::mean_length::mean_length;
 use super::meaning::{CANDIDATES, Meant};
-use super::neighbours;
+use super::neighbours::Neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
 use super::ranking::{self, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
@@ -19,7 +19,7 @@ use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
 use super::words::{count, hash, length, question, stem};
-use crate::sqlite::db::Db;
+use crate::sqlite::db::{Db, first};
 use crate::store::{Result, Timestamp};
 
 /// How many notes the words of a question may have together before only the newest of them are read.
@@ -119,11 +119,12 @@ pub(super) fn answer(
     ids.sort_unstable();
     ids.dedup();
     let mut notes = Vec::with_capacity(ids.len());
+    let mut candidates = Candidates::new(db, &words, bm25, asked)?;
     for id in ids {
-        notes.extend(read(db, &words, bm25, id, asked)?);
+        notes.extend(candidates.read(id)?);
     }
     score(&mut notes, asked.meant.vector(), unrelated);
-    share(db, &words, bm25, &mut notes, asked)?;
+    share(&mut Neighbours::new(db)?, &mut candidates, &mut notes)?;
     notes.retain(|note| note.qualities.relevance > 0.0);
     let relevances = notes.iter().map(|note| note.qualities.relevance);
     let best = relevances.fold(0.0, f64::max);
@@ -184,11 +185,9 @@ fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
 
 /// Lets the most relevant notes share with their neighbours, of which some may be new.
 fn share(
-    db: &Db,
-    words: &[Word],
-    bm25: Bm25,
+    neighbours: &mut Neighbours<'_>,
+    candidates: &mut Candidates<'_>,
     notes: &mut Vec<Scored>,
-    asked: &Asked<'_>,
 ) -> Result<()> {
     let mut order: Vec<(f64, i64)> = notes
         .iter()
@@ -199,11 +198,11 @@ fn share(
     order.truncate(SHARING);
     let mut at: HashMap<i64, usize> = notes.iter().map(|note| note.id).zip(0..).collect();
     for (relevance, id) in order {
-        for neighbour in neighbours::of(db, id)? {
+        for neighbour in neighbours.of(id)? {
             let place = match at.get(&neighbour) {
                 Some(place) => *place,
                 None => {
-                    let Some(note) = read(db, words, bm25, neighbour, asked)? else {
+                    let Some(note) = candidates.read(neighbour)? else {
                         continue;
                     };
                     notes.push(note);
@@ -310,40 +309,59 @@ fn merge(found: &mut Vec<(i64, f64)>, of_two: impl Fn(f64, f64) -> f64) {
     });
 }
 
-/// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.
-fn read(db: &Db, words: &[Word], bm25: Bm25, id: i64, asked: &Asked<'_>) -> Result<Option<Scored>> {
-    let scored = |row: &Row<'_>| {
-        let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-        let length = f64::from(length(print));
-        let scores = words.iter().map(|word| {
-            let counted = f64::from(count(print, word.hash));
-            bm25.score(word.idf, counted, length)
-        });
-        let changed: i64 = row.get(0)?;
-        Ok(Scored {
-            id,
-            words: scores.sum(),
-            length,
-            vector: row.get(3)?,
-            closeness: None,
-            qualities: Qualities {
-                relevance: 0.0,
-                importance: row.get(1)?,
-                recency: recency(asked.now.0.saturating_sub(changed)),
-            },
+/// Reads candidates, by a compiled statement.
+struct Candidates<'a> {
+    statement: CachedStatement<'a>,
+    words: &'a [Word],
+    bm25: Bm25,
+    asked: &'a Asked<'a>,
+}
+
+impl<'a> Candidates<'a> {
+    fn new(db: &'a Db, words: &'a [Word], bm25: Bm25, asked: &'a Asked<'a>) -> Result<Self> {
+        let statement = db.statement(match asked.meant.model() {
+            None => {
+                "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1"
+            }
+            Some(_) => {
+                "SELECT n.changed, n.importance, n.words, e.vector FROM memory_note n
+                 LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?2 WHERE n.id = ?1 AND n.is_found = 1"
+            }
+        })?;
+        Ok(Self {
+            statement,
+            words,
+            bm25,
+            asked,
         })
-    };
-    match asked.meant.model() {
-        None => db.row(
-            "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1",
-            [id],
-            scored,
-        ),
-        Some(model) => db.row(
-            "SELECT n.changed, n.importance, n.words, e.vector FROM memory_note n
-             LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?2 WHERE n.id = ?1 AND n.is_found = 1",
-            params![id, model],
-            scored,
-        ),
+    }
+
+    /// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.
+    fn read(&mut self, id: i64) -> Result<Option<Scored>> {
+        let scored = |row: &Row<'_>| {
+            let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+            let length = f64::from(length(print));
+            let scores = self.words.iter().map(|word| {
+                let counted = f64::from(count(print, word.hash));
+                self.bm25.score(word.idf, counted, length)
+            });
+            let changed: i64 = row.get(0)?;
+            Ok(Scored {
+                id,
+                words: scores.sum(),
+                length,
+                vector: row.get(3)?,
+                closeness: None,
+                qualities: Qualities {
+                    relevance: 0.0,
+                    importance: row.get(1)?,
+                    recency: recency(self.asked.now.0.saturating_sub(changed)),
+                },
+            })
+        };
+        match self.asked.meant.model() {
+            None => first(&mut self.statement, [id], scored),
+            Some(model) => first(&mut self.statement, params![id, model], scored),
+        }
     }
 }

@@ -4,15 +4,17 @@
 
 use std::collections::HashMap;
 
+use rusqlite::CachedStatement;
+
 use super::passage::{self, Wanted};
 use super::paths::Scope;
 use super::recall::Asked;
 use super::request::Strategy;
 use super::search::{Hit, body};
 use super::{Failure, date};
-use crate::sqlite::db::Db;
+use crate::sqlite::db::{Db, first};
 use crate::sqlite::nodes::{signed, unsigned};
-use crate::store::{Result, Timestamp};
+use crate::store::{Ino, Result, Timestamp};
 
 /// The most notes in an answer.
 const NOTES_MAX: usize = 100;
@@ -103,25 +105,28 @@ fn first_run(path: &str) -> &str {
     &path[..path.len() - rest.len()]
 }
 
-fn shown(db: &Db, paths: &mut RelativePaths<'_>, id: i64) -> Result<Option<Shown>> {
-    let mut note = db.row(
-        "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1",
-        [id],
-        |row| {
-            Ok(Shown {
-                hit: Hit {
-                    id,
-                    ino: unsigned(row.get(0)?),
-                    dir: unsigned(row.get(1)?),
-                    name: row.get(2)?,
-                    changed: Timestamp(row.get(3)?),
-                    body: row.get::<_, u32>(4)? as usize,
-                },
-                heading: row.get(5)?,
-                tokens: row.get::<_, Option<i64>>(6)?.map(unsigned),
-            })
-        },
-    )?;
+const SHOWN: &str =
+    "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1";
+
+fn shown(
+    statement: &mut CachedStatement<'_>,
+    paths: &mut RelativePaths<'_>,
+    id: i64,
+) -> Result<Option<Shown>> {
+    let mut note = first(statement, [id], |row| {
+        Ok(Shown {
+            hit: Hit {
+                id,
+                ino: unsigned(row.get(0)?),
+                dir: unsigned(row.get(1)?),
+                name: row.get(2)?,
+                changed: Timestamp(row.get(3)?),
+                body: row.get::<_, u32>(4)? as usize,
+            },
+            heading: row.get(5)?,
+            tokens: row.get::<_, Option<i64>>(6)?.map(unsigned),
+        })
+    })?;
     if let Some(note) = &mut note {
         paths.shorten(note);
     }
@@ -219,18 +224,38 @@ struct Section {
     is_cut: bool,
 }
 
+/// Whether any note is marked as changed: mostly none is, since a request first brings the index up to date.
+struct Marked {
+    is_any: bool,
+}
+
+impl Marked {
+    fn new(db: &Db) -> Result<Self> {
+        let any = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
+        Ok(Self {
+            is_any: any.is_some(),
+        })
+    }
+
+    fn has(&self, db: &Db, ino: Ino) -> Result<bool> {
+        let sql = "SELECT 1 FROM memory_stale WHERE ino = ?1";
+        Ok(self.is_any && db.row(sql, [signed(ino)], |_| Ok(()))?.is_some())
+    }
+}
+
 /// The section of a note; `None` if it is not text, or gone.
-fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted]) -> Result<Option<Section>> {
+fn section(
+    db: &Db,
+    note: Shown,
+    limits: Limits,
+    wanted: &[Wanted],
+    marked: &Marked,
+) -> Result<Option<Section>> {
     let Some(text) = body(db, &note.hit)? else {
         return Ok(None);
     };
     // The token count of the index holds unless the note is marked as changed.
-    let is_marked = db.row(
-        "SELECT 1 FROM memory_stale WHERE ino = ?1",
-        [signed(note.hit.ino)],
-        |_| Ok(()),
-    )?;
-    let is_changed = is_marked.is_some() || db.is_deferred(note.hit.ino);
+    let is_changed = marked.has(db, note.hit.ino)? || db.is_deferred(note.hit.ino);
     let counted = note.tokens.filter(|_| !is_changed);
     let is_short = note.tokens.is_some_and(|tokens| tokens <= limits.whole);
     if is_short && let Some(whole) = passage::whole(&text) {
@@ -307,9 +332,11 @@ pub(super) fn write(
     };
     let left = budget.saturating_sub(used);
     let notes = relevant.notes.iter();
-    let mut notes = notes.map(|id| shown(db, &mut paths, *id));
+    let mut statement = db.statement(SHOWN)?;
+    let mut notes = notes.map(|id| shown(&mut statement, &mut paths, *id));
     let mut read = Vec::new();
     let limits = Limits::new(&mut notes, left, &mut read)?;
+    let marked = Marked::new(db)?;
     let mut days = Days::default();
     let (mut shown_notes, mut misses) = (0, 0);
     for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {
@@ -334,7 +361,7 @@ pub(super) fn write(
         if used + of_day + least > budget {
             continue;
         }
-        let Some(section) = section(db, note, limits, &relevant.wanted)? else {
+        let Some(section) = section(db, note, limits, &relevant.wanted, &marked)? else {
             continue;
         };
         if used + of_day + section.tokens > budget {

@@ -150,7 +150,7 @@ impl Db {
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>> {
-        Ok(self.statement(sql)?.query_row(params, read).optional()?)
+        first(&mut self.statement(sql)?, params, read)
     }
 
     /// Serves nothing any more until the next mount.
@@ -171,6 +171,15 @@ impl Db {
     pub(super) fn apply_note(&self, note: &[u8]) -> Result<()> {
         (self.apply_note)(self, note)
     }
+}
+
+/// The first row of a compiled query, if there is one.
+pub(crate) fn first<T>(
+    statement: &mut CachedStatement<'_>,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>> {
+    Ok(statement.query_row(params, read).optional()?)
 }
 
 impl From<rusqlite::Error> for StoreError {
