@@ -12,13 +12,13 @@ use std::ops::Range;
 const PANEL: usize = 16;
 
 /// Inputs whose products are summed as integers, then scaled. Each group of a row has its own scale.
-const GROUP: usize = 128;
+const GROUP: usize = 32;
 
 /// The largest quantised number of a row.
-const ROW_MAX: i32 = (1 << 13) - 1;
+const ROW_MAX: i32 = (1 << 14) - 1;
 
 /// The largest sum of an output's quantised weights in a group, without their signs: times [`ROW_MAX`], it still is 32 bits.
-const WEIGHTS_MAX: i32 = (1 << 18) - 1;
+const WEIGHTS_MAX: i32 = (1 << 17) - 1;
 
 /// The distance in bytes from the weights in use to those that are prefetched from memory.
 #[cfg(target_arch = "x86_64")]
@@ -193,7 +193,7 @@ impl Block {
 
 /// `x` · `weight`ᵀ + `bias` for each row of `x`.
 ///
-/// A weight is a 16-bit integer times the scale of its output. [`WEIGHTS_MAX`] leaves about 13 of the bits and a sign to weights
+/// A weight is a 16-bit integer times the scale of its output. [`WEIGHTS_MAX`] leaves about 14 of the bits and a sign to weights
 /// of a normal distribution.
 pub(crate) struct Linear {
     /// The number of pairs of inputs.
@@ -495,7 +495,7 @@ mod tests {
         f64::from(x.iter().fold(0.0_f32, |most, x| most.max(x.abs())))
     }
 
-    /// The product, and how much a quantised one may differ: half a step of 13 bits of a row's numbers, and of 12 of weights.
+    /// The product, and how much a quantised one may differ: half a step of 14 bits of a row's numbers, and of 12 of weights.
     fn product(weight: &[f32], x: &[f32]) -> (f64, f64) {
         let step = largest(weight) / 4096.0;
         let (mut product, mut error) = (0.0, 1e-4);
@@ -503,7 +503,7 @@ mod tests {
             let largest = largest(x);
             for (weight, x) in weight.iter().zip(x) {
                 product += f64::from(*weight) * f64::from(*x);
-                error += (f64::from(weight.abs()) + step) * largest / 8191.0 / 2.0;
+                error += (f64::from(weight.abs()) + step) * largest / 16383.0 / 2.0;
                 error += f64::from(x.abs()) * step / 2.0;
             }
         }

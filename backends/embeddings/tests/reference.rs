@@ -53,15 +53,15 @@ fn pieces_and_vectors_are_those_of_other_programs() {
         let alone = model.embed(&tokens[number..=number]).unwrap();
         for (how, vector) in [("alone", &alone[0]), ("together", &together[number])] {
             let close = cosine(&case.vector, vector);
-            assert!(close > 0.999_995, "{:?} {how}: cosine {close}", case.text);
+            assert!(close > 0.999_999, "{:?} {how}: cosine {close}", case.text);
             let off = case
                 .vector
                 .iter()
                 .zip(vector)
                 .map(|(a, b)| (a - b).abs())
                 .fold(0.0, f32::max);
-            // A stored vector's numbers are rounded by up to twice as much.
-            assert!(off < 2.5e-4, "{:?} {how}: off by {off}", case.text);
+            // A stored vector's numbers are rounded by up to five times as much.
+            assert!(off < 1e-4, "{:?} {how}: off by {off}", case.text);
         }
     }
     // The second text is close to the first in meaning, the third is not.
