@@ -380,6 +380,33 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     let path = root.join("notes/rsi-above-70-exit.md");
     let mut inside = || std::fs::read_to_string(&path).unwrap();
     let read_file = more_over_mcp(&mut session, ("read_file", &note), &mut inside, "RSI above");
+    let dir = root.join("notes");
+    let mut inside = || {
+        let names = std::fs::read_dir(&dir).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<Vec<_>>().join("\n")
+    };
+    let ls_files = json!({"dir": "notes"});
+    let ls_files = more_over_mcp(
+        &mut session,
+        ("ls_files", &ls_files),
+        &mut inside,
+        "rsi-above",
+    );
+    let mut inside = || std::fs::read_to_string(&path).unwrap();
+    let search = json!({"text": "above", "dir": "notes"});
+    let search = more_over_mcp(&mut session, ("search", &search), &mut inside, "RSI above");
+    let mut inside = || {
+        std::fs::write(root.join("own.txt"), "ten").unwrap();
+        "own.txt".to_owned()
+    };
+    let written = json!({"path": "own.txt", "content": "ten"});
+    let write_file = more_over_mcp(
+        &mut session,
+        ("write_file", &written),
+        &mut inside,
+        "own.txt",
+    );
     let asked = json!({"question": "RSI exit"});
     let path = root.join(":recall?query=RSI+exit&max_tokens=2000&strategy=balanced");
     let mut inside = || std::fs::read_to_string(&path).unwrap();
@@ -388,6 +415,9 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     let found = [
         ("query", query),
         ("read_file", read_file),
+        ("ls_files", ls_files),
+        ("search", search),
+        ("write_file", write_file),
         ("recall", recall),
     ];
     for (tool, more) in found {

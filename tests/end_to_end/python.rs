@@ -33,6 +33,12 @@ fn daemons() -> Vec<&'static str> {
 }
 
 #[test]
+fn the_passthrough_daemon_has_at_most_150_lines() {
+    let lines = include_str!("../../backends/external/python/passthrough.py").lines();
+    assert!(lines.count() <= 150);
+}
+
+#[test]
 fn what_is_written_through_a_python_daemon_is_read_back() {
     for daemon in daemons() {
         let scratch = Scratch::new();

@@ -13,6 +13,7 @@ use crate::common::{
     replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
 use rusqlite::Connection;
+use rustix::fs::getxattr;
 
 const MESSAGES: &str = "
 CREATE TABLE messages (
@@ -40,6 +41,10 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
     let mount = Mount::new("view", &dir, &["--definition", "vsm", "--source", source]);
     let health = "{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":0}\n";
     assert_eq!(text_of(&dir, "health/tasks.json"), health);
+    has(
+        &text_of(&dir, "health/files.json"),
+        &["\"files\":3,\"bytes\":62,"],
+    );
     let plan = text_of(&dir, "depends-on/build.json/plan.json");
     assert_eq!(plan, r#"{"state": "open"}"#);
     for round in 0..20 {
@@ -139,6 +144,7 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
 }
 
 const STALE: Option<i32> = Some(116);
+const INVALID: Option<i32> = Some(22);
 
 #[test]
 fn open_files_of_a_row_keep_their_contents_apart() {
@@ -174,6 +180,34 @@ fn open_files_of_a_row_keep_their_contents_apart() {
     let written = log.write_all(b"Lost.\n");
     assert_eq!(written.unwrap_err().raw_os_error(), STALE);
     log.sync_all().unwrap();
+    mount.end();
+}
+
+#[test]
+fn a_refused_text_is_an_error_and_the_file_says_why() {
+    let Some(scratch) = mountable() else { return };
+    let (_database, mount) = mailbox(&scratch, "DELETE");
+    let path = mount.dir.join("drafts/answer.eml");
+    let right = "To: ann\nSubject: Re\n\nTen.\n";
+    fs::write(&path, right).unwrap();
+    let reason = || {
+        let mut value = [0; 1000];
+        let length = getxattr(&path, c"user.view.reason", &mut value)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&value[..length]).into_owned())
+    };
+    for (wrong, why) in [
+        ("no header\n", "line 1"),
+        ("To: ann\nSubject: \n\nTen.\n", "CHECK constraint"),
+    ] {
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(wrong.as_bytes()).unwrap();
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), INVALID);
+        has(&reason().unwrap(), &[why]);
+        drop(file);
+        assert_eq!(fs::read_to_string(&path).unwrap(), right);
+    }
+    fs::write(&path, right.replace("Ten", "Eleven")).unwrap();
+    assert!(reason().is_err());
     mount.end();
 }
 
@@ -288,4 +322,40 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_postgresql_server() {
     psql("mail", &MESSAGES.replace("INTEGER PRIMARY KEY", key));
     let mount = mount_mail(&scratch, &cluster.url("postgres", "mail"));
     use_mail(mount, |sql| psql("mail", sql));
+}
+
+#[test]
+fn a_login_at_a_postgresql_server_takes_the_password_from_the_environment() {
+    let Some(scratch) = mountable() else { return };
+    let Some(cluster) = cluster() else { return };
+    let bin = backends::view::find_postgresql().unwrap();
+    let psql = |database: &str, sql: &str| {
+        let mut psql = Command::new(bin.join("psql"));
+        psql.args(words("-X -q -t -A -v ON_ERROR_STOP=1 -U postgres -d"));
+        psql.args([database, "-c", sql, "-h"]).arg(&cluster.dir);
+        stdout(&psql.succeeds())
+    };
+    let rules = psql("postgres", "SHOW hba_file");
+    let others = fs::read_to_string(rules.trim()).unwrap();
+    let rule = "local all keeper scram-sha-256\n".to_owned();
+    fs::write(rules.trim(), rule + &others).unwrap();
+    psql("postgres", "CREATE ROLE keeper LOGIN PASSWORD 'sesame'");
+    psql("postgres", "CREATE DATABASE kept OWNER keeper");
+    psql("kept", &format!("SET ROLE keeper; {MESSAGES}"));
+    psql("postgres", "SELECT pg_reload_conf()");
+    let dir = scratch.dir("mail");
+    let mail = |password: &str| {
+        let mut mount = ctxbench(words("mount view --definition mail --source"));
+        mount.arg(cluster.url("kept", "keeper")).arg(&dir);
+        mount.env("PGPASSWORD", password);
+        mount
+    };
+    let mount = Mount::of(mail("sesame"), &dir);
+    assert_eq!(said(&dir, "ls inbox"), "ann\n");
+    lacks(&mount.end_with_log(), &["sesame"]);
+    let wrong = mail("barley").output().unwrap();
+    assert!(!wrong.status.success());
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    has(&said, &["password authentication failed"]);
+    lacks(&said, &["barley"]);
 }

@@ -166,23 +166,27 @@ const TOLERANCE: f64 = 0.02;
 #[test]
 fn a_recalled_answer_costs_the_tokens_that_a_run_measured() {
     let read = |file: &str| std::fs::read_to_string(top().join(file)).unwrap();
-    let policy = read("workloads/contexts/memory-recall.toml");
-    let tokens = |line: &str| line.strip_prefix("answer_tokens = ")?.parse().ok();
-    let assumed: f64 = policy.lines().find_map(tokens).unwrap();
     let page = read("docs/results/recall.md");
-    let rows = page
-        .lines()
-        .map(|line| line.split(" | ").collect::<Vec<_>>());
-    let mut rows = rows.skip_while(|row| !row.contains(&"tokens a question"));
-    let heading = rows.next().unwrap();
-    let column = heading.iter().position(|own| *own == "tokens a question");
-    let asked = [
-        "| micro/find-by-request-1000",
-        "agent-memory",
-        ":recall balanced",
-    ];
-    let row = rows.find(|row| row.starts_with(&asked)).unwrap();
-    let measured: f64 = row[column.unwrap()].parse().unwrap();
-    let apart = (assumed / measured - 1.0).abs();
-    assert!(apart <= TOLERANCE, "{assumed} assumed, {measured} measured");
+    for (policy, arm) in [
+        ("memory-recall", "agent-memory"),
+        ("memory-recall-meaning", "agent-memory-meaning"),
+    ] {
+        let text = read(&format!("workloads/contexts/{policy}.toml"));
+        let tokens = |line: &str| line.strip_prefix("answer_tokens = ")?.parse().ok();
+        let assumed: f64 = text.lines().find_map(tokens).unwrap();
+        let rows = page
+            .lines()
+            .map(|line| line.split(" | ").collect::<Vec<_>>());
+        let mut rows = rows.skip_while(|row| !row.contains(&"tokens a question"));
+        let heading = rows.next().unwrap();
+        let column = heading.iter().position(|own| *own == "tokens a question");
+        let asked = ["| micro/find-by-request-1000", arm, ":recall balanced"];
+        let row = rows.find(|row| row.starts_with(&asked)).unwrap();
+        let measured: f64 = row[column.unwrap()].parse().unwrap();
+        let apart = (assumed / measured - 1.0).abs();
+        assert!(
+            apart <= TOLERANCE,
+            "{policy}: {assumed} assumed, {measured} measured"
+        );
+    }
 }

@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn policies_of_notes_are_left_out_and_refused_where_there_are_none() {
-        let of_notes = ["memory-file", "memory-recall"].map(str::to_owned);
+        let of_notes = ["memory-file", "memory-recall", "memory-recall-meaning"].map(str::to_owned);
         let without = context_names_of(false);
         assert!(of_notes.iter().all(|name| !without.contains(name)));
         assert_eq!(context_names_of(true), context_names());
