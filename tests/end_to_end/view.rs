@@ -5,14 +5,14 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
     Mount, Scratch, Succeeds, cluster, ctxbench, has, lacks, mountable, mounts_under, refused,
     replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
 
 const MESSAGES: &str = "
@@ -145,6 +145,7 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
 
 const STALE: Option<i32> = Some(116);
 const INVALID: Option<i32> = Some(22);
+const NO_ATTRIBUTE: Option<i32> = Some(61);
 
 #[test]
 fn open_files_of_a_row_keep_their_contents_apart() {
@@ -207,7 +208,8 @@ fn a_refused_text_is_an_error_and_the_file_says_why() {
         assert_eq!(fs::read_to_string(&path).unwrap(), right);
     }
     fs::write(&path, right.replace("Ten", "Eleven")).unwrap();
-    assert!(reason().is_err());
+    let gone = reason().unwrap_err();
+    assert_eq!(gone.raw_os_error(), NO_ATTRIBUTE, "{gone}");
     mount.end();
 }
 
@@ -238,6 +240,84 @@ fn writers_that_wait_for_a_locked_database_hold_up_no_reader() {
     });
     drop(writers);
     assert_eq!(fs::read_dir(dir.join("drafts")).unwrap().count(), 6);
+    mount.end();
+}
+
+#[test]
+fn readers_beside_writers_on_a_mount_see_whole_rows_and_never_an_old_one() {
+    beside_writers(Duration::from_secs(3));
+}
+
+#[test]
+#[ignore = "takes a minute: make speed runs it"]
+fn readers_beside_writers_on_a_mount_see_whole_rows_for_a_minute() {
+    beside_writers(Duration::from_secs(60));
+}
+
+/// Two programs that replace rows of a database, and two that read the files of its mount.
+fn beside_writers(time: Duration) {
+    const ROWS: usize = 20;
+    let Some(scratch) = mountable() else { return };
+    let (database, mount) = mailbox(&scratch, "WAL");
+    let path = database.path().unwrap().to_owned();
+    // Some are longer than what one request reads.
+    let body = |number: usize| format!("{number:06}\n").repeat(100 + number * 7919 % 40_000);
+    let replace = |database: &Connection, row: usize, number: usize| {
+        let change = "INSERT OR REPLACE INTO messages
+                      VALUES (?1, 1, 'ann', 'me', '2026-03-01', 's', ?2, 'inbox', 0, 1)";
+        database
+            .execute(change, params![row as i64, body(number)])
+            .unwrap();
+    };
+    (0..ROWS).for_each(|row| replace(&database, row, 0));
+    // The newest number that is committed for each row.
+    let committed: [AtomicUsize; ROWS] = Default::default();
+    let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let read_all = || {
+        for (row, newest) in committed.iter().enumerate() {
+            let least = newest.load(Ordering::SeqCst);
+            let file = format!("inbox/ann/2026-03-01 s {row}.eml");
+            let text = fs::read_to_string(mount.dir.join(file)).unwrap();
+            let (_, lines) = text.split_once("\n\n").unwrap();
+            let number = lines[..6].parse().unwrap();
+            assert!(number >= least, "row {row}: {number} after {least}");
+            assert!(
+                lines.trim_end() == body(number).trim_end(),
+                "row {row} is torn"
+            );
+            reads.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let reader = || {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            read_all();
+        }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..2_usize {
+            let (path, is_over, committed) = (&path, &is_over, &committed);
+            scope.spawn(move || {
+                let database = Connection::open(path).unwrap();
+                database.busy_timeout(Duration::from_secs(5)).unwrap();
+                let numbers = (writer + 2..).step_by(2);
+                for number in numbers.take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    replace(&database, number % ROWS, number);
+                    committed[number % ROWS].store(number, Ordering::SeqCst);
+                }
+            });
+        }
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        let ended = readers.map(|reader| reader.join());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    let newest = committed.iter().map(|own| own.load(Ordering::SeqCst)).max();
+    let reads = reads.into_inner();
+    assert!(
+        reads > 200 && newest > Some(20),
+        "{reads} reads, {newest:?} written"
+    );
     mount.end();
 }
 
@@ -339,7 +419,9 @@ fn a_login_at_a_postgresql_server_takes_the_password_from_the_environment() {
     let others = fs::read_to_string(rules.trim()).unwrap();
     let rule = "local all keeper scram-sha-256\n".to_owned();
     fs::write(rules.trim(), rule + &others).unwrap();
-    psql("postgres", "CREATE ROLE keeper LOGIN PASSWORD 'sesame'");
+    let role =
+        "SET password_encryption = 'scram-sha-256'; CREATE ROLE keeper LOGIN PASSWORD 'sesame'";
+    psql("postgres", role);
     psql("postgres", "CREATE DATABASE kept OWNER keeper");
     psql("kept", &format!("SET ROLE keeper; {MESSAGES}"));
     psql("postgres", "SELECT pg_reload_conf()");
@@ -352,8 +434,19 @@ fn a_login_at_a_postgresql_server_takes_the_password_from_the_environment() {
     };
     let mount = Mount::of(mail("sesame"), &dir);
     assert_eq!(said(&dir, "ls inbox"), "ann\n");
+    lacks(
+        &fs::read_to_string("/proc/self/mountinfo").unwrap(),
+        &["sesame"],
+    );
     lacks(&mount.end_with_log(), &["sesame"]);
-    let wrong = mail("barley").output().unwrap();
+    // A mount that is let in would serve on.
+    let mut bounded = Command::new("timeout");
+    let wrong = mail("barley");
+    bounded
+        .args(["--kill-after=5", "20"])
+        .arg(wrong.get_program());
+    bounded.args(wrong.get_args()).env("PGPASSWORD", "barley");
+    let wrong = bounded.output().unwrap();
     assert!(!wrong.status.success());
     let said = String::from_utf8_lossy(&wrong.stderr);
     has(&said, &["password authentication failed"]);

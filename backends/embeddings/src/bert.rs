@@ -363,7 +363,7 @@ impl Model {
         Ok(mean)
     }
 
-    /// The first 8 bytes of the SHA-256 of the model's files and of `unrelated.txt`, in hexadecimal.
+    /// The first 8 bytes of the SHA-256 of weights, vocabulary, prompts and `unrelated.txt`, in hexadecimal.
     ///
     /// Vectors of models with different IDs are not comparable.
     pub fn id(&self) -> &str {

@@ -549,15 +549,71 @@ mod tests {
             for (weight, x) in [(1.0, 1.0), (-3e36, 0.1), (1e-30, -1e30), (0.3, 3e-30)] {
                 let (weight, x) = (vec![weight; inner], vec![x; inner]);
                 let linear = Linear::new(&weight, vec![0.0]);
+                let exact = f64::from(weight[0]) * f64::from(x[0]) * inner as f64;
                 for set in InstructionSet::usable() {
                     let mut to = Vec::new();
                     linear.apply(&Rows::by(set, &x, 1), &mut to);
-                    let exact = f64::from(weight[0]) * f64::from(x[0]) * inner as f64;
                     let off = f64::from(to[0]) / exact - 1.0;
                     assert!(off.abs() < 1e-3, "{to:?} is not {exact}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn weights_that_are_rounded_up_do_not_overflow() {
+        let mut weight = [1.0_f32; GROUP];
+        for last in (1..2000).map(|step| 1.0 + step as f32 / 1000.0) {
+            weight[GROUP - 1] = last;
+            let linear = Linear::new(&weight, vec![0.0]);
+            let exact = (GROUP - 1) as f32 + last;
+            for set in InstructionSet::usable() {
+                let mut to = Vec::new();
+                linear.apply(&Rows::by(set, &[1.0; GROUP], 1), &mut to);
+                assert!((to[0] / exact - 1.0).abs() < 1e-3, "{to:?} is not {exact}");
+            }
+        }
+    }
+
+    /// Weights of one size lose nothing, so the error is that of the row: a step of 14 bits, of its own group.
+    #[test]
+    fn a_row_is_off_by_steps_of_14_bits_of_each_group_s_largest() {
+        let mut seed = 1_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let inner = 6 * GROUP;
+        // The large numbers of one group meet weights of 0.
+        let is_large = |n: usize| n / GROUP == 2;
+        let weight = (0..inner).map(|n| {
+            if is_large(n) {
+                0.0
+            } else {
+                [1.0, -1.0][n * 5 % 3 % 2]
+            }
+        });
+        let weight: Vec<f32> = weight.collect();
+        let linear = Linear::new(&weight, vec![0.0]);
+        let rows = 200;
+        let x = (0..rows * inner).map(|n| random() * if is_large(n % inner) { 1e4 } else { 1.0 });
+        let x: Vec<f32> = x.collect();
+        let mut to = Vec::new();
+        linear.apply(&Rows::new(&x, rows), &mut to);
+        let off = x.chunks(inner).zip(&to).map(|(x, got)| {
+            let products = x
+                .iter()
+                .zip(&weight)
+                .map(|(x, w)| f64::from(*x) * f64::from(*w));
+            (f64::from(*got) - products.sum::<f64>()).powi(2)
+        });
+        let off = (off.sum::<f64>() / rows as f64).sqrt();
+        // Rounding is off by a step over the root of 12.
+        let expected = ((inner - GROUP) as f64 / 12.0).sqrt() / 16383.0;
+        assert!(
+            (0.6..1.4).contains(&(off / expected)),
+            "{off}, not {expected}"
+        );
     }
 
     #[test]
@@ -569,10 +625,10 @@ mod tests {
             (1.0, 1e-44),
             (1.0, 0.0),
         ] {
-            let linear = Linear::new(&[weight; GROUP], vec![7.0]);
+            let linear = Linear::new(&[weight; GROUP], vec![0.0]);
             let mut to = Vec::new();
             linear.apply(&Rows::new(&[x; GROUP], 1), &mut to);
-            assert_eq!(to, [7.0], "{weight} times {x}");
+            assert_eq!(to, [0.0], "{weight} times {x}");
         }
     }
 

@@ -123,7 +123,7 @@ impl Db {
         self.kept.borrow_mut().remove(&ino);
     }
 
-    /// A compiled statement, counted.
+    /// A compiled statement. It is counted here, and not each time that it runs.
     pub(crate) fn statement(&self, sql: &'static str) -> Result<CachedStatement<'_>> {
         #[cfg(test)]
         self.panic_if_asked(sql);

@@ -10,6 +10,7 @@ mod decisions;
 mod failures;
 mod file;
 mod finding;
+mod lag;
 mod latencies;
 mod model;
 mod range;

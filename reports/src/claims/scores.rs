@@ -1,4 +1,4 @@
-//! Scores of questions with planted evidence, and of tasks: `samples.jsonl`, field `scores`.
+//! Scores of questions with planted evidence: `samples.jsonl`, field `scores`.
 
 use rundir::Score;
 use serde::Deserialize;

@@ -8,6 +8,7 @@ use super::counts::Count;
 use super::decisions::DecisionTest;
 use super::failures::{FaultTest, Hosts};
 use super::finding::Test;
+use super::lag::LagTest;
 use super::latencies::{Growth, Ratio};
 use super::model::ModelTest;
 use super::scores::{ScoreGrowth, ScoreTest};
@@ -29,9 +30,11 @@ pub(super) enum Subject {
     Fault(FaultTest),
     /// What two hosts saw.
     Hosts(Hosts),
+    /// How long a reader waits for a commit.
+    Lag(LagTest),
     /// A figure of a session's context.
     Tokens(TokenTest),
-    /// A score of planted evidence, or of a task.
+    /// A score of planted evidence.
     Score(ScoreTest),
     /// How a score grows with a size.
     ScoreGrowth(ScoreGrowth),
@@ -53,6 +56,7 @@ impl Subject {
             Subject::Count(own) => own,
             Subject::Fault(own) => own,
             Subject::Hosts(own) => own,
+            Subject::Lag(own) => own,
             Subject::Tokens(own) => own,
             Subject::Score(own) => own,
             Subject::ScoreGrowth(own) => own,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rundir::faults::{Audit, FaultOutcome, IN_USE};
-use rundir::{Outcome, Probe, Run, Score};
+use rundir::{Outcome, Probe, Run, Sample, Score};
 
 use super::ClaimStatus::{
     ArithmeticOnly, Conditional, Confirmed, NotMeasured, NotReproduced, Refuted, Untestable,
@@ -301,6 +301,31 @@ fn tokens_and_dollars_are_judged_by_the_count() {
     assert_eq!(of("dollars", "above = 0.0", &dollars), Confirmed);
     let cheaper = format!("{bill} = {evict}");
     assert_eq!(of("percent", "above = 0.0", &cheaper), Confirmed);
+}
+
+#[test]
+fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
+    let claim = "says = { below = 10.0, unit = 'ms' }\ntest.lag = { arm = 'sqlite', workload = 'micro/read' }";
+    let mut run = testing::run();
+    assert_eq!(judged(claim, &[&run]).status, NotMeasured);
+    let is_own = |own: &&mut Sample| own.arm == "sqlite" && own.workload == "micro/read";
+    for (sample, lag_us) in run.samples.iter_mut().filter(is_own).zip([300, 8_000, 500]) {
+        let lag = Score {
+            sum: 2 * lag_us,
+            of: 2,
+        };
+        let counts = BTreeMap::from([("lag-us".to_owned(), lag)]);
+        sample.scores.insert("task".to_owned(), counts);
+    }
+    let seen = judged(claim, &[&run]);
+    assert_eq!(seen.status, Confirmed);
+    assert!(seen.evidence.contains("8.000 ms"), "{seen:?}");
+    assert_eq!(
+        judged(&claim.replace("10.0", "5.0"), &[&run]).status,
+        Refuted
+    );
+    run.samples.iter_mut().find(is_own).unwrap().outcome = Outcome::WrongData;
+    assert_eq!(judged(claim, &[&run]).status, NotMeasured);
 }
 
 #[test]
