@@ -217,7 +217,7 @@ fn embedded(memory: &Memory) {
 const AHEAD: f64 = 5.0;
 
 #[test]
-#[ignore = "needs make corpora and make embeddings, and eleven minutes in release: make speed"]
+#[ignore = "needs make corpora and make embeddings, and some minutes in release: make speed"]
 fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
     let budgets = [500, 2000];
     let mut misses = Vec::new();
@@ -427,7 +427,7 @@ fn a_recall_takes_a_millisecond_by_text_and_twelve_by_meaning() {
 }
 
 #[test]
-#[ignore = "needs make corpora and make embeddings, and half a minute in release: make speed"]
+#[ignore = "needs make corpora and make embeddings, and a minute in release: make speed"]
 fn a_recall_that_cuts_passages_by_meaning_takes_twelve_milliseconds() {
     let corpus = Corpus::read("hotpotqa-report");
     let mut misses = Vec::new();
