@@ -45,7 +45,7 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
         &text_of(&dir, "health/files.json"),
         &["\"files\":3,\"bytes\":62,"],
     );
-    let plan = text_of(&dir, "depends-on/build.json/plan.json");
+    let plan = text_of(&dir, "tasks/build/depends-on/plan.json");
     assert_eq!(plan, r#"{"state": "open"}"#);
     for round in 0..20 {
         fs::write(plain.join("logs/2.log"), format!("{round}\n")).unwrap();

@@ -104,14 +104,7 @@ mod tests {
         let text = mail_definition().unwrap();
         let place = source.path().to_str().unwrap();
         let view = ViewStore::open((Path::new("mail.toml"), &text), place, true, &owner).unwrap();
-        for name in [
-            "inbox",
-            "tasks",
-            "tasks-by-state",
-            "depends-on",
-            "health",
-            "logs",
-        ] {
+        for name in ["inbox", "tasks", "tasks-by-state", "health", "logs"] {
             view.lookup(ROOT, name.as_bytes())
                 .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         }

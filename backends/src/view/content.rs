@@ -271,6 +271,31 @@ impl ViewStore {
         }
     }
 
+    /// The columns of a file's row that are attributes and not NULL, of those that are `wanted`.
+    pub(super) fn attributes(
+        &self,
+        ino: Ino,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(&str, Vec<u8>)>> {
+        let node = self.node(ino)?;
+        let What::File { files, key } = node.what else {
+            return Ok(Vec::new());
+        };
+        let files = &self.tree.files[files];
+        if !files.attributes.iter().any(|column| wanted(column)) {
+            return Ok(Vec::new());
+        }
+        let key = [(KEY, Parameter::Integer(key))];
+        let mut source = self.sources.take()?;
+        let row = self.first(&mut source, &files.attribute_values, &node.above, &key)?;
+        let columns = files.attributes.iter().map(String::as_str);
+        let values = columns.zip(row.ok_or(Errno::NOENT)?);
+        Ok(values
+            .filter_map(|(column, value)| Some((column, value?)))
+            .filter(|(column, _)| wanted(column))
+            .collect())
+    }
+
     pub(super) fn target(&self, source: &mut Lent<'_>, node: &Node) -> Result<Vec<u8>> {
         let What::Link { links, value } = &node.what else {
             return Err(Errno::INVAL.into());

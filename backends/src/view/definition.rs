@@ -196,6 +196,9 @@ pub struct FileDefinition {
     pub body: String,
     /// The column with the time of the last change: ISO 8601, or seconds since 1970.
     pub modified: Option<String>,
+    /// The columns that are extended attributes: `user.view.` and the column.
+    #[serde(default)]
+    pub attributes: Vec<String>,
     /// What may be changed, and how. Nothing without it.
     #[serde(default)]
     pub write: Write,

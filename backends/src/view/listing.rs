@@ -1,7 +1,7 @@
 //! Listings of directories: fixed names, then names that queries give, then files by key.
 //!
-//! A cookie is the number of a section, and the place in it. Names of a section that are not asked for again are as they
-//! were when its listing began; files are asked for by pages.
+//! A cookie is the number of a section, and the place in it: of a name the number of its listing and the place in this one, of a
+//! file its key. Both are asked for by pages; a page is as it was when it was asked for.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -10,20 +10,38 @@ use std::sync::Arc;
 use super::ViewStore;
 use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter};
-use super::tree::{AFTER, Fixed, Level, PAGE, Query};
-use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
+use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
+use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
 
 /// Listings that readers can be in the middle of.
 const OPEN_LISTINGS: usize = 16;
 
-/// The most memory that the names of a listing take.
-const NAMES_MAX: usize = 128 << 20;
+/// The most memory that a page of names takes, but for its last one.
+const NAMES_PAGE_BYTES: usize = 16 << 20;
+
+/// The most memory that pages of names take together, but for the newest one.
+const NAMES_BYTES: usize = 32 << 20;
 
 /// Bits of a cookie below the number of its section.
 const SECTION: u32 = 54;
 
-/// The names that a query gave.
-type Names = Arc<Vec<Value>>;
+/// Bits of a cookie below the number of a listing of names.
+const LISTING: u32 = 32;
+
+/// A page of the names that a query gives: of a section of a directory and the number of a listing, from a place in it on.
+struct Names {
+    of: (Ino, usize, u64),
+    start: usize,
+    values: Vec<Value>,
+    bytes: usize,
+    is_last: bool,
+}
+
+impl Names {
+    fn end(&self) -> usize {
+        self.start + self.values.len()
+    }
+}
 
 /// The rest of a page of files: of a section of a directory, after a key, with attributes or without.
 struct Page {
@@ -35,15 +53,35 @@ struct Page {
 /// Listings that readers are in the middle of.
 #[derive(Default)]
 pub(super) struct Listings {
-    names: VecDeque<((Ino, usize), Names)>,
+    begun: u64,
+    names: VecDeque<Arc<Names>>,
     pages: VecDeque<Page>,
 }
 
-fn keep<T>(all: &mut VecDeque<T>, one: T) {
-    if all.len() >= OPEN_LISTINGS {
-        all.pop_front();
+impl Listings {
+    /// The number of a new listing of names.
+    fn begin(&mut self) -> u64 {
+        self.begun = (self.begun + 1) % (1 << (SECTION - LISTING));
+        self.begun
     }
-    all.push_back(one);
+
+    fn keep_names(&mut self, page: Arc<Names>) {
+        let mut bytes = page.bytes + self.names.iter().map(|it| it.bytes).sum::<usize>();
+        while bytes > NAMES_BYTES || self.names.len() >= OPEN_LISTINGS {
+            let Some(oldest) = self.names.pop_front() else {
+                break;
+            };
+            bytes -= oldest.bytes;
+        }
+        self.names.push_back(page);
+    }
+
+    fn keep_page(&mut self, page: Page) {
+        if self.pages.len() >= OPEN_LISTINGS {
+            self.pages.pop_front();
+        }
+        self.pages.push_back(page);
+    }
 }
 
 /// One call's part of a listing.
@@ -142,65 +180,100 @@ impl<'a> Lister<'a> {
         &mut self,
         section: usize,
         level: &Level,
-        query: &Query,
+        list: &Values,
         child: impl Fn(&Node, Value) -> Node,
     ) -> Result<ControlFlow<()>> {
-        let Some(start) = self.start(section) else {
-            return Ok(ControlFlow::Continue(()));
+        let (listing, mut at) = match self.start(section) {
+            None => return Ok(ControlFlow::Continue(())),
+            Some(0) => (self.view.state().listings.begin(), 0),
+            Some(start) => (start as u64 >> LISTING, start & ((1 << LISTING) - 1)),
         };
-        let names = self.all_names(section, query, start == 0)?;
-        for (place, value) in names.iter().enumerate().skip(start) {
-            let name = self.view.value_name(level, &value.text, <[u8]>::to_vec);
-            if name.len() > NAME_MAX {
-                tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
-                continue;
+        loop {
+            let page = self.page_of_names((self.dir, section, listing), list, at)?;
+            for value in page.values.iter().skip(at - page.start) {
+                let name = self.view.value_name(level, &value.text);
+                let place = (listing << LISTING) | at as u64;
+                at += 1;
+                if name.len() > NAME_MAX {
+                    tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
+                    continue;
+                }
+                let child = child(&self.node, value.clone());
+                if self.offer((section, place), &name, child, None)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
-            let child = child(&self.node, value.clone());
-            if self
-                .offer((section, place as u64), &name, child, None)?
-                .is_break()
-            {
-                return Ok(ControlFlow::Break(()));
+            if page.is_last {
+                return Ok(ControlFlow::Continue(()));
             }
         }
-        Ok(ControlFlow::Continue(()))
     }
 
-    /// The names that a query gives, as they were when this listing began.
-    fn all_names(&mut self, section: usize, query: &Query, begins: bool) -> Result<Names> {
-        let place = (self.dir, section);
+    /// The page of names that a place is in; or the last one, where the names end before it.
+    fn page_of_names(
+        &mut self,
+        of: (Ino, usize, u64),
+        list: &Values,
+        at: usize,
+    ) -> Result<Arc<Names>> {
+        // A listing that goes on after a page asks for the next one.
+        let has = |page: &&Arc<Names>| page.of == of && page.start < at && at <= page.end();
+        let kept = self.view.state().listings.names.iter().find(has).cloned();
+        let mut page = match kept {
+            Some(page) => page,
+            None => self.ask_names(of, list, None)?,
+        };
+        while at >= page.end() && !page.is_last {
+            page = self.ask_names(of, list, Some(&page))?;
+        }
+        Ok(page)
+    }
+
+    /// Asks for the page of names after another one.
+    fn ask_names(
+        &mut self,
+        of: (Ino, usize, u64),
+        list: &Values,
+        before: Option<&Names>,
+    ) -> Result<Arc<Names>> {
         let view = self.view;
-        let is_it = |kept: &&((Ino, usize), Names)| kept.0 == place && !begins;
-        if let Some((_, names)) = view.state().listings.names.iter().find(is_it) {
-            return Ok(Arc::clone(names));
-        }
-        let (mut names, above) = (Vec::new(), Above::clone(&self.node.above));
-        let mut bytes = 0;
-        view.query(self.source()?, query, &above, &[], &mut |row| {
-            let mut row = row.into_iter();
-            // NULL is no name: the empty text is `%`.
-            if let Some(text) = row.next().flatten() {
+        let last = before.and_then(|page| page.values.last());
+        let after = last.map(|value| (AFTER, Parameter::Text(&value.text)));
+        let query = match after {
+            Some(_) => &list.next,
+            None => &list.first,
+        };
+        let (mut values, above) = (Vec::new(), Above::clone(&self.node.above));
+        let (mut rows, mut bytes) = (0, 0);
+        view.query(
+            self.source()?,
+            query,
+            &above,
+            after.as_slice(),
+            &mut |row| {
+                let mut row = row.into_iter();
+                let text = row.next().flatten().unwrap_or_default();
                 let number = row.next().flatten();
+                rows += 1;
                 bytes += text.len() + size_of::<Value>();
-                names.push(Value { text, number });
-            }
-            match bytes <= NAMES_MAX {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        })?;
-        if bytes > NAMES_MAX {
-            let (path, most) = (&query.path, NAMES_MAX >> 20);
-            let reason = format!("rows of {path:?}: the names have more than {most} MiB");
-            return Err(StoreError::storage(Errno::FBIG, reason));
-        }
+                values.push(Value { text, number });
+                match bytes < NAMES_PAGE_BYTES {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            },
+        )?;
         // A number and its text are two values of one name.
-        names.dedup_by(|one, other| one.text == other.text);
-        let names = Arc::new(names);
-        let mut state = view.state();
-        state.listings.names.retain(|(of, _)| *of != place);
-        keep(&mut state.listings.names, (place, Arc::clone(&names)));
-        Ok(names)
+        values.dedup_by(|one, other| one.text == other.text);
+        let page = Arc::new(Names {
+            of,
+            start: before.map_or(0, Names::end),
+            values,
+            bytes,
+            is_last: rows < NAMES_PAGE && bytes < NAMES_PAGE_BYTES,
+        });
+        view.state().listings.keep_names(Arc::clone(&page));
+        Ok(page)
     }
 
     fn files(&mut self, section: usize, files: usize) -> Result<ControlFlow<()>> {
@@ -219,7 +292,7 @@ impl<'a> Lister<'a> {
                     .is_break()
                 {
                     page.of.2 = last;
-                    keep(&mut self.view.state().listings.pages, page);
+                    self.view.state().listings.keep_page(page);
                     return Ok(ControlFlow::Break(()));
                 }
                 last = key;

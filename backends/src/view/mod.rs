@@ -37,8 +37,14 @@ use source::Pool;
 pub use source::find_postgresql;
 use tree::Tree;
 
+/// What extended attributes begin with.
+const ATTRIBUTE: &[u8] = b"user.view.";
+
 /// The attribute with the reason why the last change of a file, or in a directory, was refused.
-const REASON: &[u8] = b"user.view.reason";
+const REASON: &str = "reason";
+
+/// The kernel takes no longer value of an attribute.
+const ATTRIBUTE_MAX: usize = 64 << 10;
 
 #[derive(Default)]
 struct State {
@@ -303,16 +309,28 @@ impl Store for ViewStore {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let state = self.state();
-        match state.writing.reason(ino).filter(|_| name == REASON) {
-            Some(reason) => Ok(reason.as_bytes().to_vec()),
-            None => Err(Errno::NODATA.into()),
+        let name = name.strip_prefix(ATTRIBUTE).ok_or(Errno::NODATA)?;
+        if name == REASON.as_bytes() {
+            let state = self.state();
+            let reason = state.writing.reason(ino).ok_or(Errno::NODATA)?;
+            return Ok(reason.as_bytes().to_vec());
+        }
+        let mut columns = self.attributes(ino, |column| column.as_bytes() == name)?;
+        let (_, value) = columns.pop().ok_or(Errno::NODATA)?;
+        match value.len() <= ATTRIBUTE_MAX {
+            true => Ok(value),
+            false => Err(Errno::TOOBIG.into()),
         }
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let has_reason = self.state().writing.reason(ino).is_some();
-        Ok(has_reason.then(|| REASON.to_vec()).into_iter().collect())
+        let columns = self.attributes(ino, |_| true)?;
+        let names = columns.iter().map(|(column, _)| *column);
+        let names = names.chain(has_reason.then_some(REASON));
+        Ok(names
+            .map(|name| [ATTRIBUTE, name.as_bytes()].concat())
+            .collect())
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {

@@ -49,6 +49,32 @@ fn key_after_mark(part: &[u8]) -> Option<i64> {
     key.filter(|_| !start.is_empty())
 }
 
+/// The name that `render` makes of a part, which begins with the mark where the plain one is taken.
+fn marked_if(
+    is_taken: impl Fn(&[u8]) -> bool,
+    part: &[u8],
+    render: impl Fn(&[u8]) -> Vec<u8>,
+) -> Vec<u8> {
+    let name = render(part);
+    match is_taken(&name) {
+        true => render(&[MARK.as_bytes(), part].concat()),
+        false => name,
+    }
+}
+
+impl Files {
+    /// Whether a file could have the name, whatever rows there are.
+    fn may_have(&self, name: &[u8]) -> bool {
+        match self.key {
+            KeyPlace::Unique => self.name.take_apart(name).is_ok_and(|values| {
+                let values = values.into_iter().map(|(_, value)| value);
+                self.name.render(values) == name
+            }),
+            place => key_in(name, place).is_some(),
+        }
+    }
+}
+
 /// A time in ISO 8601, or in seconds since 1970.
 fn time(text: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(text).ok()?.trim();
@@ -144,7 +170,8 @@ impl ViewStore {
     fn unique_name(&self, files: &Files, key: i64, value: Option<&[u8]>) -> Vec<u8> {
         let level = &self.tree.levels[files.level];
         let render = |part: &[u8]| files.name.render([part]);
-        let plain = value.map(|value| self.value_name(level, value, render));
+        let is_taken = |name: &[u8]| self.tree.is_taken(level, name);
+        let plain = value.map(|value| marked_if(is_taken, &escape(value), render));
         if let Some(plain) = plain.filter(|plain| plain.len() <= NAME_MAX) {
             return plain;
         }
@@ -154,25 +181,19 @@ impl ViewStore {
         render(&[&*start, end.as_bytes()].concat())
     }
 
-    /// The name that a value has in a directory, also where something else has its plain name.
-    pub(super) fn value_name(
-        &self,
-        level: &Level,
-        value: &[u8],
-        render: impl Fn(&[u8]) -> Vec<u8>,
-    ) -> Vec<u8> {
-        let part = escape(value);
-        let name = render(&part);
-        match self.tree.is_taken(level, &name) {
-            true => render(&[MARK.as_bytes(), &part].concat()),
-            false => name,
-        }
+    /// The name that the directory or the link of a value has, also where something else has its plain name.
+    pub(super) fn value_name(&self, level: &Level, value: &[u8]) -> Vec<u8> {
+        let is_taken = |name: &[u8]| {
+            let mut files = level.files.iter().map(|files| &self.tree.files[*files]);
+            self.tree.is_taken(level, name) || files.any(|files| files.may_have(name))
+        };
+        marked_if(is_taken, &escape(value), <[u8]>::to_vec)
     }
 
     /// The value that a name in a directory stands for.
     fn value_of(&self, level: &Level, name: &[u8]) -> Option<Vec<u8>> {
         let value = unescape(name.strip_prefix(MARK.as_bytes()).unwrap_or(name))?;
-        (self.value_name(level, &value, <[u8]>::to_vec) == name).then_some(value)
+        (self.value_name(level, &value) == name).then_some(value)
     }
 
     /// The row that a name may be of.

@@ -15,7 +15,7 @@ pub(super) const KEY: &str = "_key";
 /// What keys are below: a listing's cookie has room for no larger one.
 pub(super) const KEY_END: i64 = 1 << 53;
 
-/// The parameter with the key after which a page begins.
+/// The parameter with the key, or the text, after which a page begins.
 pub(super) const AFTER: &str = "_after";
 
 /// The parameter with the value that a name stands for.
@@ -26,6 +26,9 @@ pub(super) const NUMBER: char = '#';
 
 /// Rows of a page of a listing.
 pub(super) const PAGE: usize = 1024;
+
+/// Values of a page of directories or links. Many, because a query that removes duplicates may read all rows for each page.
+pub(super) const NAMES_PAGE: usize = 1 << 16;
 
 /// What a fixed name is.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +60,19 @@ impl Level {
     }
 }
 
+/// The values of a column, in their order, by pages of [`NAMES_PAGE`]; as text and as what is not equal to it.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) first: Query,
+    /// Those after [`AFTER`].
+    pub(super) next: Query,
+}
+
 /// Directories whose names are rows.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) level: usize,
-    /// All values of the column, as text and as what is not equal to it.
-    pub(super) list: Query,
+    pub(super) list: Values,
     /// What of the value with the text [`VALUE`] is not equal to it; no row if there is none.
     pub(super) find: Query,
 }
@@ -88,6 +98,10 @@ pub(super) struct Files {
     pub(super) read: Query,
     /// All columns of the row [`KEY`].
     pub(super) row: Query,
+    /// The columns that are extended attributes.
+    pub(super) attributes: Vec<String>,
+    /// Those of the row [`KEY`].
+    pub(super) attribute_values: Query,
     /// Of `row`.
     pub(super) columns: Vec<String>,
     pub(super) write: Write,
@@ -96,7 +110,7 @@ pub(super) struct Files {
 /// Links, one a row.
 #[derive(Debug)]
 pub(super) struct Links {
-    pub(super) list: Query,
+    pub(super) list: Values,
     /// The columns of the target of the row whose name is [`VALUE`].
     pub(super) find: Query,
     pub(super) target: Template,
@@ -211,6 +225,19 @@ impl Rows {
         (names, texts.join(", "))
     }
 
+    /// The values of a column, as `text` and `more`.
+    fn values(&self, text: &str, more: &str) -> Values {
+        let page = |which: &str| {
+            let page = format!("WHERE {text} {which} ORDER BY 1 LIMIT {NAMES_PAGE}");
+            self.query(&format!("DISTINCT {text}{more}"), &page)
+        };
+        Values {
+            // NULL is no name: the empty text is `%`.
+            first: page("IS NOT NULL"),
+            next: page(&format!("> :{AFTER}")),
+        }
+    }
+
     fn query(&self, shown: &str, rest: &str) -> Query {
         Query {
             path: Arc::clone(&self.path),
@@ -273,6 +300,9 @@ impl Tree {
                 one: rows.query(&shown, &one),
                 read: rows.query(&rows.texts(body.columns())?, &one),
                 row: rows.query(&row, &one),
+                attribute_values: rows
+                    .query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
+                attributes: it.attributes,
                 columns,
                 key_column: it.key,
                 name,
@@ -295,7 +325,7 @@ impl Tree {
             let is_it = format!("WHERE {} LIMIT 1", rows.column(column)?.is_value);
             tree.levels[level].links.push(tree.links.len());
             tree.links.push(Links {
-                list: rows.query(&format!("DISTINCT {}", rows.text(column)?), "ORDER BY 1"),
+                list: rows.values(rows.text(column)?, ""),
                 find: rows.query(&rows.texts(target.columns())?, &is_it),
                 target,
             });
@@ -364,7 +394,7 @@ impl Tree {
                 let number = named.number.as_deref().unwrap_or("NULL");
                 self.levels[above].named.push(Named {
                     level: made,
-                    list: rows.query(&format!("DISTINCT {text}, {number}"), "ORDER BY 1"),
+                    list: rows.values(text, &format!(", {number}")),
                     find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
                 });
                 self.levels.push(Level {

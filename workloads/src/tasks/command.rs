@@ -11,7 +11,7 @@ pub enum Shows {
     File,
 }
 
-/// One command. A place is a file, or `dir/*`: everything in a directory.
+/// One command. A place is a file, `dir/*`: everything in a directory, or `dir/*/name`: what has this name in each of those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `ls`: the names in directories; of several ones each below its name.
@@ -96,12 +96,12 @@ impl Command {
     }
 }
 
-/// A word as a shell takes it; a `*` at the end of a place stays outside the quotes.
+/// A word as a shell takes it; the `*` of a place stays outside the quotes.
 fn quoted(word: &str) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-/:=".contains(char);
-    match word.strip_suffix("/*") {
-        Some(dir) if dir.chars().all(is_plain) => word.to_owned(),
-        Some(dir) => format!("'{dir}'/*"),
+    match word.split_once("/*") {
+        Some((dir, rest)) if (dir.chars().chain(rest.chars())).all(is_plain) => word.to_owned(),
+        Some((dir, rest)) => format!("'{dir}'/*{rest}"),
         None if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
         None => format!("'{}'", word.replace('\'', r"'\''")),
     }

@@ -29,7 +29,7 @@ const SHELL: &str = r#"{"name":"bash","description":"Run a command line in a she
 const LAYOUT: &str = "The workspace: inbox/SENDER/DATE SUBJECT ID.eml; the same mail in threads/THREAD/ID SENDER.eml; drafts/ takes a file with To:, Subject:, an empty line and the text; mail that is moved to archive/ is filed; tasks/NAME.json with state (open, running, done) and depends_on; logs/ with lines of time, service, level, request=ID, message.";
 
 /// What it says of a view in addition.
-const VIEW: &str = " Computed on read: `:about?WORDS` lists mail with these words; tasks-by-state/STATE/ and depends-on/TASK/ list tasks; health/tasks.json counts open and blocked ones; logs/all.log has the lines of all services.";
+const VIEW: &str = " Computed on read: `:about?WORDS` lists mail with these words; tasks-by-state/STATE/ and tasks/NAME/depends-on/ list tasks; health/tasks.json counts open and blocked ones; logs/all.log has the lines of all services.";
 
 /// What stands in the prompt for the tools of a form; `None` where the tools say it themselves.
 pub fn definitions(form: Form) -> Option<String> {
@@ -230,7 +230,7 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
     let blocked = blocked.ok_or_else(|| no_answer("count", &health))?;
     let output = console.shell(&Command::List(vec![
         "tasks-by-state/*".to_owned(),
-        "depends-on/*".to_owned(),
+        "tasks/*/depends-on".to_owned(),
     ]))?;
     let mut states: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut waits_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -239,11 +239,13 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
             .split_once(":\n")
             .unwrap_or((section.trim_end_matches(':'), ""));
         let names = names.lines().map(|name| name.trim_end_matches(".json"));
-        match dir.split_once('/') {
-            Some(("tasks-by-state", state)) => states.entry(state).or_default().extend(names),
-            Some(("depends-on", task)) => {
-                waits_for.insert(task.trim_end_matches(".json"), names.collect());
+        let task = dir.strip_prefix("tasks/");
+        let task = task.and_then(|dir| dir.strip_suffix("/depends-on"));
+        match (task, dir.strip_prefix("tasks-by-state/")) {
+            (Some(task), _) => {
+                waits_for.insert(task, names.collect());
             }
+            (_, Some(state)) => states.entry(state).or_default().extend(names),
             _ => return Err(no_answer("directory", section)),
         }
     }

@@ -1,11 +1,12 @@
 //! Definitions compared with the columns that their source has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
 use inputs::InputError;
 
+use super::super::REASON;
 use super::super::source::Source;
 use super::super::template::{MARK, Part, Template};
 use super::names::Names;
@@ -68,6 +69,55 @@ fn line_of(text: &str, wrong: &Wrong<'_>) -> Option<usize> {
     };
     let first = (wrong.about.lines()).find(|line| !line.trim().is_empty())?;
     Some(range.find(|at| lines[*at].contains(first))? + 1)
+}
+
+/// What the names of rows tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameKind {
+    /// A directory or a link, by any text.
+    Value,
+    /// A file, by a text between others.
+    Text,
+    /// A file, by any text.
+    Column,
+    /// A file, by its key.
+    Key,
+}
+
+/// What rows name in a directory.
+struct Named<'a> {
+    dir: &'a str,
+    path: &'a str,
+    names: Names,
+    kind: NameKind,
+}
+
+impl<'a> Named<'a> {
+    /// Of a file if it has a key.
+    fn new(path: &'a str, key: Option<&str>) -> Result<Self, String> {
+        let template = Template::parse(last(path))?;
+        Ok(Self {
+            dir: path.rsplit_once('/').map_or("", |(dir, _)| dir),
+            path,
+            names: Names::new(&template, key),
+            kind: match key {
+                None => NameKind::Value,
+                Some(key) if template.columns().any(|column| column == key) => NameKind::Key,
+                Some(_) if template.0.len() > 1 => NameKind::Text,
+                Some(_) => NameKind::Column,
+            },
+        })
+    }
+
+    /// Whether both can have one name, and neither makes way (`ViewStore::value_name`).
+    fn clashes(&self, other: &Self) -> bool {
+        use NameKind::{Key, Text, Value};
+        let makes_way = matches!(
+            (self.kind, other.kind),
+            (Value, Text | Key) | (Text | Key, Value)
+        );
+        self.dir == other.dir && !makes_way && self.names.overlaps(&other.names)
+    }
 }
 
 impl Definition {
@@ -240,39 +290,36 @@ impl Definition {
 
     /// Refuses two things in one directory that rows can give the same name.
     fn check_names(&self) -> Result<(), Wrong<'_>> {
-        let mut by_rows: BTreeMap<&str, Vec<(&str, Names)>> = BTreeMap::new();
-        let mut by_key: Vec<(&str, &str, Names)> = Vec::new();
-        let named = (self.directories.iter().map(|it| (&it.path, None)))
-            .chain(self.links.iter().map(|it| (&it.path, None)))
-            .chain(
-                self.files
-                    .iter()
-                    .map(|it| (&it.path, Some(it.key.as_str()))),
-            );
-        for (path, key) in named {
-            let template = Template::parse(last(path))
+        let mut all: Vec<Named<'_>> = Vec::new();
+        let values = (self.directories.iter().map(|it| &it.path))
+            .chain(self.links.iter().map(|it| &it.path))
+            .map(|path| (path, None));
+        let files = (self.files.iter()).map(|it| (&it.path, Some(it.key.as_str())));
+        for (path, key) in values.chain(files) {
+            let named = Named::new(path, key)
                 .map_err(|error| wrong_path(path, format!("path: {error}")))?;
-            let names = Names::new(&template, key);
-            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
-            let others = by_rows.entry(dir).or_default();
-            if let Some((other, _)) = others.iter().find(|(_, other)| names.overlaps(other)) {
+            if let Some(other) = all.iter().find(|other| named.clashes(other)) {
                 let message = format!(
-                    "path {path:?}: a name could also be one of {other:?} in the same directory"
+                    "path {path:?}: a name could also be one of {:?} in the same directory",
+                    other.path
                 );
                 return Err(wrong_path(path, message));
             }
-            if key.is_some_and(|key| template.columns().any(|column| column == key)) {
-                by_key.push((dir, path, Names::new(&template, key)));
-            }
-            others.push((path, names));
+            all.push(named);
         }
-        // Names of one column make way for a fixed one (`ViewStore::value_name`); those with a key cannot.
         for (dir, fixed) in self.fixed_names() {
             let template =
                 Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
             let names = Names::new(&template, None);
-            let clash = (by_key.iter()).find(|(of, _, keyed)| *of == dir && keyed.overlaps(&names));
-            if let Some((_, path, _)) = clash {
+            let here = || all.iter().filter(|named| named.dir == dir);
+            // Names make way for a fixed one by a mark; those with a key cannot, and two of one name would get the same.
+            let is_stuck = |named: &&Named<'_>| match named.kind {
+                NameKind::Key => true,
+                NameKind::Text => here().any(|other| other.kind == NameKind::Value),
+                NameKind::Column | NameKind::Value => false,
+            };
+            let mut clashes = here().filter(|named| named.names.overlaps(&names));
+            if let Some(Named { path, .. }) = clashes.find(is_stuck) {
                 let message =
                     format!("path {path:?}: a name could also be {fixed:?} in the same directory");
                 return Err(wrong_path(path, message));
@@ -324,6 +371,12 @@ impl Definition {
             Template::parse(&it.body).map_err(|error| wrong(&it.body, format!("body: {error}")))?;
         let mut wanted: Vec<&str> = name.columns().chain(body.columns()).collect();
         wanted.extend(it.modified.as_deref());
+        wanted.extend(it.attributes.iter().map(String::as_str));
+        if it.attributes.iter().any(|column| column == REASON) {
+            let message =
+                format!("attributes: `{REASON}` says why a change was refused: name it otherwise");
+            return Err(wrong("attributes", message));
+        }
         wanted.push(&it.key);
         let columns = check_query(source, &it.rows, above, &wanted)?;
         let mut known: BTreeSet<String> = above.clone();

@@ -27,7 +27,7 @@ const CONTENT_MAX: u64 = 64 << 20;
 /// How long the kernel's notices are relied on.
 const WALK_EVERY: Duration = Duration::from_secs(1);
 
-/// `key` numbers the paths; `path` is relative, `dir` the path without the name; `modified` is in seconds; `json` is the
+/// `key` numbers the paths; `path` is relative, `dir` the path without the name, `stem` the name before its last dot; `modified` is in seconds; `json` is the
 /// content if it is JSON. Not the inode number: hard links have one. `reason` is why a file cannot be read.
 const SCHEMA: &str = "
 CREATE TABLE entry (
@@ -35,15 +35,17 @@ CREATE TABLE entry (
   path     TEXT NOT NULL UNIQUE,
   dir      TEXT NOT NULL,
   name     TEXT NOT NULL,
+  stem     TEXT NOT NULL,
   size     INTEGER NOT NULL,
   modified REAL NOT NULL,
   content  TEXT,
   reason   TEXT,
   json     TEXT AS (CASE WHEN json_valid(content) THEN content END)
 );
-CREATE INDEX entry_dir ON entry (dir, name);
+CREATE INDEX entry_name ON entry (dir, name);
+CREATE INDEX entry_stem ON entry (dir, stem);
 CREATE VIEW file AS SELECT
-  key, path, dir, name, size, modified, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
+  key, path, dir, name, stem, size, modified, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
 FROM entry;";
 
 /// How old the last change of a file must be for a further one to have another time.
@@ -401,9 +403,14 @@ fn delete(connection: &Connection, key: i64) -> rusqlite::Result<()> {
 fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
     // The bytes themselves: two names that are no UTF-8 may be equal in any other form.
     let dir = file.path.parent().unwrap_or(Path::new(""));
-    let name = file.path.file_name().unwrap_or_default();
-    let mut insert = connection
-        .prepare_cached("INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let name = file.path.file_name().unwrap_or_default().as_bytes();
+    let stem = &name[..name
+        .iter()
+        .rposition(|byte| *byte == b'.')
+        .unwrap_or(name.len())];
+    let mut insert = connection.prepare_cached(
+        "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    )?;
     let (content, reason) = match file.content.map(String::from_utf8) {
         Ok(Ok(text)) => (Value::Text(text), None),
         Ok(Err(error)) => (Value::Blob(error.into_bytes()), None),
@@ -421,7 +428,8 @@ fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
         file.key,
         Bytes(file.path.as_os_str().as_bytes()),
         Bytes(dir.as_os_str().as_bytes()),
-        Bytes(name.as_bytes()),
+        Bytes(name),
+        Bytes(stem),
         file.size as i64,
         file.modified,
         content,

@@ -62,7 +62,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{id}", "SELECT * FROM messages WHERE sender = :sender", ""), @"x.toml:9: rows: parameter `:sender` is no column of a directory above");
     insta::assert_snapshot!(file("{id}", "DELETE FROM messages RETURNING *", ""), @"x.toml:9: rows: it changes rows; a query may not");
     insta::assert_snapshot!(file("{id}", "SELECT * FROM missing", ""), @"x.toml:9: rows: no such table: missing");
-    insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `write`");
+    insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `attributes`, `write`");
     insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is no column that it has");
     insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows nothing: needs a [[file]], [[computed]] or [[directory]]");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1'\nnote = '{id}'")), @"x.toml:9: note: it follows a `target`, which is missing");
@@ -86,7 +86,12 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     let question = "[[question]]\npath = ':about?{words}'\nrows = 'SELECT 1'";
     insta::assert_snapshot!(file("{subject} {id}", all, question), @r#"x.toml:7: path "{subject} {id}": a name could also be ":about?{words}" in the same directory"#);
     let link = "[[link]]\npath = '{subject}'\nrows = 'SELECT subject FROM messages'\ntarget = ''";
-    insta::assert_snapshot!(file("{id}", all, link), @r#"x.toml:7: path "{id}": a name could also be one of "{subject}" in the same directory"#);
+    let unique = |path: &str, other: &str| file(path, all, &format!("unique = true\n{other}"));
+    insta::assert_snapshot!(unique("{body}", link), @r#"x.toml:7: path "{body}": a name could also be one of "{subject}" in the same directory"#);
+    let third = link.replace("path = '{subject}'", "path = 'a.txt/{subject}'");
+    insta::assert_snapshot!(unique("{body}.txt", &format!("{link}\n{third}")), @r#"x.toml:7: path "{body}.txt": a name could also be "a.txt" in the same directory"#);
+    insta::assert_snapshot!(file("{id}", all, "attributes = ['unread']"), @"x.toml:9: rows: no column `unread`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
+    insta::assert_snapshot!(file("{id}", "SELECT *, 1 AS reason FROM messages", "attributes = ['reason']"), @"x.toml:11: attributes: `reason` says why a change was refused: name it otherwise");
     insta::assert_snapshot!(file("%~{id}", all, ""), @r#"x.toml:7: path "%~{id}": a name may not begin with `%~`"#);
     let long = file(&format!("{}{{id}}", "x".repeat(200)), all, "");
     assert!(long.contains("a part has more than 191 bytes"), "{long}");

@@ -138,6 +138,34 @@ fn rows_are_files_in_directories_that_queries_name() {
 }
 
 #[test]
+fn columns_that_a_definition_names_are_attributes_of_the_file() {
+    for mail in mails() {
+        mail.add(7, "inbox", "ann@x.org", "Budget", "one");
+        let store = mail.view(true);
+        let ino = go(&store, FIRST).unwrap();
+        let value = |name: &str| {
+            let value = store.getxattr(ino, format!("user.view.{name}").as_bytes());
+            Ok(String::from_utf8(value?).unwrap())
+        };
+        let unread = |result: Result<String>| assert_eq!(errno(result), Errno::NODATA);
+        assert_eq!(value("is_read").unwrap(), "0");
+        mail.run("UPDATE messages SET is_read = 1, thread_id = NULL WHERE id = 7");
+        assert_eq!(value("is_read").unwrap(), "1", "as it is now");
+        unread(value("thread_id"));
+        unread(value("subject"));
+        unread(value("reason"));
+        let names = store.listxattr(ino).unwrap();
+        assert_eq!(names, [b"user.view.is_read".to_vec()]);
+        mail.run("UPDATE messages SET thread_id = 4 WHERE id = 7");
+        assert_eq!(store.listxattr(ino).unwrap().len(), 2);
+        let dir = go(&store, "inbox").unwrap();
+        assert_eq!(store.listxattr(dir).unwrap(), Vec::<Vec<u8>>::new());
+        mail.run("DELETE FROM messages");
+        assert_eq!(errno(value("is_read")), Errno::NOENT);
+    }
+}
+
+#[test]
 fn a_commit_is_seen_by_the_next_call() {
     for mail in mails() {
         mail.add(7, "inbox", "ann@x.org", "Budget", "one");

@@ -108,6 +108,34 @@ fn a_column_without_a_type_gives_names_that_open() {
 }
 
 #[test]
+fn a_directory_makes_way_for_files_beside_it() {
+    let mail = Mail::new();
+    for (id, sender, subject) in [(1, "ann", "ann"), (2, "one.txt", "one"), (3, "two.txt", "")] {
+        mail.add(id, "inbox", sender, subject, "body");
+    }
+    let store = mail.view_as(false, |_| {
+        "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\
+         [[file]]\npath = '{subject}.txt'\nkey = 'id'\nunique = true\nrows = 'SELECT * FROM messages'\nbody = '{body}'\n\
+         [[directory]]\npath = '{sender}'\nrows = 'SELECT sender FROM messages'\n\
+         [[file]]\npath = '{sender}/{id}'\nkey = 'id'\nrows = 'SELECT * FROM messages WHERE sender = :sender'\nbody = ''"
+            .to_owned()
+    });
+    let mut found = open_all(&store, "");
+    found.sort();
+    let files = [
+        "%.txt",
+        "%~one.txt/2",
+        "%~two.txt/3",
+        "ann.txt",
+        "ann/1",
+        "one.txt",
+    ];
+    assert_eq!(found, files);
+    // Not by its plain name either, though no file has it.
+    assert_eq!(errno(go(&store, "two.txt")), Errno::NOENT);
+}
+
+#[test]
 fn a_row_whose_key_and_version_have_no_type_is_changed() {
     let (mail, store) = loose();
     let ino = go(&store, "by-year/2024/1 4.txt").unwrap();

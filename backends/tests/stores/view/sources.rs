@@ -23,7 +23,6 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     write_files(root, &files);
     let store = controller(root);
     let top = [
-        "depends-on",
         "health",
         "inbox",
         "logs",
@@ -37,11 +36,16 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     is_healthy("{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":1}\n");
     assert_eq!(read(&store, "logs/all.log").unwrap(), "one\ntwo\nthree\n");
     assert_eq!(list(&store, "tasks-by-state"), ["open"]);
-    assert_eq!(list(&store, "depends-on/build.json"), ["plan.json"]);
-    let link = go(&store, "depends-on/build.json/plan.json").unwrap();
+    let tasks = ["broken.json", "build", "build.json", "plan.json"];
+    assert_eq!(list(&store, "tasks"), tasks);
+    assert_eq!(list(&store, "tasks/build/depends-on"), ["plan.json"]);
+    let link = go(&store, "tasks/build/depends-on/plan.json").unwrap();
     let target = String::from_utf8(store.readlink(link).unwrap()).unwrap();
     let task = target.strip_prefix("../../").unwrap();
-    assert_eq!(read(&store, task).unwrap(), r#"{"state": "open"}"#);
+    assert_eq!(
+        read(&store, &format!("tasks/{task}")).unwrap(),
+        r#"{"state": "open"}"#
+    );
 
     for round in 0..20 {
         let state = if round % 2 == 0 { "done" } else { "open" };
@@ -367,6 +371,27 @@ fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
     server.issues.lock().unwrap()[0].1 = "Renamed".to_owned();
     let reason = "the next page is on another server";
     fails(read(&store, "open/1 Renamed.md"), Errno::IO, &[reason]);
+}
+
+#[test]
+fn an_interface_may_be_stale_for_as_long_as_its_definition_says() {
+    let server = Issues::new(1);
+    let url = server.serve();
+    let stale = |ms: u64| {
+        let timeout = "timeout_ms = 4000";
+        let text = shipped("issues").replace(timeout, &format!("{timeout}\nstale_ms = {ms}"));
+        opened(&text, &url, false).unwrap()
+    };
+    let (long, brief) = (stale(600_000), stale(200));
+    let shown = |store: &ViewStore| list(store, "open");
+    for store in [&long, &brief] {
+        assert_eq!(shown(store), ["1 Issue 1.md"]);
+    }
+    server.issues.lock().unwrap()[0].1 = "Renamed".to_owned();
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(shown(&brief), ["1 Renamed.md"]);
+    server.is_down.store(true, Ordering::Relaxed);
+    assert_eq!(shown(&long), ["1 Issue 1.md"], "the server is not asked");
 }
 
 #[test]

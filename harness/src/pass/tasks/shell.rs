@@ -108,17 +108,20 @@ fn names(root: &Path, program: &str, dir: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Places as paths, `dir/*` expanded as a shell does.
+/// Places as paths, the `*` of each expanded as a shell does.
 fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for place in places {
-        match place.strip_suffix("/*") {
-            Some(dir) => {
-                let names = names(root, program, dir)?;
-                paths.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
-            }
-            None => paths.push(place.clone()),
-        }
+        let Some((dir, rest)) = place.split_once("/*") else {
+            paths.push(place.clone());
+            continue;
+        };
+        let names = names(root, program, dir)?.into_iter();
+        let expanded = names.map(|name| format!("{dir}/{name}{rest}"));
+        // What follows the `*` need not be below each.
+        let is_there =
+            |path: &String| rest.is_empty() || root.join(path).symlink_metadata().is_ok();
+        paths.extend(expanded.filter(is_there));
     }
     Ok(paths)
 }
@@ -174,6 +177,10 @@ mod tests {
             ("a/two words.md", "ERROR third\n"),
             ("b/c/four.md", "fourth ERROR\nfifth ERROR\n"),
             ("b/d/five.md", ""),
+            ("e/a file", ""),
+            ("e/one/in/six.md", ""),
+            ("e/two/in/seven.md", ""),
+            ("e/two/out/eight.md", ""),
         ] {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), text).unwrap();
@@ -196,6 +203,7 @@ mod tests {
         for command in [
             Command::List(place("a")),
             Command::List(vec!["b/*".to_owned(), "a".to_owned()]),
+            Command::List(vec!["b".to_owned(), "e/*/in".to_owned()]),
             Command::Read(place("a/*")),
             Command::Read(place("a/two words.md")),
             grep("a/*", false, Shows::FileAndLine, None),
