@@ -39,9 +39,6 @@ const QUESTIONS_KEPT: usize = 8;
 const NEAREST: usize = 256;
 const NEAREST_SCOPED: usize = 1024;
 
-/// The most candidates by meaning.
-pub(super) const CANDIDATES: usize = 64;
-
 /// Failures in a row that stop embedding, and the pause after each.
 const FAILURES_MAX: u32 = 5;
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -112,12 +109,13 @@ impl Meant {
         self.vector.as_ref().map(|(_, model, _)| &**model)
     }
 
-    /// The notes in scope nearest to the question, at most [`CANDIDATES`], the nearest first.
+    /// The notes in scope nearest to the question, at most `most`, the nearest first.
     pub(super) fn nearest(
         &self,
         db: &Db,
         paths: &PathCache,
         scope: &Scope,
+        most: usize,
     ) -> Result<Vec<(i64, f64)>> {
         let Some((vector, model, ids)) = &self.vector else {
             return Ok(Vec::new());
@@ -144,12 +142,12 @@ impl Meant {
                 Ok(cosine(vector, row.get_ref(0)?.as_blob()?))
             })?;
             near.extend(cosine.flatten().map(|cosine| (*id, cosine)));
-            if near.len() == NEAREST {
+            if near.len() == NEAREST.max(most) {
                 break;
             }
         }
         near.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
-        near.truncate(CANDIDATES);
+        near.truncate(most);
         Ok(near)
     }
 }

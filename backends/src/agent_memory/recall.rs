@@ -5,12 +5,13 @@
 //! orders them. [`super::sections`] shows as many as the budget has tokens for.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use rusqlite::{CachedStatement, Row, params};
 
 use super::Failure;
 use super::mean_length::mean_length;
-use super::meaning::{CANDIDATES, Meant};
+use super::meaning::Meant;
 use super::neighbours::Neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
@@ -28,8 +29,10 @@ const READ: usize = 8192;
 /// The fewest notes with a word that are read, the newest first.
 const READ_OF_WORD: usize = 256;
 
-/// The most candidates by words that are scored.
-const SCORED: usize = 128;
+/// The most candidates by words that are scored: one for so many tokens of the budget, within these bounds. Few notes with
+/// their heading have fewer tokens.
+const TOKENS_OF_CANDIDATE: u64 = 16;
+const SCORED: RangeInclusive<u64> = 128..=4096;
 
 /// How many of the rarest words with unread notes are searched for together.
 const TOGETHER: usize = 3;
@@ -93,6 +96,19 @@ pub(super) struct Asked<'a> {
     pub(super) meant: &'a Meant,
 }
 
+impl Asked<'_> {
+    /// The most candidates by words.
+    fn scored(&self) -> usize {
+        let wanted = self.max_tokens / TOKENS_OF_CANDIDATE;
+        wanted.clamp(*SCORED.start(), *SCORED.end()) as usize
+    }
+
+    /// The most candidates by meaning.
+    fn meant(&self) -> usize {
+        self.scored() / 2
+    }
+}
+
 /// The answer to a recall, of at most `max_tokens`.
 pub(super) fn answer(
     db: &Db,
@@ -105,11 +121,11 @@ pub(super) fn answer(
         length: mean_length(db)?,
     };
     let words = read_words(db, scope, asked.query, bm25)?;
-    let mut ids = candidates(db, scope, &words)?;
+    let mut ids = candidates(db, scope, &words, asked.scored())?;
     // If so, notes that were not read may be as relevant.
-    let mut is_limited = ids.len() == SCORED || words.iter().any(|word| word.has_more);
-    let near = asked.meant.nearest(db, paths, scope)?;
-    is_limited |= near.len() == CANDIDATES;
+    let mut is_limited = ids.len() == asked.scored() || words.iter().any(|word| word.has_more);
+    let near = asked.meant.nearest(db, paths, scope, asked.meant())?;
+    is_limited |= near.len() == asked.meant();
     let unrelated = match near.first() {
         Some((_, closest)) if ids.is_empty() => ranking::unrelated_to_new_words(*closest),
         _ => CLOSE,
@@ -264,11 +280,11 @@ fn newest(db: &Db, expression: &str, oldest: i64, most: usize) -> Result<Vec<i64
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The candidates by words: the [`SCORED`] notes with the largest sum of idf.
+/// The candidates by words: the notes with the largest sum of idf, at most `most`.
 ///
 /// They come from the newest notes with each word, and from the newest with several common words. The cost
 /// depends on the question, not on the number of notes.
-fn candidates(db: &Db, scope: &Scope, words: &[Word]) -> Result<Vec<i64>> {
+fn candidates(db: &Db, scope: &Scope, words: &[Word], most: usize) -> Result<Vec<i64>> {
     let found = words
         .iter()
         .flat_map(|word| word.newest.iter().map(move |id| (*id, word.idf)));
@@ -289,9 +305,9 @@ fn candidates(db: &Db, scope: &Scope, words: &[Word]) -> Result<Vec<i64>> {
     }
     merge(&mut found, f64::max);
     let better = |a: &(i64, f64), b: &(i64, f64)| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0));
-    if found.len() > SCORED {
-        found.select_nth_unstable_by(SCORED, better);
-        found.truncate(SCORED);
+    if found.len() > most {
+        found.select_nth_unstable_by(most, better);
+        found.truncate(most);
     }
     Ok(found.into_iter().map(|(id, _)| id).collect())
 }

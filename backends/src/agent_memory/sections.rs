@@ -16,9 +16,6 @@ use crate::sqlite::db::{Db, first};
 use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Ino, Result, Timestamp};
 
-/// The most notes in an answer.
-const NOTES_MAX: usize = 100;
-
 /// The fewest tokens of a note in an answer: `## /a`, a newline, and a word.
 const SECTION_MIN: u64 = 4;
 
@@ -314,7 +311,7 @@ pub(super) fn write(
     let basis = &asked.meant.basis;
     let first_line = |shown: usize| format!("# {shown} of {found} {of_what}{strategy}, {basis}\n");
     // The first line is written last, so its tokens are reserved.
-    let reserved = tokens::count(&first_line(found.max(NOTES_MAX)));
+    let reserved = tokens::count(&first_line(found));
     let mut used = reserved;
     let mut missing = String::new();
     if !relevant.missing.is_empty() {
@@ -341,7 +338,7 @@ pub(super) fn write(
     let (mut shown_notes, mut misses) = (0, 0);
     for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {
         // The smallest section has a heading of some tokens.
-        if shown_notes == NOTES_MAX || used + SECTION_MIN > budget {
+        if used + SECTION_MIN > budget {
             break;
         }
         let Some(note) = note? else {

@@ -31,14 +31,16 @@ fn each_strategy_orders_relevant_notes_by_its_rule() {
 #[test]
 fn a_recall_counts_relevant_notes_only_if_it_read_them_all() {
     with_memory(|memory| {
-        for (notes, says) in [
-            (0..60, "# 60 of 60 relevant notes, "),
-            (60..300, "# 100 of 128 candidates, "),
+        // A larger budget has more candidates.
+        for (notes, tokens, says) in [
+            (0..60, 2000, "# 60 of 60 relevant notes, "),
+            (60..300, 2000, "# 128 of 128 candidates, "),
+            (300..300, 10_000, "# 300 of 300 relevant notes, "),
         ] {
             for number in notes {
                 memory.write(ROOT, &format!("n{number}.md"), "NVDA risk\n");
             }
-            let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100000");
+            let answer = memory.ask(ROOT, &format!(":recall?NVDA&max_tokens={tokens}"));
             assert!(answer.starts_with(says), "{answer:.80}");
         }
     });
