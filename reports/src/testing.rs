@@ -254,10 +254,11 @@ impl Script {
                 let is_sqlite = arm.backend.name == "sqlite";
                 let factor = if is_sqlite { 2.0 } else { 1.0 };
                 let typical = TYPICAL_NS * factor * level * drift * burst * jitter;
-                let (pass, total) = pass_times(rng, typical);
+                let pass = pass_times(rng, typical);
+                let total = pass.iter().sum();
                 let mut sample = sample(epoch, round, workload, arm);
                 sample.order = self.samples.len() as u64;
-                sample.calls = BTreeMap::from([(kind.clone(), Calls::of(&pass, total))]);
+                sample.calls = BTreeMap::from([(kind.clone(), calls_of(&pass, times))]);
                 (sample.makespan_ns, sample.waited_ns) = (total, total);
                 sample.cpu.client_ns = total / 2;
                 if arm.backend.daemons > 0 {
@@ -266,7 +267,7 @@ impl Script {
                 if sample.warm_up {
                     cell.counted = counted(arm, total);
                 } else {
-                    times.add(&pass).unwrap();
+                    pass.iter().for_each(|time| times.record(*time).unwrap());
                     cell.timed_us += total / 1000;
                 }
                 self.samples.push(sample);
@@ -280,17 +281,28 @@ impl Script {
     }
 }
 
-/// Service times of a pass, and their sum: a long tail, as latencies have.
-fn pass_times(rng: &mut ChaCha8Rng, typical: f64) -> (Histogram<u64>, u64) {
-    let mut times = histogram();
-    let mut total = 0;
-    for _ in 0..CALLS {
-        let tail: f64 = rng.random_range(0.0..1.0);
-        let time = (typical * (0.92 + 0.02 / (1.02 - tail))) as u64;
-        times.record(time).unwrap();
-        total += time;
+/// Service times of a pass in ascending order: a long tail, as latencies have.
+fn pass_times(rng: &mut ChaCha8Rng, typical: f64) -> Vec<u64> {
+    let mut times: Vec<u64> = (0..CALLS)
+        .map(|_| {
+            let tail: f64 = rng.random_range(0.0..1.0);
+            (typical * (0.92 + 0.02 / (1.02 - tail))) as u64
+        })
+        .collect();
+    times.sort_unstable();
+    times
+}
+
+/// As [`Calls::of`] a histogram of these times, which unoptimised code takes long to fill; `like` has its precision.
+fn calls_of(times: &[u64], like: &Histogram<u64>) -> Calls {
+    let at = |count: usize| like.highest_equivalent(times[count - 1]);
+    Calls {
+        count: CALLS,
+        total_ns: times.iter().sum(),
+        p50_ns: at(times.len() / 2),
+        p90_ns: at(times.len() * 9 / 10),
+        max_ns: at(times.len()),
     }
-    (times, total)
 }
 
 /// A pass without times.
