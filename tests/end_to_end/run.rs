@@ -430,7 +430,7 @@ fn a_run_records_a_stopped_daemon_as_a_hang_and_leaves_nothing() {
     let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");
     // A few long calls, with time for all rounds, including those after a hang.
-    let (settings, workload) = ("budget = 60\nrounds = 6", ("micro/write-64m", HOT));
+    let (settings, workload) = ("budget = 60\nrounds = 3", ("micro/write-64m", HOT));
     let large = suite(settings, &["direct", "memory"], &[workload]);
     let mut command = suite_run(&scratch, &large, &out);
     command.args(["--call-timeout", "2"]);

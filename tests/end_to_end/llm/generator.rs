@@ -1,14 +1,17 @@
 //! A generator that is a command, and the example trees of source 2.
 //!
-//! The trees have the shape that source 2 shows: its names, and descriptions of ours. The model that proposes them and
-//! writes their files is played.
+//! Those in `trees` have the shape that source 2 shows: its names, and descriptions of ours.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{Lab, said, saying, set_xattr, xattr};
-use crate::common::{can_mount, has};
+use super::{Lab, has_local_model, said, saying, set_xattr, xattr};
+use crate::common::{Mount, can_mount, ctxbench, has, mountable, text_of};
 use models::Behaviour;
+
+const WINDOWS: &str = "Create an authentic Windows 95 filesystem structure with Program Files, Windows folder, and system files";
+const UNIX: &str =
+    "Generate a classic Unix filesystem with standard directories and period-accurate system files";
 
 /// Says what it was given; fails for some paths.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -55,18 +58,16 @@ fn the_windows_95_and_unix_trees_of_source_2_are_laid_out_read_and_kept() {
     if !can_mount() {
         return;
     }
-    let windows = "Create an authentic Windows 95 filesystem structure with Program Files, Windows folder, and system files";
-    let unix = "Generate a classic Unix filesystem with standard directories and period-accurate system files";
     for (prompt, tree, file, content, names) in [
         (
-            windows,
+            WINDOWS,
             include_str!("trees/windows-95.json"),
             "AUTOEXEC.BAT",
             "@ECHO OFF\nPATH C:\\WINDOWS;C:\\WINDOWS\\COMMAND\n",
             "AUTOEXEC.BAT\nCONFIG.SYS\nPROGRA~1\nWINDOWS\n",
         ),
         (
-            unix,
+            UNIX,
             include_str!("trees/unix.json"),
             "etc/passwd",
             "root::0:0:The Super User:/:/bin/sh\n",
@@ -90,5 +91,27 @@ fn the_windows_95_and_unix_trees_of_source_2_are_laid_out_read_and_kept() {
         assert_eq!(said(&again.dir, &format!("cat {file}")), content);
         assert_eq!(lab.server.calls(), 2, "tree and file are kept");
         again.end();
+    }
+}
+
+#[test]
+fn a_live_model_lays_out_the_trees_of_source_2_and_writes_a_file() {
+    if !has_local_model() {
+        return;
+    }
+    for prompt in [WINDOWS, UNIX] {
+        let Some(scratch) = mountable() else { return };
+        let dir = scratch.dir("mnt");
+        let mut command = ctxbench(["mount", "llm-generate"]);
+        command.arg(&dir).args(["--prompt", prompt, "--no-cache"]);
+        // A small model makes few names, and ends in repeating itself.
+        command.args(["--answer-tokens", "128"]);
+        let mount = Mount::of(command, &dir);
+        let found = said(&dir, "find . -name .llmfs -prune -o -type f -print");
+        let file = found.lines().next().expect("the tree has a file");
+        assert!(!text_of(&dir, file).trim().is_empty(), "{found}");
+        assert_eq!(xattr(&dir.join(file), "user.llmfs.state"), "generated");
+        mount.end();
+        has(&text_of(scratch.path(), "mnt.llmfs.log"), &["(live)"]);
     }
 }
