@@ -269,7 +269,7 @@ pub struct DirEntry<'a> {
     /// The inode's type.
     pub kind: Kind,
     /// The position to continue from after this entry: unique in its directory, at least
-    /// [`FIRST_COOKIE`], below 2⁶³, and stable for as long as the entry exists.
+    /// [`FIRST_COOKIE`], below 2⁶³, and within one listing stable for as long as the entry exists.
     pub cookie: u64,
     /// The inode's attributes, if the request wants them.
     pub attr: Option<Attr>,

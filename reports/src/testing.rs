@@ -528,3 +528,13 @@ fn fault(arm: &str) -> Fault {
 pub(crate) fn environment() -> Environment {
     serde_json::from_str(include_str!("../run/fixtures/env.json")).unwrap()
 }
+
+#[test]
+fn calls_of_a_pass_are_those_of_its_histogram() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let times = pass_times(&mut rng, TYPICAL_NS);
+    let mut all = histogram();
+    times.iter().for_each(|time| all.record(*time).unwrap());
+    let expected = Calls::of(&all, times.iter().sum());
+    assert_eq!(calls_of(&times, &all), expected);
+}

@@ -82,3 +82,34 @@ fn crates_do_not_depend_on_each_other_in_a_circle() {
         done.insert(name);
     }
 }
+
+/// `cargo test` would not run them: `doctest = false` in each library, `test = false` in that of s3.
+#[test]
+fn no_example_in_a_comment_and_no_test_in_the_library_of_s3_is_left_out() {
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "*.rs"])
+        .current_dir(top())
+        .output()
+        .unwrap();
+    let mut wrong = Vec::new();
+    for path in String::from_utf8(listed.stdout).unwrap().lines() {
+        let text = std::fs::read_to_string(top().join(path)).unwrap();
+        let comments = text.lines().map(str::trim_start);
+        let comments = comments.filter(|line| line.starts_with("///") || line.starts_with("//!"));
+        let fences: Vec<&str> = comments
+            .filter_map(|line| line[3..].trim_start().strip_prefix("```"))
+            .collect();
+        // Every second fence ends an example.
+        if fences
+            .iter()
+            .step_by(2)
+            .any(|kind| !matches!(*kind, "text" | "toml"))
+        {
+            wrong.push(format!("{path}: an example that nothing compiles"));
+        }
+        if path.starts_with("backends/s3/src/") && text.contains("#[cfg(test)]") {
+            wrong.push(format!("{path}: a test that nothing runs"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}

@@ -36,7 +36,7 @@ const BATCH_NOTES: usize = 32;
 const QUESTIONS_KEPT: usize = 8;
 
 /// How many notes in scope are compared by vector, and of how many notes with the nearest signs they are taken.
-const NEAREST: usize = 256;
+pub(super) const NEAREST: usize = 256;
 const NEAREST_SCOPED: usize = 1024;
 
 /// Failures in a row that stop embedding, and the pause after each.
@@ -109,7 +109,7 @@ impl Meant {
         self.vector.as_ref().map(|(_, model, _)| &**model)
     }
 
-    /// The notes in scope nearest to the question, at most `most`, the nearest first.
+    /// The notes in scope nearest to the question, at most `most` of [`NEAREST`], the nearest first.
     pub(super) fn nearest(
         &self,
         db: &Db,
@@ -142,7 +142,7 @@ impl Meant {
                 Ok(cosine(vector, row.get_ref(0)?.as_blob()?))
             })?;
             near.extend(cosine.flatten().map(|cosine| (*id, cosine)));
-            if near.len() == NEAREST.max(most) {
+            if near.len() == NEAREST {
                 break;
             }
         }

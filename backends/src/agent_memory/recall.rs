@@ -11,7 +11,7 @@ use rusqlite::{CachedStatement, Row, params};
 
 use super::Failure;
 use super::mean_length::mean_length;
-use super::meaning::Meant;
+use super::meaning::{Meant, NEAREST};
 use super::neighbours::Neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
@@ -29,9 +29,10 @@ const READ: usize = 8192;
 /// The fewest notes with a word that are read, the newest first.
 const READ_OF_WORD: usize = 256;
 
-/// The most candidates by words that are scored: one for so many tokens of the budget, within these bounds. Few notes with
-/// their heading have fewer tokens.
+/// Tokens of the budget for one candidate by words: few notes with their heading have fewer.
 const TOKENS_OF_CANDIDATE: u64 = 16;
+
+/// The least and the most candidates by words that are scored.
 const SCORED: RangeInclusive<u64> = 128..=4096;
 
 /// How many of the rarest words with unread notes are searched for together.
@@ -105,7 +106,7 @@ impl Asked<'_> {
 
     /// The most candidates by meaning.
     fn meant(&self) -> usize {
-        self.scored() / 2
+        (self.scored() / 2).min(NEAREST)
     }
 }
 

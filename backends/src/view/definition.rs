@@ -15,6 +15,7 @@ use serde::de::{self, IntoDeserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 pub(super) use check::{KeyPlace, column_of, key_place, last};
+pub(super) use names::Names;
 
 static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/views");
 

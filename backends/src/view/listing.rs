@@ -1,7 +1,7 @@
 //! Listings of directories: fixed names, then names that queries give, then files by key.
 //!
-//! A cookie is the number of a section, and the place in it: of a name the number of its listing and the place in this one, of a
-//! file its key. Both are asked for by pages; a page is as it was when it was asked for.
+//! A cookie is the number of a section, and a place in it. The place of a file is its key. The place of another name is the
+//! number of the listing, and the name's position in that listing. A page is as it was when it was asked for.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,13 +13,13 @@ use super::source::{Lent, Parameter};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
 
-/// Listings that readers can be in the middle of.
+/// Pages of files that readers can be in the middle of.
 const OPEN_LISTINGS: usize = 16;
 
-/// The most memory that a page of names takes, but for its last one.
-const NAMES_PAGE_BYTES: usize = 16 << 20;
+/// A page of names ends with the name that makes it this long, in bytes of memory.
+const NAMES_PAGE_BYTES: usize = 4 << 20;
 
-/// The most memory that pages of names take together, but for the newest one.
+/// The most memory that pages of names take together. What a page needs beside its names is counted, too.
 const NAMES_BYTES: usize = 32 << 20;
 
 /// Bits of a cookie below the number of its section.
@@ -55,6 +55,8 @@ struct Page {
 pub(super) struct Listings {
     begun: u64,
     names: VecDeque<Arc<Names>>,
+    /// Of all `names`.
+    names_bytes: usize,
     pages: VecDeque<Page>,
 }
 
@@ -65,15 +67,33 @@ impl Listings {
         self.begun
     }
 
+    /// Keeps a page of a listing, and of those before it only the last one, at whose end the listing may be.
     fn keep_names(&mut self, page: Arc<Names>) {
-        let mut bytes = page.bytes + self.names.iter().map(|it| it.bytes).sum::<usize>();
-        while bytes > NAMES_BYTES || self.names.len() >= OPEN_LISTINGS {
-            let Some(oldest) = self.names.pop_front() else {
-                break;
-            };
-            bytes -= oldest.bytes;
-        }
+        let is_passed = |it: &Arc<Names>| it.of == page.of && it.end() != page.start;
+        self.names.retain(|it| match is_passed(it) {
+            true => {
+                self.names_bytes -= it.bytes;
+                false
+            }
+            false => true,
+        });
+        self.names_bytes += page.bytes;
         self.names.push_back(page);
+        while self.names_bytes > NAMES_BYTES
+            && let Some(oldest) = self.names.pop_front()
+        {
+            self.names_bytes -= oldest.bytes;
+        }
+    }
+
+    /// The kept page that a listing goes on from at a place, or after it.
+    fn names(&mut self, of: (Ino, usize, u64), at: usize) -> Option<Arc<Names>> {
+        let has = |page: &Arc<Names>| page.of == of && page.start < at && at <= page.end();
+        let place = self.names.iter().position(has)?;
+        // The one that was used last is the last to go.
+        let page = self.names.remove(place)?;
+        self.names.push_back(Arc::clone(&page));
+        Some(page)
     }
 
     fn keep_page(&mut self, page: Page) {
@@ -216,9 +236,7 @@ impl<'a> Lister<'a> {
         list: &Values,
         at: usize,
     ) -> Result<Arc<Names>> {
-        // A listing that goes on after a page asks for the next one.
-        let has = |page: &&Arc<Names>| page.of == of && page.start < at && at <= page.end();
-        let kept = self.view.state().listings.names.iter().find(has).cloned();
+        let kept = self.view.state().listings.names(of, at);
         let mut page = match kept {
             Some(page) => page,
             None => self.ask_names(of, list, None)?,
@@ -244,7 +262,7 @@ impl<'a> Lister<'a> {
             None => &list.first,
         };
         let (mut values, above) = (Vec::new(), Above::clone(&self.node.above));
-        let (mut rows, mut bytes) = (0, 0);
+        let (mut rows, mut bytes) = (0, size_of::<Names>());
         view.query(
             self.source()?,
             query,

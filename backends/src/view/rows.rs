@@ -62,19 +62,6 @@ fn marked_if(
     }
 }
 
-impl Files {
-    /// Whether a file could have the name, whatever rows there are.
-    fn may_have(&self, name: &[u8]) -> bool {
-        match self.key {
-            KeyPlace::Unique => self.name.take_apart(name).is_ok_and(|values| {
-                let values = values.into_iter().map(|(_, value)| value);
-                self.name.render(values) == name
-            }),
-            place => key_in(name, place).is_some(),
-        }
-    }
-}
-
 /// A time in ISO 8601, or in seconds since 1970.
 fn time(text: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(text).ok()?.trim();
@@ -183,10 +170,8 @@ impl ViewStore {
 
     /// The name that the directory or the link of a value has, also where something else has its plain name.
     pub(super) fn value_name(&self, level: &Level, value: &[u8]) -> Vec<u8> {
-        let is_taken = |name: &[u8]| {
-            let mut files = level.files.iter().map(|files| &self.tree.files[*files]);
-            self.tree.is_taken(level, name) || files.any(|files| files.may_have(name))
-        };
+        let is_taken =
+            |name: &[u8]| self.tree.is_taken(level, name) || self.tree.may_be_file(level, name);
         marked_if(is_taken, &escape(value), <[u8]>::to_vec)
     }
 

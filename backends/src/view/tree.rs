@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::definition::{
-    Definition, KeyPlace, QuestionDefinition, Write, column_of, key_place, last,
+    Definition, KeyPlace, Names, QuestionDefinition, Write, column_of, key_place, last,
 };
 use super::source::{Column, Source};
 use super::template::Template;
@@ -83,6 +83,8 @@ pub(super) struct Files {
     /// The directories that they are in.
     pub(super) level: usize,
     pub(super) name: Template,
+    /// All names that rows can have.
+    pub(super) possible: Names,
     pub(super) key: KeyPlace,
     pub(super) key_column: String,
     pub(super) body: Template,
@@ -304,6 +306,7 @@ impl Tree {
                     .query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
                 attributes: it.attributes,
                 columns,
+                possible: Names::new(&name, Some(&it.key)),
                 key_column: it.key,
                 name,
                 body,
@@ -356,6 +359,18 @@ impl Tree {
         let mut questions = level.questions.iter().map(|it| &self.questions[*it].start);
         level.fixed.iter().any(|(has, _)| has.as_bytes() == name)
             || questions.any(|start| name.starts_with(start.as_bytes()))
+    }
+
+    /// Whether a file of a directory could have the name, whatever rows there are.
+    pub(super) fn may_be_file(&self, level: &Level, name: &[u8]) -> bool {
+        let mut files = level.files.iter().map(|files| &self.files[*files]);
+        files.any(|files| files.possible.has(name))
+    }
+
+    /// Whether a program may give a file of a directory the name: not one that a directory or a link can get.
+    pub(super) fn may_name(&self, level: &Level, name: &[u8]) -> bool {
+        let is_mixed = !level.named.is_empty() || !level.links.is_empty();
+        !is_mixed || self.may_be_file(level, name)
     }
 
     fn level_above(

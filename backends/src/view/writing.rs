@@ -109,6 +109,14 @@ impl Files {
     }
 }
 
+/// Why a file cannot get a name: a row could give it to a directory or a link.
+fn of_a_directory(name: &[u8]) -> StoreError {
+    let name = String::from_utf8_lossy(name);
+    let reason =
+        format!("{name:?}: a directory or a link of the same directory can have this name");
+    StoreError::storage(Errno::INVAL, reason)
+}
+
 impl ViewStore {
     /// All columns of a file's row.
     fn row(&self, files: usize, key: i64, above: &Above) -> Result<Row> {
@@ -346,6 +354,9 @@ impl ViewStore {
         let files = level.files.iter().find(may_insert).ok_or(Errno::ROFS)?;
         if kind != Kind::File {
             return Err(Errno::PERM.into());
+        }
+        if !self.tree.may_name(level, name) {
+            return Err(of_a_directory(name));
         }
         match self.lookup_any(parent, name) {
             Ok(_) => return Err(Errno::EXIST.into()),
@@ -607,6 +618,9 @@ impl ViewStore {
         let (dir, level) = self.level(to)?;
         let may_receive = |files: &&usize| self.tree.files[**files].write.receive.is_some();
         let into = *level.files.iter().find(may_receive).ok_or(Errno::ROFS)?;
+        if !self.tree.may_name(level, to_name) {
+            return Err(of_a_directory(to_name));
+        }
         let sql = self.tree.files[into]
             .write
             .receive

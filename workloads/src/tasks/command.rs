@@ -53,7 +53,7 @@ impl Command {
     /// The text that an agent types.
     pub fn text(&self) -> String {
         let all = |places: &[String]| {
-            let quoted: Vec<String> = places.iter().map(|place| quoted(place)).collect();
+            let quoted: Vec<String> = places.iter().map(|place| quoted_place(place)).collect();
             quoted.join(" ")
         };
         match self {
@@ -83,7 +83,7 @@ impl Command {
                 format!(
                     "grep -{recursive}{shows}F {} {}{tail}",
                     texts.join(" "),
-                    quoted(place)
+                    quoted_place(place)
                 )
             }
             Command::Write { path, content } => {
@@ -96,14 +96,21 @@ impl Command {
     }
 }
 
-/// A word as a shell takes it; the `*` of a place stays outside the quotes.
+/// A word as a shell takes it.
 fn quoted(word: &str) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-/:=".contains(char);
-    match word.split_once("/*") {
-        Some((dir, rest)) if (dir.chars().chain(rest.chars())).all(is_plain) => word.to_owned(),
-        Some((dir, rest)) => format!("'{dir}'/*{rest}"),
-        None if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
-        None => format!("'{}'", word.replace('\'', r"'\''")),
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// A place as a shell takes it: its `*` stays outside the quotes.
+fn quoted_place(place: &str) -> String {
+    match place.split_once("/*") {
+        Some((dir, "")) => format!("{}/*", quoted(dir)),
+        Some((dir, rest)) => format!("{}/*{}", quoted(dir), quoted(rest)),
+        None => quoted(place),
     }
 }
 
@@ -141,6 +148,8 @@ mod tests {
             to: "archive".to_owned(),
         };
         assert_eq!(text(moved), "mv inbox/ann/*' 1012.eml' archive/");
+        let list = Command::List(vec!["a b/*/c d".to_owned(), "a/*".to_owned()]);
+        assert_eq!(text(list), "ls 'a b'/*'/c d' a/*");
         let write = Command::Write {
             path: "drafts/1.eml".to_owned(),
             content: "To: ann\n".to_owned(),

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use inputs::InputError;
 
-use super::super::REASON;
 use super::super::source::Source;
 use super::super::template::{MARK, Part, Template};
+use super::super::{ATTRIBUTE, REASON};
 use super::names::Names;
 use super::{
     ComputedDefinition, Definition, DirectoryDefinition, FileDefinition, LinkDefinition,
@@ -71,29 +71,29 @@ fn line_of(text: &str, wrong: &Wrong<'_>) -> Option<usize> {
     Some(range.find(|at| lines[*at].contains(first))? + 1)
 }
 
-/// What the names of rows tell.
+/// What rows name, and by which column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameKind {
-    /// A directory or a link, by any text.
+    /// A directory or a link, by one column.
     Value,
-    /// A file, by a text between others.
+    /// A file, by one column with text beside it.
     Text,
-    /// A file, by any text.
+    /// A file, by one column alone.
     Column,
-    /// A file, by its key.
+    /// A file, by its key and what else there is.
     Key,
 }
 
-/// What rows name in a directory.
-struct Named<'a> {
+/// The names that rows give in a directory.
+struct RowNames<'a> {
     dir: &'a str,
     path: &'a str,
     names: Names,
     kind: NameKind,
 }
 
-impl<'a> Named<'a> {
-    /// Of a file if it has a key.
+impl<'a> RowNames<'a> {
+    /// Of files if there is a `key`, else of directories or links.
     fn new(path: &'a str, key: Option<&str>) -> Result<Self, String> {
         let template = Template::parse(last(path))?;
         Ok(Self {
@@ -109,14 +109,14 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// Whether both can have one name, and neither makes way (`ViewStore::value_name`).
+    /// Whether both can have one name, and neither gets a mark then (`ViewStore::value_name`).
     fn clashes(&self, other: &Self) -> bool {
         use NameKind::{Key, Text, Value};
-        let makes_way = matches!(
+        let gets_mark = matches!(
             (self.kind, other.kind),
             (Value, Text | Key) | (Text | Key, Value)
         );
-        self.dir == other.dir && !makes_way && self.names.overlaps(&other.names)
+        self.dir == other.dir && !gets_mark && self.names.overlaps(&other.names)
     }
 }
 
@@ -290,13 +290,13 @@ impl Definition {
 
     /// Refuses two things in one directory that rows can give the same name.
     fn check_names(&self) -> Result<(), Wrong<'_>> {
-        let mut all: Vec<Named<'_>> = Vec::new();
+        let mut all: Vec<RowNames<'_>> = Vec::new();
         let values = (self.directories.iter().map(|it| &it.path))
             .chain(self.links.iter().map(|it| &it.path))
             .map(|path| (path, None));
         let files = (self.files.iter()).map(|it| (&it.path, Some(it.key.as_str())));
         for (path, key) in values.chain(files) {
-            let named = Named::new(path, key)
+            let named = RowNames::new(path, key)
                 .map_err(|error| wrong_path(path, format!("path: {error}")))?;
             if let Some(other) = all.iter().find(|other| named.clashes(other)) {
                 let message = format!(
@@ -312,14 +312,14 @@ impl Definition {
                 Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
             let names = Names::new(&template, None);
             let here = || all.iter().filter(|named| named.dir == dir);
-            // Names make way for a fixed one by a mark; those with a key cannot, and two of one name would get the same.
-            let is_stuck = |named: &&Named<'_>| match named.kind {
+            // Beside a fixed name, others get a mark. A name with a key cannot, and a file and a directory would get the same.
+            let cannot_be_marked = |named: &&RowNames<'_>| match named.kind {
                 NameKind::Key => true,
                 NameKind::Text => here().any(|other| other.kind == NameKind::Value),
                 NameKind::Column | NameKind::Value => false,
             };
             let mut clashes = here().filter(|named| named.names.overlaps(&names));
-            if let Some(Named { path, .. }) = clashes.find(is_stuck) {
+            if let Some(RowNames { path, .. }) = clashes.find(cannot_be_marked) {
                 let message =
                     format!("path {path:?}: a name could also be {fixed:?} in the same directory");
                 return Err(wrong_path(path, message));
@@ -372,6 +372,17 @@ impl Definition {
         let mut wanted: Vec<&str> = name.columns().chain(body.columns()).collect();
         wanted.extend(it.modified.as_deref());
         wanted.extend(it.attributes.iter().map(String::as_str));
+        let mut seen = BTreeSet::new();
+        let most = NAME_MAX - ATTRIBUTE.len();
+        for column in &it.attributes {
+            let fault = match column {
+                column if !seen.insert(column) => "is there twice".to_owned(),
+                column if column.len() > most => format!("has more than {most} bytes"),
+                _ => continue,
+            };
+            let message = format!("attributes: `{column}` {fault}");
+            return Err(wrong("attributes", message));
+        }
         if it.attributes.iter().any(|column| column == REASON) {
             let message =
                 format!("attributes: `{REASON}` says why a change was refused: name it otherwise");

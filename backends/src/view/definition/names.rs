@@ -25,11 +25,11 @@ impl Class {
 
 /// The names that a template gives: at each place a byte of a class, or any number of them.
 #[derive(Debug)]
-pub(super) struct Names(Vec<(Class, bool)>);
+pub(in super::super) struct Names(Vec<(Class, bool)>);
 
 impl Names {
     /// The column `key` holds digits; other columns hold at least one byte of any kind.
-    pub(super) fn new(template: &Template, key: Option<&str>) -> Self {
+    pub(in super::super) fn new(template: &Template, key: Option<&str>) -> Self {
         let mut places = Vec::new();
         for part in &template.0 {
             match part {
@@ -46,6 +46,12 @@ impl Names {
             }
         }
         Self(places)
+    }
+
+    /// Whether a name is one of them.
+    pub(in super::super) fn has(&self, name: &[u8]) -> bool {
+        let one = name.iter().map(|byte| (Class::Byte(*byte), false));
+        self.overlaps(&Self(one.collect()))
     }
 
     /// Whether some name is in both.

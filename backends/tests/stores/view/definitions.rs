@@ -91,6 +91,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     let third = link.replace("path = '{subject}'", "path = 'a.txt/{subject}'");
     insta::assert_snapshot!(unique("{body}.txt", &format!("{link}\n{third}")), @r#"x.toml:7: path "{body}.txt": a name could also be "a.txt" in the same directory"#);
     insta::assert_snapshot!(file("{id}", all, "attributes = ['unread']"), @"x.toml:9: rows: no column `unread`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
+    insta::assert_snapshot!(file("{id}", all, "attributes = ['sender', 'sender']"), @"x.toml:11: attributes: `sender` is there twice");
     insta::assert_snapshot!(file("{id}", "SELECT *, 1 AS reason FROM messages", "attributes = ['reason']"), @"x.toml:11: attributes: `reason` says why a change was refused: name it otherwise");
     insta::assert_snapshot!(file("%~{id}", all, ""), @r#"x.toml:7: path "%~{id}": a name may not begin with `%~`"#);
     let long = file(&format!("{}{{id}}", "x".repeat(200)), all, "");

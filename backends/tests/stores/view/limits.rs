@@ -217,7 +217,9 @@ fn a_listing_of_names_goes_on_while_another_one_begins_after_a_commit() {
         let mut after = 0;
         let mut names = list_part(&store, dir, &mut after);
         mail.add(1, "inbox", "a first one", "s", "b");
-        assert_eq!(list(&store, "inbox").len(), 401);
+        for _ in 0..100 {
+            assert_eq!(list(&store, "inbox").len(), 401);
+        }
         loop {
             let part = list_part(&store, dir, &mut after);
             if part.is_empty() {
@@ -280,8 +282,8 @@ fn values_too_long_for_a_name_are_left_out_by_pages() {
     });
     let short: Vec<String> = (1000..1140).step_by(2).map(|id| id.to_string()).collect();
     assert_eq!(list(&store, ""), short);
-    // 70 MB of values, 16 MiB a page.
-    assert_eq!(store.counters()["view_queries"], 5);
+    // 70 values of 1 MB, five of which make a page.
+    assert_eq!(store.counters()["view_queries"], 15);
 }
 
 #[test]

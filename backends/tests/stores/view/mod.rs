@@ -160,6 +160,9 @@ fn columns_that_a_definition_names_are_attributes_of_the_file() {
         assert_eq!(store.listxattr(ino).unwrap().len(), 2);
         let dir = go(&store, "inbox").unwrap();
         assert_eq!(store.listxattr(dir).unwrap(), Vec::<Vec<u8>>::new());
+        let long = "x".repeat((64 << 10) + 1);
+        mail.run(&format!("ALTER TABLE messages RENAME COLUMN thread_id TO other; ALTER TABLE messages ADD COLUMN thread_id text; UPDATE messages SET thread_id = '{long}'"));
+        assert_eq!(errno(value("thread_id")), Errno::TOOBIG);
         mail.run("DELETE FROM messages");
         assert_eq!(errno(value("is_read")), Errno::NOENT);
     }

@@ -108,7 +108,7 @@ fn a_column_without_a_type_gives_names_that_open() {
 }
 
 #[test]
-fn a_directory_makes_way_for_files_beside_it() {
+fn a_directory_is_marked_where_a_file_beside_it_could_have_its_name() {
     let mail = Mail::new();
     for (id, sender, subject) in [(1, "ann", "ann"), (2, "one.txt", "one"), (3, "two.txt", "")] {
         mail.add(id, "inbox", sender, subject, "body");
@@ -133,6 +133,41 @@ fn a_directory_makes_way_for_files_beside_it() {
     assert_eq!(found, files);
     // Not by its plain name either, though no file has it.
     assert_eq!(errno(go(&store, "two.txt")), Errno::NOENT);
+}
+
+#[test]
+fn a_directory_beside_files_with_a_key_is_marked_only_where_a_file_could_have_its_name() {
+    let mail = Mail::new();
+    let names = ["2026-03", "7 x.eml", "7up", "x 7.eml"];
+    for (id, sender) in (1..).zip(names) {
+        mail.add(id, "inbox", sender, "s", "body");
+    }
+    let view = |writes: &str| {
+        let text = format!(
+            "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\
+             [[file]]\npath = 'in/{{id}} {{subject}}.eml'\nkey = 'id'\nrows = 'SELECT * FROM messages'\nbody = '{{body}}'\n{writes}\n\
+             [[directory]]\npath = 'in/{{sender}}'\nrows = 'SELECT sender FROM messages'\n"
+        );
+        mail.view_as(!writes.is_empty(), |_| text.clone())
+    };
+    let store = view("");
+    let mut dirs = list(&store, "in");
+    dirs.retain(|name| {
+        store
+            .getattr(go(&store, &format!("in/{name}")).unwrap())
+            .unwrap()
+            .kind
+            == Kind::Directory
+    });
+    assert_eq!(dirs, ["%~7 x.eml", "2026-03", "7up", "x 7.eml"]);
+
+    // A file cannot get a name that a row could give to a directory.
+    let insert = "write.insert = 'INSERT INTO messages (body) VALUES (:body) RETURNING id'";
+    let store = view(insert);
+    let dir = go(&store, "in").unwrap();
+    let created = |name: &str| store.create(&caller(1), dir, name.as_bytes(), &node(Kind::File));
+    fails(created("carl"), Errno::INVAL, &["a directory or a link"]);
+    created("9 draft.eml").unwrap();
 }
 
 #[test]

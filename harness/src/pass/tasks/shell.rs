@@ -112,7 +112,9 @@ fn names(root: &Path, program: &str, dir: &str) -> Result<Vec<String>, String> {
 fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for place in places {
-        let Some((dir, rest)) = place.split_once("/*") else {
+        let glob = place.split_once("/*");
+        let glob = glob.filter(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
+        let Some((dir, rest)) = glob else {
             paths.push(place.clone());
             continue;
         };
@@ -178,9 +180,9 @@ mod tests {
             ("b/c/four.md", "fourth ERROR\nfifth ERROR\n"),
             ("b/d/five.md", ""),
             ("e/a file", ""),
-            ("e/one/in/six.md", ""),
-            ("e/two/in/seven.md", ""),
-            ("e/two/out/eight.md", ""),
+            ("e/one/the way in/six.md", ""),
+            ("e/two/the way in/seven.md", ""),
+            ("e/two/the way out/eight.md", ""),
         ] {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), text).unwrap();
@@ -203,7 +205,7 @@ mod tests {
         for command in [
             Command::List(place("a")),
             Command::List(vec!["b/*".to_owned(), "a".to_owned()]),
-            Command::List(vec!["b".to_owned(), "e/*/in".to_owned()]),
+            Command::List(vec!["b".to_owned(), "e/*/the way in".to_owned()]),
             Command::Read(place("a/*")),
             Command::Read(place("a/two words.md")),
             grep("a/*", false, Shows::FileAndLine, None),
