@@ -395,13 +395,13 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
 fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
     let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
-    let child = started(suite_run(&scratch, &long(3, &LOCAL), &out));
-    wait_for("both daemons", || daemons_of(child.id()).len() == 2);
-    // Kill it in any state; it may also be stopped.
-    std::thread::sleep(Duration::from_millis(200));
-    for daemon in daemons_of(child.id()).into_iter().take(1) {
-        kill_process(daemon, Signal::KILL).unwrap();
-    }
+    let (settings, workload) = ("budget = 60\nrounds = 1", ("micro/write-64m", HOT));
+    let large = suite(settings, &["direct", "memory"], &[workload]);
+    let child = started(suite_run(&scratch, &large, &out));
+    wait_for("a daemon in the middle of a write", || {
+        let mut daemons = daemons_of(child.id()).into_iter();
+        daemons.any(|own| is_half_written(own) && kill_process(own, Signal::KILL).is_ok())
+    });
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let samples = samples(&out);
