@@ -19,6 +19,9 @@ const OPEN_LISTINGS: usize = 16;
 /// A page of names ends with the name that makes it this long, in bytes of memory.
 const NAMES_PAGE_BYTES: usize = 4 << 20;
 
+/// The most pages of names that are kept, one a listing: they are searched one after the other, the last used first.
+const NAMES_PAGES: usize = 1024;
+
 /// The most memory that pages of names take together. What a page needs beside its names is counted, too.
 const NAMES_BYTES: usize = 32 << 20;
 
@@ -67,33 +70,34 @@ impl Listings {
         self.begun
     }
 
-    /// Keeps a page of a listing, and of those before it only the last one, at whose end the listing may be.
+    /// Keeps a page of a listing instead of the one before it.
     fn keep_names(&mut self, page: Arc<Names>) {
-        let is_passed = |it: &Arc<Names>| it.of == page.of && it.end() != page.start;
-        self.names.retain(|it| match is_passed(it) {
-            true => {
-                self.names_bytes -= it.bytes;
-                false
-            }
-            false => true,
-        });
+        if page.start > 0 {
+            self.take_names(page.of);
+        }
         self.names_bytes += page.bytes;
         self.names.push_back(page);
-        while self.names_bytes > NAMES_BYTES
+        while (self.names_bytes > NAMES_BYTES || self.names.len() > NAMES_PAGES)
             && let Some(oldest) = self.names.pop_front()
         {
             self.names_bytes -= oldest.bytes;
         }
     }
 
-    /// The kept page that a listing goes on from at a place, or after it.
-    fn names(&mut self, of: (Ino, usize, u64), at: usize) -> Option<Arc<Names>> {
-        let has = |page: &Arc<Names>| page.of == of && page.start < at && at <= page.end();
-        let place = self.names.iter().position(has)?;
-        // The one that was used last is the last to go.
+    /// Takes out the kept page of a listing: one of the last, mostly.
+    fn take_names(&mut self, of: (Ino, usize, u64)) -> Option<Arc<Names>> {
+        let place = self.names.iter().rposition(|page| page.of == of)?;
         let page = self.names.remove(place)?;
-        self.names.push_back(Arc::clone(&page));
+        self.names_bytes -= page.bytes;
         Some(page)
+    }
+
+    /// The kept page that a listing goes on from at a place, or after it. It is then the last to go.
+    fn names(&mut self, of: (Ino, usize, u64), at: usize) -> Option<Arc<Names>> {
+        let page = self.take_names(of)?;
+        self.names_bytes += page.bytes;
+        self.names.push_back(Arc::clone(&page));
+        (page.start..=page.end()).contains(&at).then_some(page)
     }
 
     fn keep_page(&mut self, page: Page) {
@@ -412,5 +416,38 @@ impl ViewStore {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(listing: u64, start: usize) -> Arc<Names> {
+        let text = b"name".to_vec();
+        let values = vec![Value { text, number: None }; 10];
+        Arc::new(Names {
+            of: (1, 0, listing),
+            start,
+            values,
+            bytes: 1000,
+            is_last: false,
+        })
+    }
+
+    #[test]
+    fn of_each_listing_one_page_is_kept_and_of_all_the_ones_used_last() {
+        let mut listings = Listings::default();
+        listings.keep_names(page(0, 0));
+        listings.keep_names(page(0, 10));
+        assert_eq!(listings.names((1, 0, 0), 5).map(|it| it.start), None);
+        for listing in 1..3 * NAMES_PAGES as u64 {
+            listings.keep_names(page(listing, 0));
+            let used = listings.names((1, 0, 0), 10);
+            assert_eq!(used.map(|it| it.start), Some(10), "{listing}");
+        }
+        assert_eq!(listings.names.len(), NAMES_PAGES);
+        assert_eq!(listings.names_bytes, NAMES_PAGES * 1000);
+        assert!(listings.names((1, 0, 1), 5).is_none(), "the oldest is gone");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the stores of this crate through the [`backends::store::Store`] trait, without a mount.
+//! Tests of the stores of this crate through the [`backends::store::Store`] trait, and of the log in a bucket; without a mount.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
@@ -11,6 +11,7 @@ mod model;
 mod oracle;
 
 mod agent_memory;
+mod bucket;
 mod conformance;
 mod greeting;
 mod llm;

@@ -1,11 +1,10 @@
 //! The clients and the commands on a log, against the embedded S3 server. No mounts.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::hosts::config_of;
 use bytes::Bytes;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
@@ -13,7 +12,7 @@ use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOption
 use s3::check::check_access;
 use s3::checkout::{Checkout, now};
 use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
-use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+use s3::config::{MirrorMode, S3Config, Secret};
 use s3::gc::{Collected, GcOptions, collect};
 use s3::history::{At, Event, HistoryError, log, restore, show};
 use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_anew, publish};
@@ -186,25 +185,11 @@ impl World {
 
 fn config(access: &Access) -> S3Config {
     S3Config {
-        endpoint: access.endpoint.clone(),
-        region: access.region.clone(),
-        bucket: servers::BUCKET.to_owned(),
         prefix: "team/".to_owned(),
-        agent: "alice".to_owned(),
-        writer: "alice@host".to_owned(),
-        path_style: true,
-        access_key: AccessKey {
-            id: access.access_key.clone(),
-            secret: Secret(access.secret_key.clone()),
-            token: None,
-            source: "the test".to_owned(),
-        },
-        sync: SyncMode::Local,
-        poll: Duration::from_secs(3600),
         delay: Duration::ZERO,
         timeout: Duration::from_secs(10),
         mirror: MirrorMode::All,
-        seal: None,
+        ..config_of(access, "alice", "alice@host")
     }
 }
 
