@@ -2,7 +2,6 @@
 //! A decision is a pure function of policy and runs. Pages are in `render`.
 
 mod evidence;
-mod location;
 mod measure;
 mod missing;
 mod policy;

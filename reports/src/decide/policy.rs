@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
-use inputs::{InputError, parse_toml, sha256};
+use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use super::location::{Step, error};
 use super::measure::{Measure, Scale};
 use crate::summary::MAKESPAN;
 
@@ -230,7 +229,8 @@ impl Policy {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let policy: Self = parse_toml(file, text)?;
-        let wrong = |path: &[Step<'_>], message: String| Err(error(file, text, path, &message));
+        let wrong =
+            |path: &[PathStep<'_>], message: String| Err(toml_error(file, text, path, &message));
         if policy.benefits.is_empty() {
             let message = "needs at least one `[[benefit]]`: what has no benefit is never adopted";
             return Err(InputError::whole(file, message));
@@ -240,13 +240,13 @@ impl Policy {
                 "must be from 1 to {}, the number of benefits",
                 policy.benefits.len()
             );
-            return wrong(&[Step::Field("benefits_needed")], message);
+            return wrong(&[PathStep::Field("benefits_needed")], message);
         }
         for (role, rows) in policy.rows() {
             for (at, row) in rows.iter().enumerate() {
                 if let Some((field, message)) = problem(role, row) {
-                    let path = [Step::Field(role), Step::Item(at)];
-                    let path: Vec<Step<'_>> = path.into_iter().chain(field).collect();
+                    let path = [PathStep::Field(role), PathStep::Item(at)];
+                    let path: Vec<PathStep<'_>> = path.into_iter().chain(field).collect();
                     return wrong(&path, message);
                 }
             }
@@ -254,10 +254,10 @@ impl Policy {
         for (at, row) in policy.sources.iter().enumerate() {
             if let Some((field, message)) = row.measure.problem() {
                 let path = [
-                    Step::Field("source"),
-                    Step::Item(at),
-                    Step::Field("measure"),
-                    Step::Field(field),
+                    PathStep::Field("source"),
+                    PathStep::Item(at),
+                    PathStep::Field("measure"),
+                    PathStep::Field(field),
                 ];
                 return wrong(&path, message);
             }
@@ -291,26 +291,30 @@ impl Policy {
     }
 
     /// The names and patterns of arms that must exist, each with its place.
-    fn arms_at(&self) -> Vec<(Vec<Step<'static>>, &str)> {
+    fn arms_at(&self) -> Vec<(Vec<PathStep<'static>>, &str)> {
         let fits = [
             ("names", &self.candidates.names),
             ("except", &self.candidates.except),
         ];
         let fits = fits.into_iter().flat_map(|(field, names)| {
-            let path = vec![Step::Field("candidates"), Step::Field(field)];
+            let path = vec![PathStep::Field("candidates"), PathStep::Field(field)];
             names.iter().map(move |name| (path.clone(), name.as_str()))
         });
         let rows = self.rows().into_iter().flat_map(|(role, rows)| {
             let rows = rows.iter().enumerate();
             let rows = rows.filter(|(_, row)| !row.compares_contexts());
             rows.filter_map(move |(at, row)| {
-                let path = vec![Step::Field(role), Step::Item(at), Step::Field("baseline")];
+                let path = vec![
+                    PathStep::Field(role),
+                    PathStep::Item(at),
+                    PathStep::Field("baseline"),
+                ];
                 Some((path, row.baseline.as_deref()?))
             })
         });
         let mut all: Vec<_> = fits.chain(rows).collect();
         if self.compares_with_an_arm() {
-            all.push((vec![Step::Field("baseline")], &self.baseline));
+            all.push((vec![PathStep::Field("baseline")], &self.baseline));
         }
         all
     }
@@ -355,11 +359,11 @@ impl Policy {
         for (role, at, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
                 let path = [
-                    Step::Field(role),
-                    Step::Item(at),
-                    Step::Field("measure"),
-                    Step::Any,
-                    Step::Field(field),
+                    PathStep::Field(role),
+                    PathStep::Item(at),
+                    PathStep::Field("measure"),
+                    PathStep::Any,
+                    PathStep::Field(field),
                 ];
                 Err(unknown(file, text, &path, name, known))
             };
@@ -422,7 +426,7 @@ impl Policy {
 fn unknown(
     file: &Path,
     text: &str,
-    path: &[Step<'_>],
+    path: &[PathStep<'_>],
     name: &str,
     known: &BTreeSet<String>,
 ) -> InputError {
@@ -435,14 +439,18 @@ fn unknown(
         false => alike,
     };
     let message = format!("unknown {name:?}; there are {}", shown.join(", "));
-    error(file, text, path, &message)
+    toml_error(file, text, path, &message)
 }
 
 /// What is wrong with a row: the field below the row, and the problem.
-fn problem(role: &str, row: &Criterion) -> Option<(Vec<Step<'static>>, String)> {
-    let field = |name| vec![Step::Field(name)];
+fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, String)> {
+    let field = |name| vec![PathStep::Field(name)];
     if let Some((name, message)) = row.measure.problem() {
-        let path = vec![Step::Field("measure"), Step::Any, Step::Field(name)];
+        let path = vec![
+            PathStep::Field("measure"),
+            PathStep::Any,
+            PathStep::Field(name),
+        ];
         return Some((path, message));
     }
     if row.measure.scale(&row.unit).is_none() {

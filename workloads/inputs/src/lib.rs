@@ -1,12 +1,17 @@
 //! Inputs of users: files, parsed with errors that name file, line and field, their digests, variables, and what they
 //! have installed.
 
+mod location;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hex_simd::AsciiCase;
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 use sha2::{Digest, Sha256};
+
+pub use location::PathStep;
 
 /// A defect in an input file.
 #[derive(Debug, thiserror::Error)]
@@ -114,22 +119,32 @@ pub fn named(
 /// # Errors
 /// [`InputError`] with the line and the field.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
-    let deserializer =
-        toml::Deserializer::parse(text).map_err(|error| toml_error(file, text, &error, ""))?;
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let field = error.path().to_string();
-        toml_error(file, text, error.inner(), &field)
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        InputError::at(file, location::line(text, start), error.message())
+    })?;
+    // From the document itself, the compiler would make the parser of each type three times, not once.
+    serde_path_to_error::deserialize(table).map_err(|error| {
+        let steps = error.path().iter().map_while(|segment| match segment {
+            Segment::Map { key } => Some(PathStep::Field(key)),
+            Segment::Enum { variant } => Some(PathStep::Field(variant)),
+            Segment::Seq { index } => Some(PathStep::Item(*index)),
+            Segment::Unknown => None,
+        });
+        let (field, line) = location::locate(text, &steps.collect::<Vec<_>>());
+        let message = with_field(&field, error.inner().message());
+        InputError::at(file, line.unwrap_or(1), message)
     })
 }
 
-fn toml_error(file: &Path, text: &str, error: &toml::de::Error, field: &str) -> InputError {
-    let line = error
-        .span()
-        .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+/// An error about the meaning of a field in a TOML document. If the document lacks the last step, the line is
+/// that of its table.
+pub fn toml_error(file: &Path, text: &str, path: &[PathStep<'_>], message: &str) -> InputError {
+    let (field, line) = location::locate(text, path);
     InputError {
         file: file.to_owned(),
         line,
-        message: with_field(field, error.message()),
+        message: format!("field `{field}`: {message}"),
     }
 }
 
@@ -143,8 +158,8 @@ pub fn parse_json<T: DeserializeOwned>(
     value: serde_json::Value,
 ) -> Result<T, InputError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
-        let field = error.path().to_string();
-        InputError::at(file, line, with_field(&field, &error.inner().to_string()))
+        let message = with_field(&error.path().to_string(), &error.inner().to_string());
+        InputError::at(file, line, message)
     })
 }
 
@@ -188,6 +203,37 @@ mod tests {
         insta::assert_snapshot!(toml("name = 'a'\n[inner]\ncount = 'b'\n"), @r#"x.toml:3: field `inner.count`: invalid type: string "b", expected u32"#);
         insta::assert_snapshot!(toml("name = 'a'\n[inner]\n"), @"x.toml:2: field `inner`: missing field `count`");
         insta::assert_snapshot!(toml("name = \n"), @"x.toml:1: string values must be quoted, expected literal string");
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its errors are looked at")]
+    struct Lists {
+        step: Vec<Step>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "lowercase")]
+    #[expect(dead_code, reason = "only its errors are looked at")]
+    enum Step {
+        Wait { seconds: f64 },
+        Read(String),
+        Stop,
+    }
+
+    #[test]
+    fn toml_errors_name_the_line_in_lists() {
+        let error = |text: &str| {
+            let file = Path::new("x.toml");
+            parse_toml::<Lists>(file, text).unwrap_err().to_string()
+        };
+        let lists = "[[step]]\nread = 'a'\n[[step]]\n[step.wait]\n";
+        // A variant without fields may be a table, and a date may go without quotes.
+        let accepted =
+            "step = ['stop', { stop = {} }, { wait = { seconds = inf } }, { read = 2026-11-27 }]";
+        assert!(parse_toml::<Lists>(Path::new("x.toml"), accepted).is_ok());
+        insta::assert_snapshot!(error(&format!("{lists}seconds = true\n")), @"x.toml:5: field `step[1].wait.seconds`: invalid type: boolean `true`, expected f64");
+        insta::assert_snapshot!(error("[[step]]\nread = 20\n"), @"x.toml:2: field `step[0].read`: invalid type: integer `20`, expected a string");
+        insta::assert_snapshot!(error("step = [\n  { read = 'a' },\n  { copy = 'b' },\n]\n"), @"x.toml:3: field `step[1]`: unknown variant `copy`, expected one of `wait`, `read`, `stop`");
     }
 
     #[test]
