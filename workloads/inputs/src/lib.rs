@@ -114,16 +114,16 @@ pub fn named(
     found.ok_or_else(|| InputError::whole(path, message))
 }
 
-/// Parses a TOML document; `file` is only for error messages.
+/// Parses a TOML document; `file` is only for error messages. A date without quotes is text.
 ///
 /// # Errors
-/// [`InputError`] with the line and the field.
+/// [`InputError`] with the line and the field; without the field if the text is no TOML, or has a number from 2^63.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);
         InputError::at(file, location::line(text, start), error.message())
     })?;
-    // From the document itself, the compiler would make the parser of each type three times, not once.
+    // From the document itself, the compiler would make the parser of each type three times, not twice.
     serde_path_to_error::deserialize(table).map_err(|error| {
         let steps = error.path().iter().map_while(|segment| match segment {
             Segment::Map { key } => Some(PathStep::Field(key)),
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[derive(Debug, Deserialize)]
-    #[expect(dead_code, reason = "only its errors are looked at")]
+    #[expect(dead_code, reason = "it is parsed, and never read")]
     struct Lists {
         step: Vec<Step>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "lowercase")]
-    #[expect(dead_code, reason = "only its errors are looked at")]
+    #[expect(dead_code, reason = "it is parsed, and never read")]
     enum Step {
         Wait { seconds: f64 },
         Read(String),
@@ -233,6 +233,7 @@ mod tests {
         assert!(parse_toml::<Lists>(Path::new("x.toml"), accepted).is_ok());
         insta::assert_snapshot!(error(&format!("{lists}seconds = true\n")), @"x.toml:5: field `step[1].wait.seconds`: invalid type: boolean `true`, expected f64");
         insta::assert_snapshot!(error("[[step]]\nread = 20\n"), @"x.toml:2: field `step[0].read`: invalid type: integer `20`, expected a string");
+        insta::assert_snapshot!(error("\nstep = 9223372036854775808"), @"x.toml:2: u64 value was too large");
         insta::assert_snapshot!(error("step = [\n  { read = 'a' },\n  { copy = 'b' },\n]\n"), @"x.toml:3: field `step[1]`: unknown variant `copy`, expected one of `wait`, `read`, `stop`");
     }
 

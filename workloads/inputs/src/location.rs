@@ -33,11 +33,11 @@ pub(crate) fn locate(text: &str, path: &[PathStep<'_>]) -> (String, Option<usize
             }
         }
         if let Some((_, start, _)) = next {
-            at = Some(line(text, start));
+            at = Some(start);
         }
         value = next.map(|(_, _, node)| node);
     }
-    (field, at)
+    (field, at.map(|start| line(text, start)))
 }
 
 /// The line of a byte, counted from 1.
