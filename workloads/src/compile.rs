@@ -99,7 +99,7 @@ impl<'a> Compiler<'a> {
         };
         self.apply(&ops, result.ok)?;
         if let (Some(path), Some(expected)) = (&call.path, &result.post_sha256) {
-            let content = self.state.file(path).map(sha256);
+            let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             if content.as_ref() != Some(expected) {
                 return Err(format!(
                     "leaves other bytes in {path} than post_sha256 says"

@@ -308,9 +308,9 @@ mod tests {
     #[test]
     fn a_scripts_calls_are_output_and_its_results_enter_the_prompt() {
         let path = WorkspacePath::new("a.md").unwrap();
-        let mut script = Script::new(vec![(path.clone(), "one\n".as_bytes().into())]);
+        let mut script = Script::new(vec![(path.clone(), "one\n".to_owned().into_bytes().into())]);
         let content = "word ".repeat(500);
-        let write = FileOp::write(path.clone(), content.as_bytes());
+        let write = FileOp::write(path.clone(), content.as_bytes().to_vec());
         script.call(CallKind::Write, vec![write]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);
         let conversation = of_script(&script);

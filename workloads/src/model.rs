@@ -1,6 +1,7 @@
 //! The reference model: the results that every operation of a script must return on a correct file system.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, FileOp, Script};
@@ -189,30 +190,27 @@ impl Model {
                 content,
                 ..
             } => {
-                let mut bytes = self.existing(path)?.to_vec();
-                let end = *offset as usize + content.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*offset as usize..end].copy_from_slice(content);
-                self.put(path, bytes.into());
+                self.existing(path)?;
+                let (start, end) = (*offset as usize, *offset as usize + content.len());
+                self.edit(path, |bytes| {
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[start..end].copy_from_slice(content);
+                });
             }
             FileOp::Append { path, content } => {
                 self.check_parent(path)?;
-                let mut bytes = match self.existing(path) {
-                    Ok(bytes) => bytes.to_vec(),
-                    Err(ENOENT) => Vec::new(),
+                match self.existing(path) {
+                    Ok(_) | Err(ENOENT) => {}
                     Err(errno) => return Err(errno),
-                };
-                bytes.extend_from_slice(content);
-                self.put(path, bytes.into());
+                }
+                self.edit(path, |bytes| bytes.extend_from_slice(content));
             }
             FileOp::Create(path) => {
                 self.check_parent(path)?;
                 if self.files.contains_key(path) || self.is_dir(path) {
                     return Err(EEXIST);
                 }
-                self.put(path, Bytes::from([]));
+                self.put(path, Bytes::default());
             }
             FileOp::Stat(path) => {
                 let size = if self.is_dir(path) {
@@ -344,6 +342,14 @@ impl Model {
     fn put(&mut self, path: &WorkspacePath, bytes: Bytes) {
         if !self.fixed {
             self.files.insert(path.clone(), bytes);
+        }
+    }
+
+    /// Changes a file, or a new one, in place where nobody else has its content: a copy for each piece that is written to
+    /// a large file takes longer than to write it.
+    fn edit(&mut self, path: &WorkspacePath, change: impl FnOnce(&mut Vec<u8>)) {
+        if !self.fixed {
+            change(Arc::make_mut(self.files.entry(path.clone()).or_default()));
         }
     }
 

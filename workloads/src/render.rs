@@ -180,7 +180,7 @@ mod tests {
     /// The results of calls of one operation each, on `a/b.md` with this text.
     fn shown(text: &str, calls: impl IntoIterator<Item = (CallKind, FileOp)>) -> Vec<String> {
         let path = WorkspacePath::new("a/b.md").unwrap();
-        let mut script = Script::new(vec![(path, text.as_bytes().into())]);
+        let mut script = Script::new(vec![(path, text.as_bytes().to_vec().into())]);
         for (kind, op) in calls {
             script.call(kind, vec![op]);
         }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn errors_look_as_agents_see_them() {
         let path = |path: &str| WorkspacePath::new(path).unwrap();
-        let write = |to: &str| FileOp::write(path(to), *b"x");
+        let write = |to: &str| FileOp::write(path(to), b"x".to_vec());
         let calls = [
             (CallKind::Read, FileOp::Read(path("a"))),
             (CallKind::Write, write("a")),
@@ -273,7 +273,7 @@ mod tests {
     fn to_write_a_file_is_to_write_its_content() {
         let path = WorkspacePath::new("a.md").unwrap();
         let mut script = Script::default();
-        let write = FileOp::write(path.clone(), *b"a \"quoted\" line\n");
+        let write = FileOp::write(path.clone(), b"a \"quoted\" line\n".to_vec());
         script.call(CallKind::Write, vec![write]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);
         script.calls[1].lines = Some((3, 10));

@@ -14,7 +14,7 @@ use crate::path::WorkspacePath;
 use crate::tasks::Tasks;
 
 /// Content of a file; cheap to clone.
-pub type Bytes = Arc<[u8]>;
+pub type Bytes = Arc<Vec<u8>>;
 
 /// One of two hosts with the same files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -398,7 +398,7 @@ impl Script {
         self.calls.truncate(calls);
         let cut = |content: &mut Bytes| {
             if content.len() > bytes {
-                *content = content[..bytes].into();
+                *content = content[..bytes].to_vec().into();
             }
         };
         for (_, content) in &mut self.files {

@@ -103,7 +103,7 @@ pub fn verify(
 /// The error names the first other line.
 pub fn only_lines(lines: &BTreeSet<Bytes>, bytes: &[u8]) -> Result<(), String> {
     let mut all = bytes.split_inclusive(|byte| *byte == b'\n');
-    match all.find(|line| !lines.contains(*line)) {
+    match all.find(|line| !lines.contains(&line.to_vec())) {
         None => Ok(()),
         Some(line) => {
             let line = String::from_utf8_lossy(&line[..line.len().min(80)]);

@@ -20,7 +20,7 @@ pub fn path(path: &str) -> WorkspacePath {
 }
 
 pub fn bytes(text: &str) -> Bytes {
-    Bytes::from(text.as_bytes())
+    Bytes::from(text.as_bytes().to_vec())
 }
 
 pub fn write(file: &str, text: &str, sync: bool) -> FileOp {

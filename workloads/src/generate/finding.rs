@@ -78,7 +78,7 @@ impl Finding {
         let notes = exam.notebook.notes.iter();
         let files = notes.map(|note| {
             let file = path(format!("{dir}{}", note.path))?;
-            Ok((file, note.text.as_bytes().into()))
+            Ok((file, note.text.clone().into_bytes().into()))
         });
         let mut files = files.collect::<Result<Vec<_>, String>>()?;
         // Ages are relative to the pass, because backends rank notes by recency.

@@ -182,7 +182,7 @@ impl Micro {
                     let content = content(self.bytes, &mut rng);
                     let pieces = content.chunks(STREAM_PIECE).map(|piece| FileOp::Append {
                         path: name("n", call),
-                        content: piece.into(),
+                        content: piece.to_vec().into(),
                     });
                     script.call(CallKind::Write, pieces.collect());
                 }
