@@ -1,7 +1,7 @@
 //! Signed requests to a bucket over one pool of connections, and what their answers mean.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, header};
-use object_store::ClientOptions;
-use object_store::aws::{AwsAuthorizer, AwsCredential};
-use object_store::client::{
-    DnsFuture, DnsResolver, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequestBody,
-    ReqwestConnector,
-};
+use jiff::Timestamp;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use url::Url;
 
-use crate::config::S3Config;
+use crate::config::{AccessKey, S3Config};
 use crate::objects::Fault;
+use crate::signature::sign;
 use crate::tree::{CHUNK, Hash};
 
 /// The slowest connection on which long bodies are waited for, in bytes a second.
@@ -175,9 +172,9 @@ pub struct Bucket(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
-    http: HttpClient,
+    http: reqwest::Client,
     address: rusty_s3::Bucket,
-    credential: AwsCredential,
+    key: AccessKey,
     timeout: Duration,
     counters: [AtomicU64; COUNTERS.len()],
     answers: AtomicU64,
@@ -188,34 +185,31 @@ impl Bucket {
     pub fn new(config: &S3Config) -> Result<Self, S3OpenError> {
         // rustls takes its cryptography from the process; a second call changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let options = ClientOptions::new()
-            .with_allow_http(true)
-            // Reading them takes longer than a mount may, and http needs none.
-            .with_no_system_certificates(config.endpoint.starts_with("http://"))
-            .with_dns_resolver(Arc::new(Resolver))
-            .with_connect_timeout(config.timeout.min(Duration::from_secs(5)))
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("ctxbench/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(Resolver)
             // Each request has its own time limit, by its length.
-            .with_timeout_disabled();
-        let http = ReqwestConnector::default().connect(&options);
-        let http = http.map_err(|error| {
+            .connect_timeout(config.timeout.min(Duration::from_secs(5)));
+        let http = match config.endpoint.starts_with("http://") {
+            // Reading the system's certificates takes longer than a mount may.
+            true => http.tls_certs_only([]),
+            false => http,
+        };
+        let http = http.build().map_err(|error| {
             let reason = format!("cannot start an HTTP client: {}", one_line(&error));
             S3OpenError::new(reason, "check the proxy and TLS settings")
         })?;
         let key = &config.access_key;
-        let token = key.token.as_ref().map(|token| token.0.clone());
         let is_header = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_header(&key.id) || !token.as_deref().is_none_or(is_header) {
+        let token = key.token.as_ref().map_or("", |token| &token.0);
+        if !is_header(&key.id) || !is_header(token) {
             let reason = "it has blanks or other characters";
             return Err(S3OpenError::access_key(config, reason));
         }
         Ok(Self(Arc::new(Pool {
             http,
             address: bucket_address(config, config.path_style)?,
-            credential: AwsCredential {
-                key_id: key.id.clone(),
-                secret_key: key.secret.0.clone(),
-                token,
-            },
+            key: key.clone(),
             timeout: config.timeout,
             counters: Default::default(),
             answers: AtomicU64::new(0),
@@ -236,11 +230,11 @@ impl Bucket {
     }
 
     /// Asks for one key of a bucket, once: the smallest request that needs everything to be right.
-    pub(crate) async fn ask(&self, address: &rusty_s3::Bucket) -> Result<Answer, HttpError> {
+    pub(crate) async fn ask(&self, address: &rusty_s3::Bucket) -> Result<Answer, Unanswered> {
         let mut list = ListObjectsV2::new(address, None);
         list.with_max_keys(1);
         let request = Request::get(list.sign(Duration::ZERO).as_str()).body(Bytes::new());
-        self.attempt(&request.map_err(invalid)?).await
+        self.attempt(&request.map_err(Unanswered::of)?).await
     }
 
     fn count(&self, counter: &str, by: usize) {
@@ -264,15 +258,13 @@ impl Bucket {
     }
 
     /// Signs a request and sends it once.
-    async fn attempt(&self, request: &Request<Bytes>) -> Result<Answer, HttpError> {
+    async fn attempt(&self, request: &Request<Bytes>) -> Result<Answer, Unanswered> {
         let pool = &*self.0;
-        let late = |error| HttpError::new(HttpErrorKind::Timeout, error);
-        let mut signed = request.clone().map(HttpRequestBody::from);
-        // The digest of the body is part of the signature, so the server refuses a damaged one.
-        let digest = request.extensions().get::<Hash>();
-        AwsAuthorizer::new(&pool.credential, "s3", pool.address.region())
-            .try_authorize(&mut signed, digest.map(|digest| digest.0.as_slice()))
-            .map_err(invalid)?;
+        let mut signed = reqwest::Request::try_from(request.clone())?;
+        let digest = request.extensions().get::<Hash>().copied();
+        let digest = digest.unwrap_or_else(|| Hash::of(request.body()));
+        let region = pool.address.region();
+        sign(&mut signed, &digest, &pool.key, region, Timestamp::now()).map_err(Unanswered::of)?;
         let kind = match *request.method() {
             Method::PUT => "s3_put",
             Method::DELETE => "s3_delete",
@@ -283,17 +275,14 @@ impl Bucket {
         self.count("s3_bytes_sent", request.body().len());
         let execute = pool.http.execute(signed);
         let limit = self.limit(request.body().len() as u64);
-        let response = tokio::time::timeout(limit, execute).await.map_err(late)??;
-        let (parts, body) = response.into_parts();
-        let length = parts.headers.get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let limit = self.limit(length.unwrap_or(CHUNK));
-        let body = tokio::time::timeout(limit, body.bytes()).await;
-        let body = body.map_err(late)??;
+        let response = tokio::time::timeout(limit, execute).await??;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let length = response.content_length().unwrap_or(CHUNK);
+        let body = tokio::time::timeout(self.limit(length), response.bytes()).await??;
         self.count("s3_bytes_received", body.len());
         let answer = Answer {
-            status: parts.status.as_u16(),
-            headers: parts.headers,
+            status,
+            headers,
             body,
         };
         if !answer.is_transient() {
@@ -312,14 +301,14 @@ impl Bucket {
             let may_repeat = match &answered {
                 Ok(answer) => answer.is_transient(),
                 // A second attempt would take as long.
-                Err(error) => error.kind() != HttpErrorKind::Timeout,
+                Err(error) => !error.is_late,
             };
             match waits.next().filter(|_| may_repeat) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => {
                     let (method, path) = (request.method(), request.uri().path());
-                    let fault = |error| format!("{method} {path}: {}", one_line(&error));
-                    return answered.map_err(|error| Fault::Unknown(fault(error)));
+                    let fault = |error| Fault::Unknown(format!("{method} {path}: {error}"));
+                    return answered.map_err(fault);
                 }
             }
         }
@@ -393,13 +382,47 @@ impl Bucket {
     }
 }
 
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
-    HttpError::new(HttpErrorKind::Unknown, error)
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct Unanswered {
+    reason: String,
+    /// Its time limit is over.
+    is_late: bool,
+}
+
+impl Unanswered {
+    fn of(error: impl std::error::Error) -> Self {
+        Self {
+            reason: one_line(&error),
+            is_late: false,
+        }
+    }
+}
+
+impl From<reqwest::Error> for Unanswered {
+    fn from(error: reqwest::Error) -> Self {
+        // The faults that name a request name its address, too.
+        let error = error.without_url();
+        Self {
+            is_late: error.is_timeout(),
+            ..Self::of(error)
+        }
+    }
+}
+
+impl From<tokio::time::error::Elapsed> for Unanswered {
+    fn from(error: tokio::time::error::Elapsed) -> Self {
+        Self {
+            is_late: true,
+            ..Self::of(error)
+        }
+    }
 }
 
 /// A time of S3 in nanoseconds since 1970; the far future, which garbage collection spares, if it is none.
 fn nanoseconds(time: Option<&str>) -> i64 {
-    let time = time.and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     let time = time.and_then(|time| time.as_nanosecond().try_into().ok());
     time.unwrap_or(i64::MAX)
 }
@@ -429,16 +452,18 @@ pub fn is_this_machine(host: &str) -> bool {
     host.to_ascii_lowercase().ends_with(".localhost")
 }
 
-impl DnsResolver for Resolver {
-    fn resolve(&self, host: &str) -> DnsFuture {
-        let host = host.to_owned();
+impl Resolve for Resolver {
+    fn resolve(&self, host: Name) -> Resolving {
         Box::pin(async move {
-            if is_this_machine(&host) {
-                let here = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-                return Ok(here.to_vec());
-            }
-            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
+            // The client replaces the port.
+            let found: Vec<SocketAddr> = match is_this_machine(host.as_str()) {
+                true => vec![
+                    (Ipv4Addr::LOCALHOST, 0).into(),
+                    (Ipv6Addr::LOCALHOST, 0).into(),
+                ],
+                false => tokio::net::lookup_host((host.as_str(), 0)).await?.collect(),
+            };
+            Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use rusty_s3::actions::ListObjectsV2;
 
-use crate::bucket::{Bucket, S3OpenError, bucket_address, one_line};
+use crate::bucket::{Bucket, S3OpenError, bucket_address};
 use crate::client::{Client, MirrorClient};
 use crate::config::{MirrorMode, S3Config};
 use crate::history::Result;
@@ -53,7 +53,7 @@ async fn ask(
 ) -> Result<(), (S3OpenError, bool)> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let answer = bucket.ask(address).await.map_err(|error| {
-        let reason = one_line(&error);
+        let reason = error.to_string();
         // The TLS library gives no type for it.
         let is_untrusted = reason.contains("certificate") || reason.contains("UnknownIssuer");
         let (what, fix) = match is_untrusted {

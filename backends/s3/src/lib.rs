@@ -21,6 +21,7 @@ mod reader;
 pub mod replica;
 pub mod seal;
 pub mod session;
+pub mod signature;
 pub mod text;
 pub mod tree;
 mod upload;

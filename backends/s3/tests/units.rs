@@ -1,15 +1,18 @@
-//! Parts of the crate that need no server: text, configuration, encryption, and what the mirror holds.
+//! Parts of the crate that need no server: text, configuration, encryption, signatures, and what the mirror holds.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use proptest::prelude::*;
+use reqwest::{Method, Request};
 use s3::bucket::is_this_machine;
-use s3::config::{MirrorMode, Secret, check_name, find_access_key, seal_key};
+use s3::config::{AccessKey, MirrorMode, Secret, check_name, find_access_key, seal_key};
 use s3::mirror::{Origin, escape, files, origin, plan, unescape};
 use s3::seal::{Seal, SealError};
+use s3::signature::sign;
 use s3::text::{is_journal, journal_base, merge};
 use s3::tree::{Attributes, Body, Changes, Content, Hash, Name, Node, NodeId, ROOT, Tree};
 
@@ -336,5 +339,119 @@ fn modules_do_not_import_each_other_in_a_circle() {
             .find(|(_, uses)| uses.iter().all(|it| !modules.contains_key(it)));
         let free = free.map(|(name, _)| name.clone());
         modules.remove(&free.unwrap_or_else(|| panic!("a circle in {modules:?}")));
+    }
+}
+
+/// The access key of AWS's examples.
+fn example_key(token: Option<&str>) -> AccessKey {
+    AccessKey {
+        id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+        secret: Secret("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned()),
+        token: token.map(|token| Secret(token.to_owned())),
+        source: "the test".to_owned(),
+    }
+}
+
+fn signed(method: Method, url: &str, headers: &[(&'static str, &str)], body: &str) -> String {
+    let mut request = Request::new(method, url.parse().unwrap());
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    let now: Timestamp = "2013-05-24T00:00:00Z".parse().unwrap();
+    let digest = Hash::of(body.as_bytes());
+    sign(&mut request, &digest, &example_key(None), "us-east-1", now).unwrap();
+    request.headers()["authorization"]
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn requests_are_signed_as_in_the_examples_of_aws() {
+    // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+    let host = "https://examplebucket.s3.amazonaws.com";
+    let stored = [
+        ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+        ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
+    ];
+    let welcome = "Welcome to Amazon S3.";
+    for (method, path, headers, body, names, signature) in [
+        (
+            Method::GET,
+            "/test.txt",
+            &[("range", "bytes=0-9")][..],
+            "",
+            "host;range;x-amz-content-sha256;x-amz-date",
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+        ),
+        (
+            Method::PUT,
+            "/test%24file.text",
+            &stored,
+            welcome,
+            "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
+            "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
+        ),
+        (
+            Method::GET,
+            "/?lifecycle",
+            &[],
+            "",
+            "host;x-amz-content-sha256;x-amz-date",
+            "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+        ),
+        (
+            Method::GET,
+            "/?max-keys=2&prefix=J",
+            &[],
+            "",
+            "host;x-amz-content-sha256;x-amz-date",
+            "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+        ),
+    ] {
+        let scope = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request";
+        let expected = format!(
+            "AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders={names}, Signature={signature}"
+        );
+        let url = format!("{host}{path}");
+        assert_eq!(signed(method, &url, headers, body), expected, "{path}");
+    }
+    // Their order is that of the signature, and the length is not signed.
+    let one = signed(
+        Method::GET,
+        &format!("{host}/?prefix=J&max-keys=2"),
+        &[],
+        "",
+    );
+    let other = signed(
+        Method::GET,
+        &format!("{host}/?max-keys=2&prefix=J"),
+        &[("content-length", "0")],
+        "",
+    );
+    assert_eq!(one, other);
+}
+
+#[test]
+fn a_token_is_sent_signed_and_never_shown() {
+    let url = "https://examplebucket.s3.amazonaws.com/test.txt";
+    let mut request = Request::new(Method::GET, url.parse().unwrap());
+    let key = example_key(Some("a-session-token"));
+    let digest = Hash::of(b"");
+    sign(
+        &mut request,
+        &digest,
+        &key,
+        "us-east-1",
+        Timestamp::UNIX_EPOCH,
+    )
+    .unwrap();
+    assert_eq!(request.headers()["x-amz-security-token"], "a-session-token");
+    let authorization = request.headers()["authorization"].to_str().unwrap();
+    let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
+    assert!(authorization.contains(&format!("SignedHeaders={names},")));
+    let shown = format!("{:?}", request.headers());
+    for secret in ["a-session-token", "Signature="] {
+        assert!(!shown.contains(secret), "{shown}");
     }
 }
