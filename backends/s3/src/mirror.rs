@@ -216,7 +216,7 @@ pub fn front_matter(object: &[u8]) -> Option<(FrontMatter, usize)> {
         .next()?;
     let head = head.valid();
     let end = head.strip_prefix(OPENING)?.find(CLOSING)? + OPENING.len();
-    let block: Block = serde_saphyr::from_str(&head["---\n".len()..end]).ok()?;
+    let block: Block = yaml_serde::from_str(&head["---\n".len()..end]).ok()?;
     Some((block.ctxbench, end + CLOSING.len()))
 }
 

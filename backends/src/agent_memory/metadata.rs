@@ -44,10 +44,7 @@ impl Metadata {
             Ok::<_, String>(text.trim())
         };
         match name {
-            b"importance" => {
-                let number = text()?.parse().map_err(|_| IMPORTANCE.to_owned())?;
-                self.importance = Some(importance(number)?);
-            }
+            b"importance" => self.importance = Some(importance_of(text()?)?),
             b"tags" => self.tags = Some(tags(text()?.split(','))),
             b"ttl" => self.ttl = Some(seconds(text()?)?),
             b"author" => self.author = Some(author(text()?)?),
@@ -65,6 +62,11 @@ fn importance(number: f64) -> Result<f64, String> {
     } else {
         Err(IMPORTANCE.to_owned())
     }
+}
+
+fn importance_of(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().map_err(|_| IMPORTANCE.to_owned())?;
+    importance(number)
 }
 
 fn tags<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -124,10 +126,17 @@ enum Ttl {
     Text(String),
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Importance {
+    Number(f64),
+    Text(String),
+}
+
 /// The keys of front matter that are read; others are ignored.
 #[derive(Debug, Default, Deserialize)]
 struct FrontMatter {
-    importance: Option<f64>,
+    importance: Option<Importance>,
     tags: Option<Tags>,
     ttl: Option<Ttl>,
     author: Option<String>,
@@ -136,7 +145,11 @@ struct FrontMatter {
 impl FrontMatter {
     fn check(self) -> Result<Metadata, String> {
         Ok(Metadata {
-            importance: self.importance.map(importance).transpose()?,
+            importance: match self.importance {
+                Some(Importance::Number(number)) => Some(importance(number)?),
+                Some(Importance::Text(text)) => Some(importance_of(&text)?),
+                None => None,
+            },
             tags: self.tags.map(|given| match given {
                 Tags::One(text) => tags(text.split(',')),
                 Tags::Many(list) => tags(list.iter().map(String::as_str)),
@@ -205,7 +218,7 @@ fn read_front_matter(yaml: &str) -> Result<Metadata, String> {
     if yaml.trim().is_empty() {
         return Ok(Metadata::default());
     }
-    let read: FrontMatter = serde_saphyr::from_str(yaml).map_err(|error| {
+    let read: FrontMatter = yaml_serde::from_str(yaml).map_err(|error| {
         let error = error.to_string();
         error.lines().next().unwrap_or_default().to_owned()
     })?;
@@ -233,6 +246,32 @@ mod tests {
             assert!(said.take(name.as_bytes(), value.as_bytes()).unwrap());
         }
         assert_eq!(head.metadata, said);
+    }
+
+    #[test]
+    fn front_matter_is_read_as_people_write_it() {
+        for (yaml, importance, tags, ttl) in [
+            ("importance: '0.5'", Some(0.5), None, None),
+            ("tags: a, b", None, Some(vec!["a", "b"]), None),
+            (
+                "tags:\n- 'b # c'\n- a # b",
+                None,
+                Some(vec!["a", "b # c"]),
+                None,
+            ),
+            ("ttl: 60\r\nmood: {a: [1, ~]}\r", None, None, Some(60)),
+            ("? ttl\n: '2m'", None, None, Some(120)),
+            ("of: &of [x]\ntags: *of", None, Some(vec!["x"]), None),
+        ] {
+            let head = head(&format!("---\n{yaml}\n---\nbody"));
+            let expected = Metadata {
+                importance,
+                tags: tags.map(|tags| tags.into_iter().map(str::to_owned).collect()),
+                ttl,
+                author: None,
+            };
+            assert_eq!((head.problem, head.metadata), (None, expected), "{yaml}");
+        }
     }
 
     #[test]
