@@ -54,7 +54,7 @@ pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
 
 /// SHA-256 of the running binary: two builds of one commit can differ.
 fn binary_sha256() -> io::Result<String> {
-    fs::read("/proc/self/exe").map(inputs::sha256)
+    inputs::sha256_of(Path::new("/proc/self/exe"))
 }
 
 /// Reads the environment of this machine.

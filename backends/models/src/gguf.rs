@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
 
 /// File name, bytes and SHA-256 of the model that `make model` installs.
 pub const SMOLLM2: (&str, u64, &str) = (
@@ -52,18 +51,7 @@ pub enum GgufError {
 /// # Errors
 /// If it cannot be read.
 pub fn sha256_of(path: &Path) -> Result<String, GgufError> {
-    let hashed = || -> io::Result<String> {
-        let mut file = File::open(path)?;
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok(inputs::hex(hash.finalize())),
-                read => hash.update(&buffer[..read]),
-            }
-        }
-    };
-    hashed().map_err(|error| unreadable(path, error))
+    inputs::sha256_of(path).map_err(|error| unreadable(path, error))
 }
 
 fn unreadable(path: &Path, error: io::Error) -> GgufError {

@@ -3,6 +3,8 @@
 
 mod location;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +85,24 @@ pub fn hex(bytes: impl AsRef<[u8]>) -> String {
 /// SHA-256 in lower-case hexadecimal.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(Sha256::digest(bytes))
+}
+
+/// SHA-256 of a file, in lower-case hexadecimal.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn sha256_of(file: &Path) -> io::Result<String> {
+    let mut file = File::open(file)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hex(hash.finalize())),
+            Ok(read) => hash.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The text of a file.
