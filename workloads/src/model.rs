@@ -345,8 +345,7 @@ impl Model {
         }
     }
 
-    /// Changes a file, or a new one, in place where nobody else has its content: a copy for each piece that is written to
-    /// a large file takes longer than to write it.
+    /// Edits a file, or a new one, in place. Copies the content first if another owner shares it.
     fn edit(&mut self, path: &WorkspacePath, change: impl FnOnce(&mut Vec<u8>)) {
         if !self.fixed {
             change(Arc::make_mut(self.files.entry(path.clone()).or_default()));

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-
 /// File name, bytes and SHA-256 of the model that `make model` installs.
 pub const SMOLLM2: (&str, u64, &str) = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",

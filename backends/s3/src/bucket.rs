@@ -14,6 +14,7 @@ use http::request::Builder;
 use http::{HeaderMap, Method, Request, header};
 use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use url::Url;
@@ -188,6 +189,14 @@ impl Bucket {
         let http = reqwest::Client::builder()
             .user_agent(concat!("ctxbench/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Resolver)
+            // As S3 speaks it. A redirect cannot be followed: the signature covers the host.
+            .http1_only()
+            .redirect(Policy::none())
+            // A body is the bytes of the object, as many as its length says.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
             // Each request has its own time limit, by its length.
             .connect_timeout(config.timeout.min(Duration::from_secs(5)));
         let http = match config.endpoint.starts_with("http://") {

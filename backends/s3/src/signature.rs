@@ -119,7 +119,7 @@ fn canonical_headers(request: &Request) -> Result<BTreeMap<&str, String>, Unsign
     let host = &url[Position::BeforeHost..Position::AfterPort];
     let mut headers = BTreeMap::from([(HOST.as_str(), host.to_owned())]);
     for (name, value) in request.headers() {
-        if [AUTHORIZATION, CONTENT_LENGTH].contains(name) {
+        if [AUTHORIZATION, CONTENT_LENGTH, HOST].contains(name) {
             continue;
         }
         let value = value.to_str().map_err(|_| Unsignable(name.clone()))?;

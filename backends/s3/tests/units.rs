@@ -416,7 +416,7 @@ fn requests_are_signed_as_in_the_examples_of_aws() {
         let url = format!("{host}{path}");
         assert_eq!(signed(method, &url, headers, body), expected, "{path}");
     }
-    // Their order is that of the signature, and the length is not signed.
+    // The order of a query and the length do not change the signature.
     let one = signed(
         Method::GET,
         &format!("{host}/?prefix=J&max-keys=2"),

@@ -1,4 +1,4 @@
-//! Creates a bucket, which `object_store` cannot do, and checks that it is usable.
+//! Creates a bucket, and checks that it is usable.
 
 use std::time::Duration;
 

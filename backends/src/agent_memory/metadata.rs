@@ -1,7 +1,10 @@
 //! Metadata of notes: importance, tags, time to live, author. Sources: `user.ctx.*` attributes, YAML front
 //! matter.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::store::{Errno, XATTR_VALUE_MAX};
 
@@ -44,7 +47,7 @@ impl Metadata {
             Ok::<_, String>(text.trim())
         };
         match name {
-            b"importance" => self.importance = Some(importance_of(text()?)?),
+            b"importance" => self.importance = Some(importance(text()?)?),
             b"tags" => self.tags = Some(tags(text()?.split(','))),
             b"ttl" => self.ttl = Some(seconds(text()?)?),
             b"author" => self.author = Some(author(text()?)?),
@@ -56,17 +59,10 @@ impl Metadata {
 
 const IMPORTANCE: &str = "importance must be a number from 0 to 1";
 
-fn importance(number: f64) -> Result<f64, String> {
-    if (0.0..=1.0).contains(&number) {
-        Ok(number)
-    } else {
-        Err(IMPORTANCE.to_owned())
-    }
-}
-
-fn importance_of(text: &str) -> Result<f64, String> {
-    let number = text.trim().parse().map_err(|_| IMPORTANCE.to_owned())?;
-    importance(number)
+fn importance(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok();
+    let number = number.filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| IMPORTANCE.to_owned())
 }
 
 fn tags<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -112,54 +108,84 @@ pub(super) fn check(name: &[u8], value: &[u8]) -> Result<(), (Errno, String)> {
     taken.map(|_| ()).map_err(|reason| (Errno::INVAL, reason))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Tags {
-    One(String),
-    Many(Vec<String>),
+/// Text or a number, as text. An untagged enum would keep a whole value first, with all that its aliases repeat.
+struct Scalar(String);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Scalar;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or a number")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar(text.to_owned()))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
+                Ok(Scalar(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Text)
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Ttl {
-    Seconds(u64),
-    Text(String),
-}
+/// A list, or words between commas.
+struct Tags(Vec<String>);
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Importance {
-    Number(f64),
-    Text(String),
+impl<'de> Deserialize<'de> for Tags {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Tags;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list, or words between commas")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Tags, E> {
+                Ok(Tags(tags(text.split(','))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tags, A::Error> {
+                let (mut list, mut bytes) = (Vec::new(), 0);
+                while let Some(Scalar(tag)) = items.next_element()? {
+                    bytes += tag.len();
+                    // Aliases repeat what is written once.
+                    if bytes > FRONT_MATTER_MAX {
+                        return Err(A::Error::custom("they are too long"));
+                    }
+                    list.push(tag);
+                }
+                Ok(Tags(tags(list.iter().map(String::as_str))))
+            }
+        }
+        deserializer.deserialize_any(List)
+    }
 }
 
 /// The keys of front matter that are read; others are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 struct FrontMatter {
-    importance: Option<Importance>,
+    importance: Option<Scalar>,
     tags: Option<Tags>,
-    ttl: Option<Ttl>,
-    author: Option<String>,
+    ttl: Option<Scalar>,
+    author: Option<Scalar>,
 }
 
 impl FrontMatter {
     fn check(self) -> Result<Metadata, String> {
+        let text = |Scalar(text): Scalar| text;
+        let number = self.importance.map(text).as_deref().map(importance);
+        let ttl = self.ttl.map(text);
         Ok(Metadata {
-            importance: match self.importance {
-                Some(Importance::Number(number)) => Some(importance(number)?),
-                Some(Importance::Text(text)) => Some(importance_of(&text)?),
-                None => None,
-            },
-            tags: self.tags.map(|given| match given {
-                Tags::One(text) => tags(text.split(',')),
-                Tags::Many(list) => tags(list.iter().map(String::as_str)),
-            }),
-            ttl: match self.ttl {
-                Some(Ttl::Seconds(number)) => Some(number),
-                Some(Ttl::Text(text)) => Some(seconds(text.trim())?),
-                None => None,
-            },
-            author: self.author.as_deref().map(author).transpose()?,
+            importance: number.transpose()?,
+            tags: self.tags.map(|Tags(tags)| tags),
+            ttl: ttl.map(|text| seconds(text.trim())).transpose()?,
+            author: self.author.map(text).as_deref().map(author).transpose()?,
         })
     }
 }
@@ -261,7 +287,12 @@ mod tests {
             ),
             ("ttl: 60\r\nmood: {a: [1, ~]}\r", None, None, Some(60)),
             ("? ttl\n: '2m'", None, None, Some(120)),
-            ("of: &of [x]\ntags: *of", None, Some(vec!["x"]), None),
+            (
+                "of: &of [x, 7]\ntags: *of",
+                None,
+                Some(vec!["7", "x"]),
+                None,
+            ),
         ] {
             let head = head(&format!("---\n{yaml}\n---\nbody"));
             let expected = Metadata {
@@ -271,6 +302,21 @@ mod tests {
                 author: None,
             };
             assert_eq!((head.problem, head.metadata), (None, expected), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn aliases_take_no_more_memory_than_front_matter() {
+        let lists = format!("x: &x [{}1]", "1,".repeat(10_000));
+        let words = format!("x: &x {}", "w".repeat(10_000));
+        for anchor in [lists, words] {
+            let many = "*x, ".repeat(5_000);
+            let head = head(&format!("---\n{anchor}\ntags: [{many}*x]\n---\nbody"));
+            let problem = head.problem.unwrap();
+            let is_refused =
+                ["invalid type: sequence", "too long"].map(|why| problem.contains(why));
+            assert!(is_refused.contains(&true), "{problem}");
+            assert_eq!(head.metadata, Metadata::default());
         }
     }
 
