@@ -6,7 +6,14 @@ fn main() {
     println!("cargo:rerun-if-changed=../.git/HEAD");
     println!("cargo:rerun-if-changed=../.git/index");
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
-    let changed = output("git", &["status", "--porcelain", "--untracked-files=no"]);
+    // Without its lock git does not renew the index, for which cargo would compile again.
+    let status = [
+        "--no-optional-locks",
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+    ];
+    let changed = output("git", &status);
     let commit = match (commit, changed) {
         (Some(commit), Some(changed)) if changed.is_empty() => commit,
         (Some(commit), _) => format!("{commit} with changes"),
