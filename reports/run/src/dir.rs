@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use inputs::Document;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -137,7 +138,7 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
     let Some(text) = read_if_there(&file)? else {
         return Ok(None);
     };
-    let found = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
+    let found = parse(&file, None, &text)?.read();
     Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
 }
 
@@ -145,21 +146,24 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
     let text = read_text(&file)?;
     let table: toml::Table = text.parse().map_err(|error| broken(&file, None, &error))?;
-    let found = table.get("schema").and_then(toml::Value::as_integer);
-    check_schema(&file, found.and_then(|found| u64::try_from(found).ok()))?;
-    let plan =
-        serde_path_to_error::deserialize(table).map_err(|error| broken(&file, None, &error))?;
-    Ok(plan)
+    let document = Document::from(toml::Value::Table(table));
+    check_schema(&file, document.unsigned("schema"))?;
+    let plan = document.read();
+    plan.map_err(|error| broken(&file, None, &error))
+}
+
+fn parse(file: &Path, line: Option<usize>, json: &str) -> Result<Document, RunError> {
+    let parsed = Document::from_json(json.as_bytes());
+    parsed.map_err(|error| broken(file, line, &error))
 }
 
 /// Reads a JSON document with a field `schema`.
 fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
     let text = read_text(file)?;
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| broken(file, None, &error))?;
-    let found = value.get("schema").and_then(serde_json::Value::as_u64);
-    check_schema(file, found)?;
-    serde_path_to_error::deserialize(value).map_err(|error| broken(file, None, &error))
+    let document = parse(file, None, &text)?;
+    check_schema(file, document.unsigned("schema"))?;
+    let item = document.read();
+    item.map_err(|error| broken(file, None, &error))
 }
 
 /// Writes a JSON document to a new file.
@@ -198,13 +202,10 @@ fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let mut items = Vec::new();
     for (number, line) in (1..).zip(whole.lines()) {
-        let value: serde_json::Value =
-            serde_json::from_str(line).map_err(|error| broken(file, Some(number), &error))?;
-        let found = value.get("v").and_then(serde_json::Value::as_u64);
-        check_schema(file, found)?;
-        let item = serde_path_to_error::deserialize(value)
-            .map_err(|error| broken(file, Some(number), &error))?;
-        items.push(item);
+        let document = parse(file, Some(number), line)?;
+        check_schema(file, document.unsigned("v"))?;
+        let item = document.read();
+        items.push(item.map_err(|error| broken(file, Some(number), &error))?);
     }
     Ok(items)
 }

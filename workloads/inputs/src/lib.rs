@@ -1,6 +1,7 @@
 //! Inputs of users: files, parsed with errors that name file, line and field, their digests, variables, and what they
 //! have installed.
 
+mod document;
 mod location;
 
 use std::fs::File;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use hex_simd::AsciiCase;
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
 use sha2::{Digest, Sha256};
 
+pub use document::{Document, Mismatch};
 pub use location::PathStep;
 
 /// A defect in an input file.
@@ -143,17 +144,10 @@ pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, Inp
         let start = error.span().map_or(0, |span| span.start);
         InputError::at(file, location::line(text, start), error.message())
     })?;
-    // From the document itself, the compiler would make the parser of each type three times, not twice.
-    serde_path_to_error::deserialize(table).map_err(|error| {
-        let steps = error.path().iter().map_while(|segment| match segment {
-            Segment::Map { key } => Some(PathStep::Field(key)),
-            Segment::Enum { variant } => Some(PathStep::Field(variant)),
-            Segment::Seq { index } => Some(PathStep::Item(*index)),
-            Segment::Unknown => None,
-        });
-        let (field, line) = location::locate(text, &steps.collect::<Vec<_>>());
-        let message = with_field(&field, error.inner().message());
-        InputError::at(file, line.unwrap_or(1), message)
+    let document = Document::from(toml::Value::Table(table));
+    document.read().map_err(|error| {
+        let (field, line) = location::locate(text, &error.path());
+        InputError::at(file, line.unwrap_or(1), with_field(&field, error.message()))
     })
 }
 
@@ -177,14 +171,12 @@ pub fn parse_json<T: DeserializeOwned>(
     line: usize,
     value: serde_json::Value,
 ) -> Result<T, InputError> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let message = with_field(&error.path().to_string(), &error.inner().to_string());
-        InputError::at(file, line, message)
-    })
+    let read = Document::from(value).read();
+    read.map_err(|error| InputError::at(file, line, with_field(&error.field(), error.message())))
 }
 
 fn with_field(field: &str, message: &str) -> String {
-    if field.is_empty() || field == "." || message.contains(&format!("`{field}`")) {
+    if field.is_empty() || message.contains(&format!("`{field}`")) {
         message.to_owned()
     } else {
         format!("field `{field}`: {message}")
@@ -248,8 +240,7 @@ mod tests {
         };
         let lists = "[[step]]\nread = 'a'\n[[step]]\n[step.wait]\n";
         // A variant without fields may be a table, and a date may go without quotes.
-        let accepted =
-            "step = ['stop', { stop = {} }, { wait = { seconds = inf } }, { read = 2026-11-27 }]";
+        let accepted = "step = ['stop', { stop = {} }, { wait = { seconds = inf } }, { wait = { seconds = -1 } }, { read = 2026-11-27 }]";
         assert!(parse_toml::<Lists>(Path::new("x.toml"), accepted).is_ok());
         insta::assert_snapshot!(error(&format!("{lists}seconds = true\n")), @"x.toml:5: field `step[1].wait.seconds`: invalid type: boolean `true`, expected f64");
         insta::assert_snapshot!(error("[[step]]\nread = 20\n"), @"x.toml:2: field `step[0].read`: invalid type: integer `20`, expected a string");

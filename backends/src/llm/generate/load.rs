@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+use inputs::Document;
+
 use super::saved::{Bytes, Node, OLDEST, Pending, Saved, SavedError, VERSION};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
@@ -23,8 +25,9 @@ pub(super) fn load(
         error,
     })?;
     let saved: Saved = {
-        let reader = &mut serde_json::Deserializer::from_slice(&bytes);
-        serde_path_to_error::deserialize(reader).map_err(|error| form(error.to_string()))?
+        let document = Document::from_json(&bytes).map_err(|error| form(error.to_string()))?;
+        let saved = document.read();
+        saved.map_err(|error| form(error.to_string()))?
     };
     if !(OLDEST..=VERSION).contains(&saved.v) {
         return Err(form(format!(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use inputs::{Document, Mismatch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -60,13 +61,8 @@ pub enum TreeError {
     #[error("the tree is not JSON: {0}")]
     NotJson(String),
     /// The JSON does not match the schema.
-    #[error("the tree does not fit its schema: at {at}: {why}")]
-    Schema {
-        /// The location, as in `entries[0].kind`.
-        at: String,
-        /// What is wrong at that location.
-        why: String,
-    },
+    #[error("the tree does not fit its schema: {0}")]
+    Schema(String),
     /// An entry is invalid.
     #[error("the tree's entry {path:?} {why}")]
     Entry {
@@ -155,12 +151,12 @@ pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
     struct Tree {
         entries: Vec<TreeEntry>,
     }
-    let tree: Result<Tree, _> = serde_path_to_error::deserialize(value);
-    let tree = tree.map_err(|error| TreeError::Schema {
-        at: error.path().to_string(),
-        why: error.inner().to_string().chars().take(300).collect(),
-    })?;
-    check(tree.entries)
+    let tree: Result<Tree, _> = Document::from(value).read();
+    let misfit = |error: Mismatch| error.to_string().chars().take(300).collect();
+    check(
+        tree.map_err(|error| TreeError::Schema(misfit(error)))?
+            .entries,
+    )
 }
 
 fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
