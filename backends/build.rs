@@ -31,7 +31,7 @@ const EXCEPTIONS: &[(&str, &[&[&str]])] = &[
     ("TOOLS_SQL", &[&["sql_tool.rs"]]),
     (
         "TOOLS_MCP",
-        &[&["sql_tool.rs", "../../harness/src/cmd/mcp/mod.rs"]],
+        &[&["sql_tool.rs", "../../harness/mcp/src/server.rs"]],
     ),
 ];
 
@@ -40,7 +40,7 @@ fn main() {
     println!("cargo:rerun-if-changed=models/src");
     println!("cargo:rerun-if-changed=s3/src");
     println!("cargo:rerun-if-changed=embeddings/src");
-    println!("cargo:rerun-if-changed=../harness/src/cmd/mcp/mod.rs");
+    println!("cargo:rerun-if-changed=../harness/mcp/src/server.rs");
     let dirs = entries(Path::new("src")).into_iter();
     let own = dirs.filter(|dir| dir.join("backend.rs").exists());
     let own = own.map(|dir| {

@@ -8,7 +8,6 @@ pub mod agent_memory;
 pub mod attribute;
 pub mod backend;
 mod child;
-pub mod conform;
 pub mod cpu;
 pub mod daemon_log;
 mod direct;

@@ -26,9 +26,9 @@ use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::pass::{self, Counting, Desk, Expectations, Hosts, Pass, Passed, Steps, start_model};
 use crate::quiet::Gauge;
-use crate::replay::Scratch;
 use crate::supervise::Watchdog;
 use crate::system;
+use replay::Scratch;
 
 /// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);

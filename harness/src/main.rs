@@ -1,64 +1,8 @@
-//! `ctxbench`: decides, with evidence, how an LLM agent should hold its context as files.
-
-// The standard library's panic when the reader of standard output is gone.
-macro_rules! print {
-    ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
-}
-macro_rules! println {
-    ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
-}
-
-mod cache_state;
-mod cell;
-mod clock;
-mod cmd;
-mod environment;
-mod evidence;
-mod fusectl;
-mod interrupt;
-mod known;
-mod lab;
-mod load;
-mod model_files;
-mod model_options;
-mod output;
-mod pass;
-mod plan;
-mod probe;
-mod progress;
-mod quiet;
-mod replay;
-mod reporting;
-mod run;
-mod schedule;
-mod scratch;
-mod session_contexts;
-mod sessions;
-mod supervise;
-mod system;
-#[cfg(test)]
-mod testing;
+//! The binary of [`harness`]. Cargo starts to compile a library when the metadata of its dependencies is ready; a binary
+//! waits until they are compiled.
 
 use std::process::ExitCode;
 
-use backends::daemon_log;
-use backends::registry::Registry;
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let arguments = cmd::Arguments::parse();
-    cmd::log_to_stderr();
-    let registry = Registry::default();
-    let ended = arguments.run(&registry);
-    registry.services().stop();
-    let code = match ended {
-        Ok(_) if output::has_failed() => ExitCode::from(1),
-        Ok(code) => code,
-        Err(error) => {
-            daemon_log::say(format_args!("ctxbench: {error:#}"));
-            ExitCode::from(1)
-        }
-    };
-    daemon_log::finish();
-    code
+    harness::main()
 }

@@ -12,9 +12,9 @@ use workloads::script::Script;
 use workloads::suite::Suite;
 
 use crate::pass::{unsupported_by_program, unsupported_in_tasks};
-use crate::replay::in_process;
-use crate::replay::tools::unsupported;
-use crate::replay::{program, program_directories};
+use replay::in_process;
+use replay::tools::unsupported;
+use replay::{program, program_directories};
 
 /// The baseline: the backend that the others are compared with.
 pub const BASELINE: &str = "direct";

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use backends::conform::features;
+use conform::features;
 use reports::claims::{self, Catalogue, ClaimResult};
 use reports::decide::{
     Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,

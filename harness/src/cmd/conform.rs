@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::backend::{Backend, WorkspaceConfig};
-use backends::conform::{Feature, FeatureResult, features};
 use backends::registry::Registry;
 use clap::Args;
+use conform::{Feature, FeatureResult, features};
 use reports::render::{CONFORMANCE, markdown_table, table};
 use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
 

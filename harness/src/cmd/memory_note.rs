@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::mcp::call_memory;
+use mcp::call_memory;
 
 /// Store a note in a mounted agent-memory.
 #[derive(Debug, Args)]

@@ -12,9 +12,9 @@ use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp, Host};
 
 use crate::interrupt::Interrupt;
-use crate::replay::{OpenFiles, Scratch, only_lines, perform, prepare};
 use crate::supervise::Watchdog;
 use backends::attribute;
+use replay::{OpenFiles, Scratch, only_lines, perform, prepare};
 
 /// Pause between comparisons of two hosts.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

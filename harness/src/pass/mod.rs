@@ -28,15 +28,15 @@ use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 use crate::cache_state::{self, Touched};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::replay::in_process::perform_in_process;
-use crate::replay::tools::{ask, narrowed, observe};
-use crate::replay::workers::Workers;
-use crate::replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 use crate::supervise::Watchdog;
 use crate::system::{self, Io};
 use calls::Replay;
 pub use hosts::Hosts;
 pub use program::unsupported as unsupported_by_program;
+use replay::in_process::perform_in_process;
+use replay::tools::{ask, narrowed, observe};
+use replay::workers::Workers;
+use replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
 pub use tasks::{Desk, unsupported as unsupported_in_tasks};
 
 /// Pause between reads while one host waits for another host's write.

@@ -12,10 +12,10 @@ use workloads::script::{Bytes, FileOp};
 
 use super::hosts::Hosts;
 use super::{Pass, Passed, content_bytes};
-use crate::replay::in_process::perform_in_process;
-use crate::replay::tools::held;
-use crate::replay::{OpenFiles, Scratch, perform, prepare, verify};
 use crate::supervise::Watchdog;
+use replay::in_process::perform_in_process;
+use replay::tools::held;
+use replay::{OpenFiles, Scratch, perform, prepare, verify};
 
 /// Time limit for reading everything back, and for each step of waiting for two hosts.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use backends::conform::{Feature, FeatureResult, features};
+use conform::{Feature, FeatureResult, features};
 use reports::render::CONFORMANCE;
 use rundir::{Outcome, Probe};
 

@@ -1,5 +1,8 @@
 //! Shared code of unit tests: scripts, workloads, and a backend over a plain directory with scripted failures.
 
+#[path = "../../replay/src/testing.rs"]
+mod operations;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,53 +15,9 @@ use backends::fuse::{Counters, OpcodeCount};
 use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
 use workloads::definition::{CacheState, SessionSource, Workload};
-use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, CallKind, FileOp, Host, Script};
+use workloads::script::{CallKind, FileOp, Script};
 
-pub fn path(path: &str) -> WorkspacePath {
-    WorkspacePath::new(path).unwrap()
-}
-
-pub fn bytes(text: &str) -> Bytes {
-    Bytes::from(text.as_bytes().to_vec())
-}
-
-pub fn write(file: &str, text: &str, sync: bool) -> FileOp {
-    FileOp::Write {
-        path: path(file),
-        content: bytes(text),
-        sync,
-    }
-}
-
-pub fn append(file: &str, text: &str) -> FileOp {
-    FileOp::Append {
-        path: path(file),
-        content: bytes(text),
-    }
-}
-
-pub fn rename(from: &str, to: &str) -> FileOp {
-    FileOp::Rename {
-        from: path(from),
-        to: path(to),
-    }
-}
-
-pub fn list(dir: &str, attributes: bool) -> FileOp {
-    FileOp::List {
-        path: path(dir),
-        attributes,
-    }
-}
-
-pub fn add_line(host: Host, file: &str, line: &str) -> FileOp {
-    FileOp::AddLine {
-        host,
-        path: path(file),
-        line: bytes(line),
-    }
-}
+pub use operations::*;
 
 pub fn workload(script: Script) -> Workload {
     Workload {

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use backends::backend::DomainTools;
+use replay::shell;
 use serde_json::Value;
 use workloads::tasks::command::Command;
 use workloads::tasks::scripts::{Console, call_text, shell_text};
 
-use super::shell;
 use crate::clock::Clock;
 use crate::pass::Pass;
 use crate::supervise::Watchdog;

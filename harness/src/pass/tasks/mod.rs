@@ -4,7 +4,6 @@
 
 mod console;
 mod copies;
-mod shell;
 mod source;
 
 use std::path::PathBuf;

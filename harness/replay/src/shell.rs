@@ -8,8 +8,10 @@ use std::path::Path;
 use workloads::tasks::command::{Command, Shows};
 
 /// The output of a command below `root`.
-/// The error is what the program says of a failed call.
-pub(super) fn perform(root: &Path, command: &Command) -> Result<String, String> {
+///
+/// # Errors
+/// What the program says of a failed call.
+pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
     match command {
         Command::List(places) => list(root, places),
         Command::Read(places) => {

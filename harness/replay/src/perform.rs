@@ -59,6 +59,12 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scratch {
     /// Allocates the buffers for listings. [`Scratch::reserve`] allocates the one for content.
     pub fn new() -> Self {

@@ -268,13 +268,13 @@ pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String
 }
 
 /// Appends a file as if an operation had listed and read it.
-pub(super) fn push_file(scratch: &mut Scratch, name: &str, content: &[u8]) {
+pub(crate) fn push_file(scratch: &mut Scratch, name: &str, content: &[u8]) {
     let size = content.len() as u64;
     let content = scratch.put(content);
     push(scratch, name, content, Some(size));
 }
 
-pub(super) fn push(
+pub(crate) fn push(
     scratch: &mut Scratch,
     name: &str,
     content: std::ops::Range<usize>,
@@ -336,8 +336,8 @@ fn joined(pages: &[String]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::verify;
     use crate::testing::{append, bytes, list, path, rename, write};
+    use crate::verify;
     use backends::state::Files;
     use workloads::model::Model;
     use workloads::script::CallKind;

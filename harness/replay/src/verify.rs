@@ -9,7 +9,7 @@ use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
 use super::{Observed, Scratch};
-use crate::replay::perform::Entry as Seen;
+use crate::perform::Entry as Seen;
 
 /// Checks that a result is the one that the model expects.
 /// The error says what is wrong.
@@ -218,8 +218,8 @@ fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{OpenFiles, perform, prepare};
     use crate::testing::{add_line, append, bytes, list, path, rename, write};
+    use crate::{OpenFiles, perform, prepare};
     use std::path::Path;
     use workloads::model::Model;
     use workloads::script::{Host, Script};

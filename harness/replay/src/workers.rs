@@ -103,7 +103,7 @@ impl Drop for Worker {
 
 /// Writes a line to the parent process.
 pub fn say(word: &str) -> io::Result<()> {
-    // `println!` of this binary hides that the parent process is gone.
+    // `println!` would panic once the parent process is gone.
     writeln!(io::stdout(), "{word}")?;
     io::stdout().flush()
 }

@@ -114,8 +114,8 @@ mod tests {
     use workloads::script::CallKind;
 
     use super::*;
-    use crate::replay::verify;
     use crate::testing::{list, path, write};
+    use crate::verify;
 
     #[derive(Default)]
     struct InMemory(BTreeMap<String, Vec<u8>>);

@@ -1,7 +1,7 @@
 //! A conformance suite: the Linux file system features that agents and their tools expect.
 //!
 //! It runs on any directory, so that third-party file systems get the same table as ours. It tests only
-//! what callers see; the crate's own tests compare each [`Store`](crate::store::Store) with the
+//! what callers see; the tests of `backends` compare each `Store` with the
 //! reference model.
 
 mod attributes;

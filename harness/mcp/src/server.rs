@@ -1,0 +1,149 @@
+//! A server over standard input and output: its signals, its end, and its answers to one client.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::Context;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, ServerInitializeError};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::stdio_pipes;
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
+
+use crate::toolset::Toolset;
+use crate::transport::Answering;
+
+/// A server that has caught the signals which end it, and serves nothing yet.
+pub struct Server {
+    runtime: Runtime,
+    signals: Vec<Signal>,
+}
+
+impl Server {
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses what it needs.
+    pub fn new() -> io::Result<Self> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build()?;
+        let signals = {
+            let _inside = runtime.enter();
+            let kinds = [
+                SignalKind::interrupt(),
+                SignalKind::terminate(),
+                SignalKind::hangup(),
+            ];
+            kinds.into_iter().map(signal).collect::<io::Result<_>>()?
+        };
+        Ok(Self { runtime, signals })
+    }
+
+    /// Serves until the input ends or a signal comes.
+    ///
+    /// # Errors
+    /// If the client breaks the protocol at its start, or a task panics.
+    pub fn serve(self, toolsets: Vec<Box<dyn Toolset>>) -> anyhow::Result<()> {
+        let served = self
+            .runtime
+            .block_on(serve(Handler::new(toolsets), self.signals));
+        // A read of a terminal cannot be cancelled; the runtime must not wait for it.
+        self.runtime.shutdown_background();
+        served
+    }
+}
+
+async fn serve(handler: Handler, signals: Vec<Signal>) -> anyhow::Result<()> {
+    let interrupted = async {
+        let waiting = signals.into_iter().map(|mut signal| {
+            Box::pin(async move {
+                signal.recv().await;
+            })
+        });
+        futures::future::select_all(waiting).await;
+    };
+    let served = async {
+        let (input, output) = stdio_pipes();
+        let transport = Answering::new(AsyncRwTransport::new_server(input, output));
+        match handler.serve(transport).await {
+            Ok(running) => {
+                running.waiting().await.context("serving MCP")?;
+                Ok(())
+            }
+            // A client may leave before it has said anything.
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context("starting an MCP session")),
+        }
+    };
+    tokio::select! {
+        () = interrupted => Ok(()),
+        ended = served => ended,
+    }
+}
+
+/// Answers one client's requests, one after another.
+struct Handler {
+    tools: Vec<Tool>,
+    toolsets: Arc<Mutex<Vec<Box<dyn Toolset>>>>,
+}
+
+impl Handler {
+    fn new(toolsets: Vec<Box<dyn Toolset>>) -> Self {
+        let tools = toolsets.iter().flat_map(|set| set.definitions());
+        Self {
+            tools: tools.collect(),
+            toolsets: Arc::new(Mutex::new(toolsets)),
+        }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("ctxbench", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools.clone()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        // In the order of arrival: a client may write and read without waiting between them.
+        let mut toolsets = Arc::clone(&self.toolsets).lock_owned().await;
+        let name = request.name.clone();
+        // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
+        let called = tokio::task::spawn_blocking(move || {
+            let mut called = toolsets
+                .iter_mut()
+                .filter_map(|set| set.call(&name, arguments.clone()));
+            called.next()
+        });
+        let called = called.await.map_err(|error| {
+            ErrorData::internal_error(format!("{} failed: {error}", request.name), None)
+        })?;
+        match called {
+            Some(Ok(text)) => Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into()),
+            Some(Err(text)) => Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into()),
+            None => {
+                let message = format!("there is no tool {}; tools/list has them", request.name);
+                Err(ErrorData::invalid_params(message, None))
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `ctxbench mcp`: serves a backend's tools over MCP on standard input and output.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use backends::backend::{Access, Workspace, WorkspaceConfig};
+use backends::registry::Registry;
+use backends::sql_tool::SqlTool;
+use clap::Args;
+use mcp::{Server, Toolset, over, state};
+
+/// How long a mount may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serve a backend's tools to an agent over MCP (standard input and output).
+///
+/// `sql FILE` has `query`, and `execute` with --writable; `files DIR` has file tools over a directory or a mount; `state` has them over files that
+/// end with the server. Any other backend keeps its files in DIR, and is mounted on DIR/mnt until the server ends.
+/// `remember` and `recall` are there where the directory is an `agent-memory`. At the end of its input, the server answers what it was
+/// asked, for at most ten minutes, and ends.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench mcp sql mail.db                  # query, with its schema
+  ctxbench mcp sql mail.db --writable       # execute, too
+  ctxbench mcp files ~/notes                # ls_files, read_file, write_file, search
+  ctxbench mcp agent-memory ~/memory        # these, remember and recall
+  ctxbench mcp state")]
+pub struct Mcp {
+    /// `sql`, `files`, or a backend: see `ctxbench list`.
+    backend: String,
+    /// The database of `sql`, the directory of `files`, or where the backend keeps its files.
+    path: Option<PathBuf>,
+    /// Let `sql` change rows: adds the tool `execute`.
+    #[arg(long)]
+    writable: bool,
+}
+
+/// The tools, and what must be closed after them.
+struct Opened {
+    toolsets: Vec<Box<dyn Toolset>>,
+    workspace: Option<Box<dyn Workspace>>,
+}
+
+impl Mcp {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        // Before anything is mounted: a signal from here on ends in order.
+        let server = Server::new().context("starting the server")?;
+        let Opened {
+            toolsets,
+            workspace,
+        } = self.open(registry)?;
+        let served = server.serve(toolsets);
+        if let Some(workspace) = workspace {
+            let name = &self.backend;
+            workspace
+                .close()
+                .with_context(|| format!("closing {name}"))?;
+        }
+        served.map(|()| ExitCode::SUCCESS)
+    }
+
+    fn open(&self, registry: &Registry) -> anyhow::Result<Opened> {
+        let name = self.backend.as_str();
+        if self.writable && name != "sql" {
+            bail!(
+                "--writable is for sql only: the other tools write where their files can be written"
+            );
+        }
+        match name {
+            "sql" => {
+                let file = self.path("the database file")?;
+                let tools = SqlTool::open(file, self.writable).map_err(anyhow::Error::msg)?;
+                Ok(Opened {
+                    toolsets: vec![Box::new(tools)],
+                    workspace: None,
+                })
+            }
+            "files" => Ok(Opened {
+                toolsets: over(self.path("a directory")?)?,
+                workspace: None,
+            }),
+            "state" => {
+                if self.path.is_some() {
+                    bail!("state has no files on disk: leave out the path");
+                }
+                Ok(Opened {
+                    toolsets: vec![state()],
+                    workspace: None,
+                })
+            }
+            _ => self.open_backend(registry, name),
+        }
+    }
+
+    fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<Opened> {
+        let backend = registry.find(name).map_err(|error| {
+            anyhow::anyhow!("{error}; `sql FILE` and `files DIR` serve a database and a directory")
+        })?;
+        if backend.access() != Access::Paths {
+            bail!("{name} has no files that tools can read; `ctxbench list` shows others");
+        }
+        let dir = self.path("the directory that holds its files")?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let config = WorkspaceConfig {
+            dir: dir
+                .canonicalize()
+                .with_context(|| format!("cannot resolve {}", dir.display()))?,
+            program: std::env::current_exe().context("finding this program")?,
+            patience: PATIENCE,
+            cpu: None,
+            allow_other: false,
+        };
+        let workspace = backend
+            .open(&config)
+            .with_context(|| format!("cannot open {name} in {}", dir.display()))?;
+        Ok(Opened {
+            toolsets: over(workspace.root())?,
+            workspace: Some(workspace),
+        })
+    }
+
+    fn path(&self, what: &str) -> anyhow::Result<&Path> {
+        let name = &self.backend;
+        let path = self.path.as_deref();
+        path.with_context(|| format!("{name} needs {what}: ctxbench mcp {name} PATH"))
+    }
+}
