@@ -77,11 +77,43 @@ impl Latencies {
             .deserialize(&mut &bytes[..])
             .map_err(|error| format!("histogram: {error:?}"))
     }
+
+    /// All of them in one histogram; `None` if there are none.
+    ///
+    /// # Errors
+    /// If one is damaged.
+    pub fn merged(all: &[&Self]) -> Result<Option<Histogram<u64>>, String> {
+        let Some((first, rest)) = all.split_first() else {
+            return Ok(None);
+        };
+        let mut merged = first.histogram()?;
+        for more in rest {
+            merged
+                .add(more.histogram()?)
+                .map_err(|error| format!("merging histograms: {error:?}"))?;
+        }
+        Ok(Some(merged))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn merging_keeps_every_call() {
+        let of = |times: &[u64]| {
+            let mut own = histogram();
+            times.iter().for_each(|time| own.record(*time).unwrap());
+            Latencies::new(&own).unwrap()
+        };
+        assert_eq!(Latencies::merged(&[]), Ok(None));
+        let merged = Latencies::merged(&[&of(&[10, 20]), &of(&[]), &of(&[20])]);
+        let merged = merged.unwrap().unwrap();
+        assert_eq!((merged.len(), merged.count_at(20)), (3, 2));
+        let damaged = Latencies("AAAA".to_owned());
+        Latencies::merged(&[&of(&[10]), &damaged]).unwrap_err();
+    }
 
     #[test]
     fn a_histogram_survives_its_encoding() {

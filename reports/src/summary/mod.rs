@@ -24,7 +24,7 @@ pub use health::{AaCell, Health};
 use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
-use rundir::{Arm, CellEpoch, Plan, Run, Sample};
+use rundir::{Arm, CellEpoch, Latencies, Plan, Run, Sample};
 pub use stats::MAKESPAN;
 use stats::{
     CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
@@ -170,17 +170,8 @@ fn all_calls<'a>(
     cells: impl Iterator<Item = &'a &'a CellEpoch>,
     kind: &str,
 ) -> Result<Option<Histogram<u64>>, String> {
-    let mut all: Option<Histogram<u64>> = None;
-    for latencies in cells.filter_map(|own| own.latencies.get(kind)) {
-        let more = latencies.histogram()?;
-        match &mut all {
-            Some(all) => all
-                .add(&more)
-                .map_err(|error| format!("merging histograms: {error:?}"))?,
-            None => all = Some(more),
-        }
-    }
-    Ok(all)
+    let kept: Vec<_> = cells.filter_map(|own| own.latencies.get(kind)).collect();
+    Latencies::merged(&kept)
 }
 
 /// Summarises a run.
