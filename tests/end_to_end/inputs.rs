@@ -210,6 +210,19 @@ fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
 }
 
 #[test]
+fn a_log_level_that_is_none_is_named_and_changes_nothing() {
+    let listed = |levels: &str| {
+        let mut command = ctxbench(["status"]);
+        stderr(&command.env("CTXBENCH_LOG", levels).succeeds())
+    };
+    has(
+        &listed("a=b=c"),
+        &["CTXBENCH_LOG is ignored", "give levels"],
+    );
+    assert_eq!(listed("warn,backends=trace"), "");
+}
+
+#[test]
 fn a_directory_without_a_run_is_refused() {
     let scratch = Scratch::new();
     let message = refused(&["report", scratch.path().to_str().unwrap()]);

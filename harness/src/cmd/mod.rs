@@ -117,10 +117,15 @@ impl Arguments {
 pub fn log_to_stderr() {
     // fuser logs normal events, too. `fuser` warns of a request that it does not implement. `reply` reports an
     // error for a reply to an interrupted call. `session` warns if `fusermount3 -u` unmounted before us.
-    let filter = EnvFilter::try_from_env("CTXBENCH_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,fuser=error,fuser::mnt=warn,fuser::reply=off"));
+    let usual = || EnvFilter::new("warn,fuser=error,fuser::mnt=warn,fuser::reply=off");
+    let asked = inputs::variable("CTXBENCH_LOG").map(EnvFilter::try_new);
+    let (levels, refused) = match asked {
+        None => (usual(), None),
+        Some(Ok(levels)) => (levels, None),
+        Some(Err(error)) => (usual(), Some(error)),
+    };
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(levels)
         .with_writer(|| daemon_log::Stderr)
         // No colours in a daemon's log file.
         .with_ansi(std::io::stderr().is_terminal())
@@ -129,4 +134,9 @@ pub fn log_to_stderr() {
         // Reporting a failed log write on that log panics: a full disk under a log would end the mount.
         .log_internal_errors(false)
         .init();
+    if let Some(error) = refused {
+        tracing::warn!(
+            "CTXBENCH_LOG is ignored: {error}; give levels, as in `debug` or `warn,backends=trace`"
+        );
+    }
 }
