@@ -9,7 +9,7 @@ use crate::agent_memory::AgentMemoryMount;
 use crate::backend::Backend;
 use crate::direct::Direct;
 use crate::external::{self, External};
-use crate::fio::{self, Fio};
+use crate::fio::Fio;
 use crate::inbox::{McpTools, SqlTools};
 use crate::llm::{LlmMode, LlmMount};
 use crate::memory::MemoryMount;
@@ -108,9 +108,6 @@ impl Registry {
         if let Some(server) = S3Bare::server_of(name) {
             return Ok(Box::new(S3Bare::on(server, &self.services)));
         }
-        if name == fio::NAME {
-            return Ok(Box::new(Fio));
-        }
         if let Some(mount) = S3Mount::of_name(name, &self.services) {
             return Ok(mounted(mount));
         }
@@ -120,8 +117,8 @@ impl Registry {
         if let Some(external) = external::named(name, &self.services) {
             return Ok(Box::new(external));
         }
-        let mut ours = self.ours().into_iter().chain(self.over_a_source());
-        ours.find(|backend| backend.describe().name == name)
+        let mut listed = self.ours().into_iter().chain(self.measured_otherwise());
+        listed.find(|backend| backend.describe().name == name)
             .ok_or_else(|| {
                 let known: Vec<String> =
                     self.all().map(|backend| backend.describe().name).collect();

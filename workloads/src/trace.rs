@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::path::WorkspacePath;
-use inputs::{InputError, parse_json};
+use inputs::{Document, InputError, read_line};
 
 /// The version this module reads and writes.
 pub const VERSION: u32 = 1;
@@ -416,25 +416,25 @@ impl Trace {
             if end.is_some() {
                 return Err(wrong("a record after the `end` record".to_owned()));
             }
-            let (kind, value) = record(file, number, line)?;
+            let (kind, record) = parse_record(file, number, line)?;
             if head.is_none() != (kind == "head") {
                 let message = "the first record, and only that, must be `head`";
                 return Err(wrong(message.to_owned()));
             }
             match kind.as_str() {
-                "head" => head = Some(parse_head(file, number, value)?),
-                "file" if events.is_empty() => files.push(parse_json(file, number, value)?),
+                "head" => head = Some(parse_head(file, number, record)?),
+                "file" if events.is_empty() => files.push(read_line(file, number, record)?),
                 "file" => {
                     let message = "a `file` record after the first event; use `ext` for changes";
                     return Err(wrong(message.to_owned()));
                 }
-                "user" => events.push(Event::User(parse_json(file, number, value)?)),
-                "api" => events.push(Event::Api(parse_json(file, number, value)?)),
-                "call" => events.push(Event::Call(parse_json(file, number, value)?)),
-                "result" => events.push(Event::Result(parse_json(file, number, value)?)),
-                "ext" => events.push(Event::Ext(parse_json(file, number, value)?)),
-                "compact" => events.push(Event::Compact(parse_json(file, number, value)?)),
-                "end" => end = Some(parse_json(file, number, value)?),
+                "user" => events.push(Event::User(read_line(file, number, record)?)),
+                "api" => events.push(Event::Api(read_line(file, number, record)?)),
+                "call" => events.push(Event::Call(read_line(file, number, record)?)),
+                "result" => events.push(Event::Result(read_line(file, number, record)?)),
+                "ext" => events.push(Event::Ext(read_line(file, number, record)?)),
+                "compact" => events.push(Event::Compact(read_line(file, number, record)?)),
+                "end" => end = Some(read_line(file, number, record)?),
                 other => {
                     return Err(wrong(format!(
                         "field `t`: unknown record {other:?}, expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"
@@ -484,30 +484,34 @@ impl Trace {
 }
 
 /// Parses a line, and splits its kind from the other fields.
-fn record(file: &Path, number: usize, line: &str) -> Result<(String, Value), InputError> {
+fn parse_record(
+    file: &Path,
+    number: usize,
+    line: &str,
+) -> Result<(String, Document), InputError> {
     let wrong = |message: String| InputError::at(file, number, message);
-    let mut value: Value =
-        serde_json::from_str(line).map_err(|error| wrong(format!("is not JSON: {error}")))?;
-    let fields = value
-        .as_object_mut()
-        .ok_or_else(|| wrong("a record is a JSON object".to_owned()))?;
-    match fields.remove("t") {
-        Some(Value::String(kind)) => Ok((kind, value)),
-        Some(_) => Err(wrong("field `t` must be a string".to_owned())),
-        None => Err(wrong("missing field `t`".to_owned())),
+    let record =
+        Document::from_json(line).map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
+    let Document::Table(mut fields) = record else {
+        return Err(wrong("a record is a JSON object".to_owned()));
+    };
+    let kind = fields.iter().position(|(name, _)| name == "t");
+    let kind = kind.ok_or_else(|| wrong("missing field `t`".to_owned()))?;
+    match fields.remove(kind).1 {
+        Document::Text(kind) => Ok((kind, Document::Table(fields))),
+        _ => Err(wrong("field `t` must be a string".to_owned())),
     }
 }
 
-fn parse_head(file: &Path, number: usize, value: Value) -> Result<Head, InputError> {
+fn parse_head(file: &Path, number: usize, record: Document) -> Result<Head, InputError> {
     // The version is checked first, because another version may have other fields.
-    let version = value.get("v").cloned();
-    if let Some(found) = version.as_ref().and_then(Value::as_u64)
+    if let Some(found) = record.unsigned("v")
         && found != u64::from(VERSION)
     {
         let message = format!("trace version {found}; this ctxbench reads version {VERSION}");
         return Err(InputError::at(file, number, message));
     }
-    parse_json(file, number, value)
+    read_line(file, number, record)
 }
 
 #[cfg(test)]
@@ -559,7 +563,7 @@ mod tests {
         let cut = SAMPLE.lines().take(3).collect::<Vec<_>>().join("\n");
         insta::assert_snapshot!(error(&cut), @"t.jsonl:3: the trace is cut off: no `end` record");
         insta::assert_snapshot!(error("{\"t\":1}\n"), @"t.jsonl:1: field `t` must be a string");
-        insta::assert_snapshot!(error("nonsense\n"), @"t.jsonl:1: is not JSON: expected ident at line 1 column 2");
+        insta::assert_snapshot!(error("nonsense\n"), @"t.jsonl:1: cannot be read as JSON: expected ident at line 1 column 2");
         insta::assert_snapshot!(error(""), @"t.jsonl: is empty");
     }
 }

@@ -9,8 +9,6 @@
 use bytes::Bytes;
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
 
 use crate::tree::Hash;
 
@@ -38,22 +36,13 @@ pub enum SealError {
 #[derive(Clone)]
 pub struct Seal {
     cipher: XChaCha20Poly1305,
-    names: [u8; 32],
+    names: Hash,
 }
 
 impl std::fmt::Debug for Seal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seal")
     }
-}
-
-fn keyed_hash(key: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
-    // HMAC pads a short key with zeros.
-    let mut block = [0; 64];
-    block[..32].copy_from_slice(key);
-    let mut hash = Hmac::<Sha256>::new(&block.into());
-    hash.update(bytes);
-    hash.finalize().into_bytes().into()
 }
 
 /// Whether an object looks sealed.
@@ -64,16 +53,16 @@ pub fn is_sealed(object: &[u8]) -> bool {
 impl Seal {
     /// For a key of 32 random bytes; content and names get derived keys.
     pub fn new(key: &[u8; 32]) -> Self {
-        let content = keyed_hash(key, b"ctxbench s3 objects 1");
+        let content = Hash::with_key(key, b"ctxbench s3 objects 1");
         Self {
-            cipher: XChaCha20Poly1305::new(&content.into()),
-            names: keyed_hash(key, b"ctxbench s3 names 1"),
+            cipher: XChaCha20Poly1305::new(&content.0.into()),
+            names: Hash::with_key(key, b"ctxbench s3 names 1"),
         }
     }
 
     /// The name of the blob of a digest, which it does not tell without the key.
     pub fn blob_name(&self, hash: Hash) -> String {
-        Hash(keyed_hash(&self.names, &hash.0)).to_string()
+        Hash::with_key(&self.names.0, &hash.0).to_string()
     }
 
     /// The object that holds `content` under `key`.

@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
-use sha2::Sha256;
 use url::{Position, Url};
 
 use crate::config::AccessKey;
@@ -70,12 +68,11 @@ pub fn sign(
     let secret = format!("AWS4{}", key.secret.0);
     let derived = [day, region, "s3", "aws4_request"]
         .iter()
-        .fold(secret.into_bytes(), |key, part| hmac(&key, part));
-    let signature = hmac(
-        &derived,
-        &format!("{ALGORITHM}\n{time}\n{scope}\n{canonical}"),
-    );
-    let signature = hex_simd::encode_to_string(signature, hex_simd::AsciiCase::Lower);
+        .fold(secret.into_bytes(), |key, part| {
+            Hash::with_key(&key, part.as_bytes()).0.to_vec()
+        });
+    let signed = format!("{ALGORITHM}\n{time}\n{scope}\n{canonical}");
+    let signature = Hash::with_key(&derived, signed.as_bytes());
     let credential = format!("{}/{scope}", key.id);
     let value = format!(
         "{ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
@@ -90,13 +87,6 @@ fn insert(request: &mut Request, name: HeaderName, value: &str) -> Result<(), Un
     value.set_sensitive(true);
     request.headers_mut().insert(name, value);
     Ok(())
-}
-
-fn hmac(key: &[u8], text: &str) -> Vec<u8> {
-    #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
-    let mut hash = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
-    hash.update(text.as_bytes());
-    hash.finalize().into_bytes().to_vec()
 }
 
 fn canonical_query(url: &Url) -> String {

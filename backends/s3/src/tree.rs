@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use hex_simd::AsciiCase;
+use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -37,6 +38,14 @@ impl Hash {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The HMAC-SHA256 of `bytes` under a key of any length (RFC 2104).
+    pub(crate) fn with_key(key: &[u8], bytes: &[u8]) -> Self {
+        #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
+        let mut hash = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
+        hash.update(bytes);
+        Self(hash.finalize().into_bytes().into())
     }
 }
 

@@ -145,15 +145,14 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
     let text = read_text(&file)?;
-    let table: toml::Table = text.parse().map_err(|error| broken(&file, None, &error))?;
-    let document = Document::from(toml::Value::Table(table));
+    let document = Document::from_toml(&text).map_err(|error| broken(&file, None, &error))?;
     check_schema(&file, document.unsigned("schema"))?;
     let plan = document.read();
     plan.map_err(|error| broken(&file, None, &error))
 }
 
 fn parse(file: &Path, line: Option<usize>, json: &str) -> Result<Document, RunError> {
-    let parsed = Document::from_json(json.as_bytes());
+    let parsed = Document::from_json(json);
     parsed.map_err(|error| broken(file, line, &error))
 }
 

@@ -25,7 +25,7 @@ pub struct ClaimFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct ClaimDocument {
     source: String,
     #[serde(rename = "claim")]
     claims: Vec<Claim>,
@@ -78,7 +78,7 @@ impl ClaimFile {
     /// # Errors
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
-        let document: Document = parse_toml(file, text)?;
+        let document: ClaimDocument = parse_toml(file, text)?;
         let heads = (1..).zip(text.lines());
         let heads = heads.filter(|(_, line)| line.trim_start().starts_with("[[claim]]"));
         let parsed = Self {

@@ -140,11 +140,10 @@ pub fn named(
 /// # Errors
 /// [`InputError`] with the line and the field; without the field if the text is no TOML, or has a number from 2^63.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+    let document = Document::from_toml(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         InputError::at(file, location::line(text, start), error.message())
     })?;
-    let document = Document::from(toml::Value::Table(table));
     document.read().map_err(|error| {
         let (field, line) = location::locate(text, &error.path());
         InputError::at(file, line.unwrap_or(1), with_field(&field, error.message()))
@@ -162,16 +161,16 @@ pub fn toml_error(file: &Path, text: &str, path: &[PathStep<'_>], message: &str)
     }
 }
 
-/// Parses the JSON value of line `line` in `file`.
+/// Reads what line `line` of `file` holds.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.
-pub fn parse_json<T: DeserializeOwned>(
+pub fn read_line<T: DeserializeOwned>(
     file: &Path,
     line: usize,
-    value: serde_json::Value,
+    document: Document,
 ) -> Result<T, InputError> {
-    let read = Document::from(value).read();
+    let read = document.read();
     read.map_err(|error| InputError::at(file, line, with_field(&error.field(), error.message())))
 }
 
@@ -250,8 +249,8 @@ mod tests {
 
     #[test]
     fn json_errors_name_file_line_and_field() {
-        let value = serde_json::json!({"name": "a", "inner": {"count": -1}});
-        let error = parse_json::<Outer>(Path::new("x.jsonl"), 7, value).unwrap_err();
+        let line = Document::from_json(r#"{"name": "a", "inner": {"count": -1}}"#).unwrap();
+        let error = read_line::<Outer>(Path::new("x.jsonl"), 7, line).unwrap_err();
         insta::assert_snapshot!(error, @"x.jsonl:7: field `inner.count`: invalid value: integer `-1`, expected u32");
     }
 }

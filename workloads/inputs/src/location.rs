@@ -13,6 +13,18 @@ pub enum PathStep<'a> {
     Any,
 }
 
+impl PathStep<'_> {
+    /// Appends the step to a path as text: `cells`, `[3]`, `.name`. One without a name appends nothing.
+    pub(crate) fn append_to(self, path: &mut String) {
+        *path += &match self {
+            Self::Field(name) if path.is_empty() => name.to_owned(),
+            Self::Field(name) => format!(".{name}"),
+            Self::Item(number) => format!("[{number}]"),
+            Self::Any => String::new(),
+        };
+    }
+}
+
 /// A path as text, and the line of its last step that is in the document, counted from 1.
 pub(crate) fn locate(text: &str, path: &[PathStep<'_>]) -> (String, Option<usize>) {
     let mut field = String::new();
@@ -22,15 +34,9 @@ pub(crate) fn locate(text: &str, path: &[PathStep<'_>]) -> (String, Option<usize
     let mut value = document.map(TomlNode::Table);
     for step in path {
         let next = value.and_then(|node| node.below(step));
-        match step {
-            PathStep::Field(name) if field.is_empty() => field += name,
-            PathStep::Field(name) => field += &format!(".{name}"),
-            PathStep::Item(number) => field += &format!("[{number}]"),
-            PathStep::Any => {
-                if let Some((name, ..)) = next {
-                    field += &format!(".{name}");
-                }
-            }
+        match (step, next) {
+            (PathStep::Any, Some((name, ..))) => PathStep::Field(name).append_to(&mut field),
+            _ => step.append_to(&mut field),
         }
         if let Some((_, start, _)) = next {
             at = Some(start);

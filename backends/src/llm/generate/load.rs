@@ -20,15 +20,12 @@ pub(super) fn load(
         path: path.to_owned(),
         why,
     };
-    let bytes = std::fs::read(path).map_err(|error| SavedError::File {
+    let text = std::fs::read_to_string(path).map_err(|error| SavedError::File {
         path: path.to_owned(),
         error,
     })?;
-    let saved: Saved = {
-        let document = Document::from_json(&bytes).map_err(|error| form(error.to_string()))?;
-        let saved = document.read();
-        saved.map_err(|error| form(error.to_string()))?
-    };
+    let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
+    let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;
     if !(OLDEST..=VERSION).contains(&saved.v) {
         return Err(form(format!(
             "it has version {}, and this program knows {OLDEST} to {VERSION}",

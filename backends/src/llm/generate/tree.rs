@@ -137,21 +137,19 @@ pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
 /// # Errors
 /// [`TreeError`], which names an invalid entry.
 pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| TreeError::NotJson(error.to_string()))?;
-    let count = value
-        .get("entries")
-        .and_then(Value::as_array)
-        .map_or(0, Vec::len);
-    if count > ENTRIES_MAX {
-        return Err(TreeError::TooMany(count));
+    let document =
+        Document::from_json(text).map_err(|error| TreeError::NotJson(error.to_string()))?;
+    if let Some(Document::List(entries)) = document.field("entries")
+        && entries.len() > ENTRIES_MAX
+    {
+        return Err(TreeError::TooMany(entries.len()));
     }
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Tree {
         entries: Vec<TreeEntry>,
     }
-    let tree: Result<Tree, _> = Document::from(value).read();
+    let tree: Result<Tree, _> = document.read();
     let misfit = |error: Mismatch| error.to_string().chars().take(300).collect();
     check(
         tree.map_err(|error| TreeError::Schema(misfit(error)))?
