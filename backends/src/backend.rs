@@ -10,17 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
-use crate::inbox::Source;
 use crate::promise::Promises;
+use crate::source::Source;
 use crate::store::{Caller, Store};
 
-/// What a backend can do. The harness skips a cell that needs a missing capability, with a reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The abilities of a backend. The harness skips a cell that needs a missing capability, with a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// A read returns the bytes that were written.
     pub holds_data: bool,
@@ -29,18 +28,14 @@ pub struct Capabilities {
     /// A daemon of ours counts the requests that reach it.
     pub counts_requests: bool,
     /// The mount answers lookups of names such as `:search?words`.
-    #[serde(default)]
     pub answers_requests: bool,
     /// A language model produces a file's content at each read. A read is slow, warms no cache, and may be
     /// wrong.
-    #[serde(default)]
     pub guesses_content: bool,
     /// A restarted daemon has an empty local cache, as on a new host. The first read of a file fetches it
     /// from the server.
-    #[serde(default)]
     pub starts_empty: bool,
     /// A second host can mount the same files at the same time: [`Workspace::second_host`].
-    #[serde(default)]
     pub several_hosts: bool,
 }
 
@@ -48,23 +43,21 @@ pub struct Capabilities {
 pub type Opener = fn(&Caller) -> io::Result<Arc<dyn Store>>;
 
 /// A requirement of a backend, such as a program on the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Need {
     /// The requirement's name, such as a device or a program.
     pub name: String,
-    /// What the backend needs it for.
+    /// Why the backend needs it.
     pub why: String,
 }
 
 /// A backend's properties, the same on every machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// The name on the command line and in results.
     pub name: String,
     /// The TOML file that defines it, for a backend that is not part of this program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// One sentence for help texts and reports.
     pub summary: String,
@@ -103,9 +96,9 @@ pub type Versions = BTreeMap<String, String>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} (fix: {fix})")]
 pub struct Unavailable {
-    /// What is missing.
+    /// The missing requirement.
     pub reason: String,
-    /// What to do about it.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -168,8 +161,8 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// What it gives besides files: of `one-file` (the whole state is a file that can be copied), `snapshots` (a moment's
-    /// state can be gone back to) and `versions` (earlier states are kept). `None` if its makers do not say.
+    /// Its properties besides files; `None` if its makers do not say. `one-file`: the whole state is one file that can
+    /// be copied. `snapshots`: the state of a moment can be saved and restored. `versions`: it keeps earlier states.
     fn gives(&self) -> Option<&'static [&'static str]> {
         None
     }
@@ -204,8 +197,8 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// What other programs write and this backend shows, for a workspace in `dir`. `None` for a backend that has its
-    /// files to itself. Such a backend takes part only in workloads of tasks.
+    /// The data that other programs write and this backend shows, for a workspace in `dir`. A backend with such data
+    /// takes part only in workloads of tasks. `None` for a backend whose files only its agent changes.
     fn source(&self, dir: &Path) -> Option<Source> {
         let _ = dir;
         None

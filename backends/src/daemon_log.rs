@@ -1,4 +1,4 @@
-//! A daemon's standard error behind a bounded queue, so that a mount never waits for its log.
+//! A daemon's log behind a bounded queue, so that a mount never waits for it. The log is standard error or a file.
 //!
 //! One thread writes the queue's lines. Lines that do not fit are dropped, and one line reports their
 //! number later. tracing-appender is unsuitable: its guard reports a timeout by `println!`, which can
@@ -24,16 +24,19 @@ const MAX_BYTES: usize = 256 << 10;
 /// How long an exiting daemon waits until its queue is written.
 const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue, once [`start`] has created it. A process has one standard error and one panic hook, so it has one queue.
+/// The queue, once [`start`] has created it. A process has one log and one panic hook, so it has one queue.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Creates the queue, through which all later lines and panic messages go.
+/// Creates the queue, through which all later lines and panic messages go to `file`, or to standard error.
 ///
 /// # Errors
 /// If standard error cannot be duplicated, or no thread can be started.
-pub fn start() -> io::Result<()> {
-    // A duplicate: the lock of `io::stderr` would make other threads wait for the writing one.
-    let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+pub fn start(file: Option<File>) -> io::Result<()> {
+    let sink = match file {
+        Some(file) => file,
+        // A duplicate: the lock of `io::stderr` would make other threads wait for the writing one.
+        None => File::from(io::stderr().as_fd().try_clone_to_owned()?),
+    };
     if QUEUE.set(Queue::start(sink)?).is_ok() {
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
@@ -51,8 +54,8 @@ pub fn start() -> io::Result<()> {
 
 /// Writes one line, through the queue if there is one. A line that cannot be written is lost.
 pub fn say(line: impl Display) {
-    // There is no other place to report a failed write to standard error.
-    let _ = Stderr.write_all(format!("{line}\n").as_bytes());
+    // There is no other place to report a failed write to the log.
+    let _ = LogSink.write_all(format!("{line}\n").as_bytes());
 }
 
 /// Waits at most half a second until the queue is written. Call it at the end of a process.
@@ -67,11 +70,11 @@ pub fn lines_dropped() -> u64 {
     QUEUE.get().map_or(0, Queue::dropped)
 }
 
-/// Standard error, through the queue if there is one. Each write is one line.
+/// The log, through the queue if there is one. Each write is one line.
 #[derive(Clone, Copy, Debug)]
-pub struct Stderr;
+pub struct LogSink;
 
-impl Write for Stderr {
+impl Write for LogSink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Some(queue) = QUEUE.get() else {
             return io::stderr().write(line);
@@ -195,7 +198,7 @@ impl Shared {
 }
 
 fn gap(lines: u64) -> String {
-    format!("log: {lines} lines dropped because standard error was not read\n")
+    format!("log: {lines} lines dropped because the log was not written in time\n")
 }
 
 #[cfg(test)]

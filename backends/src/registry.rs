@@ -10,7 +10,6 @@ use crate::backend::Backend;
 use crate::direct::Direct;
 use crate::external::{self, External};
 use crate::fio::Fio;
-use crate::inbox::{McpTools, SqlTools};
 use crate::llm::{LlmMode, LlmMount};
 use crate::memory::MemoryMount;
 use crate::mounted::{Mounted, MountedStore};
@@ -21,6 +20,7 @@ use crate::services::model::Answers;
 use crate::services::s3::Server;
 use crate::sqlite::SqliteMount;
 use crate::state::State;
+use crate::tools::SqlTools;
 use crate::view::ViewMount;
 
 /// The backends of one process, and the servers that they share.
@@ -74,8 +74,8 @@ impl Registry {
         vec![
             mounted(ViewMount::Mail),
             mounted(ViewMount::Controller),
-            Box::new(SqlTools),
-            Box::new(McpTools),
+            Box::new(SqlTools::InProcess),
+            Box::new(SqlTools::OverMcp),
         ]
     }
 
@@ -118,7 +118,8 @@ impl Registry {
             return Ok(Box::new(external));
         }
         let mut listed = self.ours().into_iter().chain(self.measured_otherwise());
-        listed.find(|backend| backend.describe().name == name)
+        listed
+            .find(|backend| backend.describe().name == name)
             .ok_or_else(|| {
                 let known: Vec<String> =
                     self.all().map(|backend| backend.describe().name).collect();

@@ -175,6 +175,27 @@ pub struct Attr {
     pub btime: Timestamp,
 }
 
+impl Attr {
+    /// The attributes of an empty node that `caller` makes, with one name.
+    pub fn new(ino: Ino, kind: Kind, permissions: u16, caller: &Caller) -> Self {
+        Self {
+            ino,
+            kind,
+            permissions,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: caller.now,
+            mtime: caller.now,
+            ctime: caller.now,
+            btime: caller.now,
+        }
+    }
+}
+
 /// The process that requested an operation, and the operation's time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Caller {
@@ -275,7 +296,7 @@ pub struct DirEntry<'a> {
     pub attr: Option<Attr>,
 }
 
-/// What [`Store::rename`] does about an existing destination.
+/// How [`Store::rename`] handles an existing destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RenameMode {
     /// Replace it.
@@ -286,7 +307,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What [`Store::fallocate`] does with a range.
+/// The operation of [`Store::fallocate`] on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Allocate {
     /// Reserve space for writes; extends the file to the end of the range unless `keep_size`.
@@ -303,7 +324,7 @@ pub enum Allocate {
     },
 }
 
-/// What [`Store::seek`] searches for.
+/// The target of [`Store::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is not in a hole.
@@ -312,7 +333,25 @@ pub enum Seek {
     Hole,
 }
 
-/// What [`Store::setxattr`] does about an existing attribute.
+impl Seek {
+    /// The result of [`Store::seek`] in a file of `size` bytes whose only hole is its end.
+    pub(crate) fn without_holes(self, offset: u64, size: u64) -> Result<u64> {
+        match self {
+            _ if offset >= size => Err(Errno::NXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+}
+
+/// The part of `content` that [`Store::read`] returns.
+pub(crate) fn slice(content: &[u8], offset: u64, size: usize) -> &[u8] {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    let rest = content.get(offset..).unwrap_or_default();
+    &rest[..size.min(rest.len())]
+}
+
+/// How [`Store::setxattr`] handles an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum XattrMode {
     /// Create or replace.
@@ -423,7 +462,7 @@ pub enum Slow {
     /// [`Store::write`], [`Store::fallocate`], [`Store::seek`], or a [`Store::setattr`] of a size other than 0.
     Change,
     /// Any changing call that needs approval before it is applied; asked of a file, or of the directory of a name.
-    Judged,
+    Approval,
     /// [`Store::close`].
     Close,
     /// [`Store::fsync`].
@@ -437,15 +476,15 @@ pub enum Slow {
 /// The kernel's caches of one mount, for a store that changes other than through the mount.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the attributes and pages of an inode.
-    fn forget_inode(&self, ino: Ino);
+    fn invalidate_inode(&self, ino: Ino);
 
     /// Invalidates a cached name, positive or negative.
-    fn forget_name(&self, parent: Ino, name: &[u8]);
+    fn invalidate_name(&self, parent: Ino, name: &[u8]);
 
     /// Puts bytes into the page cache at `offset` (`FUSE_NOTIFY_STORE`).
     ///
     /// The kernel extends the file's size to cover them, even if an older attribute reply is in flight.
-    fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]);
+    fn store_pages(&self, ino: Ino, offset: u64, bytes: &[u8]);
 
     /// Records that an inode lost its last name. True if the kernel holds no reference, and the store may reclaim it;
     /// otherwise the front end does when the kernel forgets it.
@@ -497,17 +536,6 @@ pub trait Store: Send + Sync {
     /// Changes attributes and returns the new ones.
     fn setattr(&self, _caller: &Caller, _ino: Ino, _change: &Change) -> Result<Attr> {
         Err(Errno::ROFS.into())
-    }
-
-    /// [`Store::setattr`] through the open file `handle`, whose uncommitted content it resizes.
-    fn setattr_handle(
-        &self,
-        _handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        change: &Change,
-    ) -> Result<Attr> {
-        self.setattr(caller, ino, change)
     }
 
     /// The parent directory of directory `dir`; the root is its own parent.
@@ -570,55 +598,21 @@ pub trait Store: Send + Sync {
     /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
 
-    /// The number of a new open file, for a store whose content may change between two reads; 0 if the store needs none.
-    /// `writes`: it is open for writing, as after a [`Store::create`]. Stores whose opens the kernel omits
-    /// ([`Coherence::Exclusive`]) are not asked.
-    fn open(&self, _ino: Ino, _writes: bool) -> Result<u64> {
-        Ok(0)
+    /// The open files of a store whose open files have contents of their own. Without them, calls through an open file
+    /// are calls on its inode, and a handle is 0.
+    fn open_files(&self) -> Option<&dyn OpenFiles> {
+        None
     }
-
-    /// Whether an open with `O_TRUNC` truncates through its open file ([`Store::setattr_handle`]), not through the inode:
-    /// the store then commits the truncation together with what is written after it.
-    fn truncates_at_open(&self) -> bool {
-        false
-    }
-
-    /// [`Store::read`] through the open file `handle`, whose content stays the same from one read to the next.
-    fn read_handle(
-        &self,
-        _handle: u64,
-        ino: Ino,
-        offset: u64,
-        size: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        self.read(ino, offset, size, out)
-    }
-
-    /// Ends an open file, and drops what the store keeps for it.
-    fn release(&self, _handle: u64) {}
 
     /// Writes all of `data` at `offset`, extending the file as needed.
     fn write(&self, _caller: &Caller, _ino: Ino, _offset: u64, _data: &[u8]) -> Result<()> {
         Err(Errno::ROFS.into())
     }
 
-    /// [`Store::write`] through the open file `handle`, which gathers what is written until it is committed.
-    fn write_handle(
-        &self,
-        _handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        self.write(caller, ino, offset, data)
-    }
-
-    /// Writes all of `data` to the end of the file, through the open file `handle`. The kernel takes the end to be
-    /// `end`; another host's write may have moved it.
-    fn append(&self, handle: u64, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
-        self.write_handle(handle, caller, ino, end, data)
+    /// Writes all of `data` to the end of the file. The kernel takes the end to be `end`; another host's write may have
+    /// moved it.
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        self.write(caller, ino, end, data)
     }
 
     /// Whether [`Store::append`] finds the end itself: the parts of one long write must then arrive in order.
@@ -641,12 +635,7 @@ pub trait Store: Send + Sync {
     /// The next data or hole at or after `offset`. `ENXIO` where there is none. Unless implemented, the
     /// only hole is the end of the file.
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let size = self.getattr(ino)?.size;
-        match what {
-            _ if offset >= size => Err(Errno::NXIO.into()),
-            Seek::Data => Ok(offset),
-            Seek::Hole => Ok(size),
-        }
+        what.without_holes(offset, self.getattr(ino)?.size)
     }
 
     /// Emits the entries of `dir` after cookie `after` (0: from the start) in cookie order, until `emit`
@@ -691,11 +680,6 @@ pub trait Store: Send + Sync {
     /// With `data_only`, the store may leave out changes that reading the content back does not need.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
 
-    /// [`Store::fsync`] through the open file `handle`, which commits what it has gathered.
-    fn fsync_handle(&self, _handle: u64, ino: Ino, data_only: bool) -> Result<()> {
-        self.fsync(ino, data_only)
-    }
-
     /// [`Store::fsync`] for every inode.
     fn sync(&self) -> Result<()>;
 
@@ -716,8 +700,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Whether the kernel asks for attributes with each listing. Of no use where it may not cache them, and costly where
-    /// a store computes those of each entry.
+    /// Whether the kernel asks for attributes with each listing. They are of no use where it may not cache them, and cost
+    /// much where a store computes those of each entry.
     fn lists_attributes(&self) -> bool {
         true
     }
@@ -741,4 +725,43 @@ pub trait Store: Send + Sync {
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
     }
+}
+
+/// Open files with contents of their own: a reader's stays the same from one read to the next, and a writer's is
+/// gathered until it is committed. Only a store whose opens the kernel sends ([`Coherence::Uncached`]) can have them.
+pub trait OpenFiles {
+    /// The handle of a new open file. `writes`: it is open for writing, as after a [`Store::create`].
+    fn open(&self, ino: Ino, writes: bool) -> Result<u64>;
+
+    /// [`Store::setattr`] through an open file, whose uncommitted content it resizes. An open with `O_TRUNC` truncates
+    /// by this call, and is committed together with what is written after it.
+    fn setattr_handle(
+        &self,
+        handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+    ) -> Result<Attr>;
+
+    /// [`Store::read`] of the open file's content.
+    fn read_handle(
+        &self,
+        handle: u64,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()>;
+
+    /// [`Store::write`] to the open file's content.
+    fn write_handle(&self, handle: u64, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Writes all of `data` to the end of the open file's content.
+    fn append_handle(&self, handle: u64, data: &[u8]) -> Result<()>;
+
+    /// [`Store::fsync`] of the open file, which commits its content.
+    fn fsync_handle(&self, handle: u64) -> Result<()>;
+
+    /// Ends an open file, and drops its content.
+    fn release(&self, handle: u64);
 }

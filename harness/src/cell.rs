@@ -24,11 +24,13 @@ use workloads::script::{CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::pass::{self, Counting, Desk, Expectations, Hosts, Pass, Passed, Steps, start_model};
+use crate::pass::{
+    self, Counting, Expectations, Pass, Passed, Steps, TaskContext, Workspaces, start_model,
+};
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
 use crate::system;
-use replay::Scratch;
+use replay::ResultBuffer;
 
 /// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
@@ -86,7 +88,7 @@ pub struct CellTask {
     pub call_timeout: Duration,
     /// How long after the start of the cell a round may begin. [`MIN_ROUNDS`] timed rounds run in any case.
     pub slice: Duration,
-    /// What counts as a busy machine.
+    /// The limits above which the machine counts as busy.
     pub limits: Limits,
     /// Ends the cell between calls.
     pub interrupt: Interrupt,
@@ -106,20 +108,20 @@ pub enum Line {
 }
 
 /// An arm's state during its cell.
-struct Mounted<'a> {
+struct MountedArm<'a> {
     arm: &'a CellArm,
     described: Description,
     has_bucket: bool,
     expectations: Expectations<'a>,
     config: WorkspaceConfig,
-    hosts: Option<Hosts>,
+    workspaces: Option<Workspaces>,
     /// For tool backends: a snapshot of the empty workspace.
     empty: Option<String>,
     /// Fresh subtrees or workspaces filled so far.
     subtrees: u32,
     /// Whether the subtree can be reused. If calls change files, it needs `restoration` first.
     is_filled: bool,
-    /// In hot cells, what undoes a pass. `None`: each pass gets its own subtree.
+    /// In hot cells, the changes that undo a pass. `None`: each pass gets its own subtree.
     restoration: Option<Restoration>,
     /// End of the last pass, if it ended well and changed nothing.
     warmed: Option<Instant>,
@@ -157,7 +159,7 @@ impl CellTask {
         {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
-        let mut arms: Vec<Mounted<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
+        let mut arms: Vec<MountedArm<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
         watchdog.shield();
         for arm in &mut arms {
             if self.ends(watchdog) {
@@ -177,7 +179,7 @@ impl CellTask {
             watchdog.unshield();
         }
         let mut gauge = Gauge::open(self.limits);
-        let mut scratch = Scratch::new();
+        let mut buffer = ResultBuffer::new();
         let first_timed = self.first_timed();
         let mut pending: Vec<Pending> = Vec::new();
         // Timed rounds in closed gauge windows: quiet ones, busy ones.
@@ -195,12 +197,12 @@ impl CellTask {
                     break;
                 }
             }
-            let alive = order.iter().any(|at| arms[*at].hosts.is_some());
+            let alive = order.iter().any(|at| arms[*at].workspaces.is_some());
             if !alive {
                 break;
             }
             if self.state != CacheState::Hot {
-                self.bring_into_state(&mut arms, order, round, watchdog, &mut scratch, lines);
+                self.bring_into_state(&mut arms, order, round, watchdog, &mut buffer, lines);
             }
             let outside = gauge.before_round();
             let mut passed_here: Vec<&str> = Vec::new();
@@ -208,7 +210,7 @@ impl CellTask {
                 let arm = &mut arms[*at];
                 // A repeated round is of all arms.
                 let is_passed_over = rounds.0 >= MIN_ROUNDS && round % arm.stride != 0;
-                if arm.hosts.is_none() || is_passed_over {
+                if arm.workspaces.is_none() || is_passed_over {
                     continue;
                 }
                 let backend = self.arms[*at].backend_name.as_str();
@@ -225,14 +227,14 @@ impl CellTask {
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
                 let (passed, mut load) =
-                    self.pass(arm, round, &gauge, watchdog, clock, &mut scratch);
+                    self.pass(arm, round, &gauge, watchdog, clock, &mut buffer);
                 if passed.interrupted || self.ends(watchdog) {
                     return self.take_down(arms, watchdog, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
                 let is_lost = watchdog.killed().is_some()
                     || matches!(
-                        passed.verdict,
+                        passed.worst_outcome,
                         Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
                     );
                 pending.push(Pending {
@@ -270,7 +272,7 @@ impl CellTask {
         self.interrupt.is_set() || watchdog.is_abandoned()
     }
 
-    fn mounted<'a>(&'a self, arm: &'a CellArm) -> Mounted<'a> {
+    fn mounted<'a>(&'a self, arm: &'a CellArm) -> MountedArm<'a> {
         let described = arm.backend.describe();
         let access = arm.backend.access();
         let script = &self.workload.script;
@@ -283,7 +285,7 @@ impl CellTask {
             true => expectations.restoration(),
             false => None,
         };
-        Mounted {
+        MountedArm {
             restoration,
             expectations,
             has_bucket: arm.backend.promises().machine_loss.is_some(),
@@ -296,7 +298,7 @@ impl CellTask {
             },
             described,
             arm,
-            hosts: None,
+            workspaces: None,
             empty: None,
             subtrees: 0,
             is_filled: false,
@@ -316,15 +318,15 @@ impl CellTask {
         }
     }
 
-    fn open(&self, arm: &mut Mounted<'_>) -> io::Result<()> {
+    fn open(&self, arm: &mut MountedArm<'_>) -> io::Result<()> {
         std::fs::create_dir_all(&arm.config.dir)?;
-        let mut hosts = Hosts::one(arm.arm.backend.open(&arm.config)?);
-        arm.note_ready(hosts.first.time_to_ready());
+        let mut workspaces = Workspaces::one(arm.arm.backend.open(&arm.config)?);
+        arm.note_ready(workspaces.first.time_to_ready());
         if self.workload.script.needs_second_host() {
-            hosts.add_second(&arm.config)?;
+            workspaces.add_second(&arm.config)?;
         }
-        arm.empty = hosts.first.tools().map(|tools| tools.snapshot());
-        arm.hosts = Some(hosts);
+        arm.empty = workspaces.first.tools().map(|tools| tools.snapshot());
+        arm.workspaces = Some(workspaces);
         Ok(())
     }
 
@@ -334,7 +336,7 @@ impl CellTask {
         self.state == CacheState::Hot && !self.workload.script.needs_second_host()
     }
 
-    fn pause(&self, arm: &Mounted<'_>) {
+    fn pause(&self, arm: &MountedArm<'_>) {
         if self.pauses() {
             arm.signal(Signal::STOP);
         }
@@ -343,7 +345,7 @@ impl CellTask {
     /// If preparing an arm failed, sends a sample with the error and gives the arm up.
     fn or_give_up(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         prepared: io::Result<()>,
         round: u32,
         watchdog: &Watchdog,
@@ -359,19 +361,19 @@ impl CellTask {
     }
 
     /// Drops an arm's workspaces and excludes it from the rest of the cell. The other arms go on.
-    fn give_up(&self, arm: &mut Mounted<'_>, watchdog: &Watchdog) {
+    fn give_up(&self, arm: &mut MountedArm<'_>, watchdog: &Watchdog) {
         resume(arm);
-        arm.hosts = None;
+        arm.workspaces = None;
         watchdog.mend();
     }
 
     fn failed_to_prepare(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         error: &io::Error,
         watchdog: &Watchdog,
     ) -> Passed {
-        let exit_reason = arm.hosts.as_mut().and_then(Hosts::exit_reason);
+        let exit_reason = arm.workspaces.as_mut().and_then(Workspaces::exit_reason);
         let (outcome, why) = match (watchdog.killed(), exit_reason) {
             (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
             (None, Some(exit_reason)) => (Outcome::Crash, format!("; {exit_reason}")),
@@ -382,22 +384,22 @@ impl CellTask {
 
     fn pass<C: Clock>(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         round: u32,
         gauge: &Gauge,
         watchdog: &Watchdog,
         clock: &C,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
     ) -> (Passed, Load) {
         let is_hot = self.state == CacheState::Hot;
         let is_warm_up = round < self.first_timed();
         resume(arm);
         if is_hot {
             let syncs = arm.expectations.syncs();
-            let mut prepared = self.freshen(arm, watchdog, scratch);
+            let mut prepared = self.freshen(arm, watchdog, buffer);
             let is_warm = arm.warmed.is_some_and(|at| at.elapsed() < STAYS_HOT);
             if !is_warm {
-                prepared = prepared.and_then(|()| self.warm(arm, watchdog, scratch));
+                prepared = prepared.and_then(|()| self.warm(arm, watchdog, buffer));
             }
             if syncs {
                 // Other arms' dirty pages must not lengthen this arm's syncs.
@@ -412,13 +414,13 @@ impl CellTask {
             }
         }
         watchdog.leave();
-        let Some(hosts) = &mut arm.hosts else {
+        let Some(workspaces) = &mut arm.workspaces else {
             return (
                 Passed::ended(Outcome::Setup, "the workspace is gone"),
                 Load::default(),
             );
         };
-        hosts.answer_for(watchdog);
+        workspaces.answer_for(watchdog);
         let pass = Pass {
             expectations: &arm.expectations,
             program: &self.program,
@@ -426,11 +428,16 @@ impl CellTask {
             has_bucket: arm.has_bucket,
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
-            desk: self.workload.script.tasks.as_ref().map(|tasks| Desk {
-                tasks,
-                shown: arm.arm.backend.source(&arm.config.dir),
-                dir: &arm.config.dir,
-            }),
+            task_context: self
+                .workload
+                .script
+                .tasks
+                .as_ref()
+                .map(|tasks| TaskContext {
+                    tasks,
+                    shown: arm.arm.backend.source(&arm.config.dir),
+                    dir: &arm.config.dir,
+                }),
             counting: match (is_hot, is_warm_up) {
                 // A daemon's requests for copies and looks between tasks are none of the agent's calls.
                 _ if self.workload.script.tasks.is_some() => Counting::Never,
@@ -451,21 +458,21 @@ impl CellTask {
         };
         let reading = gauge.begin();
         let mut load = Load::default();
-        let mut passed = pass.run(hosts, watchdog, clock, scratch, &mut || {
+        let mut passed = pass.run(workspaces, watchdog, clock, buffer, &mut || {
             let waits_for_disk = !is_hot
                 || arm.expectations.syncs()
                 || arm.expectations.changes()
                 || self.workload.script.tasks.is_some();
             load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
         });
-        if let Some(daemon) = hosts.first.daemon() {
+        if let Some(daemon) = workspaces.first.daemon() {
             arm.memory = system::process_memory(daemon);
         }
         if let Some(cold) = passed.not_hot.take() {
             // A pass with cold caches is repeated like a pass on a busy machine.
             load.busy.get_or_insert(cold);
         }
-        let went_wrong = passed.verdict.is_some();
+        let went_wrong = passed.worst_outcome.is_some();
         arm.is_filled &= !went_wrong;
         let is_as_before = arm.is_filled && !arm.expectations.changes();
         arm.warmed = is_as_before.then(Instant::now);
@@ -475,7 +482,7 @@ impl CellTask {
 
     fn take_down(
         &self,
-        arms: Vec<Mounted<'_>>,
+        arms: Vec<MountedArm<'_>>,
         watchdog: &Watchdog,
         lines: &Sender<Line>,
         began: Instant,
@@ -487,10 +494,10 @@ impl CellTask {
             watchdog.enter(SETUP_LIMIT);
             if arm.has_bucket && arm.described.capabilities.counts_requests {
                 // Skip the orderly close: it would upload files that no later pass reads.
-                arm.hosts = None;
+                arm.workspaces = None;
             }
             // A mount that did not close could make a walk hang.
-            let closed = arm.hosts.take().map(|hosts| hosts.close());
+            let closed = arm.workspaces.take().map(|workspaces| workspaces.close());
             let stored_bytes =
                 matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.config.dir));
             if let Some(Err(error)) = closed
@@ -532,22 +539,23 @@ fn is_opened_anew(script: &Script, backend: &Description) -> bool {
 
 /// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed
 /// round of every arm.
-fn set_strides(arms: &mut [Mounted<'_>], passes: &[Pending]) {
+fn set_strides(arms: &mut [MountedArm<'_>], passes: &[Pending]) {
     let mut took: Vec<(usize, f64)> = passes
         .iter()
         .filter(|pass| !pass.is_warm_up)
         .map(|pass| (pass.arm, pass.took.as_secs_f64()))
         .collect();
     took.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let Some((_, median)) = took.get(took.len() / 2).copied() else {
+    // For an even number of arms, the slower of the middle two.
+    let Some((_, middle)) = took.get(took.len() / 2).copied() else {
         return;
     };
     for (arm, took) in took {
-        arms[arm].stride = ((took / median / 1.5) as u32).clamp(1, MOST_STRIDE);
+        arms[arm].stride = ((took / middle / 1.5) as u32).clamp(1, MOST_STRIDE);
     }
 }
 
-impl Mounted<'_> {
+impl MountedArm<'_> {
     fn note_ready(&mut self, ready: Duration) {
         if !ready.is_zero() {
             self.ready_ns.push(ready.as_nanos() as u64);
@@ -556,7 +564,10 @@ impl Mounted<'_> {
 
     /// Sends `signal` to the arm's daemon, and to the S3 servers if they stop with it.
     fn signal(&self, signal: Signal) {
-        let daemon = self.hosts.as_ref().and_then(|hosts| hosts.first.daemon());
+        let daemon = self
+            .workspaces
+            .as_ref()
+            .and_then(|workspaces| workspaces.first.daemon());
         let servers = match self.stops_servers {
             Some(services) => services.s3.processes(),
             None => Vec::new(),
@@ -574,7 +585,7 @@ pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
     }
 }
 
-fn resume(arm: &Mounted<'_>) {
+fn resume(arm: &MountedArm<'_>) {
     arm.signal(Signal::CONT);
 }
 

@@ -1,4 +1,4 @@
-//! What ends a command in order: Ctrl-C, as a flag that a run checks between calls, and the end of standard input.
+//! Orderly ends of a command: by Ctrl-C, as a flag that a run checks between calls, and by the end of standard input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

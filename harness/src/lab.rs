@@ -216,7 +216,7 @@ impl Lab for Machine {
                     Ok(()) => None,
                     Err(Lost::Stuck) => Some((
                         Outcome::Hang,
-                        "a call did not come back although its connection was cut; its thread is left behind, and the rest of this cell's epoch with it".to_owned(),
+                        "a call did not return although the watchdog had cut its connection: its thread goes on waiting, and this cell gets no more passes in this epoch".to_owned(),
                     )),
                     Err(Lost::Panicked) => {
                         Some((Outcome::Infra, "the replay panicked; see the log".to_owned()))

@@ -8,6 +8,7 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+mod built_in_names;
 mod cache_state;
 mod cell;
 mod clock;
@@ -16,7 +17,6 @@ mod environment;
 mod evidence;
 mod fusectl;
 mod interrupt;
-mod known;
 mod lab;
 mod load;
 mod model_files;
@@ -47,7 +47,7 @@ use clap::Parser;
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
-    cmd::log_to_stderr();
+    cmd::start_log(arguments.has_log_file());
     let registry = Registry::default();
     let ended = arguments.run(&registry);
     registry.services().stop();

@@ -34,7 +34,7 @@ const PROMPT_VARIABLES: [&str; 2] = ["CTXBENCH_PROMPT", "LLMFS_PROMPT"];
 /// The variables with the folder of the cache: ours, and that of source 2.
 const CACHE_VARIABLES: [&str; 2] = ["CTXBENCH_CACHE_FOLDER", "LLMFS_CACHE_FOLDER"];
 
-/// What answers.
+/// The kind of model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
     /// A GGUF file, by a llama-server that this mount starts and stops.
@@ -49,7 +49,7 @@ pub enum Provider {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of models")]
 pub struct ModelArgs {
-    /// What answers [default: openai with --base-url, cassette with --cassette, else local].
+    /// The kind of model that answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
     /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; of `local`, a
@@ -59,7 +59,7 @@ pub struct ModelArgs {
     /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or that of `make model`].
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
-    /// What the SHA-256 of the model file must be.
+    /// The SHA-256 that the model file must have.
     #[arg(long, value_name = "HEX")]
     model_sha256: Option<String>,
     /// The recording of `cassette`.
@@ -105,7 +105,7 @@ pub struct HistoryArgs {
     /// Keep the log in this SQLite file; without it, it is gone with the mount.
     #[arg(long, value_name = "FILE")]
     log_db: Option<PathBuf>,
-    /// What the model shall allow and refuse, in words. Each operation is asked for, then.
+    /// Rules by which the model allows and refuses operations, in words. Each operation then asks the model.
     #[arg(long, value_name = "TEXT")]
     policy: Option<String>,
     /// Bytes of the log that a question holds at most.
@@ -117,7 +117,7 @@ pub struct HistoryArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of llm-generate")]
 pub struct GenerateArgs {
-    /// What the file system is about [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
+    /// The subject of the file system [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
     /// The names of the files as JSON, so that no model is asked for them. Refused where something is saved already.
@@ -254,7 +254,7 @@ impl ModelArgs {
             value.map(|value| value.to_string().into())
         }
         let provider = self.provider().to_possible_value();
-        let provider = provider.as_ref().map(|own| own.get_name());
+        let provider = provider.as_ref().map(|value| value.get_name());
         let price = self.price;
         let price = price.map(|price| format!("{},{}", price.prompt, price.output));
         let options = [

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backends::daemon_log;
 
+/// Whether a write has failed. Static, because `print!` has no other place for it.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Writes text. The first error is reported, unless the reader is gone.

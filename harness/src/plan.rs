@@ -20,7 +20,7 @@ use replay::{program, program_directories};
 pub const BASELINE: &str = "direct";
 
 /// The A/A arm: the baseline a second time.
-pub const SAME: &str = "direct-again";
+pub const AA_ARM: &str = "direct-again";
 
 /// The seed of generated histories of model files. Recordings hold the answers for this seed only.
 const MODEL_FILES_SEED: u64 = 1;
@@ -53,7 +53,7 @@ impl LiveArm {
     }
 }
 
-/// What is planned.
+/// The suite, arms and workloads of a plan.
 pub struct Inputs<'a> {
     pub suite: &'a Suite,
     /// The arms, in the order of reports.
@@ -73,13 +73,17 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
         schema: SCHEMA_VERSION,
         essay: inputs.suite.essay.trim().to_owned(),
         probes: inputs.suite.probes,
-        model_files: inputs.suite.model_files.as_ref().map(|own| ModelFilesPlan {
-            lengths: own.lengths.clone(),
-            histories: own.histories,
-            reads: own.reads,
-            seed: MODEL_FILES_SEED,
-            is_brief: own.brief,
-        }),
+        model_files: inputs
+            .suite
+            .model_files
+            .as_ref()
+            .map(|files| ModelFilesPlan {
+                lengths: files.lengths.clone(),
+                histories: files.histories,
+                reads: files.reads,
+                seed: MODEL_FILES_SEED,
+                is_brief: files.brief,
+            }),
         arms: inputs
             .arms
             .iter()
@@ -114,7 +118,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
         for state in &entry.states {
             let only = |arm: &&LiveArm| inputs.suite.only.get(&arm.name);
             let takes_part =
-                |arm: &&LiveArm| only(arm).is_none_or(|own| own.contains(&workload.name));
+                |arm: &&LiveArm| only(arm).is_none_or(|names| names.contains(&workload.name));
             for arm in inputs.arms.iter().filter(takes_part) {
                 if let Some(reason) = skip_reason(arm, workload, *state, inputs.can_drop_caches) {
                     plan.skipped.push(Skipped {
@@ -135,12 +139,12 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     let mut arms = Vec::new();
     for backend in &backends {
         let arm = LiveArm::of(backend);
-        let same = (arm.name == BASELINE).then(|| LiveArm {
-            name: SAME.to_owned(),
+        let aa_arm = (arm.name == BASELINE).then(|| LiveArm {
+            name: AA_ARM.to_owned(),
             ..arm.clone()
         });
         arms.push(arm);
-        arms.extend(same);
+        arms.extend(aa_arm);
     }
     arms
 }
@@ -155,7 +159,7 @@ pub fn arm(live: &LiveArm) -> Arm {
     let needs = described.needs.iter();
     Arm {
         name: live.name.clone(),
-        same_as: (live.name == SAME).then(|| BASELINE.to_owned()),
+        same_as: (live.name == AA_ARM).then(|| BASELINE.to_owned()),
         slowed_percent: live.slowed_percent,
         against: live.against.clone(),
         only: Vec::new(),
@@ -181,7 +185,7 @@ pub fn arm(live: &LiveArm) -> Arm {
             gives: live
                 .backend
                 .gives()
-                .map(|own| own.iter().map(|name| (*name).to_owned()).collect()),
+                .map(|gives| gives.iter().map(|name| (*name).to_owned()).collect()),
             lines_of_code: described.lines_of_code,
             versions,
         },
@@ -283,7 +287,7 @@ fn skip_reason(
     }
     if !described.capabilities.holds_data && !workload.fits_fixed_tree {
         return Some(format!(
-            "{name} holds nothing: it only takes part where names and bytes can be fixed"
+            "{name} holds nothing: it takes part only in workloads whose names and bytes are fixed"
         ));
     }
     match arm.backend.access() {
@@ -346,7 +350,7 @@ fn skip_reason(
     }
     if workload.script.needs_second_host() && !described.capabilities.several_hosts {
         return Some(format!(
-            "what {name} holds is one host's at a time: a second mount of it is refused, or has nothing of it"
+            "{name} allows one mount at a time: a second mount is refused, or shows none of the files"
         ));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
@@ -452,7 +456,11 @@ states = ["hot"]
         let cells = crate::schedule::all_cells(&plan);
         let with_store = cells.iter().map(|cell| cell.arms.contains(&4));
         assert_eq!(with_store.collect::<Vec<_>>(), [false, false, false, true]);
-        assert!(plan.skipped.iter().all(|own| own.arm != plan.arms[4].name));
+        assert!(
+            plan.skipped
+                .iter()
+                .all(|cell| cell.arm != plan.arms[4].name)
+        );
     }
 
     #[test]
@@ -525,7 +533,7 @@ states = ["hot"]
                 assert_eq!(reason(arm), "", "{arm}");
             }
             for arm in ["sqlite", "memory", "agentfs"] {
-                assert!(reason(arm).contains("one host's at a time"), "{arm}");
+                assert!(reason(arm).contains("one mount at a time"), "{arm}");
             }
             assert!(reason("state").contains("takes a file system"));
         }

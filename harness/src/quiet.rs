@@ -130,7 +130,7 @@ impl Gauge {
         let stolen = now.stolen_since(&before.ticks);
         if stolen > self.limits.steal {
             return Some(Err(format!(
-                "processor time was stolen in it: {:.0} %",
+                "processor time was stolen in this window: {:.0} %",
                 stolen * 100.0
             )));
         }
@@ -138,7 +138,7 @@ impl Gauge {
         let foreign = foreign / took.as_secs_f64();
         if foreign > self.limits.foreign_cpu {
             return Some(Err(format!(
-                "other processes used processors in it: {foreign:.2} of one"
+                "other processes used processors in this window: {foreign:.2} of one"
             )));
         }
         Some(Ok(()))
@@ -160,8 +160,12 @@ impl Gauge {
         let share = |at: usize| now[at].saturating_sub(began.stalled_us[at]) as f64 / took;
         let (cpu, io, memory) = (share(0), share(1), share(2));
         let over = |what: &str, share: f64, limit: f64| {
-            (share > limit)
-                .then(|| format!("tasks waited for {what} in {:.0} % of it", share * 100.0))
+            (share > limit).then(|| {
+                format!(
+                    "tasks waited for {what} in {:.0} % of this pass",
+                    share * 100.0
+                )
+            })
         };
         let limits = &self.limits;
         let busy = over("a processor", cpu, limits.cpu)
@@ -247,12 +251,12 @@ fn process(pid: u32, stat: &str) -> Option<Process> {
 /// The parent of the kernel's own threads.
 const KTHREADD: u32 = 2;
 
-fn foreign_among(all: &[Process], own: u32) -> u64 {
+fn foreign_among(all: &[Process], harness: u32) -> u64 {
     let parent = |pid: u32| all.iter().find(|one| one.pid == pid).map(|one| one.parent);
     let is_ours = |mut pid: u32| {
         // Ends a cycle: process ids can be reused during the scan.
         for _ in 0..64 {
-            if pid == own || pid == KTHREADD {
+            if pid == harness || pid == KTHREADD {
                 return true;
             }
             match parent(pid) {
@@ -324,8 +328,8 @@ mod tests {
         let gauge = Gauge::open(strict);
         let load = gauge.end(&gauge.begin(), true, false);
         assert!(load.busy.unwrap().contains("waited for a processor"));
-        let own = gauge.end(&gauge.begin(), false, true);
-        assert!(own.busy.is_none(), "a pass may wait for its own daemon");
+        let load = gauge.end(&gauge.begin(), false, true);
+        assert!(load.busy.is_none(), "a pass may wait for its own daemon");
         let disk = Limits {
             cpu: 1e9,
             memory: 1e9,

@@ -14,14 +14,14 @@ use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
 
+use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, RunEvidence};
-use crate::known::BuiltIn;
 use crate::probe::probe_names;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
-    /// The run, with what follows from it alone.
-    pub own: RunEvidence,
+    /// The run of the report, with what follows from it alone.
+    pub reported: RunEvidence,
     /// The published figures, judged by this run.
     pub claims: Vec<ClaimResult>,
     /// The decisions by its policies.
@@ -104,10 +104,10 @@ fn known_names<'a>(
     let mut names = Names {
         workloads: workload_names().into_iter().collect(),
         metrics: kinds.collect(),
-        scenarios: scenarios.map(|own| own.name).collect(),
+        scenarios: scenarios.map(|scenario| scenario.name).collect(),
         arms,
         probes: probe_names(),
-        groups: features().map(|own| own.group.to_owned()).collect(),
+        groups: features().map(|feature| feature.group.to_owned()).collect(),
     };
     names.scenarios.insert(CRON_KILL.to_owned());
     plans.for_each(|plan| names.add(plan));
@@ -133,10 +133,10 @@ pub fn policies(
     match (asked, runs) {
         (Some(ALL_POLICIES), _) => built_in(),
         (Some(name), _) => {
-            let own = OwnPolicy::named(name)?;
+            let policy = OwnPolicy::named(name)?;
             let plans = runs.iter().map(|run| &run.plan);
-            own.check_names(plans.chain(others.iter().map(|other| &other.run.plan)))?;
-            Ok(vec![own])
+            policy.check_names(plans.chain(others.iter().map(|other| &other.run.plan)))?;
+            Ok(vec![policy])
         }
         (None, [run]) => match &run.policy {
             Some(text) => {
@@ -168,10 +168,10 @@ impl ReportInputs {
         policy: Option<&str>,
         prices: &PriceList,
     ) -> anyhow::Result<Self> {
-        let own = RunEvidence::read(dir, prices)?;
-        let others = others.iter().map(|own| RunEvidence::read(own, prices));
+        let reported = RunEvidence::read(dir, prices)?;
+        let others = others.iter().map(|dir| RunEvidence::read(dir, prices));
         let others: Vec<RunEvidence> = others.collect::<Result<_, _>>()?;
-        let all = || std::iter::once(&own).chain(&others);
+        let all = || std::iter::once(&reported).chain(&others);
         let runs: Vec<&Run> = all().map(|each| &each.run).collect();
         if let Err(problem) = check_compatible(&runs) {
             bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
@@ -180,13 +180,14 @@ impl ReportInputs {
             runs: all().map(RunEvidence::evidence).collect(),
         };
         let claims = claims::judge(&evidence.runs)?;
-        let policies = policies(policy, &[&own.run], &others)?;
+        let policies = policies(policy, &[&reported.run], &others)?;
         let decisions = policies.iter();
-        let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, &evidence));
+        let decisions =
+            decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         let decisions = decisions.collect();
         Ok(Self {
             others: others.iter().map(|each| each.run.dir.clone()).collect(),
-            own,
+            reported,
             claims,
             decisions,
         })
@@ -194,9 +195,9 @@ impl ReportInputs {
 
     fn report(&self) -> Report<'_> {
         Report {
-            run: &self.own.run,
-            summary: &self.own.summary,
-            contexts: &self.own.contexts,
+            run: &self.reported.run,
+            summary: &self.reported.summary,
+            contexts: &self.reported.contexts,
             claims: &self.claims,
             decisions: self.decisions.clone(),
             others: &self.others,
@@ -217,7 +218,7 @@ impl ReportInputs {
 
     /// Writes the report into the run's directory. Returns the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
-        let dir = &self.own.run.dir;
+        let dir = &self.reported.run.dir;
         write(&self.report(), dir)
             .with_context(|| format!("writing the report into {}", dir.display()))
     }
@@ -229,10 +230,11 @@ mod tests {
 
     #[test]
     fn built_in_policies_name_only_what_there_is() {
-        for own in policies(Some(ALL_POLICIES), &[], &[]).unwrap() {
-            let names = known_names(&own.policy, std::iter::empty()).unwrap();
-            own.policy
-                .check_names(&own.file, &own.text, &names)
+        for policy in policies(Some(ALL_POLICIES), &[], &[]).unwrap() {
+            let names = known_names(&policy.policy, std::iter::empty()).unwrap();
+            policy
+                .policy
+                .check_names(&policy.file, &policy.text, &names)
                 .unwrap();
         }
     }
@@ -293,12 +295,12 @@ mod tests {
         let text = text.replace("baseline = \"direct\"", "baseline = \"mine\"");
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("p.toml");
-        let own = |text: &str| {
+        let policy_of = |text: &str| {
             std::fs::write(&file, text).unwrap();
             OwnPolicy::named(file.to_str().unwrap()).unwrap()
         };
         let plan = Plan::default();
-        let of_mine = own(&text);
+        let of_mine = policy_of(&text);
         assert_eq!(of_mine.check_names_before_run(&plan).unwrap(), ["mine"]);
         let refused = of_mine.check_names(std::iter::once(&plan)).unwrap_err();
         let refused = refused.to_string();
@@ -306,7 +308,7 @@ mod tests {
             refused.contains("field `baseline`: unknown \"mine\""),
             "{refused}"
         );
-        let misspelt = own(&text.replace("\"grep\"", "\"grepp\""));
+        let misspelt = policy_of(&text.replace("\"grep\"", "\"grepp\""));
         misspelt.check_names_before_run(&plan).unwrap_err();
     }
 }

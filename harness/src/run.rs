@@ -15,7 +15,7 @@ use crate::schedule::{PlannedCell, all_cells, due, in_order, still_open};
 
 /// How a run ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum RunEnd {
     /// Everything that the plan asks for is recorded.
     Complete,
     /// The user ended it; it can be resumed.
@@ -28,9 +28,9 @@ pub enum Ended {
     CannotRecord(RunError),
 }
 
-impl From<RunError> for Ended {
+impl From<RunError> for RunEnd {
     fn from(error: RunError) -> Self {
-        Ended::CannotRecord(error)
+        RunEnd::CannotRecord(error)
     }
 }
 
@@ -56,7 +56,7 @@ pub struct Runner<'a> {
     pub samples: Vec<Sample>,
     /// The epochs that ended.
     pub epochs: Vec<Epoch>,
-    /// What the last epoch spent on each workload with a number of epochs of its own, by that number.
+    /// The time that the last epoch spent on each workload with a number of epochs of its own, after that number.
     limited: Vec<(u32, Duration)>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
     fn reserved(&self, sound: u32) -> Duration {
         let cells = self.limited.iter();
         cells
-            .map(|(own, took)| *took * own.saturating_sub(sound))
+            .map(|(epochs, took)| *took * epochs.saturating_sub(sound))
             .sum()
     }
 
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Measures until the budget is spent, the last epoch ends, or every cell is decided.
-    pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> Ended {
+    pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> RunEnd {
         let schedule = &self.plan.schedule;
         let budget = Duration::from_millis(schedule.budget_ms);
         let took = self.epochs.iter().map(|epoch| epoch.took_ms).sum();
@@ -141,12 +141,12 @@ impl<'a> Runner<'a> {
             let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
             let due = due(self.plan, &cells, sound);
             if due.is_empty() || sound >= schedule.epochs || void.count() > most_void {
-                return Ended::Complete;
+                return RunEnd::Complete;
             }
             let left = budget.saturating_sub(spent);
             let least = self.least(due.len());
             if sound as usize >= MIN_EPOCHS && left < least {
-                return Ended::Complete;
+                return RunEnd::Complete;
             }
             let shared = left.saturating_sub(self.reserved(sound));
             let share = shared / (schedule.epochs - sound).max(1);
@@ -177,10 +177,10 @@ impl<'a> Runner<'a> {
         share: Duration,
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
-    ) -> Result<Epoch, Ended> {
+    ) -> Result<Epoch, RunEnd> {
         let cpu = lab
             .begin_epoch(self.plan, number)
-            .map_err(Ended::NoScratch)?;
+            .map_err(RunEnd::NoScratch)?;
         let mut epoch = Epoch {
             v: SCHEMA_VERSION,
             epoch: number,
@@ -198,7 +198,7 @@ impl<'a> Runner<'a> {
             .count() as u32;
         for cell in &ordered {
             if self.interrupt.is_set() {
-                return Err(Ended::Interrupted);
+                return Err(RunEnd::Interrupted);
             }
             watcher.begins(self.plan, cell);
             let own_epochs = self.limit(cell);
@@ -207,10 +207,10 @@ impl<'a> Runner<'a> {
                 None => share.saturating_sub(used) / to_share,
             };
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
-                return Err(Ended::Interrupted);
+                return Err(RunEnd::Interrupted);
             };
             match own_epochs {
-                Some(own) => self.limited.push((own, result.took)),
+                Some(epochs) => self.limited.push((epochs, result.took)),
                 None => {
                     used += result.took;
                     to_share -= 1;
@@ -230,7 +230,7 @@ impl<'a> Runner<'a> {
         Ok(epoch)
     }
 
-    fn record(&mut self, result: CellResult, watcher: &mut dyn Watcher) -> Result<(), Ended> {
+    fn record(&mut self, result: CellResult, watcher: &mut dyn Watcher) -> Result<(), RunEnd> {
         for line in result.lines {
             match line {
                 Line::Sample(mut sample) => {
@@ -240,7 +240,7 @@ impl<'a> Runner<'a> {
                         && reason.contains(&Errno::NOSPC.to_string())
                     {
                         // Every later cell would fail, too, and reveal nothing about a backend.
-                        return Err(Ended::ScratchFull(reason.clone()));
+                        return Err(RunEnd::ScratchFull(reason.clone()));
                     }
                     self.writer.sample(&sample)?;
                     watcher.recorded(&sample);

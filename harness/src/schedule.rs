@@ -63,7 +63,7 @@ pub fn due(plan: &Plan, cells: &[PlannedCell], sound: u32) -> Vec<PlannedCell> {
     let due = cells.filter(|cell| {
         plan.workloads[cell.workload]
             .epochs
-            .is_none_or(|own| sound < own)
+            .is_none_or(|epochs| sound < epochs)
     });
     due.cloned().collect()
 }
@@ -77,14 +77,14 @@ pub fn still_open(
     void: &BTreeSet<u32>,
 ) -> Vec<PlannedCell> {
     let table = Table::of(samples, void, false);
-    let (baseline, same) = baselines(plan);
+    let (baseline, aa_arm) = baselines(plan);
     let is_baseline = |arm: usize| {
         let name = &plan.arms[arm].name;
         let is_compared_with = plan
             .arms
             .iter()
-            .any(|own| own.against.as_ref() == Some(name));
-        *name == baseline || Some(name) == same.as_ref() || is_compared_with
+            .any(|arm| arm.against.as_ref() == Some(name));
+        *name == baseline || Some(name) == aa_arm.as_ref() || is_compared_with
     };
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);
@@ -96,7 +96,7 @@ pub fn still_open(
         }
         let open = undecided(plan, &table, workload, state);
         // A wide A/A interval means that every arm's interval is wide, too.
-        let all_go_on = same.as_ref().is_some_and(|same| open.contains(same));
+        let all_go_on = aa_arm.as_ref().is_some_and(|aa_arm| open.contains(aa_arm));
         cell.arms
             .retain(|arm| all_go_on || is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
         (!open.is_empty()).then_some(cell)

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use workloads::import::{Session, claude_code, mini_swe_agent, openhands};
 
-/// What recorded a session.
+/// The format of a recorded session, by the agent that recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).

@@ -20,10 +20,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The state that the work and its supervisor share.
 #[derive(Debug)]
 pub struct Watchdog {
-    epoch: Instant,
-    /// Deadline of the current step, in nanoseconds since `epoch`; 0 between steps.
+    origin: Instant,
+    /// Deadline of the current step, in nanoseconds since `origin`; 0 between steps.
     deadline: AtomicU64,
-    /// Start of the current step, in nanoseconds since `epoch`.
+    /// Start of the current step, in nanoseconds since `origin`.
     entered: AtomicU64,
     killed: AtomicBool,
     /// The supervisor no longer waits for this work.
@@ -39,7 +39,7 @@ pub struct Watchdog {
 pub struct Cut {
     /// How long the step had taken.
     pub after: Duration,
-    /// What the kill handles did.
+    /// The effect of the kill handles.
     pub killed: Killed,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Cut {
 impl Watchdog {
     fn new() -> Self {
         Self {
-            epoch: Instant::now(),
+            origin: Instant::now(),
             deadline: AtomicU64::new(0),
             entered: AtomicU64::new(0),
             killed: AtomicBool::new(false),
@@ -74,7 +74,7 @@ impl Watchdog {
 
     /// Begins a step that must end within `limit`.
     pub fn enter(&self, limit: Duration) {
-        let now = self.epoch.elapsed();
+        let now = self.origin.elapsed();
         self.entered.store(now.as_nanos() as u64, Ordering::Relaxed);
         let deadline = (now + limit).as_nanos() as u64;
         self.deadline.store(deadline, Ordering::Release);
@@ -136,7 +136,7 @@ impl Watchdog {
 
     fn is_overdue(&self) -> bool {
         let deadline = self.deadline.load(Ordering::Acquire);
-        deadline != 0 && self.epoch.elapsed().as_nanos() as u64 > deadline
+        deadline != 0 && self.origin.elapsed().as_nanos() as u64 > deadline
     }
 
     /// Uses the kill handles if the step is still overdue, or in any case if `anyway`.
@@ -158,7 +158,7 @@ impl Watchdog {
             killed.killed |= one.killed;
         }
         *how = Some(Cut {
-            after: self.epoch.elapsed().saturating_sub(entered),
+            after: self.origin.elapsed().saturating_sub(entered),
             killed,
         });
     }
@@ -181,13 +181,13 @@ pub fn supervise<T: Send + 'static>(
 ) -> Result<T, Lost> {
     let watchdog = Arc::new(Watchdog::new());
     let (sender, done) = channel();
-    let worker_pulse = Arc::clone(&watchdog);
+    let worker_watchdog = Arc::clone(&watchdog);
     std::thread::spawn(move || {
-        let result = work(&worker_pulse);
+        let result = work(&worker_watchdog);
         // The supervisor may no longer wait for this thread.
         let _ = sender.send(result);
     });
-    let mut severed_at: Option<Instant> = None;
+    let mut cut_at: Option<Instant> = None;
     let mut interrupted_at: Option<Instant> = None;
     loop {
         match done.recv_timeout(TICK) {
@@ -197,9 +197,9 @@ pub fn supervise<T: Send + 'static>(
         }
         if !watchdog.killed.load(Ordering::Acquire) {
             // Never cut off, or mended since.
-            severed_at = None;
+            cut_at = None;
         }
-        if let Some(at) = severed_at {
+        if let Some(at) = cut_at {
             if at.elapsed() > GRACE {
                 watchdog.abandoned.store(true, Ordering::Release);
                 return Err(Lost::Stuck);
@@ -214,7 +214,7 @@ pub fn supervise<T: Send + 'static>(
             && !watchdog.shielded.load(Ordering::Acquire);
         if watchdog.is_overdue() || is_impatient {
             watchdog.kill(is_impatient);
-            severed_at = Some(Instant::now());
+            cut_at = Some(Instant::now());
         }
     }
 }
@@ -255,9 +255,9 @@ mod tests {
             while watchdog.killed().is_none() && began.elapsed() < Duration::from_secs(5) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let is_severed = watchdog.killed().is_some();
+            let is_cut = watchdog.killed().is_some();
             watchdog.mend();
-            is_severed
+            is_cut
         };
         let result = supervise(&Interrupt::never(), move |watchdog| {
             let first = hangs(watchdog);

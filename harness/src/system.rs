@@ -30,7 +30,9 @@ pub fn process_cpu_ns(pid: u32) -> u64 {
 /// as nothing.
 pub fn disk_use(dir: &Path) -> u64 {
     let (mut bytes, mut seen, mut dirs) = (0, HashSet::new(), vec![dir.to_owned()]);
-    let device = fs::symlink_metadata(dir).map(|own| own.dev()).ok();
+    let device = fs::symlink_metadata(dir)
+        .map(|metadata| metadata.dev())
+        .ok();
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let Ok(about) = entry.metadata() else {

@@ -1,8 +1,8 @@
-//! What a bucket costs; its row is in `prices.toml`.
+//! The prices of a bucket, a row of `prices.toml`.
 
 use serde::Deserialize;
 
-/// What a bucket costs, in US dollars.
+/// The prices of a bucket, in US dollars.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketPrice {

@@ -26,28 +26,29 @@ pub(crate) fn tried_features<'a>(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Option<TriedFeatures<'a>> {
     let tried = |arm: &str| -> Vec<&'a Probe> {
-        let own = probes.clone();
-        own.filter(|own| own.aspect == CONFORMANCE && own.arm == arm)
-            .filter(|own| own.outcome != Outcome::Skipped)
+        let probes = probes.clone();
+        probes
+            .filter(|probe| probe.aspect == CONFORMANCE && probe.arm == arm)
+            .filter(|probe| probe.outcome != Outcome::Skipped)
             .collect()
     };
-    let own: Vec<&Probe> = tried(arm)
+    let of_arm: Vec<&Probe> = tried(arm)
         .into_iter()
-        .filter(|own| is_wanted(&own.name))
+        .filter(|probe| is_wanted(&probe.name))
         .collect();
-    if own.is_empty() || own.iter().any(|own| own.outcome == Outcome::Infra) {
+    if of_arm.is_empty() || of_arm.iter().any(|probe| probe.outcome == Outcome::Infra) {
         return None;
     }
-    let is_failing = |own: &&Probe| own.outcome != Outcome::Ok;
+    let is_failing = |probe: &&Probe| probe.outcome != Outcome::Ok;
     let of_machine: BTreeSet<&str> = tried(PLAIN_DIRECTORY)
         .into_iter()
         .filter(is_failing)
-        .map(|own| own.name.as_str())
+        .map(|probe| probe.name.as_str())
         .collect();
-    let failing = own.iter().copied().filter(is_failing);
-    let failing = failing.map(|own| own.name.as_str());
+    let failing = of_arm.iter().copied().filter(is_failing);
+    let failing = failing.map(|probe| probe.name.as_str());
     Some(TriedFeatures {
-        count: own.len(),
+        count: of_arm.len(),
         failing: failing.filter(|name| !of_machine.contains(name)).collect(),
     })
 }

@@ -202,8 +202,8 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
         if session.policy != INLINE {
             continue;
         }
-        if let Some(own) = &session.model
-            && let Ok(price) = prices.of(own, &day)
+        if let Some(model) = &session.model
+            && let Ok(price) = prices.of(model, &day)
             && !found.prices.contains(&price.label())
         {
             found.prices.push(price.label());
@@ -246,9 +246,12 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
     let mut dollars = BTreeMap::new();
     if session.basis != Basis::Published {
         for model in MODELS {
-            let own = Account::of(conversation, &terms(session, model));
+            let model_account = Account::of(conversation, &terms(session, model));
             let price = prices.of(model, day)?;
-            dollars.insert(model.to_owned(), price.dollars(&own, Cache::FiveMinutes));
+            dollars.insert(
+                model.to_owned(),
+                price.dollars(&model_account, Cache::FiveMinutes),
+            );
         }
     }
     let largest = |parts: fn(&Step) -> &[tokens::Part]| {
@@ -455,14 +458,14 @@ mod tests {
     fn a_timed_out_pass_counts_in_the_worst_case() {
         let mut run = testing::run();
         run.plan.settings.call_timeout_ms = 200_000;
-        let own = run.samples.iter_mut();
-        let mut own = own.filter(|sample| {
+        let passes = run.samples.iter_mut();
+        let mut passes = passes.filter(|sample| {
             sample.arm == "sqlite" && sample.workload == "agent/session" && !sample.warm_up
         });
-        let one = own.next().unwrap();
+        let one = passes.next().unwrap();
         (one.outcome, one.calls) = (Outcome::Timeout, BTreeMap::new());
         let state = one.state.clone();
-        let two = own.find(|sample| sample.state == state).unwrap();
+        let two = passes.find(|sample| sample.state == state).unwrap();
         two.outcome = Outcome::Crash;
         let delay = delay(&run, "sqlite", &state);
         assert_eq!((delay.too_slow, delay.left_out), (1, 1));
@@ -493,12 +496,12 @@ mod tests {
             step.reported.as_mut().unwrap().cached = 1000;
         }
         let found = found(&run);
-        let [own] = &found.residuals[..] else {
+        let [residual] = &found.residuals[..] else {
             panic!("{:?}", found.residuals);
         };
-        let cache = own.cache.unwrap();
+        let cache = residual.cache.unwrap();
         assert_eq!((cache.calls, cache.fresh.1), (2, 13_500 + 14_000));
-        let (ours, theirs) = own.dollars.unwrap();
+        let (ours, theirs) = residual.dollars.unwrap();
         // Sonnet 4.5: 3.75 dollars per million tokens written to the cache, 0.30 per million read.
         assert!(
             (theirs - (27_500.0 * 3.75 + 2000.0 * 0.3) / 1e6).abs() < 1e-9,

@@ -1,4 +1,4 @@
-//! A run with what follows from it, and how claims and decisions look its results up.
+//! A run with its summary and contexts, and the queries of claims and decisions on its results.
 
 use std::cell::OnceCell;
 
@@ -12,7 +12,7 @@ use crate::summary::{Handoffs, SharedFiles, Summary, void};
 /// The scenario of `faults.jsonl`, which the probes of every run make.
 pub const CRON_KILL: &str = "cron-kill";
 
-/// A run with what follows from it.
+/// A run with the results that follow from it.
 #[derive(Clone, Debug)]
 pub struct RunEvidence<'a> {
     /// The run.
@@ -45,8 +45,8 @@ impl<'a> RunEvidence<'a> {
 
     /// All passes of an arm in a workload.
     pub(crate) fn passes(&self, workload: &str, arm: &str) -> impl Iterator<Item = &'a Sample> {
-        let own = self.run.samples.iter();
-        own.filter(move |own| own.arm == arm && own.workload == workload)
+        let passes = self.run.samples.iter();
+        passes.filter(move |pass| pass.arm == arm && pass.workload == workload)
     }
 
     /// The tokens of a workload's results, if the plan counts them.
@@ -56,22 +56,24 @@ impl<'a> RunEvidence<'a> {
 
     /// The probes of an aspect that were tried on an arm.
     pub(crate) fn probes(&self, aspect: &str, arm: &str) -> impl Iterator<Item = &'a Probe> {
-        let own = self.run.probes.iter();
-        own.filter(move |own| own.aspect == aspect && own.arm == arm)
-            .filter(|own| own.outcome != Outcome::Skipped)
+        let probes = self.run.probes.iter();
+        probes
+            .filter(move |probe| probe.aspect == aspect && probe.arm == arm)
+            .filter(|probe| probe.outcome != Outcome::Skipped)
     }
 
     /// The kills of a cron job's daemon. A backend that did not come back is a result, one that could not be tried is not.
     pub(crate) fn kills(&self, arm: &str) -> impl Iterator<Item = &'a Fault> {
-        let own = self.run.faults.iter();
-        own.filter(move |own| own.arm == arm && own.scenario == CRON_KILL)
-            .filter(|own| !matches!(own.outcome, Outcome::Infra | Outcome::Skipped))
+        let faults = self.run.faults.iter();
+        faults
+            .filter(move |fault| fault.arm == arm && fault.scenario == CRON_KILL)
+            .filter(|fault| !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped))
     }
 
     /// The outcomes of all scenarios that ran on an arm.
     pub(crate) fn outcomes(&self, arm: &str) -> impl Iterator<Item = &'a FaultOutcome> {
-        let own = self.run.fault_outcomes.iter();
-        own.filter(move |own| own.backend == arm && own.status == Status::Ran)
+        let outcomes = self.run.fault_outcomes.iter();
+        outcomes.filter(move |outcome| outcome.backend == arm && outcome.status == Status::Ran)
     }
 
     /// The crash points of a loss that ran on an arm.
@@ -80,27 +82,28 @@ impl<'a> RunEvidence<'a> {
         loss: &str,
         arm: &str,
     ) -> impl Iterator<Item = &'a CrashPoints> {
-        let own = self.run.crash_points.iter();
-        own.filter(move |own| own.backend == arm && own.status == Status::Ran)
-            .filter(move |own| own.loss == loss)
+        let crash_points = self.run.crash_points.iter();
+        crash_points
+            .filter(move |points| points.backend == arm && points.status == Status::Ran)
+            .filter(move |points| points.loss == loss)
     }
 
     /// The handoffs of an arm in a workload.
     pub(crate) fn handoffs(&self, workload: &str, arm: &str) -> Option<&'a Handoffs> {
-        let mut own = self.summary.handoffs.iter();
-        own.find(|own| own.arm == arm && own.workload == workload)
+        let mut all = self.summary.handoffs.iter();
+        all.find(|handoffs| handoffs.arm == arm && handoffs.workload == workload)
     }
 
     /// The files that two hosts of an arm shared in a workload.
     pub(crate) fn shared_files(&self, workload: &str, arm: &str) -> Option<&'a SharedFiles> {
-        let mut own = self.summary.shared_files.iter();
-        own.find(|own| own.arm == arm && own.workload == workload)
+        let mut all = self.summary.shared_files.iter();
+        all.find(|files| files.arm == arm && files.workload == workload)
     }
 
     /// The cost of a session under a context policy.
     pub(crate) fn context(&self, workload: &str, policy: &str) -> Option<&'a ContextCost> {
-        let mut own = self.contexts.costs.iter();
-        own.find(|own| own.workload == workload && own.policy == policy)
+        let mut costs = self.contexts.costs.iter();
+        costs.find(|cost| cost.workload == workload && cost.policy == policy)
     }
 
     /// The results for files that a language model makes up, if they were measured.

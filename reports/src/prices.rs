@@ -144,7 +144,7 @@ impl Prices {
         Ok(Self { models, bucket })
     }
 
-    /// What a bucket costs, if the list says so.
+    /// The prices of a bucket, if the list has them.
     pub fn bucket(&self) -> Option<&BucketPrice> {
         self.bucket.as_ref()
     }
@@ -251,8 +251,8 @@ impl Model {
         let base = self.base();
         let mut all = std::iter::once(&base).chain(&self.tiers).flat_map(|tier| {
             let more = [tier.cache_write, tier.cache_write_1h];
-            let own = [tier.input, tier.output, tier.cache_read];
-            own.into_iter().chain(more.into_iter().flatten())
+            let required = [tier.input, tier.output, tier.cache_read];
+            required.into_iter().chain(more.into_iter().flatten())
         });
         if let Some(wrong) = all.find(|price| !(price.is_finite() && *price > 0.0)) {
             return Err(format!("a price is {wrong}; it must be above 0"));

@@ -1,7 +1,7 @@
 //! Ranks the arms of one run in each cell: paired by round, corrected for all pairs of the run.
 
 use serde::Serialize;
-use stats::{CellKey, Combined, Series, combine, holm, log_ratios, margin, median, pool};
+use stats::{Combined, Series, SeriesKey, combine, holm, log_ratios, margin, median, pool};
 
 use crate::compare::ALPHA;
 use crate::evidence::RunEvidence;
@@ -71,21 +71,21 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     let is_busy = run.summary.health.is_busy;
     let names = plan.arms.iter().filter(|arm| arm.same_as.is_none());
     let names: Vec<&str> = names.map(|arm| arm.name.as_str()).collect();
-    let mut keys: Vec<&CellKey> = run.table().0.keys().collect();
+    let mut keys: Vec<&SeriesKey> = run.table().0.keys().collect();
     keys.retain(|key| key.is_main());
     keys.sort_by_key(|key| {
         plan.workloads
             .iter()
-            .position(|own| own.name == key.workload)
+            .position(|workload| workload.name == key.workload)
     });
     let (mut cells, mut pairs) = (Vec::new(), Vec::new());
     for key in keys {
         let arms = &run.table().0[key];
-        let own = names
+        let compared = names
             .iter()
             .filter_map(|name| Some((*name, arms.get(*name)?)));
-        let own: Vec<(&str, &Series)> = own.collect();
-        let values = own
+        let compared: Vec<(&str, &Series)> = compared.collect();
+        let values = compared
             .iter()
             .map(|(_, series)| series.values().copied().collect());
         let typical: Vec<f64> = values
@@ -94,8 +94,8 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
             continue;
         };
-        for (at, (_, one)) in own.iter().enumerate() {
-            for (other_at, (_, other)) in own.iter().enumerate().skip(at + 1) {
+        for (at, (_, one)) in compared.iter().enumerate() {
+            for (other_at, (_, other)) in compared.iter().enumerate().skip(at + 1) {
                 let pooled = pool(&log_ratios(one, &[*other]));
                 let combined = pooled.and_then(|pooled| combine(&[(1.0, &pooled)]));
                 pairs.extend(combined.map(|combined| Pair {
@@ -106,7 +106,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
                 }));
             }
         }
-        let arms = own.iter().zip(&typical);
+        let arms = compared.iter().zip(&typical);
         let arms = arms.map(|((arm, _), typical_ns)| Ranked {
             arm: (*arm).to_owned(),
             rank: 1,
@@ -122,7 +122,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     }
     let p: Vec<f64> = pairs
         .iter()
-        .map(|own| own.combined.p_beyond(own.edge))
+        .map(|pair| pair.combined.p_beyond(pair.edge))
         .collect();
     for (pair, p) in pairs.iter().zip(holm(&p)) {
         if is_busy || p > ALPHA {
@@ -135,16 +135,17 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         cells[pair.cell].arms[slower].rank += 1;
     }
     for cell in &mut cells {
-        let order = |own: &Ranked, other: &Ranked| {
-            own.rank
+        let order = |one: &Ranked, other: &Ranked| {
+            one.rank
                 .cmp(&other.rank)
-                .then(own.typical_ns.total_cmp(&other.typical_ns))
+                .then(one.typical_ns.total_cmp(&other.typical_ns))
         };
         cell.arms.sort_by(order);
     }
     let tests = pairs.len().max(1) as f64;
     let detectable = pairs.iter();
-    let detectable = detectable.map(|own| own.combined.detectable(own.edge, ALPHA / tests).exp());
+    let detectable =
+        detectable.map(|pair| pair.combined.detectable(pair.edge, ALPHA / tests).exp());
     Ok(Ranking {
         arms: arms(run, &names, &cells),
         cells,
@@ -156,17 +157,21 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
 
 fn arms(run: &RunEvidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
     let arms = names.iter().map(|name| {
-        let own = cells.iter().flat_map(|cell| &cell.arms);
-        let own: Vec<&Ranked> = own.filter(|own| own.arm == *name).collect();
-        let ending = run.summary.endings.iter().find(|own| own.arm == *name);
-        let passes = ending.into_iter().flat_map(|own| &own.passes);
+        let all = cells.iter().flat_map(|cell| &cell.arms);
+        let ranks: Vec<&Ranked> = all.filter(|ranked| ranked.arm == *name).collect();
+        let ending = run
+            .summary
+            .endings
+            .iter()
+            .find(|ending| ending.arm == *name);
+        let passes = ending.into_iter().flat_map(|ending| &ending.passes);
         let failed = passes.filter(|(outcome, _)| {
             !matches!(outcome, rundir::Outcome::Ok | rundir::Outcome::Skipped)
         });
         RankedArm {
             arm: (*name).to_owned(),
-            first: own.iter().filter(|own| own.rank == 1).count(),
-            cells: own.len(),
+            first: ranks.iter().filter(|ranked| ranked.rank == 1).count(),
+            cells: ranks.len(),
             failed_passes: failed.map(|(_, count)| count).sum(),
         }
     });
@@ -190,7 +195,7 @@ mod tests {
     /// Whether no arm has a later rank than another.
     fn is_tied(found: &Ranking) -> bool {
         let mut arms = found.cells.iter().flat_map(|cell| &cell.arms);
-        arms.all(|own| own.rank == 1)
+        arms.all(|ranked| ranked.rank == 1)
     }
 
     #[test]
@@ -203,7 +208,10 @@ mod tests {
             "the identical arm is left out"
         );
         for cell in &found.cells {
-            let ranks = cell.arms.iter().map(|own| (own.arm.as_str(), own.rank));
+            let ranks = cell
+                .arms
+                .iter()
+                .map(|ranked| (ranked.arm.as_str(), ranked.rank));
             assert!(ranks.eq([("direct", 1), ("sqlite", 2)]), "{cell:?}");
             assert!((1.9..2.1).contains(&cell.arms[1].ratio));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rundir::Run;
 use serde::Serialize;
-use stats::{CellKey, Comparison, Verdict};
+use stats::{Comparison, SeriesKey, Verdict};
 
 use crate::compare::differences;
 use crate::summary::summarise;
@@ -85,7 +85,7 @@ pub fn check_same_plan(runs: &[Run]) -> Result<(), String> {
 pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
     check_same_plan(runs)?;
     let mut notes = Vec::new();
-    let mut all: BTreeMap<&str, BTreeMap<CellKey, Vec<Comparison>>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, BTreeMap<SeriesKey, Vec<Comparison>>> = BTreeMap::new();
     let plan = &runs[0].plan;
     for (number, run) in (1..).zip(runs) {
         let summary = summarise(run)?;
@@ -134,12 +134,12 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
             found.undecided += usize::from(one.verdict == Verdict::Undecided);
             let excludes_one = one
                 .interval
-                .is_some_and(|own| own.low > 1.0 || own.high < 1.0);
+                .is_some_and(|interval| interval.low > 1.0 || interval.high < 1.0);
             found.called_different += usize::from(excludes_one && one.withheld.is_none());
             for other in &runs[at + 1..] {
-                if let (Some(own), Some(theirs)) = (one.interval, other.interval) {
+                if let (Some(interval), Some(theirs)) = (one.interval, other.interval) {
                     found.intervals += 1;
-                    found.disjoint += usize::from(own.is_disjoint(&theirs));
+                    found.disjoint += usize::from(interval.is_disjoint(&theirs));
                 }
                 let decided = |verdict| verdict != Verdict::Undecided;
                 if decided(one.verdict) && decided(other.verdict) {

@@ -166,7 +166,7 @@ pub fn scale_pass(sample: &mut Sample, factor: f64) {
 /// Marks all passes as made on a busy machine.
 pub fn make_busy(run: &mut Run) {
     for sample in &mut run.samples {
-        sample.load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+        sample.load.busy = Some("tasks waited for memory in 9 % of this pass".to_owned());
     }
 }
 
@@ -177,15 +177,15 @@ pub fn passes<'a>(
     arm: &'a str,
 ) -> impl Iterator<Item = &'a mut Sample> {
     let passes = run.samples.iter_mut();
-    passes.filter(move |own| own.workload == workload && own.arm == arm)
+    passes.filter(move |pass| pass.workload == workload && pass.arm == arm)
 }
 
 /// Gives an arm another name.
 pub fn rename_arm(run: &mut Run, from: &str, to: &str) {
     let arms = run.plan.arms.iter_mut();
     let names = arms.flat_map(|arm| std::iter::once(&mut arm.name).chain(arm.same_as.as_mut()));
-    let names = names.chain(run.samples.iter_mut().map(|own| &mut own.arm));
-    let names = names.chain(run.cells.iter_mut().map(|own| &mut own.arm));
+    let names = names.chain(run.samples.iter_mut().map(|pass| &mut pass.arm));
+    let names = names.chain(run.cells.iter_mut().map(|cell| &mut cell.arm));
     for name in names.filter(|name| *name == from) {
         *name = to.to_owned();
     }
@@ -194,9 +194,9 @@ pub fn rename_arm(run: &mut Run, from: &str, to: &str) {
 /// Adds an arm with the passes of another one.
 pub fn copy_arm(run: &mut Run, from: &str, to: &str) {
     let mut other = run.clone();
-    other.plan.arms.retain(|own| own.name == from);
-    other.samples.retain(|own| own.arm == from);
-    other.cells.retain(|own| own.arm == from);
+    other.plan.arms.retain(|arm| arm.name == from);
+    other.samples.retain(|pass| pass.arm == from);
+    other.cells.retain(|cell| cell.arm == from);
     rename_arm(&mut other, from, to);
     run.plan.arms.extend(other.plan.arms);
     run.samples.extend(other.samples);
@@ -293,7 +293,8 @@ fn pass_times(rng: &mut ChaCha8Rng, typical: f64) -> Vec<u64> {
     times
 }
 
-/// As [`Calls::of`] a histogram of these times, which unoptimised code takes long to fill; `like` has its precision.
+/// [`Calls::of`] a histogram of these times, without the histogram, which unoptimised code fills slowly. `like` has its
+/// precision.
 fn calls_of(times: &[u64], like: &Histogram<u64>) -> Calls {
     let at = |count: usize| like.highest_equivalent(times[count - 1]);
     Calls {

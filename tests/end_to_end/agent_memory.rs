@@ -155,7 +155,7 @@ fn processes_of_one_host_share_a_memory_and_a_second_mount_is_referred_to_the_fi
     let (one, two) = (scratch.dir("one"), scratch.dir("two"));
     let db = scratch.path().join("avm.db").display().to_string();
     let mount = Mount::new("agent-memory", &one, &["--db", &db]);
-    // Each `sh` is a process of its own, and sees at once what another has noted.
+    // Each `sh` is a separate process, and sees the notes of the others at once.
     said(&one, "echo 'RSI above 70 means exit' > rule.md");
     has(&said(&one, "cat ':search?RSI'"), &["/rule.md"]);
     said(&one, "echo 'RSI above 80 means exit' > rule.md");

@@ -4,14 +4,15 @@
 mod shared;
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
 use rustix::process::{Pid, Signal, kill_process};
-use servers::Announcement;
+use servers::{Access, Announcement};
 
 pub use shared::*;
 
@@ -124,9 +125,25 @@ pub fn entry_of(dir: &Path) -> PathBuf {
     entries.next().unwrap().unwrap().path()
 }
 
+/// The file `/proc/PID/NAME`. `None` once the process is gone.
+pub fn process_file(process: impl Display, name: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{process}/{name}")).ok()
+}
+
+/// The state of a process, such as `T` for a stopped one.
+pub fn state_of(process: impl Display) -> Option<char> {
+    let stat = process_file(process, "stat")?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether a process has ended; a zombie counts as ended.
+pub fn has_ended(process: impl Display) -> bool {
+    state_of(process).is_none_or(|state| state == 'Z')
+}
+
 /// A memory of a process in KiB, such as `VmHWM:`, the largest so far. `None` once it has ended.
 pub fn memory_of(process: u32, what: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let status = process_file(process, "status")?;
     let line = status.lines().find(|line| line.starts_with(what))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
@@ -267,19 +284,99 @@ pub fn set_server<'a>(
 pub fn s3_client(endpoint: &str, server: &Announcement) -> AmazonS3 {
     // Fails where another test has installed one.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-    AmazonS3Builder::new()
-        .with_endpoint(endpoint)
-        .with_bucket_name(&server.bucket)
-        .with_region(&server.region)
-        .with_access_key_id(&server.access_key)
-        .with_secret_access_key(&server.secret_key)
-        .with_client_options(object_store::ClientOptions::new().with_allow_http(true))
-        .with_retry(object_store::RetryConfig {
-            max_retries: 0,
-            ..Default::default()
-        })
-        .build()
-        .unwrap()
+    let access = Access {
+        endpoint: endpoint.to_owned(),
+        access_key: server.access_key.clone(),
+        secret_key: server.secret_key.clone(),
+        region: server.region.clone(),
+    };
+    let once = object_store::RetryConfig {
+        max_retries: 0,
+        ..Default::default()
+    };
+    let builder = s3_builder(&access).with_bucket_name(&server.bucket);
+    builder.with_retry(once).build().unwrap()
+}
+
+/// A running `ctxbench s3 serve`. Dropping it ends the process.
+pub struct Server {
+    pub process: Child,
+    pub announcement: Announcement,
+    /// The program of [`Server::command`].
+    pub program: PathBuf,
+    /// The `TMPDIR` of the process.
+    pub tmp: Scratch,
+}
+
+impl Server {
+    /// Starts a server that keeps its data in `dir`, with more options.
+    pub fn start(dir: &Path, options: &[&str]) -> Self {
+        let mut command = ctxbench(["s3", "serve", "--until-stdin-ends", "--dir"]);
+        command.arg(dir).args(options);
+        Self::of(command)
+    }
+
+    /// As [`Server::start`], for any command that serves.
+    pub fn of(mut command: Command) -> Self {
+        let tmp = Scratch::new();
+        let mut process = command
+            .env("TMPDIR", tmp.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let Ok(announcement) = serde_json::from_str(&line) else {
+            panic!("{line}{}", stderr(&process.wait_with_output().unwrap()));
+        };
+        Self {
+            process,
+            announcement,
+            program: CTXBENCH.into(),
+            tmp,
+        }
+    }
+
+    /// A command with this server's keys.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).stdin(Stdio::null());
+        let Announcement {
+            endpoint,
+            access_key,
+            secret_key,
+            ..
+        } = &self.announcement;
+        set_server(&mut command, endpoint, access_key, secret_key);
+        command
+    }
+
+    pub fn client(&self) -> AmazonS3 {
+        s3_client(&self.announcement.endpoint, &self.announcement)
+    }
+
+    pub fn signal(&self, sent: Signal) {
+        signal(&self.process, sent);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        if let Ok(None) = self.process.try_wait() {
+            // A test may have stopped it.
+            let _ = kill_process(Pid::from_child(&self.process), Signal::CONT);
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while let Ok(None) = self.process.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.process.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// A foreign file system of one or two hosts. A host lists its daemon in `told`, and stalls once the shell
@@ -322,15 +419,6 @@ pub fn stderr(output: &Output) -> String {
 /// Waits until a condition holds, for two minutes at most.
 pub fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
     wait_up_to(Duration::from_secs(120), what, is_so);
-}
-
-/// Waits until a condition holds, for `most`.
-pub fn wait_up_to(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + most;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain for: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A running `ctxbench mount`.

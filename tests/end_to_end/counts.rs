@@ -70,10 +70,10 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
     let mut all: BTreeMap<(String, String), Sums> = BTreeMap::new();
     for line in lines(out, "cells.jsonl") {
         let text = |name: &str| line[name].as_str().unwrap().to_owned();
-        let own = all.entry((text("workload"), text("arm"))).or_default();
+        let sum = all.entry((text("workload"), text("arm"))).or_default();
         let counted = &line["counted"];
-        own.calls += counted["calls"].as_u64().unwrap();
-        own.system_calls += counted["system_calls"].as_u64().unwrap();
+        sum.calls += counted["calls"].as_u64().unwrap();
+        sum.system_calls += counted["system_calls"].as_u64().unwrap();
         let Some(daemon) = counted.get("daemon") else {
             continue;
         };
@@ -81,11 +81,11 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
         let unwaited = ["forget", "release", "releasedir"];
         for (opcode, count) in daemon["fuse"].as_object().unwrap() {
             if !unwaited.contains(&opcode.as_str()) {
-                *own.fuse.entry(opcode.clone()).or_default() += count["count"].as_u64().unwrap();
+                *sum.fuse.entry(opcode.clone()).or_default() += count["count"].as_u64().unwrap();
             }
         }
         for (name, count) in daemon["store"].as_object().unwrap() {
-            *own.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
+            *sum.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
         }
     }
     all
@@ -118,8 +118,8 @@ fn a_call_stays_within_its_budget() {
     {
         let per = files.map_or("call", |_| "removed file");
         for (arm, budget) in arms {
-            let own = &sums[&(workload.clone(), arm.clone())];
-            let each = |count: u64| count as f64 / own.calls as f64 / f64::from(files.unwrap_or(1));
+            let sum = &sums[&(workload.clone(), arm.clone())];
+            let each = |count: u64| count as f64 / sum.calls as f64 / f64::from(files.unwrap_or(1));
             let mut hold = |what: &str, count: f64, budget: f64| {
                 if count > budget + ABOVE {
                     problems.push(format!(
@@ -129,15 +129,15 @@ fn a_call_stays_within_its_budget() {
                     problems.push(format!("{workload} on {arm}: {count:.3} {what} a {per}, less than {budget}: lower the budget"));
                 }
             };
-            hold("system calls", each(own.system_calls), budget.system_calls);
-            let opcodes: BTreeSet<_> = own.fuse.keys().chain(budget.fuse.keys()).collect();
+            hold("system calls", each(sum.system_calls), budget.system_calls);
+            let opcodes: BTreeSet<_> = sum.fuse.keys().chain(budget.fuse.keys()).collect();
             for opcode in opcodes {
-                let count = own.fuse.get(opcode).copied().unwrap_or(0);
+                let count = sum.fuse.get(opcode).copied().unwrap_or(0);
                 let budget = budget.fuse.get(opcode).copied().unwrap_or(0.0);
                 hold(opcode, each(count), budget);
             }
             for (name, budget) in &budget.store {
-                let count = own.store.get(name).copied().unwrap_or(0);
+                let count = sum.store.get(name).copied().unwrap_or(0);
                 hold(name, each(count), *budget);
             }
         }

@@ -43,7 +43,7 @@ pub fn fault(scratch: &Scratch, line: &str) -> (i32, Run, String) {
 /// The outcome of a scenario.
 pub fn of<'a>(run: &'a Run, scenario: &str) -> &'a FaultOutcome {
     let mut all = run.fault_outcomes.iter();
-    all.find(|own| own.scenario == scenario).unwrap()
+    all.find(|outcome| outcome.scenario == scenario).unwrap()
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn sqlite_keeps_its_promise_at_crash_points() {
     assert!(kills.newly_acknowledged > Some(0), "{kills:?}");
     assert!(kills.unacknowledged <= Some(12) && kills.in_flight <= Some(12));
     assert_eq!(kills.died_by_itself, 0, "{kills:?}");
-    assert_eq!(run.crash_points[1].in_flight, None, "nobody looks there");
+    assert_eq!(run.crash_points[1].in_flight, None, "not audited");
     let page = text_of(&run.dir, "faults.md");
     has(&page, &["95 % confidence", "page cache"]);
     has(&said, &["page: "]);
@@ -228,8 +228,8 @@ fn the_option_that_a_refusal_names_recovers_the_mount() {
     let (_, run, said) = fault(&scratch, line);
     let find = |scenario: &str, backend: &str| {
         let mut all = run.fault_outcomes.iter();
-        let own = all.find(|own| own.scenario == scenario && own.backend == backend);
-        let outcome = own.unwrap();
+        let found = all.find(|outcome| outcome.scenario == scenario && outcome.backend == backend);
+        let outcome = found.unwrap();
         let recovery = outcome.recovery.as_ref();
         let recovery = recovery.unwrap_or_else(|| panic!("{outcome:?}"));
         assert_eq!(recovery.how, Return::AfterStep, "{outcome:?}");
@@ -311,7 +311,10 @@ fn a_conformance_run_has_a_run_directory_and_a_report() {
     let dir = entry_of(&results);
     let run = Run::read(&dir).unwrap();
     assert_eq!(run.plan.arms[0].name, "direct");
-    let features = run.probes.iter().filter(|own| own.name.contains("rename"));
+    let features = run
+        .probes
+        .iter()
+        .filter(|probe| probe.name.contains("rename"));
     assert!(features.count() > 3, "{:?}", run.probes);
     ctxbench(["report"]).arg(&dir).succeeds();
     let page = text_of(&dir, "report.md");

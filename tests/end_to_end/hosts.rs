@@ -90,7 +90,7 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     assert!(counted["s3_put"].as_u64().unwrap() > 0, "{counted}");
 
     let plan = text_of(&out, "plan.toml");
-    has(&plan, &["what sqlite holds is one host's at a time"]);
+    has(&plan, &["sqlite allows one mount at a time"]);
     let parts = [
         "## Several hosts",
         // Two notes in the timed pass of each epoch.

@@ -22,9 +22,9 @@ fn brief(scratch: &Scratch, more: &[&str]) -> (PathBuf, Vec<Value>) {
     (out, samples)
 }
 
-fn own<'a>(samples: &'a [Value], workload: &str, arm: &str) -> Vec<&'a Value> {
-    let own = samples.iter();
-    own.filter(|own| own["workload"] == workload && own["arm"] == arm)
+fn samples_of<'a>(samples: &'a [Value], workload: &str, arm: &str) -> Vec<&'a Value> {
+    let all = samples.iter();
+    all.filter(|sample| sample["workload"] == workload && sample["arm"] == arm)
         .collect()
 }
 
@@ -34,18 +34,20 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
     let (out, samples) = brief(&scratch, &[]);
     for workload in WORKLOADS {
         for arm in ["direct", "view-mail", "view-vsm", "tools-sql", "tools-mcp"] {
-            let own = own(&samples, workload, arm);
+            let passes = samples_of(&samples, workload, arm);
             if (workload, arm) == ("agent/inbox-find", "view-vsm") {
-                assert!(own.is_empty(), "a controller's directory has no mail");
+                assert!(passes.is_empty(), "a controller's directory has no mail");
                 continue;
             }
-            assert!(own.len() >= 6, "{workload} on {arm}: {}", own.len());
-            for sample in &own {
+            assert!(passes.len() >= 6, "{workload} on {arm}: {}", passes.len());
+            for sample in &passes {
                 assert_eq!(sample["outcome"], "ok", "{sample}");
                 let calls = sample["calls"]["tool-call"]["count"].as_u64();
                 assert!(calls > Some(0), "{sample}");
             }
-            let scored = own.iter().filter_map(|own| own["scores"].get("task"));
+            let scored = passes
+                .iter()
+                .filter_map(|sample| sample["scores"].get("task"));
             let scored: Vec<&Value> = scored.collect();
             assert!(!scored.is_empty(), "{workload} on {arm}");
             for scores in scored {
@@ -90,8 +92,10 @@ fn a_copy_that_is_never_renewed_raises_stale_answers() {
         let more = "--backend direct --policy none --workload";
         let more = [words(more), vec![file.to_str().unwrap()]].concat();
         let (_, samples) = brief(&scratch, &more);
-        let own = own(&samples, name, "direct");
-        let mut scored = own.iter().filter_map(|own| own["scores"].get("task"));
+        let passes = samples_of(&samples, name, "direct");
+        let mut scored = passes
+            .iter()
+            .filter_map(|sample| sample["scores"].get("task"));
         scored.next().unwrap()["stale-answers"]["sum"]
             .as_u64()
             .unwrap()

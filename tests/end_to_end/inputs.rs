@@ -9,7 +9,7 @@ use crate::common::{
 
 #[test]
 fn an_unknown_name_is_answered_with_the_known_ones() {
-    // Each: a command line, and after the colon what the refusal says.
+    // Each: a command line, and after the colon a part of the refusal.
     for case in [
         "run --suite nonsense: there are agent-memory, bucket, bucket-peers, calibrate, context",
         "run --workload micro/nonsense: micro/read-1k",
@@ -128,7 +128,7 @@ const CASSETTE: &str = concat!(
     "/../backends/models/cassettes/run.jsonl"
 );
 
-/// What takes a TOML block of the docs: what such a block holds, the command and its option.
+/// The uses of the TOML blocks in the docs: a part of such a block, the command that takes it, and the option.
 const TAKES: [(&str, &str, &str); 5] = [
     ("[trace]", "run", "--workload"),
     ("[[need]]", "run", "--backend"),
@@ -142,7 +142,7 @@ fn blocks(scratch: &Scratch) -> Vec<[String; 3]> {
     let mut all = Vec::new();
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
     let pages = fs::read_dir(docs).unwrap().map(|page| page.unwrap().path());
-    for page in pages.filter(|page| page.extension().is_some_and(|own| own == "md")) {
+    for page in pages.filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
         let text = fs::read_to_string(&page).unwrap();
         for block in text.split("```toml\n").skip(1) {
             let (block, _) = block.split_once("```").unwrap();
@@ -232,20 +232,36 @@ fn a_directory_without_a_run_is_refused() {
     has(&message, &["make a run with `ctxbench run`"]);
 }
 
+/// The commands that a help lists.
+fn commands_in(help: &str) -> Vec<&str> {
+    let (_, listed) = help.split_once("\nCommands:\n").unwrap_or_default();
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    // The second line of a description begins with more spaces.
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 #[test]
 fn every_command_shows_examples_in_its_help() {
     let help = stdout(&run(["--help"]));
     assert!(help.lines().count() <= 30, "more than a screen: {help}");
-    let commands = help.lines().filter_map(|line| line.strip_prefix("  "));
-    let commands = commands.filter_map(|line| line.split_once("  "));
-    let commands: Vec<&str> = commands.map(|(name, _)| name.trim()).collect();
-    assert!(commands.contains(&"run"), "{help}");
-    let is_one = |name: &&str| *name != "help" && !name.starts_with('-');
-    for command in commands.into_iter().filter(is_one) {
-        let help = stdout(&run([command, "--help"]));
+    let listed = commands_in(&help);
+    assert!(listed.contains(&"run"), "{help}");
+    let mut commands: Vec<String> = listed.into_iter().map(str::to_owned).collect();
+    // The help does not list it.
+    commands.push("completions".to_owned());
+    let mut shown = Vec::new();
+    while let Some(command) = commands.pop() {
+        let help = stdout(&run(words(&format!("{command} --help"))));
         let examples = help.lines().filter(|line| line.contains("ctxbench "));
         // The first match is the usage line.
         assert!(examples.count() > 2, "two examples of {command}: {help}");
+        let names = commands_in(&help).into_iter();
+        commands.extend(names.map(|name| format!("{command} {name}")));
+        shown.push(command);
+    }
+    for nested in ["s3 gc", "trace import"] {
+        assert!(shown.iter().any(|command| command == nested), "{shown:?}");
     }
     assert!(stdout(&run(["list"])).contains("agent/vsm-cycle"));
 }

@@ -183,7 +183,7 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
     session.end();
 }
 
-/// As long as the target of a symbolic link may be, of which Chinese takes nine bytes a character in a name.
+/// A question as long as the target of a symbolic link may be. In a name, a Chinese character takes nine bytes.
 fn long_question() -> String {
     let question = format!("RSI exit {}", "什么时候".repeat(340));
     assert_eq!(question.len(), 4089);
@@ -332,7 +332,7 @@ fn the_official_python_sdk_uses_the_server() {
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
-/// Calls in a block, and blocks of calls over MCP and of calls in this process, one after the other.
+/// The number of calls in a block. Blocks over MCP and blocks in this process alternate.
 const CALLS: u32 = 200;
 const BLOCKS: usize = 20;
 
@@ -366,9 +366,9 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT); INSERT INTO messages VALUES (7, 'kim')")
         .unwrap();
     let asked = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
-    let mut own = backends::sql_tool::SqlTool::open(&file, false).unwrap();
+    let mut tool = backends::tools::sql::SqlTool::open(&file, false).unwrap();
     let mut session = Session::new(&["sql", text(&file)]);
-    let mut inside = || own.call("query", asked.clone()).unwrap().unwrap();
+    let mut inside = || tool.call("query", asked.clone()).unwrap().unwrap();
     let query = more_over_mcp(&mut session, ("query", &asked), &mut inside, "[[7]]");
     session.end();
 
@@ -400,7 +400,7 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     let path = root.join(":recall?query=RSI+exit&max_tokens=2000&strategy=balanced");
     let mut inside = || std::fs::read_to_string(&path).unwrap();
     let recall = more_over_mcp(&mut session, ("recall", &asked), &mut inside, "RSI above");
-    // Last: what is written is indexed beside what is timed after it.
+    // Last, because the memory indexes the written files during later calls.
     let mut inside = || {
         std::fs::write(root.join("own.txt"), "ten").unwrap();
         "own.txt".to_owned()

@@ -358,13 +358,13 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     has(&stdout(&started), &["is mounted on", "notes.log"]);
     fs::write(dir.join("a.md"), "kept").unwrap();
 
-    let own = |status: &Output| {
+    let listed = |status: &Output| {
         let all: serde_json::Value = serde_json::from_str(&stdout(status)).unwrap();
         let mut all = all.as_array().unwrap().clone().into_iter();
         all.find(|mount| mount["dir"] == dir.to_str().unwrap())
     };
     let status = run(["status", "--json"]);
-    let mount = own(&status).unwrap();
+    let mount = listed(&status).unwrap();
     assert_eq!(mount["backend"], "sqlite", "{mount}");
     assert_eq!(mount["health"], "answers", "{mount}");
     let pid = mount["process"].as_u64().unwrap();
@@ -377,11 +377,11 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     // The last thread of a killed process closes `/dev/fuse`, after the first one has become a zombie.
     wait_for("the status of a killed daemon", || {
-        own(&run(["status", "--json"])).is_some_and(|mount| mount["health"] == "dead")
+        listed(&run(["status", "--json"])).is_some_and(|mount| mount["health"] == "dead")
     });
 
     ctxbench(["unmount"]).arg(&dir).succeeds();
-    assert_eq!(own(&run(["status", "--json"])), None);
+    assert_eq!(listed(&run(["status", "--json"])), None);
 
     // A second start finds the data of the first. A start that cannot mount reports the reason, as in the
     // foreground.
@@ -389,4 +389,23 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
     assert_eq!(text_of(&dir, "a.md"), "kept");
     assert_eq!(start().status().unwrap().code(), Some(1));
     ctxbench(["unmount"]).arg(&dir).succeeds();
+}
+
+#[test]
+fn the_log_of_a_mount_in_the_foreground_goes_to_a_file() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, log) = (scratch.dir("notes"), scratch.path().join("mount.log"));
+    let mut command = ctxbench(words("mount agent-memory --embeddings none --log"));
+    command.arg(&log).arg(&dir).env("CTXBENCH_LOG", "info");
+    assert_eq!(Mount::of(command, &dir).end_with_log(), "");
+    let logged = "recall is by full text alone";
+    has(&text_of(scratch.path(), "mount.log"), &[logged]);
+
+    // The user sees why a mount fails without reading the log, which keeps its earlier lines.
+    let mut command = ctxbench(words("mount view --log"));
+    let failed = command.arg(&log).arg(&dir).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let reason = "ctxbench: a view needs --definition";
+    has(&stderr(&failed), &[reason]);
+    has(&text_of(scratch.path(), "mount.log"), &[logged, reason]);
 }

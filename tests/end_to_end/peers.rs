@@ -26,9 +26,15 @@ fn write(scratch: &Scratch, text: &str) -> PathBuf {
 /// Checks that an arm has passes, and that all of them ended well.
 fn all_ok(results: &Path, arm: &str) {
     let samples = lines(results, "samples.jsonl");
-    let mut own = samples.iter().filter(|own| own["arm"] == arm).peekable();
-    assert!(own.peek().is_some(), "{samples:?}");
-    assert!(own.all(|own| own["outcome"] == "ok"), "{samples:?}");
+    let mut passes = samples
+        .iter()
+        .filter(|sample| sample["arm"] == arm)
+        .peekable();
+    assert!(passes.peek().is_some(), "{samples:?}");
+    assert!(
+        passes.all(|sample| sample["outcome"] == "ok"),
+        "{samples:?}"
+    );
 }
 
 #[test]
@@ -54,7 +60,7 @@ fn several_clients_leave_a_foreign_directory_as_it_was() {
     all_ok(&out, "directory");
     // The calls of eight processes are timed as one.
     let samples = lines(&out, "samples.jsonl");
-    let clients = |own: &&serde_json::Value| own["workload"] == "micro/eight-clients";
+    let clients = |sample: &&serde_json::Value| sample["workload"] == "micro/eight-clients";
     for sample in samples.iter().filter(clients) {
         assert_eq!(sample["calls"]["concurrent"]["count"], 1, "{sample}");
     }

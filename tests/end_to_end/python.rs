@@ -20,7 +20,7 @@ fn daemons() -> Vec<&'static str> {
         return Vec::new();
     }
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers/bin/ctxbench-python");
-    let own = DAEMONS.into_iter().filter_map(|(daemon, package)| {
+    let runnable = DAEMONS.into_iter().filter_map(|(daemon, package)| {
         let mut import = Command::new(&python);
         let output = import.args(["-c", &format!("import {package}")]).output();
         let is_there = output.is_ok_and(|output| output.status.success());
@@ -29,7 +29,7 @@ fn daemons() -> Vec<&'static str> {
         let found = is_there.then_some(daemon).ok_or(missing);
         installed(found, "CTXBENCH_REQUIRE_PYTHON")
     });
-    own.collect()
+    runnable.collect()
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn what_is_written_through_a_python_daemon_is_read_back() {
                     --no-probes --budget 1 --epochs 3 --rounds 1 --backend";
         let (results, mut run) = measure(&scratch, line);
         run.arg(daemon).succeeds();
-        let mut own = lines(&results, "samples.jsonl");
-        own.retain(|own| own["arm"] == daemon);
-        assert!(!own.is_empty(), "no pass of {daemon}");
-        for sample in own {
+        let mut passes = lines(&results, "samples.jsonl");
+        passes.retain(|sample| sample["arm"] == daemon);
+        assert!(!passes.is_empty(), "no pass of {daemon}");
+        for sample in passes {
             assert_eq!(sample["outcome"], "ok", "{sample}");
         }
         assert!(mounts_under(scratch.path()).is_empty());

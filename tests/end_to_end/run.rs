@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, json_of, lines, measure, mountable,
-    mounts_under, rooted, signal, stderr, stdout, suite, suite_run, text_of, wait_for, words,
+    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, has_ended, json_of, lines, measure,
+    mountable, mounts_under, process_file, rooted, signal, state_of, stderr, stdout, suite,
+    suite_run, text_of, wait_for, words,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -176,10 +177,10 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     }
     // The minimum over all epochs, because another test may drop the machine's caches during a hot pass.
     let daemon = |arm: &str, state: &str, opcode: &str| {
-        let own = [("arm", arm), ("state", state), ("workload", "micro/stat")];
-        let is_own = |cell: &&Value| own.iter().all(|(field, value)| cell[field] == *value);
-        let own = cells.iter().filter(is_own);
-        let counts = own.map(|c| &c["counted"]["daemon"]["fuse"][opcode]["count"]);
+        let fields = [("arm", arm), ("state", state), ("workload", "micro/stat")];
+        let is_own = |cell: &&Value| fields.iter().all(|(field, value)| cell[field] == *value);
+        let found = cells.iter().filter(is_own);
+        let counts = found.map(|c| &c["counted"]["daemon"]["fuse"][opcode]["count"]);
         let counts = counts.map(|count| count.as_u64().unwrap_or(0));
         counts.min().unwrap()
     };
@@ -222,23 +223,23 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     decides(&out);
     let output = ctxbench(["claims"]).arg(&out).succeeds();
     has(&stdout(&output), &["vsm-fuse-latency"]);
-    // Anybody may judge claims of their own, and a wrong name is refused.
-    let own = scratch.path().join("own.toml");
+    // A user may judge claims from a file, and a wrong name in it is refused.
+    let file = scratch.path().join("own.toml");
     let claim = |arm: &str| {
         format!(
             "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 1, unit = 'count' }}\ntest.count = {{ figure = 'daemons', arm = '{arm}' }}\n"
         )
     };
-    fs::write(&own, claim("sqlite")).unwrap();
+    fs::write(&file, claim("sqlite")).unwrap();
     let judge = || {
         let mut command = ctxbench(["claims", "--format", "json", "--file"]);
-        command.args([&own, &out]).output().unwrap()
+        command.args([&file, &out]).output().unwrap()
     };
     let judged: Value = serde_json::from_str(&stdout(&judge())).unwrap();
     assert_eq!(judged["claims"][0]["standing"], "confirmed", "{judged}");
     assert_eq!(judged["tally"]["settled"], 1, "{judged}");
     assert_eq!(judged["tally"]["claims"], 1, "{judged}");
-    fs::write(&own, claim("sqlight")).unwrap();
+    fs::write(&file, claim("sqlight")).unwrap();
     let refused = stderr(&judge());
     has(&refused, &["own.toml:6: field `claim[0].test.arm`"]);
 
@@ -348,12 +349,6 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
     nothing_is_left(&scratch);
 }
 
-/// The state of a process from `/proc/PID/stat`, such as `T` for a stopped one.
-fn state(pid: Pid) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 #[test]
 fn a_killed_run_ends_its_daemons_even_stopped_ones() {
     let Some(scratch) = mountable() else { return };
@@ -363,7 +358,7 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
         // At most one of the two daemons runs at a time; the other one is stopped.
         wait_for("a daemon that is stopped", || {
             let daemons = daemons_of(child.id());
-            daemons.len() == 2 && daemons.iter().any(|daemon| state(*daemon) == Some('T'))
+            daemons.len() == 2 && daemons.iter().any(|daemon| state_of(daemon) == Some('T'))
         });
         std::thread::sleep(Duration::from_millis(after_ms));
         let daemons = daemons_of(child.id());
@@ -376,11 +371,7 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
             left.all(|mount| mount.ends_with("fusectl"))
         });
         // The daemons must end, too, before the scratch directory is removed.
-        wait_for("the daemons to end", || {
-            daemons
-                .iter()
-                .all(|daemon| state(*daemon).is_none_or(|state| state == 'Z'))
-        });
+        wait_for("the daemons to end", || daemons.iter().all(has_ended));
     }
     let mut again = ctxbench(words(
         "run --no-probes --policy none --state hot --backend direct --workload micro/stat \
@@ -391,21 +382,31 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
     nothing_is_left(&scratch);
 }
 
-#[test]
-fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
-    let Some(scratch) = mountable() else { return };
+/// Runs a suite whose daemon gets a signal in the middle of a write. Returns the run directory, and the only pass that
+/// did not end well.
+fn signalled(scratch: &Scratch, rounds: u32, options: &[&str], sent: Signal) -> (PathBuf, Value) {
     let out = scratch.path().join("run");
-    let (settings, workload) = ("budget = 60\nrounds = 1", ("micro/write-64m", HOT));
-    let large = suite(settings, &["direct", "memory"], &[workload]);
-    let child = started(suite_run(&scratch, &large, &out));
+    let settings = format!("budget = 60\nrounds = {rounds}");
+    let workload = ("micro/write-64m", HOT);
+    let large = suite(&settings, &["direct", "memory"], &[workload]);
+    let mut command = suite_run(scratch, &large, &out);
+    command.args(options);
+    let mut child = started(command);
     wait_for("a daemon in the middle of a write", || {
+        assert!(child.try_wait().unwrap().is_none(), "the run has ended");
         let mut daemons = daemons_of(child.id()).into_iter();
-        daemons.any(|own| is_half_written(own) && kill_process(own, Signal::KILL).is_ok())
+        daemons.any(|daemon| is_half_written(daemon) && kill_process(daemon, sent).is_ok())
     });
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let samples = samples(&out);
-    let crashed = bad(&samples);
+    let bad = bad(&samples(&out)).clone();
+    (out, bad)
+}
+
+#[test]
+fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
+    let Some(scratch) = mountable() else { return };
+    let (out, crashed) = signalled(&scratch, 1, &[], Signal::KILL);
     assert_eq!(crashed["outcome"], "crash");
     let reason = crashed["reason"].as_str().unwrap();
     has(reason, &["daemon ended: signal: 9"]);
@@ -416,8 +417,10 @@ fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
 
 /// Whether `micro/write-64m` is writing a file in the daemon's mount: the file has between 1 and 32 MiB.
 fn is_half_written(daemon: Pid) -> bool {
-    let cmdline = fs::read_to_string(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
-    let mut arguments = cmdline.split('\0').skip_while(|own| *own != "mount");
+    let cmdline = process_file(daemon, "cmdline").unwrap_or_default();
+    let mut arguments = cmdline
+        .split('\0')
+        .skip_while(|argument| *argument != "mount");
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
     entries(Path::new(arguments.nth(2).unwrap_or_default()))
         .flat_map(|subtree| entries(&subtree.path().join("files")))
@@ -428,22 +431,8 @@ fn is_half_written(daemon: Pid) -> bool {
 #[test]
 fn a_run_records_a_stopped_daemon_as_a_hang_and_leaves_nothing() {
     let Some(scratch) = as_root() else { return };
-    let out = scratch.path().join("run");
     // A few long calls, with time for all rounds, including those after a hang.
-    let (settings, workload) = ("budget = 60\nrounds = 3", ("micro/write-64m", HOT));
-    let large = suite(settings, &["direct", "memory"], &[workload]);
-    let mut command = suite_run(&scratch, &large, &out);
-    command.args(["--call-timeout", "2"]);
-    let mut child = started(command);
-    wait_for("a daemon in the middle of a timed write", || {
-        assert!(child.try_wait().unwrap().is_none(), "the run has ended");
-        let mut daemons = daemons_of(child.id()).into_iter();
-        daemons.any(|own| is_half_written(own) && kill_process(own, Signal::STOP).is_ok())
-    });
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let samples = samples(&out);
-    let hung = bad(&samples);
+    let (out, hung) = signalled(&scratch, 3, &["--call-timeout", "2"], Signal::STOP);
     assert_eq!(hung["outcome"], "hang", "{hung}");
     assert_eq!(hung["arm"], "memory", "{hung}");
     let parts = ["no answer after 4.", "its connection was aborted"];
@@ -565,9 +554,13 @@ fn a_bare_s3_client_is_an_arm_next_to_mounts() {
     assert_eq!(left, 0, "files of workspaces stay behind");
     let samples = samples(&out);
     for workload in workloads {
-        let own = |own: &&Value| own["arm"] == "s3-bare-embedded" && own["workload"] == workload;
-        let own: Vec<_> = samples.iter().filter(own).collect();
-        assert!(own.len() >= 6, "{workload}: {}", own.len());
-        assert!(own.iter().all(|own| own["outcome"] == "ok"), "{own:?}");
+        let is_of =
+            |sample: &&Value| sample["arm"] == "s3-bare-embedded" && sample["workload"] == workload;
+        let passes: Vec<_> = samples.iter().filter(is_of).collect();
+        assert!(passes.len() >= 6, "{workload}: {}", passes.len());
+        assert!(
+            passes.iter().all(|sample| sample["outcome"] == "ok"),
+            "{passes:?}"
+        );
     }
 }

@@ -1,67 +1,25 @@
 //! The `s3` file system over real mounts and a real server: MinIO where it is installed, else the embedded one.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, embedded, has, lacks, memory_of,
-    mountable, mounts_under, s3_client, set_server, signal, stderr, stdout, text_of, wait_for,
+    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, embedded, has, lacks,
+    memory_of, mountable, mounts_under, set_server, signal, stderr, stdout, text_of, wait_for,
     words,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
-use rustix::process::{Pid, Signal, kill_process};
-use servers::Announcement;
-
-/// A server, which ends with the test.
-struct Server {
-    /// What mounts from it.
-    program: PathBuf,
-    process: Child,
-    said: Announcement,
-}
+use rustix::process::Signal;
 
 impl Server {
-    fn start(dir: &Path, port: &str) -> Self {
-        Self::with(&["--port", port], dir)
-    }
-
-    fn with(arguments: &[&str], dir: &Path) -> Self {
-        let mut process = Command::new(CTXBENCH)
-            .args(["s3", "serve", "--until-stdin-ends"])
-            .args(arguments)
-            .arg("--dir")
-            .arg(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = process.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        Self {
-            program: CTXBENCH.into(),
-            process,
-            said: serde_json::from_str(&line).unwrap(),
-        }
-    }
-
-    /// A command with this server's keys.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).stdin(Stdio::null());
-        let [endpoint, key] = [&self.said.endpoint, &self.said.access_key];
-        set_server(&mut command, endpoint, key, &self.said.secret_key);
-        command
-    }
-
     /// Mounts alice's memory for `writer`, with a cache of its own.
     fn mount(&self, scratch: &Scratch, writer: &str, more: &[&str]) -> Mount {
         let dir = scratch.path().join(writer);
-        // A dead mount is there, but cannot be looked at.
+        // A dead mount exists, but a `stat` of it fails.
         let _ = fs::create_dir_all(&dir);
         let mut command = self.command(&["mount", "s3", "--agent-id", "alice"]);
         command
@@ -70,15 +28,6 @@ impl Server {
             .args(more)
             .arg(&dir);
         Mount::of(command, &dir)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A test that has stopped it may have failed before it went on.
-        let _ = kill_process(Pid::from_child(&self.process), Signal::CONT);
-        // Closes its standard input, which ends it.
-        let _ = self.process.wait();
     }
 }
 
@@ -140,12 +89,12 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
 #[test]
 fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let quick = ["--poll", "50", "--delay", "20"];
     let a = server.mount(&scratch, "a", &quick);
     let b = server.mount(&scratch, "b", &quick);
     let (ours, theirs) = (a.dir.join("notes/plan.md"), b.dir.join("notes/plan.md"));
-    // The kernel remembers that there is nothing, then what there was.
+    // The kernel caches that the name is missing, and later the file's attributes.
     assert!(fs::metadata(&theirs).is_err());
     fs::create_dir(a.dir.join("notes")).unwrap();
     for text in ["first", "second, and longer", "3"] {
@@ -169,7 +118,7 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
 #[test]
 fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let [a, b] = ["a", "b"].map(|writer| server.mount(&scratch, writer, &["--poll", "60000"]));
     let pull = |mount: &Mount| {
         let mut answer = [0; 8];
@@ -200,7 +149,7 @@ fn a_log_that_is_kept_open_for_appending_takes_nothing_from_what_others_append()
 #[test]
 fn close_can_wait_for_the_bucket() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let a = server.mount(&scratch, "a", &["--sync", "close", "--delay", "60000"]);
     fs::write(a.dir.join("x.md"), "there").unwrap();
     // Neither the daemon nor its disk is needed any more.
@@ -214,7 +163,7 @@ fn close_can_wait_for_the_bucket() {
 fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     let Some(scratch) = mountable() else { return };
     // In the process of `s3 serve` itself, which can then be stopped.
-    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let server = Server::start(&scratch.dir("server"), &["--server", "embedded"]);
     let a = server.mount(&scratch, "a", &[]);
     // Larger than what a poll brings with its commit.
     let text = "far away ".repeat(10_000);
@@ -222,7 +171,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     synced(&a);
     a.end();
     let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
-    signal(&server.process, Signal::STOP);
+    server.signal(Signal::STOP);
 
     let mut reader = Command::new("cat")
         .arg(b.dir.join("note.md"))
@@ -235,7 +184,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     reader.wait().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(3));
 
-    signal(&server.process, Signal::CONT);
+    server.signal(Signal::CONT);
     assert_eq!(text_of(&b.dir, "note.md"), text);
     b.end();
 }
@@ -244,13 +193,13 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
 fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     let Some(scratch) = mountable() else { return };
     let data = scratch.dir("server");
-    let server = Server::start(&data, "0");
+    let server = Server::start(&data, &[]);
     let a = server.mount(&scratch, "a", &[]);
     fs::write(a.dir.join("before.md"), "before").unwrap();
     synced(&a);
     let dir = a.dir.clone();
     a.end();
-    let port = server.said.endpoint.rsplit(':').next().unwrap();
+    let port = server.announcement.endpoint.rsplit(':').next().unwrap();
     let port = port.to_owned();
     let mount = |more: &[&str]| {
         let mut command = server.command(&["mount", "s3", "--agent-id", "alice", "--writer", "a"]);
@@ -278,7 +227,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     assert!(took < Duration::from_secs(30), "a sync that fails must end");
     a.crash();
 
-    let again = Server::start(&data, &port);
+    let again = Server::start(&data, &["--port", &port]);
     let a = again.mount(&scratch, "a", &[]);
     synced(&a);
     let b = again.mount(&scratch, "b", &[]);
@@ -291,7 +240,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
 fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     let Some(scratch) = mountable() else { return };
     // Its objects are plain files, which the test can damage.
-    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let server = Server::start(&scratch.dir("server"), &["--server", "embedded"]);
     let a = server.mount(&scratch, "a", &["--poll", "50", "--delay", "60000"]);
     fs::create_dir(a.dir.join("notes")).unwrap();
     for text in ["one", "two"] {
@@ -398,14 +347,14 @@ fn damage_blob(dir: &Path) {
 #[test]
 fn other_s3_tools_read_the_mirror_and_their_edits_are_imported() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let a = server.mount(&scratch, "a", &["--poll", "50"]);
     fs::create_dir(a.dir.join("notes")).unwrap();
     fs::write(a.dir.join("notes/plan.md"), "# Plan\n\nfirst\n").unwrap();
     fs::write(a.dir.join("data.bin"), "not mirrored").unwrap();
     synced(&a);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = s3_client(&server.said.endpoint, &server.said);
+    let client = server.client();
     let get = |key: &str| {
         let object = async {
             let object = client.get(&Key::from(key)).await.ok()?;
@@ -475,7 +424,7 @@ fn peaks(server: &Server, scratch: &Scratch, mib: u64) -> [u64; 2] {
 #[test]
 fn large_files_take_little_memory() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let peaks = peaks(&server, &scratch, 300);
     assert!(peaks.iter().all(|peak| *peak <= 256 << 20), "{peaks:?}");
 }
@@ -484,7 +433,7 @@ fn large_files_take_little_memory() {
 #[ignore = "takes a release binary, as CTXBENCH_RELEASE names it, and 5 GiB of scratch"]
 fn a_gibibyte_takes_at_most_150_mb() {
     let Some(scratch) = mountable() else { return };
-    let mut server = Server::start(&scratch.dir("server"), "0");
+    let mut server = Server::start(&scratch.dir("server"), &[]);
     server.program = std::env::var_os("CTXBENCH_RELEASE").map_or(CTXBENCH.into(), PathBuf::from);
     let peaks = peaks(&server, &scratch, 1024);
     println!("bytes of the writer and of the reader: {peaks:?}");
@@ -494,7 +443,7 @@ fn a_gibibyte_takes_at_most_150_mb() {
 #[test]
 fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), "0");
+    let server = Server::start(&scratch.dir("server"), &[]);
     let dir = scratch.dir("mnt");
     let dead = "--endpoint http://127.0.0.1:9";
     for (line, variables, reason) in [
@@ -531,7 +480,7 @@ fn set(command: &mut Command, variables: &Variables) {
     }
 }
 
-/// What the doctor says, and whether it finds everything; it never waits for long.
+/// The output of the doctor, and whether it finds everything. It never waits for long.
 fn doctor(mut command: Command) -> (String, bool) {
     let begun = Instant::now();
     let output = command.output().unwrap();
@@ -545,9 +494,9 @@ fn doctor(mut command: Command) -> (String, bool) {
 fn the_doctor_asks_the_server_that_the_environment_names() {
     let scratch = Scratch::new();
     // In the process of `s3 serve` itself, which can then be stopped.
-    let server = Server::with(&["--server", "embedded"], &scratch.dir("server"));
+    let server = Server::start(&scratch.dir("server"), &["--server", "embedded"]);
     let (well, _) = doctor(server.command(&["doctor"]));
-    let endpoint = &server.said.endpoint;
+    let endpoint = &server.announcement.endpoint;
     let parts = [
         &format!("s3        {endpoint} (from CTXBENCH_S3_ENDPOINT)\n"),
         "s3        region us-east-1, bucket ctxbench in the path (path style)\n",
@@ -559,7 +508,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
     if can_mount() {
         has(&well, &["ok        s3-given: "]);
     }
-    lacks(&well, &[&server.said.secret_key]);
+    lacks(&well, &[&server.announcement.secret_key]);
 
     let ails = |variables: &Variables, reason: &str| {
         let mut command = server.command(&["doctor"]);
@@ -568,7 +517,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
         assert!(!is_well, "{text}");
         let missing = text.lines().filter_map(|it| it.strip_prefix("MISSING   "));
         let missing: Vec<&str> = missing.collect();
-        // One line, with what to do, and nothing that needs the server is called well.
+        // One line with the fix, and no `ok` for an arm that needs the server.
         let [server_line, ..] = missing[..] else {
             panic!("nothing is missing in {text}")
         };
@@ -576,7 +525,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
         for arm in ["s3-given: ", "s3-fsync-given: "] {
             assert!(missing.iter().any(|line| line.starts_with(arm)), "{text}");
         }
-        let secrets = [&*server.said.secret_key, "hush"];
+        let secrets = [&*server.announcement.secret_key, "hush"];
         lacks(&text, &["ok        s3-", "\npeer      s3fs-"]);
         lacks(&text, &secrets);
     };
@@ -587,7 +536,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
     ails(&bucket, "there is no bucket nowhere");
     ails(NO_KEY, "no access key for ");
     // One that takes the connection and says nothing.
-    signal(&server.process, Signal::STOP);
+    server.signal(Signal::STOP);
     ails(&[], "does not answer");
 }
 

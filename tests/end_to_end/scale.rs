@@ -31,9 +31,9 @@ fn million_calls(dir: &Path) -> u64 {
     workload.calls = BTreeMap::from([(kind.clone(), CALLS)]);
     plan.workloads = (0..WORKLOADS)
         .map(|number| {
-            let mut own = workload.clone();
-            own.name = format!("micro/cell-{number}");
-            own
+            let mut copy = workload.clone();
+            copy.name = format!("micro/cell-{number}");
+            copy
         })
         .collect();
     plan.skipped.clear();
@@ -47,15 +47,15 @@ fn million_calls(dir: &Path) -> u64 {
                     // A spread of service times, without a clock.
                     let ns =
                         |call: u64| 10_000 + 3_000 * at as u64 + 97 * (order + call * 13) % 2_000;
-                    let own: Vec<u64> = (0..CALLS).map(ns).collect();
-                    own.iter().for_each(|ns| times.record(*ns).unwrap());
-                    let total = own.iter().sum();
+                    let durations: Vec<u64> = (0..CALLS).map(ns).collect();
+                    durations.iter().for_each(|ns| times.record(*ns).unwrap());
+                    let total = durations.iter().sum();
                     let calls = Calls {
                         count: CALLS,
                         total_ns: total,
-                        p50_ns: own[0],
-                        p90_ns: own[1],
-                        max_ns: own[2],
+                        p50_ns: durations[0],
+                        p90_ns: durations[1],
+                        max_ns: durations[2],
                     };
                     let sample = Sample {
                         v: SCHEMA_VERSION,

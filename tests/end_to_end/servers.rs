@@ -3,59 +3,23 @@
 mod features;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Scratch, ctxbench, has, run, s3_client, stderr, wait_for};
+use crate::common::{Scratch, Server, ctxbench, has, has_ended, run, stderr, wait_for};
 use features::{get, put};
-use object_store::aws::AmazonS3;
 use rustix::process::{Pid, Signal, kill_process};
-use servers::{Announcement, ServerKind};
+use servers::ServerKind;
 
-/// A running `ctxbench s3 serve`. Dropping it ends the process.
-struct Serving {
-    process: Child,
-    announcement: Announcement,
-    stderr: ChildStderr,
-    tmp: Scratch,
+/// Starts `ctxbench s3 serve` of a kind, with its standard error piped.
+fn serve(server: &str, more: &[&str]) -> Server {
+    let mut command = ctxbench(["s3", "serve", "--server", server, "--until-stdin-ends"]);
+    command.args(more).stderr(Stdio::piped());
+    Server::of(command)
 }
 
-impl Serving {
-    fn new(server: &str, more: &[&str]) -> Self {
-        let tmp = Scratch::new();
-        let mut process = ctxbench(["s3", "serve", "--server", server, "--until-stdin-ends"])
-            .args(more)
-            .env("TMPDIR", tmp.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let Ok(announcement) = serde_json::from_str(&line) else {
-            panic!("{line}{}", stderr(&process.wait_with_output().unwrap()));
-        };
-        let stderr = process.stderr.take().unwrap();
-        Self {
-            process,
-            announcement,
-            stderr,
-            tmp,
-        }
-    }
-
-    fn client(&self) -> AmazonS3 {
-        s3_client(&self.announcement.endpoint, &self.announcement)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(pid(self.process.id()), signal).unwrap();
-    }
-
+impl Server {
     /// The process id of the server, if it is not the embedded one.
     fn child(&self) -> Option<u32> {
         let id = self.process.id();
@@ -64,26 +28,18 @@ impl Serving {
         children.next().map(|id| id.parse().unwrap())
     }
 
+    /// Its standard error, up to its end.
+    fn errors(&mut self) -> String {
+        std::io::read_to_string(self.process.stderr.take().unwrap()).unwrap()
+    }
+
     /// Waits for the end, and checks that no process and no file is left.
     fn ended(mut self, child: Option<u32>) {
         let status = wait(&mut self.process);
         assert!(status.success(), "{status}");
-        assert!(child.is_none_or(is_gone), "its process is still there");
+        assert!(child.is_none_or(has_ended), "its process is still there");
         let left: Vec<_> = std::fs::read_dir(self.tmp.path()).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while let Ok(None) = self.process.try_wait() {
-            if Instant::now() > deadline {
-                let _ = self.process.kill();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 }
 
@@ -98,12 +54,6 @@ fn wait(process: &mut Child) -> ExitStatus {
 
 fn pid(id: u32) -> Pid {
     Pid::from_raw(id.try_into().unwrap()).unwrap()
-}
-
-/// Whether a process has ended; a zombie counts as ended.
-fn is_gone(id: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
-    stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
 /// The installed servers. `CTXBENCH_REQUIRE_MINIO`, set in CI, makes a missing MinIO a failure.
@@ -150,34 +100,34 @@ fn sockets(process: Option<u32>) -> Vec<String> {
 fn a_stopped_server_leaves_nothing_behind() {
     for kind in found() {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-            let serving = Serving::new(kind.name(), &[]);
-            let child = serving.child();
+            let server = serve(kind.name(), &[]);
+            let child = server.child();
             assert_eq!(child.is_none(), kind == ServerKind::Embedded);
             let sockets = sockets(child);
-            serving.signal(signal);
-            serving.ended(child);
+            server.signal(signal);
+            server.ended(child);
             let left = sockets.iter().find(|socket| Path::new(socket).exists());
             assert_eq!(left, None);
         }
-        // As when its parent is killed, which held the other end.
-        let mut serving = Serving::new(kind.name(), &[]);
-        let child = serving.child();
-        drop(serving.process.stdin.take());
-        serving.ended(child);
+        // Like the kill of its parent, which holds the other end.
+        let mut server = serve(kind.name(), &[]);
+        let child = server.child();
+        drop(server.process.stdin.take());
+        server.ended(child);
     }
 }
 
 #[test]
 fn a_server_ends_when_serve_s3_is_killed() {
     for kind in found() {
-        let mut serving = Serving::new(kind.name(), &[]);
-        let Some(child) = serving.child() else {
+        let mut server = serve(kind.name(), &[]);
+        let Some(child) = server.child() else {
             continue;
         };
         let sockets = sockets(Some(child));
-        serving.process.kill().unwrap();
-        serving.process.wait().unwrap();
-        wait_for("the server to be gone", || is_gone(child));
+        server.process.kill().unwrap();
+        server.process.wait().unwrap();
+        wait_for("the server to be gone", || has_ended(child));
         // The killed process could not remove them.
         for socket in sockets {
             let _ = std::fs::remove_file(socket);
@@ -188,17 +138,17 @@ fn a_server_ends_when_serve_s3_is_killed() {
 #[test]
 fn a_server_that_dies_is_reported() {
     for kind in found() {
-        let mut serving = Serving::new(kind.name(), &[]);
-        let Some(child) = serving.child() else {
+        let mut server = serve(kind.name(), &[]);
+        let Some(child) = server.child() else {
             continue;
         };
         kill_process(pid(child), Signal::KILL).unwrap();
-        let status = wait(&mut serving.process);
+        let status = wait(&mut server.process);
         assert_eq!(status.code(), Some(1));
-        let said = std::io::read_to_string(&mut serving.stderr).unwrap();
+        let said = server.errors();
         let want = format!("{kind} ended by itself (signal: 9 (SIGKILL))");
         has(&said, &[&want]);
-        assert_eq!(std::fs::read_dir(serving.tmp.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(server.tmp.path()).unwrap().count(), 0);
     }
 }
 
@@ -206,21 +156,15 @@ fn a_server_that_dies_is_reported() {
 fn auto_selection_says_why_it_is_not_minio() {
     let scratch = Scratch::new();
     let missing = scratch.path().join("minio");
-    let mut process = ctxbench(["s3", "serve"])
+    let mut command = ctxbench(["s3", "serve"]);
+    command
         .env("CTXBENCH_MINIO", &missing)
         .env_remove("CTXBENCH_REQUIRE_MINIO")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut out = BufReader::new(process.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    let announcement: Announcement = serde_json::from_str(&line).unwrap();
-    assert_eq!(announcement.server, "embedded S3");
-    kill_process(pid(process.id()), Signal::INT).unwrap();
-    let said = stderr(&process.wait_with_output().unwrap());
-    has(&said, &["embedded S3, not MinIO", "make minio"]);
+        .stderr(Stdio::piped());
+    let mut server = Server::of(command);
+    assert_eq!(server.announcement.server, "embedded S3");
+    server.signal(Signal::INT);
+    has(&server.errors(), &["embedded S3, not MinIO", "make minio"]);
 
     let output = ctxbench(["s3", "serve"])
         .env("CTXBENCH_MINIO", &missing)
@@ -260,9 +204,9 @@ fn a_server_that_cannot_start_is_named() {
 #[test]
 fn a_round_trip_time_is_added_to_each_request() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let serving = Serving::new("embedded", &["--rtt", "30"]);
-    assert_eq!(serving.announcement.rtt_ms, 30.0);
-    let client = serving.client();
+    let server = serve("embedded", &["--rtt", "30"]);
+    assert_eq!(server.announcement.rtt_ms, 30.0);
+    let client = server.client();
     let took = runtime.block_on(async {
         put(&client, "far", b"away").await.unwrap();
         let mut took = Vec::new();

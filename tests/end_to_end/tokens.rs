@@ -63,7 +63,10 @@ fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
              --policy memory-file --policy memory-recall"
         )));
         let policies = found[0]["policies"].as_array().unwrap();
-        let basis: Vec<_> = policies.iter().map(|own| &own["tokens_are"]).collect();
+        let basis: Vec<_> = policies
+            .iter()
+            .map(|policy| &policy["tokens_are"])
+            .collect();
         assert_eq!(basis, ["partly stated", "simulated", "simulated"]);
         [0, 1, 2].map(|at| policies[at]["dollars"].as_f64().unwrap())
     };
@@ -234,11 +237,14 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let (dir, mut measured) = measure(&scratch, line);
     measured.succeeds();
     let samples = lines(&dir, "samples.jsonl");
-    let own = samples.iter().filter(|sample| sample["arm"] == "state");
-    let own: Vec<_> = own.collect();
+    let passes = samples.iter().filter(|sample| sample["arm"] == "state");
+    let passes: Vec<_> = passes.collect();
     // Three workloads with one warm-up round and one round in each of three epochs.
-    assert_eq!(own.len(), 3 * 2 * 3, "{own:?}");
-    assert!(own.iter().all(|own| own["outcome"] == "ok"), "{own:?}");
+    assert_eq!(passes.len(), 3 * 2 * 3, "{passes:?}");
+    assert!(
+        passes.iter().all(|sample| sample["outcome"] == "ok"),
+        "{passes:?}"
+    );
     let why = "state is reached by tool calls only: it has no path for a POSIX operation";
     let rename = "state: there is no tool for it: to rename to";
     has(&text_of(&dir, "plan.toml"), &[why, rename]);

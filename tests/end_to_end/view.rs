@@ -5,12 +5,13 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Cluster, Mount, Scratch, Succeeds, cluster, ctxbench, has, lacks, mountable, mounts_under,
-    refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
+    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, lacks,
+    mountable, mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words,
+    write_files,
 };
 use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
@@ -145,10 +146,9 @@ fn a_shell_reads_writes_and_files_the_mail_of_a_database() {
 
 const STALE: Option<i32> = Some(116);
 const INVALID: Option<i32> = Some(22);
-const NO_ATTRIBUTE: Option<i32> = Some(61);
 
 #[test]
-fn open_files_of_a_row_keep_their_contents_apart() {
+fn open_files_of_a_row_keep_their_contents_apart_and_a_refused_text_says_why() {
     let Some(scratch) = mountable() else { return };
     let (_database, mount) = mailbox(&scratch, "DELETE");
     let dir = &mount.dir;
@@ -173,10 +173,20 @@ fn open_files_of_a_row_keep_their_contents_apart() {
     drop((first, second));
     assert_eq!(fs::read_to_string(&path).unwrap(), text("First."));
 
+    let mut wrong = fs::File::create(&path).unwrap();
+    wrong.write_all(b"no header\n").unwrap();
+    assert_eq!(wrong.sync_all().unwrap_err().raw_os_error(), INVALID);
+    let mut reason = [0; 1000];
+    let length = getxattr(&path, c"user.view.reason", &mut reason).unwrap();
+    has(&String::from_utf8_lossy(&reason[..length]), &["line 1"]);
+    drop(wrong);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text("First."));
+
     let mut log = fs::File::options().append(true).open(&path).unwrap();
     log.write_all(b"More.\n").unwrap();
     log.sync_all().unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), text("First.\nMore."));
+    assert!(getxattr(&path, c"user.view.reason", &mut reason).is_err());
     fs::remove_file(&path).unwrap();
     let written = log.write_all(b"Lost.\n");
     assert_eq!(written.unwrap_err().raw_os_error(), STALE);
@@ -185,78 +195,48 @@ fn open_files_of_a_row_keep_their_contents_apart() {
 }
 
 #[test]
-fn a_refused_text_is_an_error_and_the_file_says_why() {
-    let Some(scratch) = mountable() else { return };
-    let (_database, mount) = mailbox(&scratch, "DELETE");
-    let path = mount.dir.join("drafts/answer.eml");
-    let right = "To: ann\nSubject: Re\n\nTen.\n";
-    fs::write(&path, right).unwrap();
-    let reason = || {
-        let mut value = [0; 1000];
-        let length = getxattr(&path, c"user.view.reason", &mut value)?;
-        std::io::Result::Ok(String::from_utf8_lossy(&value[..length]).into_owned())
-    };
-    for (wrong, why) in [
-        ("no header\n", "line 1"),
-        ("To: ann\nSubject: \n\nTen.\n", "CHECK constraint"),
-    ] {
-        let mut file = fs::File::create(&path).unwrap();
-        file.write_all(wrong.as_bytes()).unwrap();
-        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), INVALID);
-        has(&reason().unwrap(), &[why]);
-        drop(file);
-        assert_eq!(fs::read_to_string(&path).unwrap(), right);
-    }
-    fs::write(&path, right.replace("Ten", "Eleven")).unwrap();
-    let gone = reason().unwrap_err();
-    assert_eq!(gone.raw_os_error(), NO_ATTRIBUTE, "{gone}");
-    mount.end();
-}
-
-#[test]
-fn writers_that_wait_for_a_locked_database_hold_up_no_reader() {
+fn writers_that_wait_for_a_locked_database_delay_no_reader() {
     let Some(scratch) = mountable() else { return };
     let (database, mount) = mailbox(&scratch, "WAL");
-    let dir = &mount.dir;
-    let writers = (0..6).map(|number| {
-        let mut file = fs::File::create(dir.join(format!("drafts/{number}.eml"))).unwrap();
-        file.write_all(b"To: ann\nSubject: Re\n\nTen.\n").unwrap();
-        file
+    let drafts = (0..6).map(|number| {
+        let path = mount.dir.join(format!("drafts/{number}.eml"));
+        let mut draft = fs::File::create(path).unwrap();
+        draft.write_all(b"To: ann\nSubject: Re\n\nTen.\n").unwrap();
+        draft
     });
-    let writers: Vec<fs::File> = writers.collect();
+    let drafts: Vec<fs::File> = drafts.collect();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let commits = writers
+        let commits = drafts
             .iter()
-            .map(|file| scope.spawn(|| file.sync_all().unwrap()));
+            .map(|draft| scope.spawn(|| draft.sync_all().unwrap()));
         let commits: Vec<_> = commits.collect();
         std::thread::sleep(Duration::from_millis(200));
         let began = Instant::now();
-        fs::read(dir.join("inbox/ann/2026-03-01 Budget 1.eml")).unwrap();
+        fs::read(mount.dir.join("inbox/ann/2026-03-01 Budget 1.eml")).unwrap();
         let took = began.elapsed();
         assert!(commits.iter().all(|commit| !commit.is_finished()));
         database.execute_batch("COMMIT").unwrap();
         assert!(took < Duration::from_millis(600), "{took:?}");
     });
-    drop(writers);
-    assert_eq!(fs::read_dir(dir.join("drafts")).unwrap().count(), 6);
+    drop(drafts);
+    assert_eq!(fs::read_dir(mount.dir.join("drafts")).unwrap().count(), 6);
     mount.end();
 }
 
 #[test]
 fn readers_beside_writers_on_a_mount_see_whole_rows_and_never_an_old_one() {
-    beside_writers(Duration::from_secs(3));
+    read_beside_writers(Duration::from_secs(3));
 }
 
 #[test]
 #[ignore = "takes a minute: make speed runs it"]
 fn readers_beside_writers_on_a_mount_see_whole_rows_for_a_minute() {
-    beside_writers(Duration::from_secs(60));
+    read_beside_writers(Duration::from_secs(60));
 }
 
-/// Two programs that replace rows of a database, and two that read the files of its mount.
-fn beside_writers(time: Duration) {
-    const ROWS: usize = 20;
+/// Two programs replace rows of a database, and two read the files of its mount.
+fn read_beside_writers(time: Duration) {
     let Some(scratch) = mountable() else { return };
     let (database, mount) = mailbox(&scratch, "WAL");
     let path = database.path().unwrap().to_owned();
@@ -270,54 +250,23 @@ fn beside_writers(time: Duration) {
             .unwrap();
     };
     (0..ROWS).for_each(|row| replace(&database, row, 0));
-    // The newest number that is committed for each row.
-    let committed: [AtomicUsize; ROWS] = Default::default();
-    let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let read_all = || {
-        for (row, newest) in committed.iter().enumerate() {
-            let least = newest.load(Ordering::SeqCst);
-            let file = format!("inbox/ann/2026-03-01 s {row}.eml");
-            let text = fs::read_to_string(mount.dir.join(file)).unwrap();
-            let (_, lines) = text.split_once("\n\n").unwrap();
-            let number = lines[..6].parse().unwrap();
-            assert!(number >= least, "row {row}: {number} after {least}");
-            assert!(
-                lines.trim_end() == body(number).trim_end(),
-                "row {row} is torn"
-            );
-            reads.fetch_add(1, Ordering::Relaxed);
-        }
+    let writer = || {
+        let database = Connection::open(&path).unwrap();
+        database.busy_timeout(Duration::from_secs(5)).unwrap();
+        move |row: usize, number: usize| replace(&database, row, number)
     };
-    let reader = || {
-        let began = Instant::now();
-        while began.elapsed() < time {
-            read_all();
-        }
+    let file = |row: usize| mount.dir.join(format!("inbox/ann/2026-03-01 s {row}.eml"));
+    let check = |row: usize, least: usize| {
+        let text = fs::read_to_string(file(row)).unwrap();
+        let (_, lines) = text.split_once("\n\n").unwrap();
+        let number = lines[..6].parse().unwrap();
+        assert!(number >= least, "row {row}: {number} after {least}");
+        assert!(
+            lines.trim_end() == body(number).trim_end(),
+            "row {row} is torn"
+        );
     };
-    std::thread::scope(|scope| {
-        for writer in 0..2_usize {
-            let (path, is_over, committed) = (&path, &is_over, &committed);
-            scope.spawn(move || {
-                let database = Connection::open(path).unwrap();
-                database.busy_timeout(Duration::from_secs(5)).unwrap();
-                let numbers = (writer + 2..).step_by(2);
-                for number in numbers.take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                    replace(&database, number % ROWS, number);
-                    committed[number % ROWS].store(number, Ordering::SeqCst);
-                }
-            });
-        }
-        let readers = [scope.spawn(reader), scope.spawn(reader)];
-        let ended = readers.map(|reader| reader.join());
-        is_over.store(true, Ordering::Relaxed);
-        assert!(ended.iter().all(Result::is_ok));
-    });
-    let newest = committed.iter().map(|own| own.load(Ordering::SeqCst)).max();
-    let reads = reads.into_inner();
-    assert!(
-        reads > 200 && newest > Some(20),
-        "{reads} reads, {newest:?} written"
-    );
+    beside_writers(time, [writer(), writer()], check);
     mount.end();
 }
 
@@ -385,7 +334,7 @@ fn a_view_that_cannot_be_mounted_says_what_to_do() {
     assert!(mounts_under(scratch.path()).is_empty());
 }
 
-/// What a statement prints that is run in a database by a user.
+/// The output of a statement that a user runs in a database.
 fn psql(cluster: &Cluster, user: &str, database: &str, sql: &str) -> String {
     let bin = backends::view::find_postgresql().unwrap();
     let mut psql = Command::new(bin.join("psql"));

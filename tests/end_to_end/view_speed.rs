@@ -15,10 +15,10 @@ const EACH: usize = 1_000;
 /// Blocks of bare queries and reads through the mount, one after the other.
 const BLOCKS: usize = 30;
 
-/// What a directory's names need.
+/// The query for the names of a directory.
 const NAMES: &str = "SELECT id, substr(sent_at, 1, 10), subject FROM messages WHERE folder = 'inbox' AND sender = ?1";
 
-/// What a file's content needs.
+/// The query for the content of a file.
 const ROW: &str = "SELECT sender, recipient, sent_at, subject, body FROM messages WHERE folder = 'inbox' AND sender = ?1 AND id = ?2";
 
 fn fill(path: &Path) -> Connection {

@@ -110,7 +110,7 @@ fn a_todo_plan_is_kept_step_by_step_and_a_file_saved_twice_is_replaced() {
     });
 }
 
-/// What an agent's state has in a file, without the numbers of its lines.
+/// The text of a file in an agent's state, without line numbers.
 fn text_of(state: &mut Session, path: &str) -> String {
     let shown = state.good("read_file", json!({"path": path}));
     let numbered = shown.lines().filter_map(|line| line.split_once('|'));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::generate::notes::Note;
+use crate::notes::Note;
 
 /// The constants of SQLite's `bm25()`.
 const K1: f64 = 1.2;
@@ -45,7 +45,7 @@ fn ordered(scores: impl Iterator<Item = f64>) -> Vec<usize> {
 /// The notes with a word of the question, by how many of its words they have.
 pub(crate) fn by_words(notes: &[Note], question: &str) -> Vec<usize> {
     let (counts, _) = counted(notes, question);
-    ordered(counts.iter().map(|own| own.len() as f64))
+    ordered(counts.iter().map(|words| words.len() as f64))
 }
 
 /// The notes with a word of the question, by BM25.
@@ -61,8 +61,8 @@ pub(crate) fn by_bm25(notes: &[Note], question: &str) -> Vec<usize> {
         let having = having.get(word).copied().unwrap_or_default();
         ((all - having + 0.5) / (having + 0.5)).ln().max(IDF_MIN)
     };
-    ordered(counts.iter().zip(&lengths).map(|(own, length)| {
-        let of_word = own.iter().map(|(word, count)| {
+    ordered(counts.iter().zip(&lengths).map(|(words, length)| {
+        let of_word = words.iter().map(|(word, count)| {
             let norm = K1 * (1.0 - B + B * length / mean);
             idf(word) * count * (K1 + 1.0) / (count + norm)
         });

@@ -99,7 +99,7 @@ mod tests {
         for name in names {
             let workload = workload(&name).unwrap();
             if workload.missing.is_some() {
-                // What it reads is not installed here.
+                // A program or corpus that it needs is not installed.
                 continue;
             }
             let mut model = Model::of(&workload.script);

@@ -12,12 +12,13 @@ use crate::conversation::{of_script, of_trace};
 use crate::generate::finding::Finding;
 use crate::generate::inbox::Inbox;
 use crate::generate::memory_session::MemorySession;
-use crate::generate::{asking, clients, hosts, micro, offload, program, syncing, vsm_cycle};
+use crate::generate::{asking, hosts, micro, offload, program, syncing, vsm_cycle};
+use crate::script::clients::Clients;
 use crate::script::{FileOp, Script};
 use crate::trace::Trace;
 use inputs::{InputError, parse_toml, sha256};
 
-named! {
+inputs::named! {
     /// The state of the caches when a workload starts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -47,7 +48,7 @@ struct Definition {
     handoff: Option<hosts::Handoff>,
     two_writers: Option<hosts::TwoWriters>,
     syncing: Option<syncing::Syncing>,
-    clients: Option<clients::Clients>,
+    clients: Option<Clients>,
     finding: Option<Finding>,
     program: Option<program::Program>,
     inbox: Option<Inbox>,
@@ -81,12 +82,12 @@ impl Definition {
         .count()
     }
 
-    /// Whether it consists of operations that no agent session would make.
-    fn is_no_session(&self) -> bool {
-        self.vsm_cycle.is_none()
-            && self.offload_comparison.is_none()
-            && self.memory_session.is_none()
-            && self.trace.is_none()
+    /// Whether it consists of operations that an agent session makes.
+    fn is_session(&self) -> bool {
+        self.vsm_cycle.is_some()
+            || self.offload_comparison.is_some()
+            || self.memory_session.is_some()
+            || self.trace.is_some()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -98,7 +99,7 @@ impl Definition {
             "shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets"
         } else if self
             .shortened
-            .is_some_and(|own| own.calls == 0 || own.bytes == 0)
+            .is_some_and(|limits| limits.calls == 0 || limits.bytes == 0)
         {
             "shortened`: `calls` and `bytes` must be at least 1"
         } else {
@@ -115,7 +116,7 @@ impl Definition {
         let has_notes = self.memory_session.is_some();
         let names = match &self.contexts {
             Some(names) => names.clone(),
-            None if self.is_no_session() => Vec::new(),
+            None if !self.is_session() => Vec::new(),
             None => context_names_of(has_notes),
         };
         for name in &names {
@@ -137,8 +138,8 @@ impl Definition {
             self.handoff.as_ref().map(hosts::Handoff::script),
             self.two_writers.as_ref().map(hosts::TwoWriters::script),
             self.syncing.as_ref().map(syncing::Syncing::script),
-            self.clients.as_ref().map(clients::Clients::script),
-            self.finding.as_ref().map(|own| own.script(corpus)),
+            self.clients.as_ref().map(Clients::script),
+            self.finding.as_ref().map(|finding| finding.script(corpus)),
             self.program.as_ref().map(program::Program::script),
             self.inbox.as_ref().map(Inbox::script),
         ];
@@ -208,7 +209,7 @@ pub struct Workload {
     pub is_recorded: bool,
     /// The Debian package of each program that it runs.
     pub needs: BTreeMap<String, String>,
-    /// What is not installed that it needs, and how to install it; its script is then empty.
+    /// The program or corpus that it needs and that is not installed, and how to install it. Its script is then empty.
     pub missing: Option<String>,
     /// Whether it runs on a backend with fixed names and bytes that stores no data.
     pub fits_fixed_tree: bool,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::bm25;
-use crate::generate::notes::{Answerable, Note, Notebook, Question};
+use crate::notes::{Answerable, Note, Notebook, Question};
 
 /// A method to search the notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,9 +42,6 @@ pub enum Budget {
 pub const BRIEF_TOKENS: u64 = 500;
 
 impl Method {
-    /// The methods that read files, which every backend supports.
-    pub const BY_FILES: [Self; 4] = [Self::WholeFile, Self::FileEnd, Self::Grep, Self::GrepBoth];
-
     /// The methods that ask the backend.
     pub const BY_REQUEST: [Self; 5] = [
         Self::Search,
@@ -354,7 +351,7 @@ impl Exam {
         Ok(Shown { pieces, admits })
     }
 
-    /// The position of what shows a line of evidence, or the question's answer in its note.
+    /// The position of the text that shows a line of evidence, or the question's answer in its note.
     fn position(&self, shown: &Shown, question: &Question, evidence: &str) -> Option<usize> {
         let Some(answer) = &question.answer else {
             return shown.position(evidence);
@@ -447,7 +444,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::generate::notes::notebook;
+    use crate::notes::notebook;
 
     fn exam() -> Arc<Exam> {
         Arc::new(Exam {
@@ -532,7 +529,8 @@ mod tests {
     fn an_answer_is_scored_by_the_position_of_the_evidence() {
         let exam = exam();
         let questions = &exam.notebook.questions;
-        let is_once = |own: &Question| own.evidence.is_some() && own.superseded.is_empty();
+        let is_once =
+            |question: &Question| question.evidence.is_some() && question.superseded.is_empty();
         let at = questions.iter().position(is_once);
         let evidence = questions[at.unwrap()].evidence.clone();
         let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
@@ -555,7 +553,7 @@ mod tests {
     fn only_an_empty_answer_admits_an_unanswerable_question() {
         let exam = exam();
         let mut questions = exam.notebook.questions.iter();
-        let at = questions.position(|own| own.evidence.is_none());
+        let at = questions.position(|question| question.evidence.is_none());
         let admitted = |answer: &str| scores(Method::Search, answer, at)["admitted"];
         assert_eq!(admitted("nothing found\n"), (1, 1));
         assert_eq!(admitted("3 notes match\n"), (0, 1));

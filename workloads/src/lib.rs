@@ -1,9 +1,6 @@
 //! Workloads of agents on the files of their context: traces, generators, importers and scripts.
 //! Nothing here uses a file system under test or a clock; replay is in the harness.
 
-#[macro_use]
-mod named;
-
 mod bm25;
 mod built_in;
 pub mod catalogue;
@@ -17,6 +14,7 @@ pub mod filler;
 pub mod generate;
 pub mod import;
 pub mod model;
+mod notes;
 pub mod path;
 pub mod render;
 pub mod script;

@@ -26,13 +26,15 @@ pub fn result_tokens(script: &Script) -> u64 {
 }
 
 /// The reads of a recording, rendered by this module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RenderedAgain {
     /// Number of reads of files with known bytes.
     pub reads: usize,
     /// Tokens of these reads in the recording.
+    #[serde(rename = "recorded_tokens")]
     pub recorded: u64,
     /// Tokens of these reads as rendered here.
+    #[serde(rename = "rendered_tokens")]
     pub rendered: u64,
 }
 

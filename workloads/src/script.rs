@@ -2,6 +2,8 @@
 //! A script is complete: contents are bytes, paths are checked, and it contains no commands.
 //! The expected results are in [`crate::model`]; the harness turns operations into system calls.
 
+pub mod clients;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +11,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::exam::Asked;
-use crate::generate::clients::Clients;
 use crate::path::WorkspacePath;
 use crate::tasks::Tasks;
+use clients::Clients;
 
 /// Content of a file; cheap to clone.
 pub type Bytes = Arc<Vec<u8>>;
@@ -270,7 +272,7 @@ impl Run {
     }
 }
 
-named! {
+inputs::named! {
     /// The kind of an agent's call on files. Reports group latency by it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]

@@ -126,7 +126,11 @@ impl Suite {
                 return Err(format!("backend {name} is named twice"));
             }
         }
-        for name in self.against.iter().flat_map(|(own, other)| [own, other]) {
+        for name in self
+            .against
+            .iter()
+            .flat_map(|(backend, other)| [backend, other])
+        {
             if !self.backends.contains(name) {
                 return Err(format!("field `against`: {name} is not in `backends`"));
             }
@@ -135,7 +139,8 @@ impl Suite {
             if !self.backends.contains(name) {
                 return Err(format!("field `only`: {name} is not in `backends`"));
             }
-            let is_there = |name: &String| self.workloads.iter().any(|own| own.name == *name);
+            let is_there =
+                |name: &String| self.workloads.iter().any(|workload| workload.name == *name);
             if let Some(unknown) = workloads.iter().find(|name| !is_there(name)) {
                 return Err(format!("field `only`: the suite has no workload {unknown}"));
             }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::path::WorkspacePath;
-use inputs::{Document, InputError, read_line};
+use inputs::{Document, InputError, read_record};
 
 /// The version this module reads and writes.
 pub const VERSION: u32 = 1;
@@ -206,7 +206,7 @@ fn is_main_lane(lane: &str) -> bool {
     lane == MAIN_LANE
 }
 
-named! {
+inputs::named! {
     /// The kind of a call, independent of the tool's name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -423,18 +423,18 @@ impl Trace {
             }
             match kind.as_str() {
                 "head" => head = Some(parse_head(file, number, record)?),
-                "file" if events.is_empty() => files.push(read_line(file, number, record)?),
+                "file" if events.is_empty() => files.push(read_record(file, number, record)?),
                 "file" => {
                     let message = "a `file` record after the first event; use `ext` for changes";
                     return Err(wrong(message.to_owned()));
                 }
-                "user" => events.push(Event::User(read_line(file, number, record)?)),
-                "api" => events.push(Event::Api(read_line(file, number, record)?)),
-                "call" => events.push(Event::Call(read_line(file, number, record)?)),
-                "result" => events.push(Event::Result(read_line(file, number, record)?)),
-                "ext" => events.push(Event::Ext(read_line(file, number, record)?)),
-                "compact" => events.push(Event::Compact(read_line(file, number, record)?)),
-                "end" => end = Some(read_line(file, number, record)?),
+                "user" => events.push(Event::User(read_record(file, number, record)?)),
+                "api" => events.push(Event::Api(read_record(file, number, record)?)),
+                "call" => events.push(Event::Call(read_record(file, number, record)?)),
+                "result" => events.push(Event::Result(read_record(file, number, record)?)),
+                "ext" => events.push(Event::Ext(read_record(file, number, record)?)),
+                "compact" => events.push(Event::Compact(read_record(file, number, record)?)),
+                "end" => end = Some(read_record(file, number, record)?),
                 other => {
                     return Err(wrong(format!(
                         "field `t`: unknown record {other:?}, expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"
@@ -484,14 +484,10 @@ impl Trace {
 }
 
 /// Parses a line, and splits its kind from the other fields.
-fn parse_record(
-    file: &Path,
-    number: usize,
-    line: &str,
-) -> Result<(String, Document), InputError> {
+fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Document), InputError> {
     let wrong = |message: String| InputError::at(file, number, message);
-    let record =
-        Document::from_json(line).map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
+    let record = Document::from_json(line)
+        .map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
     let Document::Table(mut fields) = record else {
         return Err(wrong("a record is a JSON object".to_owned()));
     };
@@ -511,7 +507,7 @@ fn parse_head(file: &Path, number: usize, record: Document) -> Result<Head, Inpu
         let message = format!("trace version {found}; this ctxbench reads version {VERSION}");
         return Err(InputError::at(file, number, message));
     }
-    read_line(file, number, record)
+    read_record(file, number, record)
 }
 
 #[cfg(test)]
@@ -563,6 +559,8 @@ mod tests {
         let cut = SAMPLE.lines().take(3).collect::<Vec<_>>().join("\n");
         insta::assert_snapshot!(error(&cut), @"t.jsonl:3: the trace is cut off: no `end` record");
         insta::assert_snapshot!(error("{\"t\":1}\n"), @"t.jsonl:1: field `t` must be a string");
+        let twice = r#"{"t": "head", "v": 1, "v": 1}"#;
+        insta::assert_snapshot!(error(twice), @"t.jsonl:1: cannot be read as JSON: `v` is there twice at line 1 column 29");
         insta::assert_snapshot!(error("nonsense\n"), @"t.jsonl:1: cannot be read as JSON: expected ident at line 1 column 2");
         insta::assert_snapshot!(error(""), @"t.jsonl: is empty");
     }

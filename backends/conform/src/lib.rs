@@ -111,12 +111,12 @@ impl Feature {
     /// # Errors
     /// If the directory cannot be created.
     pub fn run(&self, dir: &Path, also: Option<&Path>) -> io::Result<FeatureResult> {
-        let own = tempfile::Builder::new()
+        let scratch = tempfile::Builder::new()
             .prefix("conform-")
             .tempdir_in(dir)?;
-        let elsewhere = also.and_then(|also| Some(also.join(own.path().file_name()?)));
+        let elsewhere = also.and_then(|also| Some(also.join(scratch.path().file_name()?)));
         let test_dir = TestDir {
-            path: own.path().to_owned(),
+            path: scratch.path().to_owned(),
             elsewhere,
         };
         let result = match (self.check)(&test_dir) {
@@ -124,7 +124,7 @@ impl Feature {
             Err(Shortfall::Wrong(what)) => FeatureResult::Fails(what),
             Err(Shortfall::NotHere(why)) => FeatureResult::Skipped(why),
         };
-        Ok(match (own.close(), result) {
+        Ok(match (scratch.close(), result) {
             (Err(error), FeatureResult::Works) => {
                 FeatureResult::Fails(format!("cleaning up: {error}"))
             }

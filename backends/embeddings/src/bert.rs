@@ -68,7 +68,7 @@ struct Limits {
     max_seq_length: usize,
 }
 
-/// What the model wants before a text.
+/// The prefixes that the model expects before a text.
 #[derive(Default, Deserialize)]
 struct Prompts {
     #[serde(default)]
@@ -101,7 +101,7 @@ pub struct Model {
     norm: LayerNorm,
     layers: Vec<Layer>,
     prompts: Prompts,
-    /// What all vectors have in common; of E5's, most.
+    /// The component common to all vectors; E5's vectors are mostly that.
     centre: Vec<f32>,
 }
 

@@ -6,7 +6,8 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::math::{LayerNorm, attention, gelu};
 use crate::products::{Linear, Rows};
@@ -193,7 +194,7 @@ fn pass_by_one(layers: &[Layer], x: &[f32], lengths: &[usize]) -> Vec<f32> {
 fn pass_by_two(layers: &[Layer], x: &[f32], lengths: &[usize]) -> io::Result<Vec<f32>> {
     let pieces = lengths.iter().sum();
     let exchange = Exchange::default();
-    let pass = |own: usize| {
+    let pass = |thread: usize| {
         let _release = ReleaseOnPanic(&exchange);
         let mut x = x.to_vec();
         let mut buffers = Buffers::default();
@@ -201,9 +202,9 @@ fn pass_by_two(layers: &[Layer], x: &[f32], lengths: &[usize]) -> io::Result<Vec
         for layer in layers {
             layer.pass(&mut x, |sublayer, x| {
                 let rows = Rows::new(x, pieces);
-                layer.shares[own].part(sublayer, &rows, lengths, &mut buffers);
+                layer.shares[thread].part(sublayer, &rows, lengths, &mut buffers);
                 round += 1;
-                exchange.add_other(own, round, &mut buffers.part);
+                exchange.add_other(thread, round, &mut buffers.part);
                 add(x, &buffers.part);
             });
         }
@@ -229,10 +230,10 @@ impl Exchange {
     /// How often a thread spins before it yields its processor, on which the other one may have to run.
     const SPINS: usize = 50;
 
-    /// Adds the other thread's part in the `round`th round, counted from 1.
-    fn add_other(&self, own: usize, round: usize, part: &mut [f32]) {
+    /// Adds the part of the thread other than `thread` in the `round`th round, counted from 1.
+    fn add_other(&self, thread: usize, round: usize, part: &mut [f32]) {
         let parts = &self.parts[round % 2];
-        let mut mine = locked(&parts[own]);
+        let mut mine = parts[thread].lock();
         mine.clear();
         mine.extend_from_slice(part);
         drop(mine);
@@ -245,7 +246,7 @@ impl Exchange {
                 _ => std::hint::spin_loop(),
             }
         }
-        add(part, &locked(&parts[1 - own]));
+        add(part, &parts[1 - thread].lock());
     }
 }
 
@@ -258,10 +259,6 @@ impl Drop for ReleaseOnPanic<'_> {
             self.0.arrived.store(usize::MAX / 2, Ordering::Release);
         }
     }
-}
-
-fn locked<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn add(to: &mut [f32], what: &[f32]) {

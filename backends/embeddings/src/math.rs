@@ -265,8 +265,8 @@ mod tests {
     fn the_exponential_is_that_of_64_bits() {
         for step in 0..8_700 {
             let x = -0.01 * step as f32;
-            let (own, exact) = (f64::from(exp(x)), f64::from(x).exp());
-            assert!((own / exact - 1.0).abs() < 2e-7, "{x}: {own}, not {exact}");
+            let (got, exact) = (f64::from(exp(x)), f64::from(x).exp());
+            assert!((got / exact - 1.0).abs() < 2e-7, "{x}: {got}, not {exact}");
         }
     }
 

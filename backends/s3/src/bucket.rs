@@ -1,4 +1,4 @@
-//! Signed requests to a bucket over one pool of connections, and what their answers mean.
+//! Signed requests to a bucket over one pool of connections, and their answers.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -130,7 +130,7 @@ impl Answer {
         }
     }
 
-    /// What to do about an answer that is no success.
+    /// Advice for the user on an answer that is no success.
     pub(crate) fn fix(&self) -> &'static str {
         match (self.status, self.code().unwrap_or_default()) {
             (_, "NoSuchBucket") => "create the bucket, or give the right one",
@@ -398,6 +398,8 @@ pub(crate) struct Unanswered {
     reason: String,
     /// Its time limit is over.
     is_late: bool,
+    /// The client does not trust the server's certificate.
+    pub(crate) is_untrusted: bool,
 }
 
 impl Unanswered {
@@ -405,6 +407,7 @@ impl Unanswered {
         Self {
             reason: one_line(&error),
             is_late: false,
+            is_untrusted: false,
         }
     }
 }
@@ -415,6 +418,7 @@ impl From<reqwest::Error> for Unanswered {
         let error = error.without_url();
         Self {
             is_late: error.is_timeout(),
+            is_untrusted: is_untrusted(&error),
             ..Self::of(error)
         }
     }
@@ -434,6 +438,19 @@ fn nanoseconds(time: Option<&str>) -> i64 {
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     let time = time.and_then(|time| time.as_nanosecond().try_into().ok());
     time.unwrap_or(i64::MAX)
+}
+
+/// Whether a certificate that the client does not trust is a cause of an error.
+fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+        return true;
+    }
+    // The source of an I/O error is that of the error in it.
+    let inner = error.downcast_ref::<std::io::Error>();
+    match inner.and_then(std::io::Error::get_ref) {
+        Some(inner) => is_untrusted(inner),
+        None => error.source().is_some_and(is_untrusted),
+    }
 }
 
 /// An error and its causes, in a line.

@@ -53,10 +53,7 @@ async fn ask(
 ) -> Result<(), (S3OpenError, bool)> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let answer = bucket.ask(address).await.map_err(|error| {
-        let reason = error.to_string();
-        // The TLS library gives no type for it.
-        let is_untrusted = reason.contains("certificate") || reason.contains("UnknownIssuer");
-        let (what, fix) = match is_untrusted {
+        let (what, fix) = match error.is_untrusted {
             true => (
                 "has a certificate that is not trusted",
                 "set SSL_CERT_FILE to the authority that signed it",
@@ -67,8 +64,8 @@ async fn ask(
             ),
         };
         // A host name with the bucket in it need not exist.
-        let may_be_style = !is_untrusted && !config.path_style;
-        let reason = format!("endpoint {endpoint} {what}: {reason}");
+        let may_be_style = !error.is_untrusted && !config.path_style;
+        let reason = format!("endpoint {endpoint} {what}: {error}");
         (S3OpenError::new(reason, fix), may_be_style)
     })?;
     // A server that does not know the bucket in its host name may list buckets instead.
@@ -99,7 +96,7 @@ async fn ask(
 /// Chunks that are read at once; each holds up to 8 MiB in memory.
 const AT_ONCE: usize = 4;
 
-/// What was found in a log.
+/// The result of a check of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Commits that were read.
@@ -161,7 +158,7 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
         if checkpoints.contains(&number) {
             found.checkpoints += 1;
             let same = match checkpoint(log, number).await {
-                Ok(Some((own, tree))) => own.hash == walk.head.hash && tree == walk.tree,
+                Ok(Some((head, tree))) => head.hash == walk.head.hash && tree == walk.tree,
                 // Garbage collection removed it meanwhile.
                 Ok(None) => true,
                 Err(SessionError::Broken(_)) => false,

@@ -63,13 +63,13 @@ impl Checkout {
         Ok(checkout)
     }
 
-    /// Adopts what others have committed meanwhile.
+    /// Adopts others' commits.
     pub async fn join<O: Objects>(&mut self, objects: &O) -> Result<u64, SessionError> {
         self.run(objects, async |session| session.join().await)
             .await
     }
 
-    /// Commits the edits, merged with what others have committed meanwhile.
+    /// Commits the edits, merged with others' commits.
     pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<Committed, SessionError> {
         self.run(objects, async |session| session.commit().await)
             .await

@@ -1,4 +1,4 @@
-//! What may be done with a bucket, by type: [`Client`] creates and reads objects of the log, [`MirrorClient`] writes only
+//! Permissions on a bucket, by type: [`Client`] creates and reads objects of the log, [`MirrorClient`] writes only
 //! outside of logs, [`Sweeper`] only deletes from one.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::config::S3Config;
 use crate::objects::{Fault, Key, Objects, Put};
 use crate::seal::{Seal, is_sealed};
 
-/// What the keys of an agent's memory begin with, in the mirror (an empty `part`) or in the log (`.ctx/`).
+/// The prefix of the keys of an agent's memory, in the mirror (an empty `part`) or in the log (`.ctx/`).
 fn prefix(config: &S3Config, part: &str) -> String {
     format!("{}agents/{}/{part}", config.prefix, config.agent)
 }
@@ -130,7 +130,7 @@ pub struct MirrorObject {
     pub etag: Option<String>,
 }
 
-/// What has to be there for an object of a mirror to be written.
+/// The precondition for writing an object of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition<'a> {
     /// Anything or nothing.

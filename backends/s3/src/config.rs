@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What `close` and `fsync` wait for.
+/// The event that `close` and `fsync` wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
     /// The local journal: commits follow in the background.
@@ -41,7 +41,7 @@ pub struct AccessKey {
     pub source: String,
 }
 
-/// What no log, error or debug output shows.
+/// A value that no log, error or debug output shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T = String>(pub T);
 
@@ -60,7 +60,7 @@ pub struct S3Config {
     pub region: String,
     /// The bucket; it has to exist.
     pub bucket: String,
-    /// What comes before `agents/` in every key: empty, or ending in `/`.
+    /// The part of every key before `agents/`: empty, or ending in `/`.
     pub prefix: String,
     /// Whose memory it is; see [`check_name`].
     pub agent: String,
@@ -70,7 +70,7 @@ pub struct S3Config {
     pub path_style: bool,
     /// The key that requests are signed with.
     pub access_key: AccessKey,
-    /// What `close` and `fsync` wait for.
+    /// The event that `close` and `fsync` wait for.
     pub sync: SyncMode,
     /// The time between two polls for commits of others.
     pub poll: Duration,

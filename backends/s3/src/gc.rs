@@ -18,7 +18,7 @@ use crate::tree::{Chunk, Place};
 /// Deletions that are in flight at once.
 const AT_ONCE: usize = 16;
 
-/// What to keep.
+/// The history that garbage collection keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct GcOptions {
     /// History younger than this is kept.
@@ -28,11 +28,11 @@ pub struct GcOptions {
     ///
     /// [`GRACE`]: crate::session::GRACE
     pub grace: Duration,
-    /// Only say what would be done.
+    /// Only reports; changes nothing.
     pub dry_run: bool,
 }
 
-/// What a run did, or would do.
+/// The result of a run; of a dry run, the result that it would have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// The checkpoint of the new floor, where history begins; `None` without a commit between last floor and cutoff.
@@ -116,7 +116,7 @@ async fn make_floor(client: &Client, cutoff: i64, now: i64, dry_run: bool) -> Re
     if create_checkpoint(client, head, walk.time, tree).await? == Put::Exists {
         // History will depend on it alone.
         let there = checkpoint(client, number).await?;
-        if !there.is_some_and(|(there, own)| there.hash == head.hash && own == *tree) {
+        if !there.is_some_and(|(there, stored)| there.hash == head.hash && stored == *tree) {
             let reason = "it differs from the commits up to it";
             return Err(damaged(Key::Checkpoint(number), reason).into());
         }

@@ -1,4 +1,4 @@
-//! What changed when, what a path held, and bringing it back.
+//! Reads a log's history: events by path, earlier contents; and restores them.
 //!
 //! History begins at the newest floor, the statement of garbage collection that earlier commits may be gone.
 
@@ -52,7 +52,7 @@ pub enum HistoryError {
     Output(#[from] io::Error),
 }
 
-/// What reading and changing a history gives.
+/// The result of reading or changing a history.
 pub type Result<T, E = HistoryError> = std::result::Result<T, E>;
 
 impl From<Fault> for HistoryError {
@@ -102,7 +102,7 @@ pub(crate) async fn walk_to<O: Objects>(objects: &O, at: At) -> Result<Walk<'_, 
     }
 }
 
-/// What happened to a path.
+/// A change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is new.
@@ -126,7 +126,7 @@ pub struct LogEntry {
     pub time: i64,
     /// The name of its writer.
     pub writer: String,
-    /// What it changed, by path. Bytes that are no UTF-8 show as `U+FFFD`.
+    /// Its changes, by path. Bytes that are no UTF-8 show as `U+FFFD`.
     pub events: BTreeMap<String, Event>,
 }
 
@@ -183,11 +183,11 @@ pub async fn log<O: Objects>(objects: &O, path: &str) -> Result<Vec<LogEntry>> {
             };
             events.extend(path.map(|path| (text(&path), event)));
         }
-        events.retain(|own, event| match event {
-            _ if is_below(own, path) => true,
-            // What is above a path and renamed takes it along.
+        events.retain(|changed, event| match event {
+            _ if is_below(changed, path) => true,
+            // Renaming a directory above the path moves the path, too.
             Event::Renamed(from) => {
-                is_below(path, own) || is_below(from, path) || is_below(path, from)
+                is_below(path, changed) || is_below(from, path) || is_below(path, from)
             }
             _ => false,
         });
@@ -227,7 +227,7 @@ pub async fn show<O: Objects>(objects: &O, path: &str, at: At, out: &mut dyn Wri
     Ok(())
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The commit that was restored from.
@@ -238,7 +238,7 @@ pub struct Restored {
     pub nodes: u64,
 }
 
-/// Brings back what a path held at a moment, there or at `to`, in one commit by `writer`. No content is uploaded again.
+/// Restores a path's earlier state, there or at `to`, in one commit by `writer`. No content is uploaded again.
 /// In a directory, files that were added since stay.
 /// After a [`Fault`] the commit may be in the log.
 pub async fn restore<O: Objects>(

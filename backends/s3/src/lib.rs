@@ -1,11 +1,8 @@
-//! An agent's memory in a bucket: an append-only log of immutable objects.
+//! An agent's memory in a bucket: a [`tree`] that the commits of an append-only log change, one after the other.
 //!
-//! A memory is a [`tree`] that commits change, one after the other. A commit is an object that is created on the
-//! condition that it does not exist, so the order of commits is the order in which the server created them, and
-//! nothing is ever overwritten. [`session`] is the protocol, without I/O; [`merge`] combines what two writers did.
-//! docs/S3-PROTOCOL.md explains both.
-//!
-//! The mount itself (FUSE, the local cache, threads) is in `backends`.
+//! A commit is an object that is created on the condition that it does not exist. So the server's order of creation is
+//! the order of commits, and nothing is ever overwritten. [`session`] is the protocol, without I/O; [`merge`] combines
+//! the changes of two writers. docs/S3-PROTOCOL.md explains both. The mount (FUSE, cache, threads) is in `backends`.
 
 pub mod bucket;
 pub mod check;

@@ -27,20 +27,20 @@ pub type Needs = Vec<Chunk>;
 #[error("{0}")]
 pub struct ReplicaError(pub String);
 
-/// What the working copy's storage gives.
+/// The result of a call to the working copy's storage.
 pub type Result<T, E = ReplicaError> = std::result::Result<T, E>;
 
 /// How a merge reads a file of the working copy: `None` if it is longer than asked for, or gone.
 pub type ReadOurs<'a> = dyn FnMut(NodeId) -> Result<Option<Bytes>> + 'a;
 
-/// What becomes of the working copy.
+/// The result of a merge, as changes of the working copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Files and directories of the working copy that get another identity before the actions: a new one, because both
     /// versions stay and theirs keeps the old one; or that of theirs, because both made the same.
     pub forks: Vec<(NodeId, NodeId)>,
-    /// What changes in the working copy, after the forks. It also has what stays there, but is not as theirs has it: the
-    /// journal needs everything here that differs from theirs.
+    /// The changes of the working copy, after the forks. They include nodes and names that stay as they are but differ
+    /// from theirs: the journal needs every difference from theirs.
     pub actions: Changes,
     /// The bytes of merged files, by digest.
     pub bytes: Fetched,
@@ -67,7 +67,7 @@ struct Merge<'a, 'r> {
     base: &'a Tree,
     theirs: View<'a>,
     ours: View<'a>,
-    /// Begins as theirs; what is ours is added.
+    /// Begins as theirs; ours is added.
     merged: View<'a>,
     commit: Theirs<'a>,
     read_ours: &'r mut ReadOurs<'r>,
@@ -79,7 +79,7 @@ struct Merge<'a, 'r> {
 }
 
 /// Merges the commit `theirs` with our changes, both relative to `base`.
-/// Fails if the working copy cannot be read. The inner error is what has to be in [`Theirs::fetched`] first.
+/// Fails if the working copy cannot be read. The inner error names the chunks that [`Theirs::fetched`] needs first.
 pub fn merge<'a, 'r>(
     base: &'a Tree,
     theirs: Theirs<'a>,
@@ -276,7 +276,7 @@ impl Merge<'_, '_> {
         Ok(forks)
     }
 
-    /// Names that we gave or took. Where they changed what we changed, theirs stays.
+    /// Names that we gave or took. Where both changed a name, theirs stays.
     fn names(&mut self) {
         for (entry, to) in self.ours.names.clone() {
             let was = self.base.name(&entry);
@@ -456,8 +456,8 @@ impl Merge<'_, '_> {
         }
     }
 
-    /// What the working copy has to change, where it differs from the merged tree; and what it has to note as a change of
-    /// its own, although it stays as it is.
+    /// The changes that turn the working copy into the merged tree, and those that it only has to note as its own: they
+    /// are there already, but differ from theirs.
     fn finish(mut self, forks: Vec<(NodeId, NodeId)>) -> Merged {
         for (id, fork) in &forks {
             self.ours.identify(*id, *fork);

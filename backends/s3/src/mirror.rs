@@ -59,7 +59,7 @@ pub struct MirrorFile {
     created: i64,
 }
 
-/// What turns the mirror of one tree into that of another: files to write, and `None` to delete, by key.
+/// The writes and deletions that turn the mirror of one tree into that of another, by key; `None` deletes.
 pub type MirrorPlan = BTreeMap<String, Option<MirrorFile>>;
 
 /// The front matter of a mirrored Markdown file: the commit, times as in RFC 3339, and the digest of what follows.
@@ -121,7 +121,7 @@ pub fn files(tree: &Tree, mode: MirrorMode) -> Files {
     all.collect()
 }
 
-/// What has to be written and deleted so that the mirror of `old` becomes that of `new`, both from [`files`].
+/// The plan that turns the mirror of `old` into that of `new`, both from [`files`].
 pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
     let state = |file: &MirrorFile| (file.digest(), file.modified, file.created);
     let is_changed = |file: &&MirrorFile| old.get(&file.key).map(state) != Some(state(file));
@@ -132,8 +132,8 @@ pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
     writes.chain(deletions).collect()
 }
 
-/// What has to be compared so that a mirror whose state is not known becomes that of `new`: every file, and every other
-/// listed object that a mount with this mode may have written.
+/// The plan that turns a mirror of unknown state into that of `new`. It names every file, and every other listed object
+/// that a mount with this mode may have written.
 pub fn plan_anew(listed: &[Listed], new: &Files, mode: MirrorMode) -> MirrorPlan {
     let is_possible = |object: &&Listed| {
         let is_in_scope = mode == MirrorMode::All || is_markdown(object.key.as_bytes());
@@ -323,7 +323,7 @@ async fn remove(mirror: &MirrorClient, key: &str, commit: u64) -> std::result::R
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The commit; `None` if there was nothing to take in.
@@ -334,7 +334,7 @@ pub struct Imported {
     pub changed: Vec<String>,
     /// Paths of removed files.
     pub removed: Vec<String>,
-    /// What was left out or replaced, one line each.
+    /// Remarks on what was left out or replaced, one line each.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The objects of a log: keys, bytes, and what the protocol needs of a bucket, which is to create, read and list them.
+//! The objects of a log: keys, bytes, and the requests of the protocol, which create, read and list objects.
 //! There is no overwrite and no delete. docs/S3-PROTOCOL.md describes the bytes for other readers:
 //!
 //! ```text
@@ -42,7 +42,7 @@ impl Key {
     }
 }
 
-/// What came of a conditional PUT.
+/// The outcome of a conditional PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// The object was created by this request.
@@ -116,7 +116,7 @@ pub struct Commit {
     pub nonce: [u8; 16],
     /// When it was made, in nanoseconds since 1970 by the writer's clock. Orders nothing.
     pub time: i64,
-    /// What it changes. Inline chunks of the commit itself name commit 0.
+    /// Its changes. Inline chunks of the commit itself name commit 0.
     pub changes: Changes,
 }
 
@@ -142,7 +142,7 @@ pub struct Floor {
     pub time: i64,
 }
 
-/// What objects of the log hold.
+/// The content of an object of the log.
 pub trait Record: Serialize + DeserializeOwned {
     /// The object, with the bytes of inline chunks. Fails if it cannot be encoded.
     fn encode(&self, inline: &[u8]) -> Result<Bytes, Invalid> {
@@ -152,13 +152,13 @@ pub trait Record: Serialize + DeserializeOwned {
         let mut object = encoded.map_err(|error| Invalid(error.to_string()))?;
         let length = (object.len() - start) as u32;
         object.extend(length.to_le_bytes());
-        // What tells a damaged object before another commit names its digest.
+        // The checksum detects damage before another commit names the object's digest.
         let sum = Hash::of(&object);
         object.extend(&sum.0[..CHECKSUM]);
         Ok(object.into())
     }
 
-    /// What is in an object. Fails if it is damaged, of a newer format, or none of ours.
+    /// Decodes an object. Fails if it is damaged, of a newer format, or none of ours.
     fn decode(object: &[u8]) -> Result<Self, Invalid> {
         let fail = |reason: &str| Invalid(reason.to_owned());
         let cut = || fail("it is no object of a ctxbench log, or is cut");

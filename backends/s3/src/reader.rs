@@ -1,4 +1,4 @@
-//! Reading the log: commits that follow one another, checkpoints, floors and chunks; and what can be wrong with them.
+//! Reading the log: commits that follow one another, checkpoints, floors and chunks; and the damage they can have.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,10 +36,10 @@ pub enum SessionError {
     Outrun(u32),
 }
 
-/// What a session gives.
+/// The result of a session's calls.
 pub type Result<T, E = SessionError> = std::result::Result<T, E>;
 
-/// What is wrong with a log.
+/// The reason why a log cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The last commit that the working copy knows is gone.
@@ -64,7 +64,7 @@ pub enum Broken {
 }
 
 impl Broken {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Gone(_) | Self::Different(_) => {
@@ -82,7 +82,7 @@ pub(crate) fn damaged(key: Key, reason: impl ToString) -> SessionError {
     Broken::Damaged(format!("{key:?}"), reason.to_string()).into()
 }
 
-/// What an object of the log holds; `None` if there is none.
+/// Reads an object of the log; `None` if there is none.
 async fn record<O: Objects, R: Record>(objects: &O, key: Key) -> Result<Option<R>> {
     let object = objects.get(key, None).await?;
     let record = object.map(|object| R::decode(&object)).transpose();
@@ -199,7 +199,7 @@ pub(crate) async fn read<O: Objects>(objects: &O, content: &Content) -> Result<B
     Ok(bytes.into())
 }
 
-/// Objects of commits in order, of which several are fetched at once: whoever is one behind is often many behind.
+/// Objects of commits in order, of which several are fetched at once: a reader that is one behind is often many behind.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     found: VecDeque<Option<Bytes>>,
@@ -236,7 +236,8 @@ impl Ahead {
     }
 }
 
-/// What a mount without a cache reads of a log first. It needs no working copy: one can be made meanwhile.
+/// The part of a log that a mount without a cache reads first. Reading it needs no working copy: the mount can make one
+/// meanwhile.
 #[derive(Debug)]
 pub struct Look {
     pub(crate) started: i64,
@@ -245,7 +246,7 @@ pub struct Look {
     pub(crate) newest: u64,
     /// The first commit. Without one, nothing else was read.
     pub(crate) first: Option<Bytes>,
-    /// What creating it again gave. A server that overwrites silently does no harm, and is found out.
+    /// The outcome of creating it again: this detects, harmlessly, a server that overwrites silently.
     pub(crate) probed: Put,
     pub(crate) checkpoint: Option<(Checkpoint, Tree)>,
     /// The commits after the checkpoint.

@@ -1,4 +1,4 @@
-//! What the protocol needs of a mount's working copy. A mount keeps it in SQLite, the simulation in memory.
+//! The interface of a mount's working copy to the protocol. A mount keeps it in SQLite, the simulation in memory.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub struct Writer {
 /// The local changes of a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
-    /// What differs from the base. Chunks that the base does not have are [`crate::tree::Place::Local`].
+    /// The differences from the base. Chunks that the base does not have are [`crate::tree::Place::Local`].
     pub changes: Changes,
     /// The bytes of files that may travel inside the commit, by digest of their one chunk.
     pub inline: BTreeMap<Hash, Bytes>,
-    /// What to clear from the journal once the changes are committed; 0 for nothing.
+    /// The mark up to which the journal is cleared once the changes are committed; 0 for nothing.
     pub mark: u64,
 }
 
@@ -57,8 +57,8 @@ pub trait Replica: Send {
     /// The nonces of commits that were sent as the one after the head.
     fn intents(&self) -> Vec<[u8; 16]>;
 
-    /// What the working copy differs in from the base. If there is anything, also notes that a commit of it with that
-    /// nonce may be sent as the one after the head; after a failure, nothing may be sent.
+    /// The working copy's differences from the base. If there are any, also notes that a commit of them with that nonce
+    /// may be sent as the one after the head; after a failure, nothing may be sent.
     fn local(&mut self, nonce: [u8; 16]) -> Result<Local>;
 
     /// The chunk `index` of a local file that [`Replica::local`] saw, as it is now; `None` if it is not there any more.

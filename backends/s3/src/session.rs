@@ -35,7 +35,7 @@ const NODES_PER_COMMIT: u64 = 64;
 /// The same for the last checkpoint of a mount.
 const NODES_PER_LAST_COMMIT: u64 = 1024;
 
-/// What [`Session::commit`] did.
+/// The result of [`Session::commit`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
     /// The commit, or `None` if there was nothing to commit.
@@ -54,7 +54,7 @@ impl Committed {
     }
 }
 
-/// What a mount knows of the bucket from one session to the next. It is empty when the mount starts.
+/// A mount's knowledge of the bucket, kept from one session to the next. It is empty when the mount starts.
 #[derive(Debug, Default)]
 pub struct Contact {
     /// When it was last known that garbage collection had removed nothing after the head.
@@ -71,7 +71,7 @@ pub struct Contact {
     pub look: Option<Result<Look>>,
 }
 
-/// What tells a commit's object from any other, by one small read: its checksum, which is its end.
+/// Identifies a commit's object by one small read: its checksum, which is its end.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     number: u64,
@@ -99,7 +99,7 @@ pub struct Session<'a, O, R> {
     pub now: &'a (dyn Fn() -> i64 + Sync),
     /// Fills a buffer with random bytes.
     pub random: &'a (dyn Fn(&mut [u8]) + Sync),
-    /// What earlier sessions of the mount have learnt.
+    /// Kept from the mount's earlier sessions.
     pub contact: &'a mut Contact,
 }
 
@@ -158,7 +158,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     }
 
     /// Checks that the head of the working copy is in the log, and takes up a log that the working copy knows nothing of.
-    /// What garbage collection has removed is skipped.
+    /// Commits that garbage collection has removed are skipped.
     pub async fn verify(&mut self) -> Result<()> {
         if self.replica.head().number > 0 {
             return self.check_head().await.map(drop);
@@ -386,7 +386,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             };
             for chunk in needs {
                 let bytes = match fetch(self.objects, &chunk).await {
-                    // What cannot be merged stays beside the other version.
+                    // A file that cannot be merged is kept beside the other version.
                     Err(SessionError::Broken(_)) => Bytes::new(),
                     fetched => fetched?,
                 };
@@ -395,7 +395,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         }
     }
 
-    /// Commits the local changes, after adopting what others have committed meanwhile. After [`SessionError::Fault`] the
+    /// Commits the local changes, after adopting others' commits. After [`SessionError::Fault`] the
     /// commit may be in the log: the next call finds out.
     pub async fn commit(&mut self) -> Result<Committed> {
         let mut done = Committed::default();
@@ -410,7 +410,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             let local = self.replica.local(nonce)?;
             let (head, mark) = (self.replica.head(), local.mark);
             if local.changes.is_empty() {
-                // A late commit would otherwise come back over what was undone since.
+                // A late commit would otherwise redo a change that was undone since.
                 if mark > 0 && self.replica.intents().is_empty() {
                     self.replica.acknowledge(head, &local.changes, Some(mark))?;
                 }

@@ -16,7 +16,7 @@ use crate::tree::Hash;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// What a canonical query percent-encodes.
+/// The characters that a canonical query percent-encodes.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -42,12 +42,12 @@ pub fn sign(
     let day = &time[..8];
     let digest = digest.to_string();
     let token = key.token.as_ref().map(|token| &token.0);
-    let own = [
+    let headers = [
         ("x-amz-date", Some(&time)),
         ("x-amz-content-sha256", Some(&digest)),
         ("x-amz-security-token", token),
     ];
-    for (name, value) in own {
+    for (name, value) in headers {
         if let Some(value) = value {
             insert(request, HeaderName::from_static(name), value)?;
         }

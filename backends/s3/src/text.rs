@@ -3,7 +3,7 @@
 /// Lines of a text, beyond which edits are not merged: finding them takes time in the square of their number.
 const LINES_MAX: usize = 10_000;
 
-/// What journals are called that have no extension of their own, in lower case.
+/// Names of journals without an extension, in lower case.
 const JOURNALS: [&str; 3] = ["diary", "journal", "log"];
 
 /// Whether programs add lines at the end of a file of that name: logs, plain text, a day's notes (`2026-11-24.md`) and

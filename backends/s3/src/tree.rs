@@ -182,7 +182,8 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// What only one side changed is that side's; what both did, ours, which is later. Of a node that both made, theirs.
+    /// Merges attributes one by one. One that a single side changed is that side's; one that both changed is ours,
+    /// which is later. A node that both made has theirs.
     pub(crate) fn merged(before: Option<&Self>, ours: &Self, theirs: &Self) -> Self {
         let Some(before) = before else {
             return theirs.clone();
@@ -210,7 +211,7 @@ impl Attributes {
     }
 }
 
-/// What a node is.
+/// The type of a node, with its content or target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// A directory.
@@ -226,7 +227,7 @@ pub enum Body {
 /// A node: what it is, and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// What it is.
+    /// Its type, with its content or target.
     pub body: Body,
     /// Its attributes.
     pub attributes: Attributes,
@@ -258,7 +259,7 @@ impl Node {
 /// A directory and a name in it.
 pub type Entry = (NodeId, Name);
 
-/// What a commit changes. A node that loses its last name is gone.
+/// The changes of a commit. A node that loses its last name is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     /// New and changed nodes, whole.
@@ -350,7 +351,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// What a name names.
+    /// The node that a name stands for.
     pub fn name(&self, entry: &Entry) -> Option<NodeId> {
         self.names.get(entry).copied()
     }
@@ -380,7 +381,7 @@ impl Tree {
         Some(join(&self.path(*dir)?, name))
     }
 
-    /// What is at a node, whose path is given, and below it, by path; a directory is before what is in it.
+    /// A node, whose path is given, and all below it, by path; a directory comes before its entries.
     pub fn below(&self, id: NodeId, path: Vec<u8>) -> Vec<(Vec<u8>, NodeId)> {
         let mut found = vec![(path, id)];
         let mut at = 0;

@@ -24,7 +24,7 @@ pub(crate) type Placed = (Changes, Vec<u8>, Option<i64>);
 /// A chunk that the log does not have in the same file: node, index and digest.
 type Wanted = (NodeId, usize, Hash);
 
-/// What reading a chunk gave.
+/// The outcome of reading a chunk.
 enum Read {
     Bytes(Bytes),
     /// The file is not the one any more that has to be committed.
@@ -105,7 +105,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             }
         }
         for (id, node) in &changes.nodes {
-            // What changed while it was read may be a mixture of two states.
+            // A file that changed while it was read may be a mixture of two states.
             let is_long = node.content().is_some_and(|it| it.chunks.len() > 1);
             if is_long && !self.replica.is_unchanged(*id)? {
                 restless.insert(*id);
@@ -250,7 +250,7 @@ fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
     let names = changes.names.iter().filter(|(_, to)| **to == Some(id));
     for entry in names.map(|(entry, _)| entry.clone()).collect::<Vec<_>>() {
         let was = base.name(&entry);
-        // What it replaces stays. But a directory cannot, if it has another name now.
+        // The node that it replaces stays, unless that is a directory with another name now.
         let is_moved = was.is_some_and(|was| {
             base.node(was).is_some_and(Node::is_directory)
                 && changes.names.values().any(|to| *to == Some(was))

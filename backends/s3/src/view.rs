@@ -209,7 +209,7 @@ impl Tree {
     }
 }
 
-/// What turns `from` into `to`.
+/// The changes that turn `from` into `to`.
 pub fn difference(from: &Tree, to: &Tree) -> Changes {
     let Changes {
         mut nodes,

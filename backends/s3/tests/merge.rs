@@ -115,7 +115,7 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
     prop_assert_eq!(&after(&base.tree, &changes), &theirs.tree);
     let merged = merged(&base.tree, ours, &changes, false);
     let tree = adopted(&ours.tree, &merged);
-    // What is committed next leads every other host to the same tree.
+    // The next commit leads every other host to the same tree.
     let next = difference(&theirs.tree, &tree);
     prop_assert_eq!(validate(&theirs.tree, &next), Ok(()));
     prop_assert_eq!(&after(&theirs.tree, &next), &tree);

@@ -92,12 +92,12 @@ fn edits_of_different_lines_are_merged_and_others_are_not() {
 
 #[test]
 fn a_state_of_the_same_working_copy_is_not_taken_for_another_writers() {
-    let own = merge(Some(b"a\n"), b"a\nb\nc\n", b"a\nb\n", true);
-    assert_eq!(own.as_deref(), Some(b"a\nb\nc\n".as_slice()));
-    let own = merge(Some(b"a\n"), b"a\nb\n", b"a\nb\nc\n", true);
-    assert_eq!(own.as_deref(), Some(b"a\nb\nc\n".as_slice()));
-    let own = merge(Some(b"a\n"), b"a\nb\nc\n", b"a\nb\nd\n", true);
-    assert_eq!(own.as_deref(), Some(b"a\nb\nd\nc\n".as_slice()));
+    let merged = merge(Some(b"a\n"), b"a\nb\nc\n", b"a\nb\n", true);
+    assert_eq!(merged.as_deref(), Some(b"a\nb\nc\n".as_slice()));
+    let merged = merge(Some(b"a\n"), b"a\nb\n", b"a\nb\nc\n", true);
+    assert_eq!(merged.as_deref(), Some(b"a\nb\nc\n".as_slice()));
+    let merged = merge(Some(b"a\n"), b"a\nb\nc\n", b"a\nb\nd\n", true);
+    assert_eq!(merged.as_deref(), Some(b"a\nb\nd\nc\n".as_slice()));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_access_key_comes_from_the_environment_before_a_profile() {
     std::fs::write(&file, text).unwrap();
     let path = file.display().to_string();
     let from = |pairs: &[(&str, &str)]| {
-        let value = |name: &str| pairs.iter().find(|(own, _)| *own == name);
+        let value = |name: &str| pairs.iter().find(|(key, _)| *key == name);
         find_access_key("x", &|name| {
             value(name).map(|(_, value)| (*value).to_owned())
         })
@@ -320,7 +320,9 @@ fn only_names_below_localhost_are_always_this_machine() {
 #[test]
 fn modules_do_not_import_each_other_in_a_circle() {
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = std::fs::read_dir(sources).unwrap().map(|own| own.unwrap());
+    let files = std::fs::read_dir(sources)
+        .unwrap()
+        .map(|file| file.unwrap());
     let modules = files.map(|file| {
         let text = std::fs::read_to_string(file.path()).unwrap();
         let names = text.split("crate::").skip(1).map(|rest| {

@@ -5,7 +5,7 @@ use std::io;
 /// The region of every server.
 pub const REGION: &str = "us-east-1";
 
-/// What a client needs to use a server.
+/// A server's endpoint and credentials, for a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
     /// Such as `http://127.0.0.1:9000`.

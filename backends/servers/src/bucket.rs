@@ -35,7 +35,7 @@ pub enum BucketError {
         endpoint: String,
         /// Name of the bucket.
         bucket: String,
-        /// What is invalid.
+        /// The reason why it is invalid.
         reason: String,
     },
     /// The server did not answer, or not in HTTP.
@@ -43,7 +43,7 @@ pub enum BucketError {
     NoAnswer {
         /// The endpoint.
         endpoint: String,
-        /// What happened instead.
+        /// The error of the request.
         reason: String,
     },
     /// The server answered with an error.

@@ -291,7 +291,7 @@ impl Server {
         self.kind
     }
 
-    /// What a client needs to use the server. Behind a proxy, the endpoint is the proxy's.
+    /// Endpoint and credentials for a client. Behind a proxy, the endpoint is the proxy's.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access

@@ -17,7 +17,7 @@ pub(crate) struct AgentMemoryMount {
 
 impl MountedStore for AgentMemoryMount {
     fn describe(&self) -> Description {
-        let mut own = match self.meaning {
+        let mut description = match self.meaning {
             false => description(
                 "agent-memory",
                 "sqlite with an index: every directory answers searches and recalls, and shows none of it in listings",
@@ -31,8 +31,8 @@ impl MountedStore for AgentMemoryMount {
                 env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
             ),
         };
-        own.capabilities.answers_requests = true;
-        own
+        description.capabilities.answers_requests = true;
+        description
     }
 
     fn store(&self) -> String {

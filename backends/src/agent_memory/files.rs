@@ -9,7 +9,7 @@ use super::answers::is_answer;
 use super::{AgentMemory, EmbeddingState, metadata, request};
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode, slice,
 };
 
 /// `EPERM` for an answer, which cannot be changed.
@@ -141,10 +141,7 @@ impl Store for AgentMemory {
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         if is_answer(ino) {
             let answer = self.kept_answer(ino)?;
-            let bytes = &answer.text;
-            let start = usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
-            let end = start.saturating_add(size).min(bytes.len());
-            out.extend_from_slice(&bytes[start..end]);
+            out.extend_from_slice(slice(&answer.text, offset, size));
             return Ok(());
         }
         self.files.read(ino, offset, size, out)
@@ -171,12 +168,7 @@ impl Store for AgentMemory {
         if !is_answer(ino) {
             return self.files.seek(ino, offset, what);
         }
-        let size = self.kept_answer(ino)?.text.len() as u64;
-        match what {
-            _ if offset >= size => Err(Errno::NXIO.into()),
-            Seek::Data => Ok(offset),
-            Seek::Hole => Ok(size),
-        }
+        what.without_holes(offset, self.kept_answer(ino)?.text.len() as u64)
     }
 
     fn readdir(
@@ -259,7 +251,7 @@ impl Store for AgentMemory {
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // What changes cost counts with them, not with the request after them.
+        // The cost of changes counts with the changes, not with the request after them.
         if let Err(error) = self.index.refresh() {
             tracing::warn!(%error, "notes are not indexed; the next request tries again");
         }
@@ -267,9 +259,9 @@ impl Store for AgentMemory {
         counters.extend([
             ("notes", self.notes()),
             ("notes_indexed", self.index.indexed()),
-            ("searches", load(&self.tally.searches)),
-            ("recalls", load(&self.tally.recalls)),
-            ("requests_refused", load(&self.tally.refused)),
+            ("searches", load(&self.counters.searches)),
+            ("recalls", load(&self.counters.recalls)),
+            ("requests_refused", load(&self.counters.refused)),
         ]);
         if let Some(meaning) = &*self.index.meaning.read() {
             counters.insert("notes_embedded", meaning.embedded());

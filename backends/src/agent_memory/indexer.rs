@@ -117,7 +117,7 @@ impl Index {
             let before = total;
             total += self.step(&mut turn, author, BATCH)?;
             if total / 10_000 > before / 10_000 {
-                tracing::warn!("indexing notes: {total} so far");
+                tracing::info!("indexing notes: {total} so far");
             }
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Drop for Indexer {
     }
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 enum Next {
     Wait,
     /// To index once nothing has changed for a while, at the latest then.

@@ -134,12 +134,12 @@ pub struct AgentMemory {
     privacy: Option<Privacy>,
     answers: Answers,
     last_error: Mutex<Option<String>>,
-    tally: Tally,
+    counters: Counters,
 }
 
 impl Drop for AgentMemory {
     fn drop(&mut self) {
-        // The next mount would not know the author of what is not indexed.
+        // The next mount would not know the author of unindexed changes.
         if let Err(error) = self.index.refresh() {
             tracing::warn!(%error, "notes are not indexed; the next mount does it");
         }
@@ -148,7 +148,7 @@ impl Drop for AgentMemory {
 
 /// Counters of the store's own work.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     searches: AtomicU64,
     recalls: AtomicU64,
     refused: AtomicU64,
@@ -213,7 +213,7 @@ impl AgentMemory {
             privacy,
             answers: Answers::default(),
             last_error: Mutex::default(),
-            tally: Tally::default(),
+            counters: Counters::default(),
         })
     }
 
@@ -289,7 +289,7 @@ impl AgentMemory {
             one_line(reason)
         );
         *self.last_error.lock() = Some(said);
-        self.tally.refused.fetch_add(1, Ordering::Relaxed);
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
         self.index.changes.fetch_add(1, Ordering::AcqRel);
         StoreError::storage(errno, reason)
     }
@@ -358,7 +358,7 @@ impl AgentMemory {
         let text = match request {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
-                self.tally.searches.fetch_add(1, Ordering::Relaxed);
+                self.counters.searches.fetch_add(1, Ordering::Relaxed);
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
                     search::answer(db, &self.index.paths, &scope, &query, lines, self.notes())
@@ -370,7 +370,7 @@ impl AgentMemory {
                 strategy,
             } => {
                 let query = query_of(query)?;
-                self.tally.recalls.fetch_add(1, Ordering::Relaxed);
+                self.counters.recalls.fetch_add(1, Ordering::Relaxed);
                 // Embed the question before locking the database: it takes milliseconds.
                 let meant = match &*self.index.meaning.read() {
                     Some(meaning) => meaning.ask(&query),

@@ -35,7 +35,7 @@ pub(super) struct Privacy {
     pub(super) own: Ino,
 }
 
-/// The directory of a request, and what the mount may show of it.
+/// The directory of a request, and the part of it that the mount may show.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) dir: Ino,

@@ -73,7 +73,7 @@ impl Bm25 {
         (((self.notes - notes).max(0.0) + 0.5) / (notes + 0.5)).ln_1p()
     }
 
-    /// What a word of weight `idf` adds to a note of `length` words that has it `count` times.
+    /// The score of a word of weight `idf` in a note of `length` words that has it `count` times.
     pub(super) fn score(&self, idf: f64, count: f64, length: f64) -> f64 {
         let relative = length / self.length.max(1.0);
         idf * count * (K1 + 1.0) / (count + K1 * B.mul_add(relative - 1.0, 1.0))
@@ -88,7 +88,7 @@ pub(super) fn relevance(words: f64, meaning: Option<f64>) -> f64 {
     }
 }
 
-/// What a note of `relevance` adds to that of a neighbour of `length` words.
+/// The relevance that a note of `relevance` adds to a neighbour of `length` words.
 pub(super) fn of_neighbour(relevance: f64, length: f64) -> f64 {
     NEIGHBOUR * relevance * (SHORT / length.max(SHORT)).powi(2)
 }
@@ -177,7 +177,7 @@ mod tests {
             (0.6, -0.3, CLOSE, 0.0),
             (0.22, 0.22, CLOSE, 0.4),
             (0.16, 0.16, CLOSE, 0.0),
-            // What is about as close as the closest.
+            // Notes about as close as the closest.
             (0.16, 0.16, new(0.16), 1.0),
             (0.16, 0.135, new(0.16), 0.5),
             (0.16, 0.11, new(0.16), 0.0),

@@ -1,6 +1,10 @@
 //! Parsing of names that are requests: `:search?RSI`, `:recall?query=NVDA+risk&max_tokens=2000`,
 //! `note.md:meta`.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
 use url::form_urlencoded;
 
 /// The most bytes of a question or search expression, decoded.
@@ -109,7 +113,7 @@ pub(super) fn aspect(name: &[u8]) -> Option<(&[u8], Aspect)> {
 /// Parses a reserved name.
 ///
 /// # Errors
-/// What is wrong with the name, for `:stats`.
+/// The reason why the name is refused, for `:stats`.
 pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
     let name = std::str::from_utf8(name)
         .map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
@@ -143,65 +147,34 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
 fn search(arguments: Option<&str>) -> Result<Request, String> {
     let usage =
         "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
-    let is_bare = is_bare(arguments);
-    let (mut query, mut lines) = (None, LINES_DEFAULT);
-    for (position, (key, value)) in pairs(arguments).enumerate() {
-        match (&*key, &*value) {
-            // The form of source 3: the text after the question mark is the query.
-            (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
-            ("query", text) => set(&mut query, here(text)?)?,
-            ("file", name) => set(&mut query, Query::InFile(beside("file", name)?))?,
-            ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
-            ("limit", number) => {
-                lines = number
-                    .parse()
-                    .ok()
-                    .filter(|lines| (1..=LINES_MAX).contains(lines))
-                    .ok_or_else(|| {
-                        format!("limit is {number:?}; it must be a number from 1 to {LINES_MAX}")
-                    })?;
-            }
-            (other, _) => {
-                return Err(format!(
-                    ":search has no parameter {other:?} (write & as %26 and = as %3D); {usage}"
-                ));
-            }
+    let mut lines = LINES_DEFAULT;
+    let query = parse_query("search", usage, arguments, |key, value| {
+        match key {
+            "limit" => lines = number(key, value, 1..=LINES_MAX)?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     let query = query.ok_or_else(|| format!("there is nothing to search for; {usage}"))?;
     Ok(Request::Search { query, lines })
 }
 
 fn recall(arguments: Option<&str>) -> Result<Request, String> {
     let usage = "write :recall?query=WORDS&max_tokens=2000&strategy=balanced";
-    let is_bare = is_bare(arguments);
-    let (mut query, mut max_tokens, mut strategy) = (None, TOKENS_DEFAULT, Strategy::default());
-    for (position, (key, value)) in pairs(arguments).enumerate() {
-        match (&*key, &*value) {
-            (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
-            ("query", text) => set(&mut query, here(text)?)?,
-            ("file", name) => set(&mut query, Query::InFile(beside("file", name)?))?,
-            ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
-            ("max_tokens", number) => {
-                max_tokens = number
-                    .parse()
-                    .ok()
-                    .filter(|tokens| (TOKENS_MIN..=TOKENS_MAX).contains(tokens))
-                    .ok_or_else(|| format!("max_tokens is {number:?}; it must be a number from {TOKENS_MIN} to {TOKENS_MAX}"))?;
-            }
-            ("strategy", name) => {
+    let (mut max_tokens, mut strategy) = (TOKENS_DEFAULT, Strategy::default());
+    let query = parse_query("recall", usage, arguments, |key, value| {
+        match key {
+            "max_tokens" => max_tokens = number(key, value, TOKENS_MIN..=TOKENS_MAX)?,
+            "strategy" => {
                 strategy = Strategy::ALL
                     .into_iter()
-                    .find(|strategy| strategy.name() == name)
-                    .ok_or_else(|| format!("there is no strategy {name:?}; there are recency, importance and balanced"))?;
+                    .find(|strategy| strategy.name() == value)
+                    .ok_or_else(|| format!("there is no strategy {value:?}; there are recency, importance and balanced"))?;
             }
-            (other, _) => {
-                return Err(format!(
-                    ":recall has no parameter {other:?} (write & as %26 and = as %3D); {usage}"
-                ));
-            }
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     let query = query.ok_or_else(|| format!("there is no query; {usage}"))?;
     Ok(Request::Recall {
         query,
@@ -210,15 +183,52 @@ fn recall(arguments: Option<&str>) -> Result<Request, String> {
     })
 }
 
-/// Whether the first parameter is a query without a name.
-fn is_bare(arguments: Option<&str>) -> bool {
-    let first = arguments.and_then(|all| all.split('&').next());
-    first.is_some_and(|first| !first.is_empty() && !first.contains('='))
+/// Parses the parameters of a query. `option` takes the key and value of any other parameter; false if it has none of
+/// that name.
+fn parse_query(
+    keyword: &str,
+    usage: &str,
+    arguments: Option<&str>,
+    mut option: impl FnMut(&str, &str) -> Result<bool, String>,
+) -> Result<Option<Query>, String> {
+    let arguments = arguments.unwrap_or_default();
+    let first = arguments.split('&').next().unwrap_or_default();
+    // The form of source 3: the text after the question mark is the query.
+    let is_bare = !first.is_empty() && !first.contains('=');
+    let mut query = None;
+    // With `+` and `%xx` decoded.
+    let pairs = form_urlencoded::parse(arguments.as_bytes());
+    for (position, (key, value)) in pairs.enumerate() {
+        match (&*key, &*value) {
+            (text, _) if position == 0 && is_bare => set(&mut query, here(text)?)?,
+            ("query", text) => set(&mut query, here(text)?)?,
+            ("file", name) => set(&mut query, Query::InFile(beside("file", name)?))?,
+            ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
+            (key, value) => {
+                if !option(key, value)? {
+                    return Err(format!(
+                        ":{keyword} has no parameter {key:?} (write & as %26 and = as %3D); {usage}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(query)
 }
 
-/// Key and value of every parameter, with `+` and `%xx` decoded.
-fn pairs(arguments: Option<&str>) -> form_urlencoded::Parse<'_> {
-    form_urlencoded::parse(arguments.unwrap_or_default().as_bytes())
+fn number<T: FromStr + PartialOrd + Display>(
+    key: &str,
+    value: &str,
+    range: RangeInclusive<T>,
+) -> Result<T, String> {
+    let number = value
+        .parse::<T>()
+        .ok()
+        .filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (min, max) = (range.start(), range.end());
+        format!("{key} is {value:?}; it must be a number from {min} to {max}")
+    })
 }
 
 fn set(query: &mut Option<Query>, given: Query) -> Result<(), String> {
@@ -267,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_of_the_seed_are_understood() {
+    fn the_forms_of_source_3_are_understood() {
         let search = |text: &str| Request::Search {
             query: here(text),
             lines: 20,

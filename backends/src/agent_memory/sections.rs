@@ -32,10 +32,10 @@ const SHARE: u64 = 10;
 /// The bytes of a token in English text, for notes without a count.
 const BYTES_OF_TOKEN: u64 = 4;
 
-/// How many passages may turn out too long for what is left of the budget, before no more are cut.
+/// How many passages may be too long for the rest of the budget, before no more are cut.
 const MISSES: usize = 4;
 
-/// What a recall has found.
+/// The result of a recall's search.
 #[derive(Debug)]
 pub(super) struct Relevant<'a> {
     /// The ids of notes, the best first.

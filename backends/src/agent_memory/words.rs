@@ -48,7 +48,7 @@ pub(super) fn question(text: &str) -> Vec<String> {
     telling
 }
 
-/// What a word has in common with its other English forms: without the endings -s, -ies, -ed, -ing and -e.
+/// The stem of an English word: without the endings -s, -ies, -ed, -ing and -e.
 ///
 /// Less than Porter's algorithm removes, so that other languages and names keep more of theirs.
 pub(super) fn stem(word: &str) -> Cow<'_, str> {
@@ -94,7 +94,7 @@ pub(super) fn hash(word: &str) -> u32 {
     })
 }
 
-/// What a note's words are stored as: their number, then the hash of each distinct stem, sorted, with how often it
+/// The stored form of a note's words: their number, then the hash of each distinct stem, sorted, with how often it
 /// occurs. All are `u32`, little-endian.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();

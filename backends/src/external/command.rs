@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::variables::Variables;
 use crate::child;
@@ -37,16 +35,7 @@ impl Running {
 
     /// Kills it and its children.
     pub(super) fn kill(&mut self) {
-        kill_group(&self.process);
-        // Waiting for a killed child leaves no zombie.
-        let _ = self.process.wait();
-    }
-}
-
-fn kill_group(process: &Child) {
-    if let Some(group) = Pid::from_raw(process.id() as i32) {
-        // An error means that the group has ended.
-        let _ = kill_process_group(group, Signal::KILL);
+        child::kill_group(&mut self.process);
     }
 }
 
@@ -130,7 +119,7 @@ pub(super) fn run(
     patience: Duration,
 ) -> io::Result<String> {
     // A file, not a pipe: the child of a program that forks would keep a pipe open.
-    let mut said = tempfile::tempfile()?;
+    let said = tempfile::tempfile()?;
     let complaints: Stdio = match log {
         Some(log) => File::options().create(true).append(true).open(log)?.into(),
         None => Stdio::null(),
@@ -146,10 +135,7 @@ pub(super) fn run(
     if !status.success() {
         return Err(io::Error::other(format!("{program}: {}", how(status))));
     }
-    let mut text = String::new();
-    io::Seek::rewind(&mut said)?;
-    said.take(64 * 1024).read_to_string(&mut text)?;
-    Ok(text)
+    io::read_to_string(&*child::head(said, 64 * 1024)?)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct Definition {
     pub name: String,
     /// One sentence for help texts and reports.
     pub summary: String,
-    /// What survives a killed daemon and power loss, according to its documentation.
+    /// Its durability after a killed daemon and after power loss, according to its documentation.
     pub durability: String,
     /// Whether files survive an unmount and a mount.
     pub persistent: bool,
@@ -99,7 +99,7 @@ pub struct PrivateFile {
 pub struct Requirement {
     /// A program, `root`, or an environment variable that must be set, written `$NAME`.
     pub name: String,
-    /// What the backend needs it for.
+    /// The reason why the backend needs it.
     pub why: String,
     /// How to install or set it.
     pub fix: String,

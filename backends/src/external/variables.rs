@@ -63,8 +63,8 @@ impl Variables {
         variables.set("id", id);
         variables.set_own(site, mount, data)?;
         for &name in OF_FIRST {
-            let own = name.strip_prefix("first_").unwrap_or(name);
-            let value = variables.values.get(own).cloned().unwrap_or_default();
+            let plain = name.strip_prefix("first_").unwrap_or(name);
+            let value = variables.values.get(plain).cloned().unwrap_or_default();
             variables.set(name, value);
         }
         Ok(variables)

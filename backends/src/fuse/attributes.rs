@@ -13,7 +13,7 @@ use super::convert::{
     caller, check_xattr_name, failed, file_attr, permission_bits, reply_xattr, whole_time,
 };
 use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, Mounted, reply_empty};
+use super::front_end::{FrontEnd, MountState, reply_empty};
 use super::policy::attr_ttl;
 use crate::store::{
     Attr, Change, Errno, Kind, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
@@ -22,7 +22,7 @@ use crate::store::{
 /// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
 
-fn reply_attr(mounted: &Mounted, mut span: Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
+fn reply_attr(mounted: &MountState, mut span: Span<'_>, result: Result<Attr>, reply: ReplyAttr) {
     match result {
         Ok(attr) => {
             span.handled();
@@ -49,7 +49,7 @@ impl FrontEnd {
         // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
         // `stat` and `fstat` send none.
         let is_slow = fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead);
-        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+        let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match fh {
                 Some(handle) => store.getattr_handle(handle.0, ino.0),
@@ -74,7 +74,7 @@ impl FrontEnd {
         ctime: Option<SystemTime>,
         reply: ReplyAttr,
     ) {
-        let mut caller = caller(req);
+        let (policy, mut caller) = (self.policy, caller(req));
         // The kernel sends a ctime only with its writeback cache: the change happened before this request.
         if let Some(ctime) = ctime {
             caller.now = whole_time(ctime);
@@ -94,11 +94,13 @@ impl FrontEnd {
             // truncation by a user other than root.
             drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
         };
-        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+        let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
-            let result = span.store(|| match fh {
-                Some(handle) => store.setattr_handle(handle.0, &caller, ino.0, &change),
-                None => store.setattr(&caller, ino.0, &change),
+            let result = span.store(|| match (fh, policy.open_files(&**store)) {
+                (Some(handle), Some(files)) => {
+                    files.setattr_handle(handle.0, &caller, ino.0, &change)
+                }
+                _ => store.setattr(&caller, ino.0, &change),
             });
             reply_attr(mounted, span, result, reply);
         };
@@ -150,7 +152,7 @@ impl FrontEnd {
         };
         let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
         let is_slow = self.is_slow_order(ino, &name);
-        let answer = move |mounted: &Mounted, mut span: Span<'_>| {
+        let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let result = mode.and_then(|mode| {
                 check_xattr_name(&name)?;
                 if value.len() > XATTR_VALUE_MAX {

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use super::convert::{allocate, caller, failed};
 use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, Mounted, reply_empty, reply_opened};
+use super::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
 use crate::store::{Change, Errno, Seek, Slow, Store, StoreError};
 
 /// The position of a write.
@@ -39,13 +39,16 @@ impl FrontEnd {
         // The kernel sends the flag only where the mount has asked for it.
         let truncates = flags.contains(OFlags::TRUNC);
         let open = move |store: &dyn Store| {
-            let handle = store.open(ino.0, writes)?;
+            let Some(files) = policy.open_files(store) else {
+                return Ok(0);
+            };
+            let handle = files.open(ino.0, writes)?;
             let cut = Change {
                 size: Some(0),
                 ..Change::default()
             };
-            if truncates && let Err(error) = store.setattr_handle(handle, &caller, ino.0, &cut) {
-                store.release(handle);
+            if truncates && let Err(error) = files.setattr_handle(handle, &caller, ino.0, &cut) {
+                files.release(handle);
                 return Err(error);
             }
             Ok(handle)
@@ -72,13 +75,17 @@ impl FrontEnd {
             // A thread answers one read at a time, so its reads share a buffer.
             static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
         }
-        let size = size as usize;
+        let (policy, size) = (self.policy, size as usize);
         let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
         self.answer(Opcode::Read, req, is_slow, move |mounted, mut span| {
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
-                let store = &mounted.store;
-                match span.store(|| store.read_handle(handle.0, ino.0, offset, size, buffer)) {
+                let store = &*mounted.store;
+                let read = span.store(|| match policy.open_files(store) {
+                    Some(files) => files.read_handle(handle.0, ino.0, offset, size, buffer),
+                    None => store.read(ino.0, offset, size, buffer),
+                });
+                match read {
                     Ok(()) => {
                         span.handled();
                         reply.data(buffer);
@@ -98,15 +105,19 @@ impl FrontEnd {
         write_flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let caller = caller(req);
-        let answer = move |mounted: &Mounted, mut span: Span<'_>, data: &[u8]| {
+        let (policy, caller) = (self.policy, caller(req));
+        let answer = move |mounted: &MountState, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
-                let (store, handle) = (&mounted.store, handle.0);
-                match position {
-                    WritePosition::At(offset) => {
-                        store.write_handle(handle, &caller, ino.0, offset, data)?
+                let store = &*mounted.store;
+                match (position, policy.open_files(store)) {
+                    (WritePosition::At(offset), Some(files)) => {
+                        files.write_handle(handle.0, offset, data)?;
                     }
-                    WritePosition::End(end) => store.append(handle, &caller, ino.0, end, data)?,
+                    (WritePosition::End(_), Some(files)) => files.append_handle(handle.0, data)?,
+                    (WritePosition::At(offset), None) => {
+                        store.write(&caller, ino.0, offset, data)?;
+                    }
+                    (WritePosition::End(end), None) => store.append(&caller, ino.0, end, data)?,
                 }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     let change = Change {
@@ -125,7 +136,7 @@ impl FrontEnd {
                 Err(error) => reply.error(failed(&mut span, error)),
             }
         };
-        let may_wait = [Slow::Judged, Slow::Change];
+        let may_wait = [Slow::Approval, Slow::Change];
         if may_wait
             .iter()
             .any(|call| self.store().is_slow(ino.0, *call))
@@ -163,7 +174,9 @@ impl FrontEnd {
 
     pub(super) fn release(&self, handle: FileHandle, reply: ReplyEmpty) {
         let mut span = self.mounted.start(Opcode::Release);
-        span.store(|| self.store().release(handle.0));
+        if let Some(files) = self.policy.open_files(self.store()) {
+            span.store(|| files.release(handle.0));
+        }
         reply.ok();
     }
 
@@ -180,10 +193,14 @@ impl FrontEnd {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let policy = self.policy;
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
         self.answer(Opcode::Fsync, req, is_slow, move |mounted, mut span| {
-            let store = &mounted.store;
-            let result = span.store(|| store.fsync_handle(handle.0, ino.0, datasync));
+            let store = &*mounted.store;
+            let result = span.store(|| match policy.open_files(store) {
+                Some(files) => files.fsync_handle(handle.0),
+                None => store.fsync(ino.0, datasync),
+            });
             reply_empty(&mut span, result, reply);
         });
     }

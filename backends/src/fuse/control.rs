@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
-use super::front_end::Mounted;
+use super::front_end::MountState;
 use super::panics::message;
 use crate::daemon_log;
 
@@ -70,7 +70,7 @@ pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
 /// Listens at `socket` and answers for as long as the mount exists.
 ///
 /// Holds only a weak reference, because the store must close when its mount ends.
-pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
+pub(crate) fn listen(socket: &Path, mounted: Weak<MountState>) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
     let serve = move || {
@@ -92,7 +92,7 @@ pub(crate) fn listen(socket: &Path, mounted: Weak<Mounted>) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(mut stream: UnixStream, mounted: &Mounted) -> io::Result<()> {
+fn answer(mut stream: UnixStream, mounted: &MountState) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
@@ -140,7 +140,7 @@ mod tests {
             gid: 0,
             now: Timestamp(0),
         };
-        let mounted = Arc::new(Mounted::new(Arc::new(MemoryStore::new(&owner))));
+        let mounted = Arc::new(MountState::new(Arc::new(MemoryStore::new(&owner))));
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 

@@ -70,7 +70,7 @@ pub struct Counters {
     pub store: BTreeMap<String, u64>,
     /// Inodes that the kernel references.
     pub inodes: u64,
-    /// Log lines dropped because standard error did not accept them.
+    /// Log lines dropped because the log was not written in time.
     pub log_lines_dropped: u64,
 }
 

@@ -18,11 +18,12 @@ use super::slow::SlowThreads;
 use crate::store::{Ino, Result, Slow, Store};
 
 /// The state that a mount shares with its control socket.
-pub(crate) struct Mounted {
+pub(crate) struct MountState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
-    /// Held while a store answers with an inode and until that is counted: meanwhile the store forgets none.
+    /// Read-locked from a store's call that answers with an inode until the kernel's new reference is counted.
+    /// [`MountState::forget`] needs the write lock, so the store forgets no inode in between.
     pub(super) counting: RwLock<()>,
     /// Inodes without references, which the store has not yet forgotten.
     unreferenced: Mutex<Vec<Ino>>,
@@ -30,7 +31,7 @@ pub(crate) struct Mounted {
     pub(crate) panics_next: AtomicBool,
 }
 
-impl Mounted {
+impl MountState {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -61,13 +62,13 @@ impl Mounted {
         }
     }
 
-    /// Keeps the store from forgetting inodes.
+    /// Keeps the store from forgetting inodes until the guard is dropped.
     pub(super) fn counting(&self) -> RwLockReadGuard<'_, ()> {
         self.counting.read()
     }
 
-    /// Lets the store forget an inode without references, now or with a later one: while another request answers with an
-    /// inode, it may be this one.
+    /// Lets the store forget an inode without references. A request that is answering with an inode may answer with
+    /// this one: then the inode stays in `unreferenced` until a later call.
     pub(super) fn forget(&self, ino: Ino) {
         let mut waiting = self.unreferenced.lock();
         waiting.push(ino);
@@ -82,20 +83,20 @@ impl Mounted {
         if let Err(error) = self.store.reclaim(ino) {
             tracing::warn!(ino, %error, "could not reclaim an unlinked inode");
         }
-        // Another request may be answering with this inode, which `forget` waits for.
+        // Another request may be answering with this inode: `forget` then keeps it for a later call.
         self.forget(ino);
     }
 }
 
 /// The front end of one mount.
 pub(crate) struct FrontEnd {
-    pub(super) mounted: Arc<Mounted>,
+    pub(super) mounted: Arc<MountState>,
     pub(super) policy: CachePolicy,
     slow: SlowThreads,
 }
 
 impl FrontEnd {
-    pub(crate) fn new(mounted: Arc<Mounted>, policy: CachePolicy) -> Self {
+    pub(crate) fn new(mounted: Arc<MountState>, policy: CachePolicy) -> Self {
         Self {
             mounted,
             policy,
@@ -115,7 +116,7 @@ impl FrontEnd {
         opcode: Opcode,
         request: &Request,
         is_slow: bool,
-        answer: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+        answer: impl FnOnce(&MountState, Span<'_>) + Send + 'static,
     ) {
         if !is_slow {
             return answer(&self.mounted, self.mounted.start(opcode));
@@ -141,9 +142,9 @@ impl FrontEnd {
         opcode: Opcode,
         req: &Request,
         ino: INodeNo,
-        make: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+        make: impl FnOnce(&MountState, Span<'_>) + Send + 'static,
     ) {
-        let is_slow = self.store().is_slow(ino.0, Slow::Judged);
+        let is_slow = self.store().is_slow(ino.0, Slow::Approval);
         self.answer(opcode, req, is_slow, make);
     }
 
@@ -153,10 +154,10 @@ impl FrontEnd {
         opcode: Opcode,
         req: &Request,
         ino: INodeNo,
-        make: impl FnOnce(&Mounted, Span<'_>) + Send + 'static,
+        make: impl FnOnce(&MountState, Span<'_>) + Send + 'static,
     ) {
         let is_slow = |call| self.store().is_slow(ino.0, call);
-        let is_slow = is_slow(Slow::Judged) || is_slow(Slow::Change);
+        let is_slow = is_slow(Slow::Approval) || is_slow(Slow::Change);
         self.answer(opcode, req, is_slow, make);
     }
 }

@@ -15,7 +15,7 @@ struct Held {
     orphan: bool,
 }
 
-/// What is left of an inode after a forget.
+/// The state of an inode after a forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// The kernel holds references, or never held one.
@@ -58,7 +58,7 @@ impl Inodes {
         }
     }
 
-    /// Releases `lookups` references; says what is left.
+    /// Releases `lookups` references; returns the inode's state after it.
     #[must_use]
     pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> Left {
         let mut held = self.held.lock();

@@ -12,7 +12,7 @@ use fuser::{
 
 use super::convert::{caller, check_name, failed, file_attr, missing, new_node};
 use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, Mounted};
+use super::front_end::{FrontEnd, MountState};
 use super::inodes::Left;
 use super::policy::attr_ttl;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
@@ -224,10 +224,8 @@ impl FrontEnd {
             let made = check_name(&name).and_then(|()| {
                 span.store(|| {
                     let attr = store.create(&caller, parent.0, name.as_bytes(), &node)?;
-                    let handle = match policy.no_open {
-                        true => 0,
-                        false => store.open(attr.ino, true)?,
-                    };
+                    let files = policy.open_files(&**store);
+                    let handle = files.map_or(Ok(0), |files| files.open(attr.ino, true))?;
                     Ok((attr, FileHandle(handle)))
                 })
             });
@@ -276,7 +274,7 @@ impl OwnedNode {
 }
 
 /// Replies with an entry that the kernel references until it forgets it.
-fn reply_entry(mounted: &Mounted, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyEntry) {
+fn reply_entry(mounted: &MountState, span: &mut Span<'_>, result: Result<Attr>, reply: ReplyEntry) {
     match result {
         Ok(attr) => {
             mounted.inodes.looked_up(attr.ino);
@@ -297,7 +295,7 @@ fn reply_entry(mounted: &Mounted, span: &mut Span<'_>, result: Result<Attr>, rep
 
 /// Replies, then reclaims an inode without a name that the kernel does not reference.
 fn reply_removed(
-    mounted: &Mounted,
+    mounted: &MountState,
     mut span: Span<'_>,
     result: Result<Option<Ino>>,
     reply: ReplyEmpty,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::store::{Coherence, Ino, Store};
+use crate::store::{Coherence, Ino, OpenFiles, Store};
 
-/// The lifetime of what does not become stale.
+/// The lifetime of cache entries that never become stale.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long the kernel may answer from its caches, and which requests it may omit.
@@ -40,6 +40,11 @@ impl CachePolicy {
                 writeback: false,
             },
         }
+    }
+
+    /// The open files of a store. None where the kernel sends no opens, and so no handles.
+    pub(super) fn open_files(self, store: &dyn Store) -> Option<&dyn OpenFiles> {
+        store.open_files().filter(|_| !self.no_open)
     }
 }
 

@@ -43,7 +43,10 @@ impl Filesystem for FrontEnd {
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
         ];
         let cached = cached.into_iter().filter(|_| self.policy.no_open);
-        let truncated = (self.store().truncates_at_open() && !self.policy.no_open)
+        let truncated = self
+            .policy
+            .open_files(self.store())
+            .is_some()
             .then_some(InitFlags::FUSE_ATOMIC_O_TRUNC);
         let gathered = self
             .policy

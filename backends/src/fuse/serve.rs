@@ -15,7 +15,7 @@ use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, Session
 
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
-use super::front_end::{FrontEnd, Mounted};
+use super::front_end::{FrontEnd, MountState};
 use super::policy::CachePolicy;
 use crate::cpu;
 use crate::store::{Ino, KernelCache, Store, StoreError};
@@ -49,9 +49,9 @@ pub enum MountError {
     /// `/dev/fuse` is missing or not permitted.
     #[error("{problem}\n  fix: {fix}")]
     Device {
-        /// What failed.
+        /// The failed call or check.
         problem: String,
-        /// What to do about it.
+        /// How to fix it.
         fix: String,
     },
     /// The directory is already a mount point.
@@ -164,7 +164,7 @@ pub fn serve(
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
     check(dir)?;
-    let mounted = Arc::new(Mounted::new(Arc::clone(&store)));
+    let mounted = Arc::new(MountState::new(Arc::clone(&store)));
     let session_error = |error| MountError::Session {
         dir: dir.to_owned(),
         error,
@@ -231,23 +231,23 @@ pub fn serve(
 /// The kernel's caches of one mount.
 struct Cached {
     notifier: Notifier,
-    mounted: Arc<Mounted>,
+    mounted: Arc<MountState>,
 }
 
 impl KernelCache for Cached {
-    fn forget_inode(&self, ino: Ino) {
+    fn invalidate_inode(&self, ino: Ino) {
         if let Err(error) = self.notifier.inval_inode(INodeNo(ino), 0, 0) {
             tracing::debug!(ino, %error, "the kernel did not forget an inode");
         }
     }
 
-    fn learn(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+    fn store_pages(&self, ino: Ino, offset: u64, bytes: &[u8]) {
         if let Err(error) = self.notifier.store(INodeNo(ino), offset, bytes) {
             tracing::debug!(ino, %error, "the kernel did not learn of a file's content");
         }
     }
 
-    fn forget_name(&self, parent: Ino, name: &[u8]) {
+    fn invalidate_name(&self, parent: Ino, name: &[u8]) {
         let forgotten = self
             .notifier
             .inval_entry(INodeNo(parent), OsStr::from_bytes(name));

@@ -13,7 +13,7 @@ use crate::services::model::Answers;
 /// The longest answer in a run, in the model's tokens: limits the time that trailing text costs.
 const ANSWER_TOKENS: u32 = 256;
 
-/// What the mount requests from the language model.
+/// The kind of answer that the mount requests from the language model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LlmMode {
     /// A file's content, derived from the log of operations.
@@ -64,13 +64,13 @@ impl MountedStore for LlmMount {
             ),
         };
         let name = format!("{}{}", self.mode.store(), self.answers.suffix());
-        let mut own = description(&name, summary, durability, lines);
-        own.capabilities.guesses_content = self.mode == LlmMode::History;
-        own.needs.push(Need {
+        let mut description = description(&name, summary, durability, lines);
+        description.capabilities.guesses_content = self.mode == LlmMode::History;
+        description.needs.push(Need {
             name: MODEL.to_owned(),
             why: self.answers.need().to_owned(),
         });
-        own
+        description
     }
 
     fn store(&self) -> String {

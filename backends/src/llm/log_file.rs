@@ -86,7 +86,7 @@ fn append(path: &Path) -> io::Result<File> {
         .open(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if mode & !PRIVATE != 0 {
-        // An existing log, such as an earlier version's, may have a wider mode.
+        // An existing log may have a wider mode.
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)

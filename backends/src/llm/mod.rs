@@ -20,10 +20,3 @@ pub use log_file::LogFile;
 
 /// The extended attribute with the reason of the last failure.
 pub const ERROR: &str = "user.llmfs.error";
-
-/// The part of a content that a read at `offset` returns.
-fn slice(content: &[u8], offset: u64, size: usize) -> &[u8] {
-    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-    let rest = content.get(offset..).unwrap_or_default();
-    &rest[..size.min(rest.len())]
-}

@@ -12,14 +12,14 @@ pub(crate) struct MemoryMount;
 
 impl MountedStore for MemoryMount {
     fn describe(&self) -> Description {
-        let mut own = description(
+        let mut description = description(
             "memory",
             "FUSE over the daemon's memory: the floor of what our FUSE front end costs",
             "gone when the daemon ends, fsync or not",
             env!("CTXBENCH_LINES_MEMORY"),
         );
-        own.capabilities.persistent = false;
-        own
+        description.capabilities.persistent = false;
+        description
     }
 
     fn opener(&self) -> Option<Opener> {

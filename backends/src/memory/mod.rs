@@ -27,23 +27,8 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// An empty file system whose root belongs to `owner` with mode 755.
     pub fn new(owner: &Caller) -> Self {
-        let root = Attr {
-            ino: ROOT,
-            kind: Kind::Directory,
-            permissions: 0o755,
-            nlink: 2,
-            uid: owner.uid,
-            gid: owner.gid,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: owner.now,
-            mtime: owner.now,
-            ctime: owner.now,
-            btime: owner.now,
-        };
         let root = Node {
-            attr: root,
+            attr: Attr::new(ROOT, Kind::Directory, 0o755, owner),
             body: Body::Directory(Directory::new(ROOT)),
             xattrs: BTreeMap::new(),
         };
@@ -131,19 +116,10 @@ impl Store for MemoryStore {
         let (gid, permissions) = node.inherit(&parent_attr, caller);
         let is_directory = node.kind == Kind::Directory;
         let attr = Attr {
-            ino,
-            kind: node.kind,
-            permissions,
-            nlink: if is_directory { 2 } else { 1 },
-            uid: caller.uid,
             gid,
             rdev: node.rdev,
             size: node.target.len() as u64,
-            blocks: 0,
-            atime: caller.now,
-            mtime: caller.now,
-            ctime: caller.now,
-            btime: caller.now,
+            ..Attr::new(ino, node.kind, permissions, caller)
         };
         let body = match node.kind {
             Kind::File => Body::File(Content::default()),

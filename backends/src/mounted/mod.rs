@@ -16,16 +16,16 @@ use crate::backend::{
     WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
-use crate::inbox::Source;
 use crate::promise::Promises;
+use crate::source::Source;
 use workspace::MountedWorkspace;
 
 /// The line that a daemon prints on standard output once its mount is usable.
 pub const READY: &str = "ready";
 
-/// A store that `ctxbench mount` serves, as a backend: what differs from other mounts.
+/// A store that `ctxbench mount` serves, as a backend. The default methods fit most mounts.
 pub(crate) trait MountedStore: Send + Sync {
-    /// Its properties: [`description`], and what differs from it.
+    /// Its properties: [`description`], with this store's differences.
     fn describe(&self) -> Description;
 
     /// Its name in `ctxbench mount`.
@@ -152,7 +152,7 @@ impl Mounted {
         }
     }
 
-    /// Whether launch options are replaced or added: then those of a second host are not defined.
+    /// Whether launch options are replaced or added. The options of a second host are then undefined.
     fn is_changed(&self) -> bool {
         self.replaced.is_some() || !self.options.is_empty()
     }
@@ -202,7 +202,7 @@ impl Backend for Mounted {
     }
 
     fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
-        // A scenario's server has answers of its own.
+        // The server of a fault scenario defines its own answers.
         match self.is_changed() {
             true => None,
             false => self.store.lacks(workload, sha256),

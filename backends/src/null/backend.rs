@@ -12,14 +12,14 @@ pub(crate) struct NullMount;
 
 impl MountedStore for NullMount {
     fn describe(&self) -> Description {
-        let mut own = description(
+        let mut description = description(
             "null",
             "FUSE over nothing: fixed names, attributes and bytes, nothing cached by the kernel",
             "holds nothing",
             env!("CTXBENCH_LINES_NULL"),
         );
-        own.capabilities.holds_data = false;
-        own
+        description.capabilities.holds_data = false;
+        description
     }
 
     fn opener(&self) -> Option<Opener> {

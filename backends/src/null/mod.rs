@@ -36,25 +36,13 @@ impl NullStore {
     }
 
     fn attr(&self, ino: Ino) -> Attr {
-        let is_directory = ino == ROOT || ino & DIRECTORY != 0;
+        if ino == ROOT || ino & DIRECTORY != 0 {
+            return Attr::new(ino, Kind::Directory, 0o755, &self.owner);
+        }
         Attr {
-            ino,
-            kind: if is_directory {
-                Kind::Directory
-            } else {
-                Kind::File
-            },
-            permissions: if is_directory { 0o755 } else { 0o644 },
-            nlink: if is_directory { 2 } else { 1 },
-            uid: self.owner.uid,
-            gid: self.owner.gid,
-            rdev: 0,
-            size: if is_directory { 0 } else { FILE_BYTES },
-            blocks: if is_directory { 0 } else { 8 },
-            atime: self.owner.now,
-            mtime: self.owner.now,
-            ctime: self.owner.now,
-            btime: self.owner.now,
+            size: FILE_BYTES,
+            blocks: 8,
+            ..Attr::new(ino, Kind::File, 0o644, &self.owner)
         }
     }
 }

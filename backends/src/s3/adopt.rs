@@ -1,4 +1,4 @@
-//! Changing the working copy to what a merge made of it: in one transaction, under the store's lock.
+//! Applies a merge to the working copy: in one transaction, under the store's lock.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
 use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp, XattrMode};
 
-/// What a commit of others has changed, for the kernel's caches and for what follows the transaction.
+/// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     /// Inodes whose attributes or content changed.
@@ -34,7 +34,7 @@ pub(super) struct Adopted {
 }
 
 impl Adopted {
-    /// Adds what a later commit has changed.
+    /// Adds the changes of a later commit.
     pub(super) fn add(&mut self, later: Self) {
         self.inodes.extend(later.inodes);
         self.names.extend(later.names);
@@ -376,7 +376,7 @@ impl Adopting<'_> {
         Ok(())
     }
 
-    /// Journals what the merge made of both sides, which the base does not have.
+    /// Journals the merged nodes and names that the base does not have.
     fn journal(&self) -> Result<()> {
         for (id, node) in &self.merged.actions.nodes {
             if self.base.node(*id) != Some(node) {

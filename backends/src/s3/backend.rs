@@ -28,6 +28,60 @@ pub(crate) enum S3Variant {
     Fresh,
 }
 
+/// A mount of a bucket by the agent `agent`, as options of `ctxbench mount s3`.
+pub struct BucketMount<'a> {
+    /// The URL of the server.
+    pub endpoint: &'a str,
+    /// The region for which requests are signed.
+    pub region: &'a str,
+    /// An existing bucket.
+    pub bucket: &'a str,
+    /// The beginning of every key, with a `/` at its end.
+    pub prefix: &'a str,
+    /// The file of the cache and journal.
+    pub cache: &'a Path,
+    /// The writer's name; `None` for the default one.
+    pub writer: Option<&'a str>,
+    /// Access key and secret; `None` for those of the environment.
+    pub keys: Option<(String, String)>,
+}
+
+impl BucketMount<'_> {
+    /// The options and the environment of its daemon.
+    pub fn launch(self) -> Launch {
+        let mut arguments: Vec<OsString> = vec![
+            "--endpoint".into(),
+            self.endpoint.into(),
+            "--region".into(),
+            self.region.into(),
+            "--bucket".into(),
+            self.bucket.into(),
+            "--prefix".into(),
+            self.prefix.into(),
+            "--agent-id".into(),
+            "agent".into(),
+            "--cache".into(),
+            self.cache.into(),
+        ];
+        if let Some(writer) = self.writer {
+            arguments.extend(["--writer".into(), writer.into()]);
+        }
+        let environment = match self.keys {
+            Some((id, secret)) => vec![
+                ("AWS_ACCESS_KEY_ID", id),
+                ("AWS_SECRET_ACCESS_KEY", secret),
+                ("AWS_SESSION_TOKEN", String::new()),
+                ("CTXBENCH_S3_KEY", String::new()),
+            ],
+            None => Vec::new(),
+        };
+        Launch {
+            arguments,
+            environment,
+        }
+    }
+}
+
 /// A variant of the `s3` mount, and its server.
 pub(crate) struct S3Mount {
     pub(crate) variant: S3Variant,
@@ -95,7 +149,7 @@ impl MountedStore for S3Mount {
         let server = self.server.words();
         let how = self.variant.difference();
         let name = format!("s3{}{}", self.variant.suffix(), self.server.suffix());
-        let mut own = description(
+        let mut description = description(
             &name,
             format!("FUSE over a local SQLite cache and journal{empty} of a bucket {server}{how}"),
             match self.variant {
@@ -111,13 +165,13 @@ impl MountedStore for S3Mount {
             },
             env!("CTXBENCH_LINES_S3"),
         );
-        own.capabilities.starts_empty = is_fresh;
-        own.capabilities.several_hosts = true;
-        own.needs.push(Need {
+        description.capabilities.starts_empty = is_fresh;
+        description.capabilities.several_hosts = true;
+        description.needs.push(Need {
             name: self.server.wanted.label().to_owned(),
             why: "to hold the bucket".to_owned(),
         });
-        own
+        description
     }
 
     fn store(&self) -> String {
@@ -153,37 +207,19 @@ impl MountedStore for S3Mount {
         let cache = beside.unwrap_or(&config.dir).join(CACHE);
         let servers = &self.services.s3;
         let address = servers.address(&config.program, self.server)?;
-        let mut arguments: Vec<OsString> = vec![
-            "--endpoint".into(),
-            address.endpoint.into(),
-            "--region".into(),
-            address.region.into(),
-            "--bucket".into(),
-            address.bucket.into(),
-            "--prefix".into(),
-            format!("{}/", place(&config.dir)).into(),
-            "--agent-id".into(),
-            "agent".into(),
-            "--cache".into(),
-            cache.into(),
-        ];
-        if beside.is_some() {
-            arguments.extend(["--writer".into(), "second".into()]);
-        }
-        arguments.extend(self.variant.options().iter().map(OsString::from));
-        let environment = match address.keys {
-            Some((id, secret)) => vec![
-                ("AWS_ACCESS_KEY_ID", id),
-                ("AWS_SECRET_ACCESS_KEY", secret),
-                ("AWS_SESSION_TOKEN", String::new()),
-                ("CTXBENCH_S3_KEY", String::new()),
-            ],
-            None => Vec::new(),
+        let mount = BucketMount {
+            endpoint: &address.endpoint,
+            region: &address.region,
+            bucket: &address.bucket,
+            prefix: &format!("{}/", place(&config.dir)),
+            cache: &cache,
+            writer: beside.is_some().then_some("second"),
+            keys: address.keys,
         };
-        Ok(Launch {
-            arguments,
-            environment,
-        })
+        let mut launch = mount.launch();
+        let options = self.variant.options().iter();
+        launch.arguments.extend(options.map(OsString::from));
+        Ok(launch)
     }
 }
 

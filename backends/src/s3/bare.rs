@@ -171,7 +171,7 @@ impl FileClient for BareClient {
         let (bucket, runtime) = self.connected()?;
         let listed = runtime.block_on(bucket.list(&format!("{dir}/")));
         let listed = listed.map_err(io::Error::other)?.into_iter();
-        Ok(listed.map(|own| (own.key, own.size)).collect())
+        Ok(listed.map(|object| (object.key, object.size)).collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The working copy of a mount: a `sqlite` file system, its journal against the base, and placeholders.
 //!
-//! What the protocol asks of it is [`Replica`]; how its changes are read is in
-//! [`super::changes`], and what a commit of others changes in it in [`super::adopt`].
+//! Its interface to the protocol is [`Replica`]. [`super::changes`] reads its changes, and [`super::adopt`] applies
+//! commits of others to it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,7 +42,7 @@ pub(super) struct Cache {
     seen: HashMap<NodeId, Seen>,
     /// Content of long files by inode and ctime, hashed without the lock.
     pub(super) hashed: HashMap<Ino, (i64, Content)>,
-    /// What the kernel has to be told of the last adopted commits.
+    /// The invalidations that the kernel needs for the last adopted commits.
     pub(super) adopted: Adopted,
 }
 
@@ -200,7 +200,7 @@ impl Replica for Cache {
             return Ok(None);
         };
         let db = self.store.db();
-        // What it is now: the session compares digests.
+        // The current content: the session compares digests.
         let start = index as u64 * CHUNK;
         let attr = nodes::find(&db, seen.ino).map_err(failed)?;
         let Some(attr) = attr.filter(|attr| attr.kind == Kind::File && attr.size > start) else {

@@ -1,4 +1,4 @@
-//! Reading what the working copy differs in from the base, and the content of changed files.
+//! Reads the working copy's differences from the base, and the content of changed files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ const INLINE_TOTAL: usize = 16 << 20;
 /// Files from this size on are hashed without the lock.
 const HASHED_AHEAD: u64 = 1 << 20;
 
-/// What [`Cache::local`] saw of a file that is uploaded afterwards.
+/// A file as [`Cache::local`] read it; it is uploaded afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) ino: Ino,
@@ -274,7 +274,7 @@ impl Cache {
     }
 }
 
-/// What a reader has found.
+/// The changes that a reader found.
 pub(super) struct Read {
     pub(super) local: Local,
     pub(super) seen: HashMap<NodeId, Seen>,

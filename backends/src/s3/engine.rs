@@ -44,10 +44,10 @@ const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
 type Done = Result<(), (Errno, String)>;
 type Answer = SyncSender<Done>;
 
-enum Order {
-    /// Commit what is journalled now.
+enum Job {
+    /// Commit the current journal.
     Commit(Answer),
-    /// Adopt what others have committed.
+    /// Adopt others' commits.
     Poll(Answer),
     Stop,
 }
@@ -56,7 +56,7 @@ enum Order {
 #[derive(Debug)]
 pub(super) struct Engine {
     inner: Arc<Inner>,
-    orders: Sender<Order>,
+    jobs: Sender<Job>,
     /// Ends a poll that is under way, because something else is wanted.
     hurry: Arc<Notify>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -71,7 +71,7 @@ impl Engine {
         (cache, contact): (Cache, Contact),
         mirror: Option<Mirror>,
     ) -> std::io::Result<Self> {
-        let (orders, inbox) = channel();
+        let (jobs, inbox) = channel();
         let hurry = Arc::new(Notify::new());
         let now = Instant::now();
         let mirror_due = mirror.as_ref().filter(|it| !it.is_current(cache.head()));
@@ -98,7 +98,7 @@ impl Engine {
             .spawn(move || running.run(&inbox))?;
         Ok(Self {
             inner,
-            orders,
+            jobs,
             hurry,
             thread: Mutex::new(Some(thread)),
         })
@@ -106,20 +106,20 @@ impl Engine {
 
     /// Waits until everything that was changed before is in the log.
     pub(super) fn commit(&self) -> Result<(), StoreError> {
-        self.order(Order::Commit)
+        self.submit(Job::Commit)
     }
 
-    /// Waits until everything that others have committed before is here.
+    /// Waits until all earlier commits of others are adopted.
     pub(super) fn poll(&self) -> Result<(), StoreError> {
-        self.order(Order::Poll)
+        self.submit(Job::Poll)
     }
 
-    fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), StoreError> {
+    fn submit(&self, job: impl FnOnce(Answer) -> Job) -> Result<(), StoreError> {
         let gone = || StoreError::storage(Errno::IO, GONE);
         let (answer, answered) = sync_channel(1);
-        self.orders.send(order(answer)).map_err(|_| gone())?;
+        self.jobs.send(job(answer)).map_err(|_| gone())?;
         self.hurry.notify_one();
-        // The engine's requests: those of reads prove nothing here.
+        // The engine's requests to the bucket: those of reads prove nothing here.
         let bucket = &self.inner.buckets[1];
         let sent = || bucket.requests().get("s3_bytes_sent").copied().unwrap_or(0);
         let (mut answers, mut sent_before) = (bucket.answers(), sent());
@@ -155,7 +155,7 @@ impl Engine {
     pub(super) fn stop(&self) {
         self.inner.is_ending.store(true, Ordering::Release);
         // An error means that it has ended.
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.jobs.send(Job::Stop);
         self.hurry.notify_one();
         let mut thread = self.thread.lock();
         if let Some(thread) = thread.take()
@@ -176,7 +176,7 @@ struct Running {
     mirror_due: Option<Instant>,
     link: Link,
     hurry: Arc<Notify>,
-    /// What has changed by then is committed unasked.
+    /// The time of the next commit that no caller asks for.
     next_commit: Instant,
     next_poll: Instant,
     next_glance: Instant,
@@ -188,7 +188,7 @@ struct Running {
     not_before: Instant,
 }
 
-/// A request was dropped because the mount ends, or because something else is wanted.
+/// A request to the bucket was dropped because the mount ends, or because another job has come.
 fn dropped() -> SessionError {
     Fault::Unknown("the request was dropped".to_owned()).into()
 }
@@ -203,7 +203,7 @@ fn nowhere(files: &[String]) -> SessionError {
 }
 
 impl Running {
-    fn run(&mut self, inbox: &Receiver<Order>) {
+    fn run(&mut self, inbox: &Receiver<Job>) {
         loop {
             let now = Instant::now();
             let unasked = self.next_commit.min(self.next_poll).min(self.next_glance);
@@ -211,18 +211,18 @@ impl Running {
             let due = self.mirror_due.map_or(unasked, |due| due.min(unasked));
             let wait = due.saturating_duration_since(now);
             let first = match inbox.recv_timeout(wait) {
-                Ok(order) => Some(order),
+                Ok(job) => Some(job),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let is_idle = first.is_none();
             // All callers that wait by now share a commit.
             let (mut commits, mut polls) = (Vec::new(), Vec::new());
-            for order in first.into_iter().chain(inbox.try_iter()) {
-                match order {
-                    Order::Commit(answer) => commits.push(answer),
-                    Order::Poll(answer) => polls.push(answer),
-                    Order::Stop => return self.end(),
+            for job in first.into_iter().chain(inbox.try_iter()) {
+                match job {
+                    Job::Commit(answer) => commits.push(answer),
+                    Job::Poll(answer) => polls.push(answer),
+                    Job::Stop => return self.end(),
                 }
             }
             let now = Instant::now();
@@ -272,7 +272,7 @@ impl Running {
         }
         let (last, is_writer) = (
             self.checkpoint,
-            self.inner.tally.commits.load(Ordering::Relaxed) > 0,
+            self.inner.counters.commits.load(Ordering::Relaxed) > 0,
         );
         if self.failures > 0 || !is_writer {
             return;
@@ -324,7 +324,7 @@ impl Running {
                 _ => tracing::warn!("the bucket: {error}; trying again"),
             }
         }
-        self.inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+        self.inner.counters.failures.fetch_add(1, Ordering::Relaxed);
         self.failures += 1;
         let pause = Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(10));
         self.not_before = Instant::now() + pause.min(BACKOFF_MAX);
@@ -340,7 +340,7 @@ impl Running {
         self.not_before = Instant::now();
     }
 
-    /// Runs `work` with a session. It is dropped when the mount ends, and if `may_hurry` also when an order comes.
+    /// Runs `work` with a session. It is dropped when the mount ends, and if `may_hurry` also when a job comes.
     fn session<T>(
         &mut self,
         may_hurry: bool,
@@ -361,7 +361,7 @@ impl Running {
                 while !inner.is_ending.load(Ordering::Acquire) {
                     hurry.notified().await;
                     if may_hurry {
-                        // The order that came is taken up next.
+                        // The job is done next.
                         return;
                     }
                 }
@@ -399,7 +399,7 @@ impl Running {
         if done.number.is_some() {
             // Being created right after the head, it has proved that there was nothing to poll for.
             self.next_poll = Instant::now() + self.inner.config.poll;
-            self.inner.tally.commits.fetch_add(1, Ordering::Relaxed);
+            self.inner.counters.commits.fetch_add(1, Ordering::Relaxed);
         }
         // A file that changed meanwhile was taken as it was read: with all changes before this call, and maybe with some of
         // those that the next batch takes.
@@ -412,12 +412,12 @@ impl Running {
         }
     }
 
-    /// Adopts what others have committed. Where a look at the head is due and no caller waits, it looks instead.
+    /// Adopts others' commits. Where a check of the head is due and no caller waits, it only checks.
     fn poll(&mut self, is_waited_for: bool) -> Result<(), SessionError> {
         let is_doubtful = self.is_doubtful();
         let is_due = is_doubtful || Instant::now() >= self.next_glance;
         let follows = is_waited_for || !is_due;
-        // A look is never cut short: a mount with one commit after another would never have one.
+        // A check is never cut short: a mount with one commit after another would never finish one.
         let done = self.session(!is_waited_for && !is_due, async |session| {
             match is_due {
                 true if is_doubtful => session.verify().await?,
@@ -433,12 +433,12 @@ impl Running {
         match done {
             Ok(adopted) => {
                 self.inner
-                    .tally
+                    .counters
                     .adopted
                     .fetch_add(adopted, Ordering::Relaxed);
                 self.has_succeeded();
             }
-            // Cut short for an order: it is tried again soon.
+            // Cut short for a job: it is tried again soon.
             Err(error) if error == dropped() && !is_waited_for => return Ok(()),
             Err(error) => {
                 self.next_poll = Instant::now() + self.inner.config.poll;
@@ -450,17 +450,17 @@ impl Running {
             self.next_glance = now + GLANCE_EVERY;
         }
         if follows {
-            self.inner.tally.polls.fetch_add(1, Ordering::Relaxed);
+            self.inner.counters.polls.fetch_add(1, Ordering::Relaxed);
             self.next_poll = now + self.inner.config.poll;
         }
         Ok(())
     }
 
-    /// Tells the kernel what adopted commits have changed.
+    /// Invalidates the kernel's caches for adopted commits.
     fn take_adopted(&mut self) {
         let adopted = std::mem::take(&mut self.cache.adopted);
         self.inner
-            .tally
+            .counters
             .conflicts
             .fetch_add(adopted.conflicts, Ordering::Relaxed);
         let stale = Stale {

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 2;
 /// The slowest connection that a chunk has time on, in bytes a second.
 const SLOWEST: u64 = 64 << 10;
 
-/// How often a read fetches what others replace meanwhile.
+/// How often a read tries to fetch content that others replace meanwhile.
 const ATTEMPTS: u32 = 100;
 
 /// How long a slow failure answers for the same file: the kernel sends a failed READ of readahead a second time, and the
@@ -116,7 +116,7 @@ impl S3Store {
     fn fetch(&self, ino: Ino, missing: Vec<(u64, Chunk)>) -> Result<()> {
         let inner = &self.inner;
         let _pending = inner.kernel.reads.begin(ino);
-        inner.tally.fetches.fetch_add(1, Ordering::Relaxed);
+        inner.counters.fetches.fetch_add(1, Ordering::Relaxed);
         let timeout = inner.config.timeout;
         let patience =
             |chunk: &Chunk| timeout + Duration::from_secs(u64::from(chunk.length) / SLOWEST);
@@ -137,7 +137,7 @@ impl S3Store {
                         deadline = Instant::now() + longest;
                     }
                     Ok(Some(Err(error))) => {
-                        inner.tally.failures.fetch_add(1, Ordering::Relaxed);
+                        inner.counters.failures.fetch_add(1, Ordering::Relaxed);
                         return Err(session_error(&error));
                     }
                     // The chunks that have come stay.

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(1);
 /// How long [`Invalidation::settle`] waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What changed other than through the mount.
+/// Changes that were not made through the mount.
 #[derive(Debug, Default)]
 pub(super) struct Stale {
     /// Inodes whose attributes or content changed.
@@ -164,7 +164,7 @@ impl Thread {
                 }
                 match is_pending {
                     true => self.invalidate_apart(it.ino),
-                    false => self.kernel.forget_inode(it.ino),
+                    false => self.kernel.invalidate_inode(it.ino),
                 }
                 false
             });
@@ -174,7 +174,7 @@ impl Thread {
     fn invalidate(&self, stale: Stale, deferred: &mut Vec<Deferred>) {
         let batch = Rc::new(Batch(Arc::clone(&self.done)));
         for (parent, name) in &stale.names {
-            self.kernel.forget_name(*parent, name);
+            self.kernel.invalidate_name(*parent, name);
         }
         for ino in stale.inodes {
             match self.reads.has(ino) {
@@ -183,7 +183,7 @@ impl Thread {
                     deadline: Instant::now() + READ_PATIENCE,
                     _batch: Rc::clone(&batch),
                 }),
-                false => self.kernel.forget_inode(ino),
+                false => self.kernel.invalidate_inode(ino),
             }
         }
         for ino in stale.orphans {
@@ -199,8 +199,8 @@ impl Thread {
     fn invalidate_apart(&self, ino: Ino) {
         let kernel = Arc::clone(&self.kernel);
         let thread = std::thread::Builder::new().name("invalidate-late".to_owned());
-        if thread.spawn(move || kernel.forget_inode(ino)).is_err() {
-            self.kernel.forget_inode(ino);
+        if thread.spawn(move || kernel.invalidate_inode(ino)).is_err() {
+            self.kernel.invalidate_inode(ino);
         }
     }
 }
@@ -221,15 +221,15 @@ mod tests {
     }
 
     impl KernelCache for Telling {
-        fn forget_inode(&self, ino: Ino) {
+        fn invalidate_inode(&self, ino: Ino) {
             self.say(format!("{ino}"));
         }
 
-        fn forget_name(&self, parent: Ino, name: &[u8]) {
+        fn invalidate_name(&self, parent: Ino, name: &[u8]) {
             self.say(format!("{parent}/{}", String::from_utf8_lossy(name)));
         }
 
-        fn learn(&self, _ino: Ino, _offset: u64, _bytes: &[u8]) {}
+        fn store_pages(&self, _ino: Ino, _offset: u64, _bytes: &[u8]) {}
 
         fn is_unreferenced(&self, ino: Ino) -> bool {
             self.say(format!("orphan {ino}"));

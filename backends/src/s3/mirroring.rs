@@ -57,7 +57,7 @@ impl Shown {
         }
     }
 
-    /// What the mirror shows before a cache meets its log again; `None` if that is not known, as after a killed daemon.
+    /// The state of the mirror when a cache joins its log again; `None` if that is not known, as after a killed daemon.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -68,18 +68,18 @@ impl Shown {
         Ok(is_known.then(|| Self::of(cache, mode)))
     }
 
-    /// What the writers of a log that is new here have published.
+    /// The state that the writers of a log have published, when the log is new here.
     pub(super) fn by_others(cache: &Cache, config: &S3Config) -> Self {
         Self::of(cache, mode(config))
     }
 }
 
-/// What the thread is to do.
+/// The work of the thread.
 #[derive(Debug, Default)]
 struct Slot {
     /// The newest state that is not published yet.
     wanted: Option<Shown>,
-    /// The mount ends: what is wanted is tried once more.
+    /// The mount ends: publishing the wanted state is tried once more.
     ends: bool,
 }
 

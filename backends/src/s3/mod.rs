@@ -17,7 +17,7 @@ mod link;
 mod mirroring;
 mod notes;
 mod open;
-mod rescue;
+mod recovery;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -37,6 +37,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
     RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
 };
+pub use backend::BucketMount;
 pub(crate) use backend::{S3Mount, S3Variant};
 pub(crate) use bare::S3Bare;
 use engine::Engine;
@@ -47,9 +48,9 @@ use tables::Placeholders;
 /// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
 
-/// What the store counts of its own work.
+/// Counts of the store's own work.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     commits: AtomicU64,
     adopted: AtomicU64,
     conflicts: AtomicU64,
@@ -58,11 +59,11 @@ struct Tally {
     failures: AtomicU64,
 }
 
-/// What the threads of a mount share.
+/// The state that the threads of a mount share.
 #[derive(Debug)]
 struct Inner {
     config: S3Config,
-    /// Of reads, of the engine, and of the mirror if there is one.
+    /// One for reads, one for the engine, and one for the mirror if there is one.
     buckets: Vec<Bucket>,
     /// For reads.
     objects: Client,
@@ -70,12 +71,13 @@ struct Inner {
     placeholders: Arc<Placeholders>,
     owner: Caller,
     kernel: Invalidation,
-    /// Changes made through the mount, and how many of them the log has.
+    /// The number of changes made through the mount.
     changes: AtomicU64,
+    /// The number of those changes that the log has.
     synced: AtomicU64,
-    /// The mount ends: no request is waited for any more.
+    /// The mount ends: no thread waits for a request any more.
     is_ending: AtomicBool,
-    tally: Tally,
+    counters: Counters,
 }
 
 impl Inner {
@@ -108,11 +110,11 @@ pub struct S3Store {
     inner: Arc<Inner>,
     /// `None` where the memory can only be read.
     engine: Engine,
-    /// Why nothing can be written, if so.
+    /// Why the mount is read-only; `None` if it is not.
     read_only: Option<String>,
     notes: Vec<String>,
     last_failure: hydrate::LastFailure,
-    // Last: requests run on it until the engine has ended.
+    // Last, so that it is dropped last: requests run on it until the engine has ended.
     runtime: Runtime,
 }
 
@@ -122,7 +124,7 @@ impl S3Store {
         &self.notes
     }
 
-    /// How many inodes and names are journalled: changed here, and not in the bucket yet.
+    /// The number of journalled inodes and names: changed here, and not in the bucket yet.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -146,7 +148,7 @@ impl S3Store {
         self.engine.commit()
     }
 
-    /// Waits until everything that others have committed before is here, and the kernel knows.
+    /// Waits until this mount has adopted all earlier commits of other writers and invalidated the kernel's caches.
     ///
     /// # Errors
     /// If the bucket does not answer.
@@ -170,7 +172,7 @@ impl S3Store {
         result
     }
 
-    /// Whether a call that promises the bucket has anything to wait for.
+    /// Whether a call that returns only after an upload has anything to wait for.
     fn must_wait(&self, promises: bool) -> bool {
         promises && self.inner.has_changes()
     }
@@ -179,7 +181,7 @@ impl S3Store {
         self.inner.config.sync != SyncMode::Local
     }
 
-    /// Performs the request that reading an attribute is, if it is one.
+    /// Performs the request if reading the attribute `name` is one; returns its answer.
     fn request(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(Some(match name {
             b"user.ctx.sync" => {
@@ -227,7 +229,7 @@ impl Store for S3Store {
         let Some(size) = change.size else {
             return self.changed(inner.store.setattr(caller, ino, change));
         };
-        // The chunk in which the file ends then, or ended.
+        // The chunk with the file's new end, or with its old end.
         let db = self.hold_of_size(ino, |old| {
             let end = size.min(old);
             end.saturating_sub(1)..end
@@ -312,7 +314,7 @@ impl Store for S3Store {
         self.changed(held::write(&db, caller, ino, offset, data))
     }
 
-    fn append(&self, _handle: u64, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
         let db = self.hold_for_write(ino, end..u64::MAX)?;
         let written = self.changed(held::append(&db, caller, ino, data));
@@ -350,13 +352,8 @@ impl Store for S3Store {
         if !inner.placeholders.contains(ino) {
             return held::seek(&inner.store.db(), ino, offset, what);
         }
-        // The holes of missing chunks are not known: the only one is the end, as the interface allows.
-        let size = inner.store.getattr(ino)?.size;
-        match what {
-            _ if offset >= size => Err(Errno::NXIO.into()),
-            Seek::Data => Ok(offset),
-            Seek::Hole => Ok(size),
-        }
+        // The holes of missing chunks are not known, and a store need not report holes.
+        what.without_holes(offset, inner.store.getattr(ino)?.size)
     }
 
     fn readdir(
@@ -435,7 +432,7 @@ impl Store for S3Store {
             Slow::Close => self.must_wait(self.wants_close()),
             Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
             Slow::Xattr => true,
-            Slow::Open | Slow::Resize | Slow::Judged | Slow::SizeForRead => false,
+            Slow::Open | Slow::Resize | Slow::Approval | Slow::SizeForRead => false,
         }
     }
 
@@ -455,18 +452,18 @@ impl Store for S3Store {
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let tally = &self.inner.tally;
+        let counters = &self.inner.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut counters = self.inner.store.counters();
-        counters.extend(self.inner.requests());
-        counters.extend([
-            ("s3_commits", load(&tally.commits)),
-            ("s3_adopted", load(&tally.adopted)),
-            ("s3_conflicts", load(&tally.conflicts)),
-            ("s3_polls", load(&tally.polls)),
-            ("s3_fetches", load(&tally.fetches)),
-            ("s3_failures", load(&tally.failures)),
+        let mut counts = self.inner.store.counters();
+        counts.extend(self.inner.requests());
+        counts.extend([
+            ("s3_commits", load(&counters.commits)),
+            ("s3_adopted", load(&counters.adopted)),
+            ("s3_conflicts", load(&counters.conflicts)),
+            ("s3_polls", load(&counters.polls)),
+            ("s3_fetches", load(&counters.fetches)),
+            ("s3_failures", load(&counters.failures)),
         ]);
-        counters
+        counts
     }
 }

@@ -1,4 +1,4 @@
-//! What the redo log of a cache records of the protocol: the steps of the base, and that a commit may be sent.
+//! The protocol's records in the redo log of a cache: steps of the base, and that a commit may be sent.
 
 use std::borrow::Cow;
 

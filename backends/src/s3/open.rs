@@ -1,4 +1,4 @@
-//! Opening a memory: the cache, the first look at the log, and what to do where either is damaged.
+//! Opens a memory: the cache and the first read of the log, also where either is damaged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::invalidation::Invalidation;
 use super::link::Link;
 use super::mirroring::{self, Mirror, Shown};
 use super::tables::{self, Placeholders, TABLES_VERSION};
-use super::{Inner, S3Store, Tally, notes, rescue};
+use super::{Counters, Inner, S3Store, notes, recovery};
 use crate::sqlite::{self, SqliteStore, names};
 use crate::store::{Caller, ROOT, StoreError};
 
-/// What a mount does only when it is told to.
+/// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Begin with what the cache holds if the server does not answer now.
+    /// Begin with the cache's content if the server does not answer now.
     pub allow_offline: bool,
-    /// Begin a new log with what the cache holds: the bucket was emptied by mistake.
+    /// Begin a new log with the cache's content: the bucket was emptied by mistake.
     pub refill_bucket: bool,
-    /// Set the cache aside and begin with a new one; take over what only the old one has.
+    /// Quarantine the cache and begin with a new one, which recovers the unsent changes of the old one.
     pub rebuild_cache: bool,
 }
 
@@ -52,7 +52,7 @@ pub enum OpenError {
         "the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` names what is wrong with a log"
     )]
     Fault {
-        /// What came of the request.
+        /// The error of the request.
         fault: Fault,
     },
     /// The log is not the one that the cache knows.
@@ -60,7 +60,7 @@ pub enum OpenError {
         "{broken}\n  fix: {}", .broken.fix()
     )]
     Broken {
-        /// What is wrong.
+        /// The reason.
         broken: Broken,
     },
 }
@@ -155,7 +155,7 @@ fn no_threads(error: std::io::Error) -> OpenError {
 struct Joined {
     cache: Cache,
     contact: Contact,
-    /// What the mirror shows, if that is known.
+    /// The state of the mirror, if that is known.
     published: Option<Shown>,
     notes: Vec<String>,
     read_only: Option<String>,
@@ -172,18 +172,18 @@ impl S3Store {
         owner: &Caller,
         options: OpenOptions,
     ) -> Result<Self, OpenError> {
-        let aside = match options.rebuild_cache && file.exists() {
-            true => Some(rescue::set_aside(file)?),
+        let quarantined = match options.rebuild_cache && file.exists() {
+            true => Some(recovery::quarantine(file)?),
             false => None,
         };
         let is_new = !file.exists();
-        let opened = Self::open_cache(config, file, owner, options, aside.as_deref());
+        let opened = Self::open_cache(config, file, owner, options, quarantined.as_deref());
         if opened.is_err() {
             if is_new {
                 remove_new(file);
             }
-            if let Some(aside) = &aside {
-                rescue::put_back(aside, file)?;
+            if let Some(quarantined) = &quarantined {
+                recovery::restore(quarantined, file)?;
             }
         }
         opened
@@ -194,7 +194,7 @@ impl S3Store {
         file: &Path,
         owner: &Caller,
         options: OpenOptions,
-        aside: Option<&Path>,
+        quarantined: Option<&Path>,
     ) -> Result<Self, OpenError> {
         let bucket = Bucket::new(&config)?;
         let link = Link::new(Bucket::new(&config)?, &config).map_err(no_threads)?;
@@ -225,8 +225,9 @@ impl S3Store {
             mut notes,
             read_only,
         } = joined;
-        if let Some(aside) = aside {
-            notes.extend(rescue::take_over(aside, &store, &cache, owner).map_err(in_cache(file))?);
+        if let Some(quarantined) = quarantined {
+            let recovered = recovery::recover(quarantined, &store, &cache, owner);
+            notes.extend(recovered.map_err(in_cache(file))?);
         }
         let is_clean = tables::is_clean(&store.db()).map_err(in_cache(file))?;
         let mut buckets = vec![bucket.clone(), link.bucket.clone()];
@@ -242,7 +243,7 @@ impl S3Store {
             changes: AtomicU64::new(u64::from(!is_clean && read_only.is_none())),
             synced: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
-            tally: Tally::default(),
+            counters: Counters::default(),
             store,
             config,
         });
@@ -297,7 +298,7 @@ fn join(
         };
         link.runtime.block_on(async {
             match session.join().await {
-                // What is there can be read.
+                // The log can still be read.
                 Err(SessionError::Broken(Broken::Unconditional)) => Ok(false),
                 joined => joined.map(|_| true),
             }
@@ -325,7 +326,7 @@ fn join(
             notes.push(format!("{} does not answer ({reason}): this is what the cache holds; changes are uploaded when it does", config.endpoint));
         }
         Err(SessionError::Fault(fault)) => {
-            // The failed request has not told what is wrong with the address, the key or the bucket.
+            // The failed request's error does not name a wrong address, key or bucket.
             link.runtime.block_on(s3::check::check_access(config))?;
             return Err(OpenError::Fault { fault });
         }
@@ -339,7 +340,7 @@ fn join(
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
     if is_new {
-        // The writers of what is there have published it.
+        // The log's writers have published it.
         published = Some(Shown::by_others(&cache, config));
     }
     Ok(Joined {

@@ -168,7 +168,7 @@ pub(super) fn base(db: &Db) -> Result<Tree> {
     Tree::of(&changes).map_err(damaged)
 }
 
-/// What a step of the log changes in the tables.
+/// The changes of a step of the log in the tables.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Advance {
     head: Head,
@@ -323,7 +323,7 @@ pub(super) fn pending(db: &Db) -> Result<u64> {
     Ok(unsigned(count.unwrap_or(0)))
 }
 
-/// Clears what was journalled up to a batch, and not again since.
+/// Clears journal entries up to a batch, unless they were journalled again since.
 pub(super) fn clear_journal(db: &Db, batch: u64) -> Result<()> {
     db.execute(
         "DELETE FROM s3_dirty_inode WHERE batch <= ?1",

@@ -79,7 +79,7 @@ impl MountedStore for SqliteMount {
     }
 }
 
-/// What a store in a SQLite file on this machine promises.
+/// The promises of a store in a SQLite file on this machine.
 pub(crate) const PROMISES: Promises = Promises {
     killed_daemon: Some(Acknowledgement::Write),
     power_loss: Some(Acknowledgement::Fsync),

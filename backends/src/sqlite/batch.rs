@@ -70,7 +70,7 @@ pub(super) fn remove(path: &Path) {
     }
 }
 
-/// A thread that commits what has been open for long enough.
+/// A thread that commits a transaction that has been open for long enough.
 #[derive(Debug)]
 pub(super) struct Committer {
     db: Arc<Mutex<Db>>,
@@ -184,7 +184,7 @@ mod tests {
         XattrMode,
     };
 
-    /// A copy of what a killed daemon leaves.
+    /// A copy of the files that a killed daemon leaves.
     fn killed(path: &Path, copy: &Path) {
         for suffix in ["", "-wal", "-redo"] {
             std::fs::copy(beside(path, suffix), beside(copy, suffix)).unwrap();
@@ -213,7 +213,7 @@ mod tests {
                 store.read(*ino, 0, 2 * HEAD as usize, &mut bytes).unwrap();
             }
             let xattrs = store.listxattr(*ino).unwrap();
-            // What a tail occupies is the file system's below.
+            // The blocks of a tail depend on the file system below.
             let attr = crate::store::Attr { blocks: 0, ..attr };
             let sum = crc32fast::hash(&bytes);
             format!(
@@ -250,7 +250,7 @@ mod tests {
             rdev: 0,
             target: b"elsewhere",
         };
-        // What fails changes nothing: that is a case, too.
+        // A failed call changes nothing: that is a case, too.
         match random(12) {
             0..3 => drop(store.create(&caller, ROOT, &one, &node)),
             3..6 => {

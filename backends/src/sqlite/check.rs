@@ -1,4 +1,4 @@
-//! Whether a database holds a whole file system: what `fsck` is to a disk.
+//! Checks that a database holds a whole file system, as `fsck` checks a disk.
 //!
 //! A check changes nothing, and a mounted database can be checked too: all is read in one transaction.
 
@@ -16,13 +16,13 @@ use super::open::{
 };
 use super::tails::HEAD;
 
-/// How many findings of one kind are told one by one.
+/// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// What is wrong, in words; empty for a whole file system.
+    /// The problems, in words; empty for a whole file system.
     pub problems: Vec<String>,
     /// Inodes that were looked at.
     pub inodes: u64,
@@ -30,11 +30,11 @@ pub struct Checked {
     pub names: u64,
     /// Pieces of content that were looked at.
     pub chunks: u64,
-    /// Inodes without a name: open files of a mount, or what a crash left; the next mount frees them.
+    /// Inodes without a name: open files of a mount, or leftovers of a crash; the next mount frees them.
     pub orphans: u64,
 }
 
-/// A rule: what is wrong with each row that the query finds. The row's first column says which.
+/// A rule: a problem and the query that finds the rows with it. A row's first column identifies it.
 struct Rule {
     wrong: &'static str,
     query: &'static str,
@@ -102,7 +102,7 @@ const RULES: &[Rule] = &[
 /// See [`OpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
 /// not an error but a problem.
 pub fn check(path: &Path) -> Result<Checked, OpenError> {
-    // SQLite removes the log of an empty file, even for those who only read.
+    // SQLite removes the log of an empty file, even for a connection that only reads.
     must_not_be_cut(path)?;
     // Without this, a missing file would be "unable to open database file".
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
@@ -276,7 +276,7 @@ fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Content that is not what was written, by the paths of its files.
+/// Content that differs from its checksum, by the paths of its files.
 fn damaged(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = db.prepare("SELECT id, sum, bytes FROM chunk WHERE sum IS NOT NULL")?;
     let mut rows = statement.query(())?;
@@ -319,7 +319,7 @@ fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> 
             continue;
         }
         let size = unsigned(row.get(4)?);
-        // What the last row, or the first of an empty file, holds past the end is left over.
+        // Bytes past the end in the last row, or in the first of an empty file, are left over and harmless.
         if length > CHUNK || index >= HEAD_CHUNKS || (index > 0 && index * CHUNK >= size) {
             outside.push(format!(
                 "piece {index} of {ino}: {length} bytes, size {size}"

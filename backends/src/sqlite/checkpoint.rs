@@ -9,11 +9,11 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
+use super::counters::Counters;
 use super::db::Db;
 use super::log::Log;
 use super::log_mark;
 use super::on_panic::on_panic;
-use super::tally::Tally;
 use super::transaction::locked;
 
 /// Pages by which the log grows before it is copied into the database: 16 MiB. What is written again
@@ -38,9 +38,9 @@ impl Checkpointer {
     /// Starts the thread, and has the writing connection wake it when the log has grown.
     pub(super) fn start(
         writer: &Arc<Mutex<Db>>,
-        own: Connection,
+        connection: Connection,
         log: &Arc<Log>,
-        tally: Arc<Tally>,
+        counters: Arc<Counters>,
     ) -> rusqlite::Result<Self> {
         // One pending wake-up is enough: a checkpoint takes all there is.
         let (wake, woken) = sync_channel(1);
@@ -56,7 +56,7 @@ impl Checkpointer {
             }
             before = pages;
             if hook_log.is_broken() {
-                // What a failed sync has lost of the log may not be copied.
+                // A failed sync may have lost parts of the log: nothing of it may be copied.
                 return Ok(());
             }
             if pages >= next_own {
@@ -72,7 +72,7 @@ impl Checkpointer {
                     tracing::warn!(%error, pages, "the log cannot be emptied");
                     hook_log.check_checkpoint(&error);
                 }
-                // The thread marks the file again, which by now says what the log says.
+                // The thread marks the file again: by now its content is that of the log.
                 let _ = hook_wake.try_send(());
             } else if pages >= next {
                 next = pages.saturating_add(CHECKPOINT_PAGES);
@@ -85,7 +85,7 @@ impl Checkpointer {
         let (db, log) = (Arc::clone(writer), Arc::clone(log));
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&db, &own, &log, &woken, &thread_copying, &tally))
+            .spawn(move || run(&db, &connection, &log, &woken, &thread_copying, &counters))
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self {
             wake: Some(wake),
@@ -105,11 +105,11 @@ impl Checkpointer {
 
 fn run(
     db: &Mutex<Db>,
-    own: &Connection,
+    connection: &Connection,
     log: &Log,
     woken: &Receiver<()>,
     copying: &Mutex<()>,
-    tally: &Tally,
+    counters: &Counters,
 ) {
     // By the writing connection: a change by any other would make it forget what it keeps in memory.
     let say = |needed| {
@@ -128,8 +128,8 @@ fn run(
             // Never held while waiting for the writer, which may wait for it.
             let _copying = copying.lock();
             let _broken = on_panic(give_up);
-            match own.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
-                Ok(_) => Tally::add(&tally.checkpoints),
+            match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
+                Ok(_) => Counters::add(&counters.checkpoints),
                 // The writer was just turning a page of the log's index; it wakes this thread again.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
                 Err(error) => {

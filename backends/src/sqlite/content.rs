@@ -1,10 +1,8 @@
-//! File content: the first 256 KiB in chunks, what is past it in a tail (see [`super::tails`]).
+//! File content: the first 256 KiB in chunks, the rest in a tail (see [`super::tails`]).
 //!
-//! A chunk row holds as many bytes as have been written of it; what is missing, at its end or as a
-//! whole, reads as zeros. Rows begin before the end of the file, or are the first: what a row holds
-//! past the end is left over, is never read, and is cut off before the file grows over it. So a file
-//! that is emptied and written again, as editors do, overwrites its rows in place, and only the pages
-//! that differ get into the log.
+//! A chunk row may be short or missing: the rest reads as zeros. Every row but the first begins before the end of the
+//! file. Bytes of a row past the end are never read, and are cut off before the file grows over them. So a file that an
+//! editor empties and writes again overwrites its rows in place, and only the pages that differ get into the log.
 
 use rusqlite::{Row, params};
 
@@ -166,11 +164,11 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     nodes::update(db, &attr)
 }
 
-/// Writes what falls into one chunk, and notes in `attr` what that allocates.
+/// Writes the part in one chunk, and notes in `attr` the blocks that it allocates.
 fn write_piece(db: &Db, attr: &mut Attr, piece: &Piece, bytes: &[u8]) -> Result<()> {
     let start = piece.index * CHUNK;
     let stop = piece.within + piece.length;
-    // Past the end there is no row, but for what is left over in the first.
+    // Past the end there is no row, but for leftovers in the first.
     let may_have_row = start < attr.size || piece.index == 0;
     let valid = attr.size.saturating_sub(start).min(CHUNK) as usize;
     let is_whole = piece.within == 0 && piece.length >= valid;
@@ -225,7 +223,7 @@ pub(crate) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes what lies between the end of the file and `size` a hole: cuts off what is left over there.
+/// Makes the range from the end of the file to `size` a hole: cuts off leftovers there.
 fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     let (last, valid) = (attr.size / CHUNK, attr.size % CHUNK);
     if tail_length(size) > 0 {
@@ -246,7 +244,7 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a range read as zeros, and notes what that frees in `attr`, which the caller writes back.
+/// Makes a range read as zeros, and notes the freed blocks in `attr`, which the caller writes back.
 pub(crate) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Result<()> {
     let end = (offset + length).min(attr.size);
     if tail_length(end) > tail_length(offset) {
@@ -326,7 +324,7 @@ pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     Ok(at.min(attr.size))
 }
 
-/// Drops what is deferred of an inode's content.
+/// Drops an inode's deferred content.
 pub(super) fn forget(db: &Db, ino: Ino) {
     db.deferred.drop_chunks(id(ino, 0), id(ino, INDEX_MAX));
 }
@@ -336,8 +334,8 @@ pub(super) fn clear(db: &Db, first: Ino, last: Ino) -> Result<()> {
     delete_rows(db, id(first, 0), id(last, INDEX_MAX))
 }
 
-/// What the checksum of a row is: CRC-32 of its id and its bytes, and a bit above, so that SQLite stores every one in as
-/// many bytes. A row whose length changes is not overwritten in place.
+/// The checksum of a row: CRC-32 of its id and its bytes, and a bit above, so that SQLite stores each in equally many
+/// bytes. A row whose length changes is not overwritten in place.
 pub(crate) fn checksum(id: i64, bytes: &[u8]) -> i64 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&id.to_le_bytes());

@@ -1,4 +1,4 @@
-//! One SQLite connection: prepared statements, what is known without them, and SQLite's errors as the caller sees them.
+//! One SQLite connection: prepared statements, cached rows, and SQLite's errors as the caller sees them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
 
+use super::counters::Counters;
 use super::deferred::Deferred;
 use super::log::Log;
 use super::name_cache::NameCache;
 use super::redo::Redo;
 use super::tails::Tails;
-use super::tally::Tally;
 use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
 /// Inodes whose attributes are kept; all are let go when there are more.
@@ -26,19 +26,19 @@ pub(super) fn no_notes(_: &Db, _: &[u8]) -> Result<()> {
     Err(StoreError::storage(Errno::IO, reason))
 }
 
-/// A connection and its tally.
+/// A connection and its counters.
 #[derive(Debug)]
 pub(crate) struct Db {
     pub(crate) connection: Connection,
     pub(crate) tails: Arc<Tails>,
-    pub(super) tally: Arc<Tally>,
-    /// What the rows of the inodes used last say: this connection is the only one that changes them.
+    pub(super) counters: Arc<Counters>,
+    /// The rows of the inodes used last: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
-    /// What names the directories have, as far as it is known.
+    /// The known names of directories.
     pub(super) names: RefCell<NameCache>,
-    /// What is written at the next commit.
+    /// The rows that the next commit writes.
     pub(super) deferred: Deferred,
-    /// A change could not be undone, so that whatever is read now may never have been acknowledged; or a commit panicked.
+    /// A change could not be undone, so reads might return changes that were never acknowledged; or a commit panicked.
     pub(super) is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
     pub(super) log_says_needed: Cell<bool>,
@@ -49,7 +49,7 @@ pub(crate) struct Db {
     pub(super) log: OnceCell<Arc<Log>>,
     /// Statements are those of a commit.
     pub(super) is_committing: Cell<bool>,
-    /// A commit has failed: the next change has to commit what is recorded first.
+    /// A commit has failed: the next change has to commit the recorded changes first.
     pub(super) is_stuck: Cell<bool>,
     apply_note: ApplyNote,
     /// Where a test wants a panic: how the statement starts, and how many of them go well before.
@@ -61,7 +61,7 @@ impl Db {
     pub(super) fn new(
         connection: Connection,
         tails: Arc<Tails>,
-        tally: Arc<Tally>,
+        counters: Arc<Counters>,
         apply_note: ApplyNote,
     ) -> Self {
         // More than there are statements in any store that uses it, so that each is compiled once.
@@ -69,7 +69,7 @@ impl Db {
         Self {
             connection,
             tails,
-            tally,
+            counters,
             kept: RefCell::default(),
             names: RefCell::default(),
             deferred: Deferred::default(),
@@ -109,7 +109,7 @@ impl Db {
         self.deferred.inode(ino).is_some()
     }
 
-    /// Keeps what an inode's row says now.
+    /// Caches an inode's current row.
     pub(crate) fn keep(&self, attr: &Attr) {
         let mut kept = self.kept.borrow_mut();
         if kept.len() >= KEPT_INODES && !kept.contains_key(&attr.ino) {
@@ -131,9 +131,9 @@ impl Db {
             let reason = "a change could not be undone or a commit panicked (the log says which): nothing is read or written until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Tally::add(match self.is_committing.get() {
-            true => &self.tally.commit_statements,
-            false => &self.tally.statements,
+        Counters::add(match self.is_committing.get() {
+            true => &self.counters.commit_statements,
+            false => &self.counters.statements,
         });
         Ok(self.connection.prepare_cached(sql)?)
     }
@@ -156,7 +156,7 @@ impl Db {
     /// Serves nothing any more until the next mount.
     pub(super) fn give_up(&self) {
         self.is_broken.set(true);
-        // A statement fails now; what is kept would still answer.
+        // Statements fail now; the cache would still answer.
         self.forget();
     }
 

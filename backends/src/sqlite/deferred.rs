@@ -1,6 +1,6 @@
-//! What the open transaction has changed and SQLite does not have yet: rows of inodes, chunks of content, and inodes that
-//! are gone. Each row is written once, at the commit, however many calls change it, and rows of inodes that follow each
-//! other are deleted together. The redo log has the changes meanwhile.
+//! Changes of the open transaction that SQLite does not have yet: rows of inodes, chunks of content, deleted inodes.
+//! Each row is written once, at the commit, however many calls change it. Rows of consecutive inodes are deleted
+//! together. The redo log has the changes meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Deferred {
         self.inodes.take()
     }
 
-    /// What `read` makes of a chunk; `None` if its row, or the lack of one, is what counts.
+    /// Calls `read` with a deferred chunk; `None` if there is none, and the table is up to date.
     pub(super) fn chunk<T>(&self, id: i64, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.chunks.borrow().get(&id).map(|chunk| read(chunk))
     }
@@ -165,7 +165,7 @@ mod tests {
         let lines: Vec<String> = (0..200).map(|n| format!("line {n}\n")).collect();
         let mut end = 0;
         for line in &lines {
-            store.append(0, &OWNER, ino, end, line.as_bytes()).unwrap();
+            store.append(&OWNER, ino, end, line.as_bytes()).unwrap();
             end += line.len() as u64;
         }
         let [calls, _] = statements(&store);

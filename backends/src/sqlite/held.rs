@@ -25,7 +25,7 @@ impl SqliteStore {
         Ok(attr)
     }
 
-    /// Gives a file other content, and does `also` in the same transaction: all of it, or nothing, but for what is in the
+    /// Gives a file other content, and does `also` in the same transaction: all of it, or nothing, except in the
     /// tail.
     pub(crate) fn replace_held(
         &self,

@@ -1,4 +1,4 @@
-//! What `fsync` makes durable: SQLite's write-ahead log, or the redo log where all before it is durable.
+//! The log that `fsync` makes durable: SQLite's write-ahead log, or the redo log where all before it is durable.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,12 +11,12 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
+use super::counters::Counters;
 use super::files::{folder, log_of};
 use super::on_panic::on_panic;
 use super::open::{self, OpenError};
 use super::redo::Recorded;
 use super::tails::Tails;
-use super::tally::Tally;
 use crate::store::{Errno, Result, StoreError};
 
 /// Bytes that the log file has from the start: appending to it then changes no metadata, and a sync has
@@ -69,7 +69,7 @@ pub(super) struct Log {
     recorded: AtomicU64,
     /// One sync at a time: the kernel tells only one of several callers that a page could not be written.
     syncing: Mutex<()>,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
 }
 
 /// Makes the names of the database at `path` and of its log durable.
@@ -92,7 +92,10 @@ fn sync_data(file: &File) -> std::io::Result<()> {
 
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
-    pub(super) fn open(path: &Path, tally: Arc<Tally>) -> std::result::Result<Self, OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        counters: Arc<Counters>,
+    ) -> std::result::Result<Self, OpenError> {
         let log = log_of(path);
         let file = File::options()
             .read(true)
@@ -104,12 +107,12 @@ impl Log {
             _pinned: pin(&file),
             file,
             is_broken: AtomicBool::new(false),
-            // What the database was opened with, and what preparing it has committed.
+            // The state at opening and the commits that prepared it count as one commit.
             commits: AtomicU64::new(1),
             durable: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             syncing: Mutex::default(),
-            tally,
+            counters,
         })
     }
 
@@ -145,7 +148,7 @@ impl Log {
         let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
         self.durable.fetch_max(commits, Ordering::AcqRel);
-        Tally::add(&self.tally.syncs);
+        Counters::add(&self.counters.syncs);
         Ok(())
     }
 
@@ -161,7 +164,7 @@ impl Log {
         let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
-        Tally::add(&self.tally.redo_syncs);
+        Counters::add(&self.counters.redo_syncs);
         Ok(())
     }
 

@@ -79,7 +79,7 @@ pub(crate) mod tests {
         now: Timestamp(0),
     };
 
-    /// What a daemon leaves that was killed while it copied its log: a log that says that it is needed.
+    /// The database of a daemon that was killed while it copied its log: the log says that it is needed.
     pub(crate) fn killed_while_copying(dir: &Path) -> PathBuf {
         let (path, left) = (dir.join("a.db"), dir.join("b.db"));
         let store = SqliteStore::open(&path, &OWNER).unwrap();

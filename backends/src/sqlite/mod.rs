@@ -1,26 +1,15 @@
-//! A [`Store`] in one SQLite file.
+//! A [`Store`] in one SQLite file, and a plain file beside it for the tail of each long file (`tails`).
 //!
-//! # What survives
-//!
-//! When `write`, `close`, `rename` or any other call has returned, its effect survives a killed daemon,
-//! complete and in order: it is in the redo log (`redo`), and within 100 ms in SQLite's write-ahead log.
-//! It survives power loss once `fsync` of any file or directory of the mount has returned after it:
-//! `fsync` makes the redo log durable, or commits and makes the whole write-ahead log durable, up to what the disk promises. `close`
-//! without `fsync` promises nothing about power loss; after one, the file system is in the state of some
-//! earlier moment, never a mixture.
-//!
-//! What lies past the first 256 KiB of a file is not in the database, but in a plain file beside it
-//! (`tails`): a write there is as atomic as one to the file system that holds it.
-//!
-//! # Limits
-//!
-//! Files up to 512 GiB, 2³⁹ inodes. Space is allocated on write: `fallocate` reserves nothing.
+//! Once a call has returned, its effect survives a killed daemon: it is in the redo log (`redo`), and within 100 ms in
+//! SQLite's write-ahead log. It survives power loss once a later `fsync` has returned.
+//! docs/SQLITE.md has the whole contract, and the limits.
 
 pub(crate) mod backend;
 mod batch;
 mod check;
 mod checkpoint;
 pub(crate) mod content;
+mod counters;
 pub(crate) mod db;
 mod deferred;
 mod files;
@@ -37,7 +26,6 @@ mod reclaim;
 pub(crate) mod record;
 mod redo;
 mod tails;
-mod tally;
 mod transaction;
 pub(crate) mod xattrs;
 
@@ -58,6 +46,7 @@ pub(crate) use backend::SqliteMount;
 use batch::Committer;
 pub use check::{Checked, check, go_on_without_log};
 use checkpoint::Checkpointer;
+use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
 use log::Log;
 pub use open::{OpenError, SCHEMA_VERSION};
@@ -65,7 +54,6 @@ use open::{Ownership, connect, leave, must_not_be_cut, or_full, own, prepare, un
 use record::Record;
 pub use tails::HEAD;
 use tails::Tails;
-use tally::Tally;
 
 /// A file system in one SQLite database.
 #[derive(Debug)]
@@ -80,7 +68,7 @@ pub struct SqliteStore {
     next_ino: AtomicU64,
     /// Whether there is any extended attribute: the kernel asks for `security.capability` before many a write.
     has_xattrs: AtomicBool,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
     path: PathBuf,
     _ownership: Ownership,
 }
@@ -121,13 +109,13 @@ impl SqliteStore {
         let was_killed = files::has_log(path);
         let connection = connect(path)?;
         leave(&connection, path).map_err(|error| unreadable(path, &error))?;
-        let tally = Arc::new(Tally::default());
-        let tails = Arc::new(Tails::new(path, Arc::clone(&tally)));
+        let counters = Arc::new(Counters::default());
+        let tails = Arc::new(Tails::new(path, Arc::clone(&counters)));
         prepare(&connection, path)?;
         let db = Db::new(
             connection,
             Arc::clone(&tails),
-            Arc::clone(&tally),
+            Arc::clone(&counters),
             apply_note,
         );
         let redone = batch::recover(&db, path)?;
@@ -149,11 +137,11 @@ impl SqliteStore {
             .map_err(store_error)?;
         log::sync_names(path)?;
         // Before its first sync, so that no call of a user's pays for the log's length.
-        let log = Arc::new(Log::open(path, Arc::clone(&tally))?);
+        let log = Arc::new(Log::open(path, Arc::clone(&counters))?);
         // From here on it counts commits: those before count as one.
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
-        // What a crash has left goes when it is durable that nothing needs it.
+        // A crash's leftovers are removed once it is durable that nothing needs them.
         let taken_over = match was_killed {
             true => tails.take_over(),
             false => Ok(()),
@@ -170,7 +158,7 @@ impl SqliteStore {
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| unreadable(path, &error))?;
         let db = Arc::new(Mutex::new(db));
-        let checkpointer = Checkpointer::start(&db, connect(path)?, &log, Arc::clone(&tally))
+        let checkpointer = Checkpointer::start(&db, connect(path)?, &log, Arc::clone(&counters))
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db,
@@ -180,7 +168,7 @@ impl SqliteStore {
             tails,
             next_ino: AtomicU64::new(next_ino),
             has_xattrs: AtomicBool::new(has_xattrs),
-            tally,
+            counters,
             path: path.to_owned(),
             _ownership: ownership,
         })
@@ -269,21 +257,7 @@ fn create_root(db: &Db, owner: &Caller) -> Result<()> {
     if nodes::find(db, ROOT)?.is_some() {
         return Ok(());
     }
-    let root = Attr {
-        ino: ROOT,
-        kind: Kind::Directory,
-        permissions: 0o755,
-        nlink: 2,
-        uid: owner.uid,
-        gid: owner.gid,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: owner.now,
-        mtime: owner.now,
-        ctime: owner.now,
-        btime: owner.now,
-    };
+    let root = Attr::new(ROOT, Kind::Directory, 0o755, owner);
     nodes::insert(db, &root, Some(ROOT), &[])
 }
 
@@ -514,13 +488,16 @@ impl Store for SqliteStore {
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BTreeMap::from([
-            ("sql_statements", load(&self.tally.statements)),
-            ("sql_commit_statements", load(&self.tally.commit_statements)),
-            ("sql_commits", load(&self.tally.commits)),
-            ("log_syncs", load(&self.tally.syncs)),
-            ("redo_syncs", load(&self.tally.redo_syncs)),
-            ("tail_syncs", load(&self.tally.tail_syncs)),
-            ("checkpoints", load(&self.tally.checkpoints)),
+            ("sql_statements", load(&self.counters.statements)),
+            (
+                "sql_commit_statements",
+                load(&self.counters.commit_statements),
+            ),
+            ("sql_commits", load(&self.counters.commits)),
+            ("log_syncs", load(&self.counters.syncs)),
+            ("redo_syncs", load(&self.counters.redo_syncs)),
+            ("tail_syncs", load(&self.counters.tail_syncs)),
+            ("checkpoints", load(&self.counters.checkpoints)),
         ])
     }
 }

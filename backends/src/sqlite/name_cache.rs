@@ -1,4 +1,4 @@
-//! What names the directories have, as far as it is known without asking SQLite.
+//! A cache of directories' names, which saves queries to SQLite.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ pub(crate) struct Name {
     pub(crate) ino: Ino,
 }
 
-/// What is known of the names that start at one slot, without asking SQLite: this connection is the only one that changes
-/// them. Only a name whose first slot is free is kept as missing, so that a new name makes nothing else wrong.
+/// A cached name, by its first slot: this connection is the only one that changes names. Only a name whose first slot
+/// is free is cached as missing, so that a new name makes no other cached name wrong.
 #[derive(Debug)]
 struct Kept {
     name: Box<[u8]>,

@@ -65,7 +65,7 @@ fn look_up(db: &Db, parent: Ino, name: &[u8]) -> Result<NameLookup> {
     Ok(NameLookup::Free(free))
 }
 
-/// The attributes of what `name` names, in one query.
+/// The attributes of the node that `name` names, in one query.
 pub(crate) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
     let slots = slots(name);
     let kept = db.names.borrow().get(parent, name, slots.start);
@@ -186,7 +186,7 @@ pub(crate) fn remove(db: &Db, parent: Ino, name: &[u8], at: Name) -> Result<()> 
     Ok(())
 }
 
-/// Gives what a name names a name that is free instead.
+/// Renames an entry; the new name must be free.
 pub(super) fn change(
     db: &Db,
     (from, from_name, at): (Ino, &[u8], Name),
@@ -280,8 +280,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::sqlite::counters::Counters;
     use crate::sqlite::tails::Tails;
-    use crate::sqlite::tally::Tally;
 
     #[test]
     fn slots_are_stable_positive_and_spread() {
@@ -304,12 +304,12 @@ mod tests {
         connection
             .execute_batch(include_str!("schema.sql"))
             .unwrap();
-        let tally = Arc::new(Tally::default());
-        let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&tally));
+        let counters = Arc::new(Counters::default());
+        let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&counters));
         let db = Db::new(
             connection,
             Arc::new(tails),
-            tally,
+            counters,
             crate::sqlite::db::no_notes,
         );
         for at in 0..taken {

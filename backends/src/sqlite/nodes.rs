@@ -62,7 +62,7 @@ pub(crate) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
     ))
 }
 
-/// SQLite's integers are signed; what is stored here never uses the sign.
+/// SQLite's integers are signed; stored values never use the sign.
 pub(crate) fn unsigned(value: i64) -> u64 {
     value as u64
 }
@@ -200,7 +200,7 @@ pub(super) fn update_row(db: &Db, attr: &Attr) -> Result<()> {
     Ok(())
 }
 
-/// Writes back what [`update`] leaves out, because no call of a file system changes it.
+/// Writes back the columns that [`update`] leaves out, because no call of a file system changes them.
 pub(crate) fn set_origin(db: &Db, attr: &Attr) -> Result<()> {
     db.execute(
         "UPDATE inode SET btime = ?2, rdev = ?3 WHERE ino = ?1",

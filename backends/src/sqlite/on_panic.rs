@@ -1,4 +1,4 @@
-//! What a panic does to a store before the next thread takes its lock.
+//! Cleans up after a panic in a store, before the next thread takes its lock.
 
 /// Runs `act` if a panic begins while the answer lives.
 pub(super) fn on_panic<F: Fn()>(act: F) -> OnPanic<F> {

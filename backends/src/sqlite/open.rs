@@ -51,7 +51,7 @@ pub enum OpenError {
         /// Its schema version.
         found: i32,
     },
-    /// Its log was taken away, and with it what was not yet in the database.
+    /// Its log was removed, and with it the changes that were not yet in the database.
     #[error(
         "the log {} is gone, and with it the latest changes: the mount that wrote {} did not end in order, so its log was needed\n  fix: put the log back; or mount with --without-log, to go on with an earlier state", .log.display(), .path.display()
     )]
@@ -61,18 +61,17 @@ pub enum OpenError {
         /// Its log.
         log: PathBuf,
     },
-    /// Its file is missing or empty, but what belongs to a database of that name is not: SQLite would remove its log,
-    /// and the mount its tails.
+    /// Its file is missing or empty, but its log or tails are not. SQLite would remove the log, the mount the tails.
     #[error(
         "{} is missing or empty, but {} is not: that belongs to a database that was there\n  fix: put the database back; or move that away, to begin with nothing", .path.display(), .beside.display()
     )]
     Cut {
         /// The database.
         path: PathBuf,
-        /// What is left of it.
+        /// Its log, or the directory of its tails.
         beside: PathBuf,
     },
-    /// Its log is gone, and what is left is no state that there was.
+    /// Its log is gone, and the database without it is no state that ever was.
     #[error(
         "{} is not whole without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` names all that is wrong", .path.display()
     )]
@@ -89,7 +88,7 @@ pub enum OpenError {
     Full {
         /// The database.
         path: PathBuf,
-        /// What SQLite or the system said.
+        /// The message of SQLite or the system.
         reason: String,
         /// KiB that are left.
         left: u64,
@@ -99,7 +98,7 @@ pub enum OpenError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What SQLite or the system said.
+        /// The message of SQLite or the system.
         reason: String,
     },
 }
@@ -118,7 +117,7 @@ pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
     let OpenError::Unreadable { reason, .. } = &error else {
         return error;
     };
-    // What SQLite and the system say of it; damage is something else on a full disk, too.
+    // Messages of SQLite and the system for a full disk. On a full disk, damage has another message, too.
     let may_be_full = ["full", "I/O error", "No space left"];
     if !may_be_full.iter().any(|words| reason.contains(words)) {
         return error;
@@ -139,7 +138,7 @@ fn is_cut(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.len() <= 1)
 }
 
-/// Refuses a database whose file is gone, or was cut to nothing, while what belongs to it is still there.
+/// Refuses a database whose file is gone, or was cut to nothing, while its log or tails are still there.
 pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
     if path.exists() && !is_cut(path) {
         return Ok(());

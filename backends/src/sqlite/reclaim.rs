@@ -1,10 +1,10 @@
-//! Freeing what is in the database of inodes without a name. Their tails are freed elsewhere.
+//! Frees the rows of inodes without a name. Their tails are freed elsewhere.
 
 use super::db::Db;
 use super::{content, nodes, xattrs};
 use crate::store::{Ino, Result};
 
-/// Frees what was unlinked but still open when an earlier mount ended.
+/// Frees inodes that were unlinked but still open when an earlier mount ended.
 pub(super) fn orphans(db: &Db) -> Result<()> {
     let mut orphans = Vec::new();
     {
@@ -19,7 +19,7 @@ pub(super) fn orphans(db: &Db) -> Result<()> {
         .try_for_each(|ino| reclaim(db, ino, true).map(|_| ()))
 }
 
-/// Frees what is in the database of an inode without a name; whether it was one.
+/// Frees the rows of an inode if it has no name; returns whether it had none.
 pub(super) fn reclaim(db: &Db, ino: Ino, may_have_xattrs: bool) -> Result<bool> {
     let is_named = db.deferred.inode(ino).map(|attr| attr.nlink > 0);
     db.let_go(ino);
@@ -50,7 +50,7 @@ pub(super) fn delete_gone(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Deletes what belongs to the inodes from `first` to `last`.
+/// Deletes the rows of the inodes from `first` to `last`.
 fn clear(db: &Db, first: Ino, last: Ino, may_have_xattrs: bool) -> Result<()> {
     content::clear(db, first, last)?;
     match may_have_xattrs {

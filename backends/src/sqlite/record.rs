@@ -240,19 +240,10 @@ pub(super) fn create(
     let (gid, permissions) = node.inherit(&parent_attr, caller);
     let is_directory = node.kind == Kind::Directory;
     let attr = Attr {
-        ino,
-        kind: node.kind,
-        permissions,
-        nlink: if is_directory { 2 } else { 1 },
-        uid: caller.uid,
         gid,
         rdev: node.rdev,
         size: node.target.len() as u64,
-        blocks: 0,
-        atime: caller.now,
-        mtime: caller.now,
-        ctime: caller.now,
-        btime: caller.now,
+        ..Attr::new(ino, node.kind, permissions, caller)
     };
     nodes::insert(db, &attr, is_directory.then_some(parent), node.target)?;
     nodes::names_changed(db, parent, caller, i32::from(is_directory))?;

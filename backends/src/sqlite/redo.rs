@@ -41,7 +41,7 @@ const RECORD_MAX: u64 = PAYLOAD_MAX as u64 + 4096;
 /// Bytes before a payload: its length, a checksum of what follows, the number of the change.
 const HEADER: usize = 16;
 
-/// What a sync of the redo log makes durable.
+/// The records that a sync of the redo log makes durable.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) file: Arc<File>,
@@ -53,8 +53,8 @@ pub(super) struct Recorded {
 #[derive(Debug)]
 pub(super) struct Redo {
     file: Arc<File>,
-    /// The file's pages. Only the kernel writes to them: where it cannot, such as on a disk that fails, it says so, and a
-    /// store of ours would end the process.
+    /// The file's pages. Only the kernel writes to them: it reports a failing disk as an error. There, a write by this process
+    /// would end it by a signal.
     pages: MmapMut,
     /// Where the kernel copies a record from: memory behind a descriptor.
     source: (File, MmapMut),
@@ -175,7 +175,7 @@ impl Redo {
         }
     }
 
-    /// What is recorded, for a sync that promises it.
+    /// The current records, for a sync that promises that they are durable.
     pub(super) fn promise(&mut self) -> Recorded {
         self.is_promised |= self.is_pending();
         Recorded {

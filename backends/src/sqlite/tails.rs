@@ -1,10 +1,9 @@
-//! What lies past the first 256 KiB of a file: in a plain file of its own, beside the database.
+//! Tails: the bytes past the first 256 KiB of a file, in a plain file beside the database.
 //!
 //! The tail of inode 7 of `notes.db` is `notes.db-tails/7`; its first byte is the file's byte 262,144.
-//! A file has a tail once it has been longer than that. The database says how long the file is: what a
-//! tail holds past that is left over, is never read, and is cut off before the file grows over it. So a
-//! tail is written before the transaction that makes it part of the file, and cut or removed after the one
-//! that makes it none, once that is durable.
+//! The database has the file's size. Bytes of a tail past it are never read, and are cut off before the file grows over
+//! them. So a tail is written before the transaction that makes it part of the file. It is cut or removed after the
+//! transaction that no longer needs it, once that is durable.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
+use super::counters::Counters;
 use super::files::{folder, tails_of};
-use super::tally::Tally;
 use crate::store::{Errno, Ino, Result, StoreError};
 
-/// Bytes of a file that are in the database: what agents read and write is hardly ever longer.
+/// Bytes of a file that are in the database: files of agents are hardly ever longer.
 pub const HEAD: u64 = 256 * 1024;
 
 /// Tails held open; all are closed when there are more.
@@ -55,10 +54,10 @@ pub(crate) struct Tails {
     busy: [RwLock<()>; BUSY],
     /// Held while tails are synced: a second sync must not return before the first has finished.
     syncing: Mutex<()>,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
 }
 
-/// What has changed since the last sync.
+/// Changes since the last sync.
 #[derive(Debug, Default)]
 struct Unsynced {
     tails: BTreeSet<Ino>,
@@ -83,14 +82,14 @@ impl Tail {
         self.reserved.store(end + ahead, Ordering::Relaxed);
     }
 
-    /// Cuts or extends, and frees what is reserved past the new end.
+    /// Cuts or extends, and frees space reserved past the new end.
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.reserved.store(0, Ordering::Relaxed);
         self.file.set_len(length)
     }
 }
 
-/// What so many bytes occupy in whole pages, in units of 512 bytes.
+/// The blocks of 512 bytes that `length` bytes occupy in whole pages.
 pub(super) fn blocks(length: u64) -> u64 {
     length.div_ceil(4096) * 8
 }
@@ -101,7 +100,7 @@ fn ino_of(name: &OsStr) -> Option<Ino> {
 }
 
 impl Tails {
-    pub(super) fn new(database: &Path, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(database: &Path, counters: Arc<Counters>) -> Self {
         let dir = tails_of(database);
         Self {
             has_directory: AtomicBool::new(dir.exists()),
@@ -110,7 +109,7 @@ impl Tails {
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
-            tally,
+            counters,
         }
     }
 
@@ -184,7 +183,7 @@ impl Tails {
 
     /// Keeps the bytes of a tail as they are until it is dropped.
     pub(super) fn hold_still(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
-        // A write that panicked is one that failed: of what is in a tail, nothing is undone.
+        // A write that panicked has failed; writes to a tail are not undone.
         self.busy(ino).read()
     }
 
@@ -230,7 +229,7 @@ impl Tails {
         changed.map_err(|error| self.failed(ino, &error))
     }
 
-    /// Extends a tail of `length` bytes to `longer` with a hole, which takes the place of what is left over.
+    /// Extends a tail of `length` bytes to `longer` with a hole, which replaces leftovers.
     pub(super) fn extend(&self, ino: Ino, length: u64, longer: u64) -> Result<()> {
         let tail = self.get_or_create(ino, length == 0)?;
         self.change(ino, || {
@@ -273,8 +272,7 @@ impl Tails {
         }
     }
 
-    /// What the tail occupies, in units of 512 bytes, without what is reserved past it; nothing where it
-    /// is missing.
+    /// The blocks of 512 bytes that the tail occupies, without reserved ones past it; 0 where it is missing.
     pub(super) fn blocks(&self, ino: Ino) -> u64 {
         let metadata = self
             .get(ino)
@@ -315,7 +313,7 @@ impl Tails {
         Ok(())
     }
 
-    /// Frees what is reserved past the end of a tail.
+    /// Frees space reserved past the end of a tail.
     fn give_back(&self, ino: Ino) {
         let Ok(tail) = self.get(ino) else {
             return;
@@ -362,18 +360,18 @@ impl Tails {
         }
     }
 
-    /// Makes durable whatever has been written to tails so far.
+    /// Makes all writes to tails so far durable.
     pub(super) fn sync(&self) -> Result<()> {
         let _syncing = self.syncing.lock();
         let unsynced = std::mem::take(&mut *self.unsynced.lock());
         for ino in unsynced.tails {
             let file = match File::open(self.path(ino)) {
                 Ok(file) => file,
-                // Its file is gone, and with it what there was to keep.
+                // Its file is gone, so nothing of it has to be durable.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(self.failed(ino, &error)),
             };
-            Tally::add(&self.tally.tail_syncs);
+            Counters::add(&self.counters.tail_syncs);
             file.sync_data().map_err(|error| self.failed(ino, &error))?;
         }
         if unsynced.directory {
@@ -404,8 +402,8 @@ mod tests {
     #[test]
     fn a_tail_that_is_synced_while_it_changes_is_synced_again() {
         let dir = tempfile::tempdir().unwrap();
-        let tally = Arc::new(Tally::default());
-        let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&tally));
+        let counters = Arc::new(Counters::default());
+        let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&counters));
         tails.write(7, 0, 0, b"one").unwrap();
         tails.sync().unwrap();
         let synced_meanwhile = || {
@@ -413,23 +411,23 @@ mod tests {
             Ok(())
         };
         tails.change(7, synced_meanwhile).unwrap();
-        let before = tally.tail_syncs.load(Ordering::Relaxed);
+        let before = counters.tail_syncs.load(Ordering::Relaxed);
         tails.sync().unwrap();
-        assert_eq!(tally.tail_syncs.load(Ordering::Relaxed), before + 1);
+        assert_eq!(counters.tail_syncs.load(Ordering::Relaxed), before + 1);
     }
 
     #[test]
     fn the_tails_of_a_killed_mount_are_synced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
-        let tally = Arc::new(Tally::default());
-        let tails = Tails::new(&path, Arc::clone(&tally));
+        let counters = Arc::new(Counters::default());
+        let tails = Tails::new(&path, Arc::clone(&counters));
         assert!(tails.are_clean());
         tails.write(7, 0, 0, b"one").unwrap();
         assert!(!tails.are_clean());
-        let again = Tails::new(&path, Arc::clone(&tally));
+        let again = Tails::new(&path, Arc::clone(&counters));
         again.take_over().unwrap();
         again.sync().unwrap();
-        assert_eq!(tally.tail_syncs.load(Ordering::Relaxed), 1);
+        assert_eq!(counters.tail_syncs.load(Ordering::Relaxed), 1);
     }
 }

@@ -4,16 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::counters::Counters;
 use super::db::Db;
 use super::nodes::{self, signed};
 use super::on_panic::on_panic;
 use super::record::{self, Record};
 use super::redo::{Recorded, Redo};
-use super::tally::Tally;
 use super::{content, reclaim};
 use crate::store::{Errno, Result, StoreError};
 
-/// The connection, with what SQLite has rolled back made again.
+/// The connection; changes that SQLite has rolled back are made again first.
 pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
     // A transaction that a panic left open has been undone before the lock was free.
     let db = db.lock();
@@ -51,14 +51,13 @@ impl Db {
         reclaim::delete_gone(self)
     }
 
-    /// Takes back what is not committed, but for the changes that are recorded: these are made again. If that fails,
-    /// nothing is served any more.
+    /// Rolls back uncommitted changes, and makes the recorded ones again. If that fails, nothing is served any more.
     fn undo(&self) -> Result<()> {
         // A panic in here leaves a part of the recorded changes made again.
         let _broken = on_panic(|| self.give_up());
         // It may be a commit that panicked.
         self.is_committing.set(false);
-        // What was kept inside may not be what the rows say after all.
+        // Rows that were cached in the transaction may not be those of the database.
         self.forget();
         // A full disk makes SQLite roll back by itself.
         let undone = match self.connection.is_autocommit() {
@@ -139,7 +138,7 @@ impl Db {
         let result = self.attempt(work);
         match (&result, self.has_open_changes()) {
             (Ok(_), _) => self.commit_with(1)?,
-            // What is recorded stays for its own commit.
+            // Recorded changes stay for their own commit.
             (Err(_), true) => {}
             (Err(_), false) => self.undo()?,
         }
@@ -225,7 +224,7 @@ impl Db {
         Ok(())
     }
 
-    /// What is recorded, if a sync of the redo log makes every change durable: all that is committed is.
+    /// The records of the redo log, if its sync makes every change durable: that is, all commits are durable already.
     pub(super) fn promise(&self) -> Option<Recorded> {
         let log = self.log.get().filter(|_| !self.is_broken.get());
         let is_durable = log.is_some_and(|log| log.is_durable());
@@ -233,10 +232,10 @@ impl Db {
         redo.as_mut().filter(|_| is_durable).map(Redo::promise)
     }
 
-    /// Commits what is recorded.
+    /// Commits the recorded changes.
     ///
     /// # Errors
-    /// If the disk is full or fails; what is recorded stays, and the next change tries again.
+    /// If the disk is full or fails; the recorded changes stay, and the next change tries again.
     pub(super) fn commit(&self) -> Result<()> {
         self.mend()?;
         match self.has_open_changes() {
@@ -274,7 +273,7 @@ impl Db {
             self.undo()?;
             return Err(error);
         }
-        Tally::add(&self.tally.commits);
+        Counters::add(&self.counters.commits);
         let log = self.log.get();
         if let Some(log) = log {
             log.committed();
@@ -295,7 +294,7 @@ mod tests {
     use crate::sqlite::{SqliteStore, check, held};
     use crate::store::{Change, Ino, ROOT, RenameMode, Seek, Store};
 
-    /// Changes the root's row and what is kept of it, then panics.
+    /// Changes the root's row and its cached copy, then panics.
     fn panic_amid_a_change(store: &SqliteStore) {
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             store.transaction::<()>(|db| {

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 
 use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
-use crate::inbox::{Source, mail_definition};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
+use crate::source::{Source, TASKS_AND_LOGS};
 
 /// A mounted view, by what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,42 @@ impl MountedStore for ViewMount {
                 let file = self.source_in(&config.dir).path().join(name);
                 Some(("cat".to_owned(), vec![file.into()]))
             }
+        }
+    }
+}
+
+/// The definition of `view-mail`: the shipped one, with tasks and logs.
+///
+/// # Errors
+/// If the shipped definition is missing.
+fn mail_definition() -> io::Result<String> {
+    let (_, mail) = super::definition::find("mail").map_err(io::Error::other)?;
+    Ok(mail + TASKS_AND_LOGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Caller, ROOT, Store, Timestamp};
+    use crate::view::ViewStore;
+
+    #[test]
+    fn the_definition_of_view_mail_fits_the_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Source::database(dir.path());
+        source.make().unwrap();
+        source.make().unwrap();
+        let owner = Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp::now(),
+        };
+        let text = mail_definition().unwrap();
+        let place = source.path().to_str().unwrap();
+        let view = ViewStore::open((Path::new("mail.toml"), &text), place, true, &owner).unwrap();
+        for name in ["inbox", "tasks", "tasks-by-state", "health", "logs"] {
+            view.lookup(ROOT, name.as_bytes())
+                .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         }
     }
 }

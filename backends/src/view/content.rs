@@ -1,4 +1,4 @@
-//! What files hold and links point to, and what of it is kept for a while.
+//! Contents of files and targets of links, and the cache of computed contents.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -10,19 +10,19 @@ use super::draft::{Phase, hash};
 use super::nodes::{Above, Node, What};
 use super::source::{Lent, Parameter, Text, Version};
 use super::tree::{KEY, Query, Target, VALUE};
-use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp};
+use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 
 /// The longest content of a file.
 pub(super) const BODY_MAX: usize = 256 << 20;
 
-/// Computed contents that are kept.
+/// The most computed contents in the cache.
 const ANSWERS: usize = 16;
 
-/// Longer ones are not kept.
+/// Longer computed contents are not cached.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// How long a computed content is kept, if nothing changes: a program asks for the size and then reads. Not longer, because
-/// a query may depend on the time.
+/// How long a computed content is cached if the source does not change: a program asks for the size, and then reads.
+/// Not longer, because a query may depend on the time.
 const KEPT: Duration = Duration::from_millis(100);
 
 type Body = Arc<Vec<u8>>;
@@ -34,11 +34,11 @@ struct Answer {
     body: Body,
 }
 
-/// Contents that readers are in the middle of.
+/// Contents that open files are reading, and cached computed contents.
 #[derive(Default)]
 pub(super) struct Contents {
     opened: u64,
-    /// What each open file reads, until it begins anew.
+    /// The content of each open file that reads, until it reads from offset 0 again.
     handles: HashMap<u64, (Ino, Body)>,
     answers: VecDeque<Answer>,
 }
@@ -54,7 +54,7 @@ impl Contents {
         self.handles.remove(&handle);
     }
 
-    /// Lets all readers of a file begin anew, after it was changed.
+    /// Drops the content that readers of a changed file have: their next read takes the new one.
     pub(super) fn renew(&mut self, ino: Ino) {
         self.handles.retain(|_, (of, _)| *of != ino);
     }
@@ -130,7 +130,7 @@ impl ViewStore {
         within_limit(text)
     }
 
-    /// The content of a node that has some, as it is now.
+    /// The present content of a node that has one.
     pub(super) fn body(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Body> {
         match &node.what {
             What::File { files, key } => {
@@ -160,7 +160,7 @@ impl ViewStore {
         }
     }
 
-    /// The lines of a query, asked again if anything may have changed.
+    /// The lines of a query; queries again if the source may have changed.
     fn answer(
         &self,
         source: &mut Lent<'_>,
@@ -169,7 +169,7 @@ impl ViewStore {
         above: &Above,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Body> {
-        // Of before the query: a commit meanwhile makes the answer an old one.
+        // The version before the query: a commit during the query makes the answer stale.
         let version = source.state()?;
         let kept = version.and_then(|version| self.state().contents.answer(ino, version));
         if let Some(body) = kept {
@@ -199,11 +199,7 @@ impl ViewStore {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let node = self.node(ino)?;
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let mut take = |body: &[u8]| {
-            let rest = body.get(offset.min(body.len())..).unwrap_or_default();
-            out.extend_from_slice(&rest[..size.min(rest.len())]);
-        };
+        let mut take = |body: &[u8]| out.extend_from_slice(slice(body, offset, size));
         if let Some(writer) = self.writer(handle) {
             let mut draft = writer.draft.lock();
             let is_as_committed = matches!(draft.phase, Phase::Clean | Phase::Outdated);
@@ -219,7 +215,7 @@ impl ViewStore {
             take(&draft.bytes);
             return Ok(());
         }
-        // A reader that began with one version of a row goes on with it.
+        // A reader finishes with the version of the row that it began with.
         if let Some((_, body)) = (self.state().contents.handles.get(&handle)).filter(|_| offset > 0)
         {
             take(body);
@@ -228,7 +224,7 @@ impl ViewStore {
         let body = self.body(&mut self.sources.take()?, ino, &node)?;
         take(&body);
         let is_read = offset == 0 && self.may_update(&node);
-        // Before the lock: it may be long.
+        // Hash before locking: the content may be long.
         let seen = is_read.then(|| hash(&*body));
         let (ino, mut state) = (node.ino(), self.state());
         if let Some(seen) = seen {

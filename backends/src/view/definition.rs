@@ -25,7 +25,7 @@ static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/views");
 pub struct Definition {
     /// Its name.
     pub name: String,
-    /// What it shows, and what for.
+    /// A description of the view and its purpose.
     pub essay: String,
     /// Where the rows are.
     pub source: SourceDefinition,
@@ -50,7 +50,7 @@ pub struct Definition {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceDefinition {
-    /// How it is reached. Of several, `--source` says which.
+    /// The kind of source; of several, the value of `--source` selects one.
     #[serde(rename = "kind", deserialize_with = "one_or_more")]
     pub kinds: Vec<SourceKind>,
     /// The channel on which a PostgreSQL database notifies of every change.
@@ -58,7 +58,7 @@ pub struct SourceDefinition {
     /// The tables that an HTTP source has.
     #[serde(default, rename = "table")]
     pub tables: Vec<TableDefinition>,
-    /// How old an answer may be, in milliseconds; 0: every call looks. Of use where looking is dear.
+    /// How old an answer may be, in milliseconds; 0: every call asks the source. For sources that are expensive to ask.
     #[serde(default)]
     pub stale_ms: u64,
     /// How long a call may wait for the source, in milliseconds.
@@ -162,7 +162,7 @@ pub struct TableDefinition {
     pub name: String,
     /// The path and query of its first page, relative to the URL of the source.
     pub path: String,
-    /// The column that identifies an object: pages of a list that grows meanwhile can have one twice.
+    /// The column that identifies an object. If the list grows between two requests, two pages can contain one object.
     pub key: String,
     /// Its columns: a name, and the JSON pointer of the value in an object.
     pub columns: Vec<(String, String)>,
@@ -200,13 +200,13 @@ pub struct FileDefinition {
     /// The columns that are extended attributes: `user.view.` and the column.
     #[serde(default)]
     pub attributes: Vec<String>,
-    /// What may be changed, and how. Nothing without it.
+    /// The changes that are permitted, as statements; the files are read-only without them.
     #[serde(default)]
     pub write: Write,
 }
 
-/// Statements that change rows. Parameters are the columns of the row, as the file had them when the change began, those
-/// that the new content says otherwise, and the columns of directories above.
+/// Statements that change rows. Parameters are the columns of the row as the change found it, with the values of the
+/// new content in place of the old ones, and the columns of directories above.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Write {
@@ -216,7 +216,7 @@ pub struct Write {
     pub insert: Option<String>,
     /// Deletes a row.
     pub delete: Option<String>,
-    /// Takes in the row of a file of another directory that is moved here.
+    /// Changes the row of a file that is moved here from another directory.
     pub receive: Option<String>,
 }
 
@@ -264,13 +264,13 @@ pub struct LinkDefinition {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuestionDefinition {
-    /// The path; its last part is `:name?{column}`, and what stands for the column is its parameter.
+    /// The path; its last part is `:name?{column}`. The text in place of the column is the query's parameter.
     pub path: String,
     /// A query with one column, unless it has a `target`; each row is a line.
     pub rows: String,
     /// The path of the file that a line is about, from columns of `rows`; each is as in the name of the file.
     pub target: Option<String>,
-    /// What follows the path and `: `.
+    /// The text of a line after the path and `: `.
     pub note: Option<String>,
 }
 
@@ -280,7 +280,9 @@ pub struct QuestionDefinition {
 /// If there is none.
 pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
     let file = format!("{name}.toml");
-    let found = SHIPPED.get_file(&file).and_then(|own| own.contents_utf8());
+    let found = SHIPPED
+        .get_file(&file)
+        .and_then(|shipped| shipped.contents_utf8());
     let found = found.map(|text| (Path::new("backends/views").join(file), text));
     inputs::named("definition", name, found, &shipped())
 }
@@ -302,7 +304,7 @@ impl Definition {
         parse_toml(file, text)
     }
 
-    /// Refuses what a source of this kind does not have.
+    /// Refuses fields that a source of this kind does not have.
     ///
     /// # Errors
     /// With file, line and field.

@@ -1,4 +1,4 @@
-//! What is being changed: the content of each open file that writes, and what is remembered of rows. No source is asked here.
+//! State of changes: the content of each open file that writes, and notes on rows. Nothing here queries the source.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -12,16 +12,16 @@ use super::nodes::{Node, What};
 use super::source::Text;
 use crate::store::{Errno, Ino};
 
-/// How long a file that was created, and is closed, waits for its content.
+/// How long a file that was created and closed without content stays visible.
 const WAITS: Duration = Duration::from_secs(5);
 
-/// Names and reasons that are remembered.
+/// The most entries of each map of names, hashes or reasons.
 const REMEMBERED: usize = 10_000;
 
 /// A row by column.
 pub(super) type Row = Vec<(String, Text)>;
 
-/// How far a change of a file is.
+/// The progress of a change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The content is that of the row.
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     Written,
     /// The source has refused it; readers see the row.
     Refused(Errno),
-    /// It was committed, and the row is another one since.
+    /// It was committed, and the row has changed since.
     Outdated,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Draft {
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) ino: Ino,
-    /// Locked during its commit, too; after [`Writing::busy`], before the state.
+    /// Also locked during its commit. Lock order: [`Writing::busy`], this, the state.
     pub(super) draft: Mutex<Draft>,
     /// Set when the file is removed, or replaced by a rename: the content reaches no row then.
     pub(super) is_removed: AtomicBool,
@@ -76,16 +76,16 @@ struct NewFile {
     since: Instant,
 }
 
-/// The row that a given name leads to.
+/// The row of a name that a program gave to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alias {
     pub(super) files: usize,
     pub(super) key: i64,
-    /// Of the whole row: a database may give the key of a deleted row to another one.
+    /// The hash of the whole row: a database may reuse the key of a deleted row.
     pub(super) row: u64,
 }
 
-/// What is being changed.
+/// The changes in progress, and notes on earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     /// By the number of the open file.
@@ -96,9 +96,9 @@ pub(super) struct Writing {
     new_files: HashMap<(Ino, Vec<u8>), NewFile>,
     /// How many files were created.
     pub(super) created: u64,
-    /// Names that files were created under, and moved to; their rows give them other names.
+    /// Names that programs gave to files by creating or moving them, where the rows give other names.
     pub(super) aliases: HashMap<(Ino, Vec<u8>), Alias>,
-    /// The content of each file that may be changed, as a program last read it.
+    /// The hash of the content of each file that may be changed, as a program last read it.
     pub(super) read: HashMap<Ino, u64>,
     pub(super) reasons: HashMap<Ino, String>,
 }
@@ -107,7 +107,7 @@ pub(super) fn hash(value: &impl Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
-/// Makes room for one more.
+/// Makes room for one more entry: drops all if there are too many.
 pub(super) fn room<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
     if map.len() >= REMEMBERED {
         map.clear();
@@ -125,9 +125,9 @@ impl Writing {
         file.since.elapsed() < WAITS || self.writers_of(file.node.ino()).next().is_some()
     }
 
-    /// A file without a row, while a program writes it, or has closed it a moment ago.
+    /// A file without a row, while a program has it open for writing or closed it less than [`WAITS`] ago.
     pub(super) fn new_file(&self, parent: Ino, name: &[u8]) -> Option<&Node> {
-        // Not worth a key of its own for each look-up where there are none.
+        // Do not allocate a key for each look-up in an empty map.
         if self.new_files.is_empty() {
             return None;
         }
@@ -135,7 +135,7 @@ impl Writing {
         self.is_awaited(file).then_some(&file.node)
     }
 
-    /// Adds a file without a row, and drops those that no program has written.
+    /// Adds a file without a row, and drops those that no program waits for any more.
     pub(super) fn add_new(&mut self, name: &[u8], node: Node) {
         let mut files = std::mem::take(&mut self.new_files);
         files.retain(|_, file| self.is_awaited(file));
@@ -144,7 +144,7 @@ impl Writing {
         self.new_files = files;
     }
 
-    /// Takes its name from a file without a row, unless another one has it by now.
+    /// Drops the name of a file without a row, unless another file has the name by now.
     pub(super) fn remove_new(&mut self, (parent, name): (Ino, &[u8]), file: &What) {
         let place = (parent, name.to_vec());
         if self
@@ -167,15 +167,15 @@ impl Writing {
     }
 
     pub(super) fn alias(&self, parent: Ino, name: &[u8]) -> Option<Alias> {
-        // Not worth a key of its own for each look-up where there are none.
+        // Do not allocate a key for each look-up in an empty map.
         match self.aliases.is_empty() {
             true => None,
             false => self.aliases.get(&(parent, name.to_vec())).copied(),
         }
     }
 
-    /// Drops a given name whose row, of `file`, is not `compared`. False if this mount has changed the row since, or does so
-    /// now: the name must then be compared again.
+    /// Drops an alias whose row, of `file`, differs from `compared`. False if this mount has changed the row since the
+    /// comparison, or is changing it: the caller must then compare again.
     pub(super) fn forget_alias(
         &mut self,
         (parent, name): (Ino, &[u8]),
@@ -190,7 +190,7 @@ impl Writing {
         true
     }
 
-    /// Drops all that is remembered of a row that has gone. The caller holds its file.
+    /// Drops all notes on a deleted row. The caller holds its file.
     pub(super) fn forget_row(&mut self, ino: Ino, (files, key): (usize, i64)) {
         self.aliases
             .retain(|_, it| (it.files, it.key) != (files, key));

@@ -1,7 +1,7 @@
 //! Listings of directories: fixed names, then names that queries give, then files by key.
 //!
-//! A cookie is the number of a section, and a place in it. The place of a file is its key. The place of another name is the
-//! number of the listing, and the name's position in that listing. A page is as it was when it was asked for.
+//! A cookie is the number of a section and a place in it. The place of a file is its key. The place of another name is
+//! the number of the listing and the name's position in that listing. A page never changes after its query.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use super::source::{Lent, Parameter};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
 
-/// Pages of files that readers can be in the middle of.
+/// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;
 
 /// A page of names ends with the name that makes it this long, in bytes of memory.
@@ -53,12 +53,12 @@ struct Page {
     is_last: bool,
 }
 
-/// Listings that readers are in the middle of.
+/// Pages of listings that callers have begun to read.
 #[derive(Default)]
 pub(super) struct Listings {
     begun: u64,
     names: VecDeque<Arc<Names>>,
-    /// Of all `names`.
+    /// The memory of all `names`.
     names_bytes: usize,
     pages: VecDeque<Page>,
 }
@@ -84,7 +84,7 @@ impl Listings {
         }
     }
 
-    /// Takes out the kept page of a listing: one of the last, mostly.
+    /// Removes and returns the kept page of a listing, which is mostly one of the last.
     fn take_names(&mut self, of: (Ino, usize, u64)) -> Option<Arc<Names>> {
         let place = self.names.iter().rposition(|page| page.of == of)?;
         let page = self.names.remove(place)?;
@@ -92,7 +92,7 @@ impl Listings {
         Some(page)
     }
 
-    /// The kept page that a listing goes on from at a place, or after it. It is then the last to go.
+    /// The kept page that contains a place, or ends just before it. It then becomes the last to be dropped.
     fn names(&mut self, of: (Ino, usize, u64), at: usize) -> Option<Arc<Names>> {
         let page = self.take_names(of)?;
         self.names_bytes += page.bytes;
@@ -155,7 +155,7 @@ impl<'a> Lister<'a> {
         if self.with_attr {
             let attr = match attr {
                 Some(attr) => Ok(attr),
-                // Also while the source is away.
+                // Answer also while the source is unreachable.
                 None if kind == Kind::Directory => Ok(self.view.attr(ino, kind, 0, None)),
                 None => {
                     let view = self.view;
@@ -164,7 +164,7 @@ impl<'a> Lister<'a> {
             };
             shown = match attr {
                 Ok(attr) => Some(Attr { ino, ..attr }),
-                // It has gone meanwhile.
+                // It was deleted after the query.
                 Err(error) if error.errno == Errno::NOENT => return Ok(ControlFlow::Continue(())),
                 Err(error) => return Err(error),
             };
@@ -233,7 +233,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// The page of names that a place is in; or the last one, where the names end before it.
+    /// The page of names that contains a place; the last page if the names end before it.
     fn page_of_names(
         &mut self,
         of: (Ino, usize, u64),
@@ -251,7 +251,7 @@ impl<'a> Lister<'a> {
         Ok(page)
     }
 
-    /// Asks for the page of names after another one.
+    /// Queries the page of names after another one.
     fn ask_names(
         &mut self,
         of: (Ino, usize, u64),
@@ -285,7 +285,7 @@ impl<'a> Lister<'a> {
                 }
             },
         )?;
-        // A number and its text are two values of one name.
+        // A number and the same text are two values with one name.
         values.dedup_by(|one, other| one.text == other.text);
         let page = Arc::new(Names {
             of,
@@ -326,7 +326,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// The files after the one with the key `last`: what is left of the page that this listing has asked for, or the next.
+    /// The files after the key `last`: the rest of this listing's kept page, or the next page.
     fn page(&mut self, section: usize, files: usize, last: i64) -> Result<Page> {
         let (view, of) = (self.view, (self.dir, section, last, self.with_attr));
         {

@@ -1,6 +1,6 @@
 //! Rows and answers as files: a [`Store`] over a source that others own, by a definition.
 //!
-//! Every call asks the source. Kept is only what readers of long files and listings are in the middle of.
+//! Every call asks the source. Only the contents and listings that callers have begun to read are cached.
 
 mod backend;
 mod content;
@@ -24,8 +24,8 @@ use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result,
-    Slow, Store, Timestamp,
+    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT,
+    RenameMode, Result, Slow, Store, Timestamp,
 };
 use content::Contents;
 use definition::Definition;
@@ -37,13 +37,13 @@ use source::Pool;
 pub use source::find_postgresql;
 use tree::Tree;
 
-/// What extended attributes begin with.
+/// The prefix of extended attributes.
 const ATTRIBUTE: &[u8] = b"user.view.";
 
 /// The attribute with the reason why the last change of a file, or in a directory, was refused.
 const REASON: &str = "reason";
 
-/// The kernel takes no longer value of an attribute.
+/// The kernel accepts no longer attribute value.
 const ATTRIBUTE_MAX: usize = 64 << 10;
 
 #[derive(Default)]
@@ -63,9 +63,9 @@ pub enum OpenError {
     /// Its source cannot be reached.
     #[error("the source {place}: {reason}\n  fix: check --source")]
     Source {
-        /// Where it should be.
+        /// The path or URL of the source.
         place: String,
-        /// What is wrong.
+        /// Why it cannot be reached.
         reason: String,
     },
 }
@@ -76,7 +76,7 @@ pub struct ViewStore {
     tree: Tree,
     sources: Pool,
     state: Mutex<State>,
-    /// A call that began or committed a change of a file has ended.
+    /// Notified when a call that began or committed a change of a file ends.
     settled: Condvar,
 }
 
@@ -93,7 +93,7 @@ impl ViewStore {
     /// with `may_write`, where the definition says how.
     ///
     /// # Errors
-    /// [`OpenError`]: what is wrong with the definition, or that the source cannot be reached.
+    /// [`OpenError`], if the definition is wrong or the source cannot be reached.
     pub fn open(
         (file, text): (&Path, &str),
         place: &str,
@@ -164,7 +164,7 @@ impl Store for ViewStore {
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         let node = self.node(ino)?;
         match node.what {
-            // Also while the source is away.
+            // Answer also while the source is unreachable.
             What::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
             _ => self.node_attr(&mut self.sources.take()?, ino, &node),
         }
@@ -181,25 +181,11 @@ impl Store for ViewStore {
     fn setattr(&self, _caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         match change.size {
             Some(size) => self.resize_row(ino, size)?,
-            // Programs set times after they wrote a file. A row has its own.
+            // Accept and ignore times, which programs set after writing a file: the row has its own.
             None if (change.permissions, change.uid, change.gid) == (None, None, None) => {}
             None => return Err(Errno::PERM.into()),
         }
         self.getattr(ino)
-    }
-
-    fn setattr_handle(
-        &self,
-        handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        change: &Change,
-    ) -> Result<Attr> {
-        match change.size {
-            Some(size) => self.resize(handle, size)?,
-            None => return self.setattr(caller, ino, change),
-        }
-        self.getattr_handle(handle, ino)
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
@@ -240,58 +226,12 @@ impl Store for ViewStore {
         inos.iter().for_each(|ino| state.nodes.remove(*ino));
     }
 
+    fn open_files(&self) -> Option<&dyn OpenFiles> {
+        Some(self)
+    }
+
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         self.read_content(0, ino, offset, size, out)
-    }
-
-    fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
-        match writes {
-            true => self.open_writer(ino),
-            false => Ok(self.state().contents.open()),
-        }
-    }
-
-    fn truncates_at_open(&self) -> bool {
-        true
-    }
-
-    fn read_handle(
-        &self,
-        handle: u64,
-        ino: Ino,
-        offset: u64,
-        size: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        self.read_content(handle, ino, offset, size, out)
-    }
-
-    fn release(&self, handle: u64) {
-        let mut state = self.state();
-        state.contents.release(handle);
-        state.writing.release(handle);
-    }
-
-    fn write_handle(
-        &self,
-        handle: u64,
-        _caller: &Caller,
-        _ino: Ino,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        self.write_draft(handle, Some(offset), data)
-    }
-
-    fn append(
-        &self,
-        handle: u64,
-        _caller: &Caller,
-        _ino: Ino,
-        _end: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        self.write_draft(handle, None, data)
     }
 
     fn places_appends(&self) -> bool {
@@ -337,10 +277,6 @@ impl Store for ViewStore {
         Ok(())
     }
 
-    fn fsync_handle(&self, handle: u64, _ino: Ino, _data_only: bool) -> Result<()> {
-        self.commit(handle, true)
-    }
-
     fn sync(&self) -> Result<()> {
         self.commit_all()
     }
@@ -362,7 +298,7 @@ impl Store for ViewStore {
             Slow::Close | Slow::Fsync => {
                 drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean))
             }
-            Slow::Judged => {
+            Slow::Approval => {
                 (ino == ROOT || matches!(file, Some(What::Level(_)))) && self.wants_close()
             }
             Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
@@ -370,7 +306,7 @@ impl Store for ViewStore {
             Slow::Read { .. } | Slow::Change | Slow::SizeForRead => {
                 drafts.any(|draft| draft.is_none())
             }
-            // A change of its own, with its commit.
+            // It opens, changes and commits in one call.
             Slow::Resize => self.wants_close(),
             Slow::Xattr => false,
         }
@@ -378,5 +314,57 @@ impl Store for ViewStore {
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::from([("view_queries", self.sources.queries())])
+    }
+}
+
+impl OpenFiles for ViewStore {
+    fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
+        match writes {
+            true => self.open_writer(ino),
+            false => Ok(self.state().contents.open()),
+        }
+    }
+
+    fn setattr_handle(
+        &self,
+        handle: u64,
+        caller: &Caller,
+        ino: Ino,
+        change: &Change,
+    ) -> Result<Attr> {
+        match change.size {
+            Some(size) => self.resize(handle, size)?,
+            None => return self.setattr(caller, ino, change),
+        }
+        self.getattr_handle(handle, ino)
+    }
+
+    fn read_handle(
+        &self,
+        handle: u64,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.read_content(handle, ino, offset, size, out)
+    }
+
+    fn write_handle(&self, handle: u64, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_draft(handle, Some(offset), data)
+    }
+
+    fn append_handle(&self, handle: u64, data: &[u8]) -> Result<()> {
+        self.write_draft(handle, None, data)
+    }
+
+    fn fsync_handle(&self, handle: u64) -> Result<()> {
+        self.commit(handle, true)
+    }
+
+    fn release(&self, handle: u64) {
+        let mut state = self.state();
+        state.contents.release(handle);
+        state.writing.release(handle);
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes that the kernel knows by number: what each stands for, and its attributes.
+//! The nodes that the kernel knows by inode number, and their attributes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -9,7 +9,7 @@ use super::source::{Parameter, Text};
 use super::tree::Level;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
 
-/// What one query says of a file.
+/// A file in the result of a query.
 pub(super) struct Shown {
     pub(super) key: i64,
     pub(super) size: u64,
@@ -17,7 +17,7 @@ pub(super) struct Shown {
     pub(super) name: Vec<u8>,
 }
 
-/// The columns of directories above a node, with what its path says of them.
+/// The columns of the directories above a node, with their values in its path.
 pub(super) type Above = Arc<Vec<(String, Value)>>;
 
 /// The value that names a directory.
@@ -38,7 +38,7 @@ impl Value {
 }
 
 impl Hash for Value {
-    /// By its text: that is the name.
+    /// Hashes the text only, because the text is the name.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);
     }
@@ -60,7 +60,7 @@ pub(super) enum What {
         question: usize,
         text: Vec<u8>,
     },
-    /// A file that has no row yet. The number keeps it apart from one that had the name before.
+    /// A file that has no row yet. The number differs from that of an earlier file with the same name.
     New {
         files: usize,
         name: Vec<u8>,
@@ -93,7 +93,7 @@ impl Node {
         }
     }
 
-    /// The number: the same for as long as a row has its key.
+    /// The inode number, which stays the same for as long as the row has its key.
     pub(super) fn ino(&self) -> Ino {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let ino = hasher.hash_one((&self.what, &self.above)) >> 1;
@@ -113,21 +113,22 @@ impl Nodes {
     /// Remembers a node, because the kernel will ask for it by its number.
     pub(super) fn know(&mut self, node: Node) -> Ino {
         let ino = node.ino();
-        // A number of a directory can have become text, with the same name. Else the first one stays: nodes below share its `above`.
+        // The value of a directory can have changed from a number to the same text. Otherwise keep the first node:
+        // nodes below share its `above`.
         if self.get(ino).is_none_or(|known| known.above != node.above) {
             self.0.insert(ino, Arc::new(node));
         }
         ino
     }
 
-    /// Lets the number of a file that had no row go on as the one of `node`.
+    /// Makes the inode number of a file that had no row stand for `node`.
     pub(super) fn replace(&mut self, ino: Ino, node: Node) {
         self.0.insert(ino, Arc::new(node));
     }
 
     pub(super) fn remove(&mut self, ino: Ino) {
         self.0.remove(&ino);
-        // Much was looked at once: give the memory back.
+        // Return the memory of an earlier, much larger table.
         if self.0.len() < self.0.capacity() / 8 {
             self.0.shrink_to(self.0.len() * 2);
         }

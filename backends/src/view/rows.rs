@@ -42,14 +42,14 @@ fn key_in(name: &[u8], place: KeyPlace) -> Option<i64> {
     key.filter(|key| *key < KEY_END)
 }
 
-/// The key at the end of a name that its column could not give.
+/// The key at the end of a name whose column gives no name that fits.
 fn key_after_mark(part: &[u8]) -> Option<i64> {
     let (start, key) = std::str::from_utf8(part).ok()?.rsplit_once(MARK)?;
     let key = key.parse().ok().filter(|key| (0..KEY_END).contains(key));
     key.filter(|_| !start.is_empty())
 }
 
-/// The name that `render` makes of a part, which begins with the mark where the plain one is taken.
+/// The name that `render` makes of a part. The part begins with the mark if the plain name is taken.
 fn marked_if(
     is_taken: impl Fn(&[u8]) -> bool,
     part: &[u8],
@@ -110,7 +110,7 @@ impl ViewStore {
         Ok(first)
     }
 
-    /// What a row of [`Files::list`](super::tree::Files::list) says.
+    /// Parses a row of [`Files::list`](super::tree::Files::list).
     pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Result<Shown> {
         let mut row = row.into_iter();
         let number = |value: Option<Text>| -> Option<i64> {
@@ -230,7 +230,7 @@ impl ViewStore {
         let (dir, level) = self.level(parent)?;
         let fixed = level.fixed.iter().find(|(has, _)| has.as_bytes() == name);
         match fixed {
-            // Also while the source is away.
+            // Answer also while the source is unreachable.
             Some((_, Fixed::Level(level))) => {
                 let ino = self.know(dir.child(parent, What::Level(*level)));
                 Ok(self.attr(ino, Kind::Directory, 0, None))
@@ -247,7 +247,7 @@ impl ViewStore {
         }
     }
 
-    /// The file that was given a name, while it has the row that it was given for.
+    /// The file of an alias, as long as the row is the one that the alias was given for.
     fn find_alias(&self, (parent, dir): (Ino, &Node), name: &[u8]) -> Result<Option<Attr>> {
         loop {
             let alias = self.state().writing.alias(parent, name);
@@ -255,10 +255,10 @@ impl ViewStore {
             let Alias { files, key, .. } = alias;
             let node = dir.child(parent, What::File { files, key });
             let ino = node.ino();
-            // This mount may have changed the row of a busy file, and not remembered it yet.
+            // This mount may have changed the row of a busy file without updating the alias yet.
             let what = What::File { files, key };
             let is_busy = self.state().writing.busy.contains(&what);
-            // After the alias: the row that it answers is not an older one.
+            // Ask the source after reading the alias, so that the row is not older than the alias.
             let mut source = self.sources.take()?;
             if (is_busy || self.is_same_row(&mut source, alias, &dir.above)?)
                 && let Some(shown) = self.show(&mut source, files, key, &dir.above)?

@@ -18,7 +18,7 @@ pub(super) struct Template(pub(super) Vec<Part>);
 
 impl Template {
     /// # Errors
-    /// What is wrong with it.
+    /// Why the text is not a template.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -66,7 +66,7 @@ impl Template {
         })
     }
 
-    /// Bytes of all that is no column.
+    /// Bytes of all literals.
     pub(super) fn literal_bytes(&self) -> usize {
         let literals = self.0.iter().map(|part| match part {
             Part::Literal(text) => text.len(),
@@ -90,7 +90,7 @@ impl Template {
 
     /// The path with `values` in the order of [`Template::columns`]: each of its parts is the name that a directory shows.
     pub(super) fn render_path(&self, values: &[Text]) -> Vec<u8> {
-        // Bytes that are no column, and columns, of each part of the path.
+        // For each part of the path: the bytes of its literals, and the number of its columns.
         let mut names = vec![(0, 0)];
         let mut name_of_column = Vec::new();
         for part in &self.0 {
@@ -190,11 +190,12 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// What no value has in its name. Before a value: something else has its plain name. After one: it was cut, and the key follows.
+/// The mark, which no escaped value contains. Before a value: another entry has the plain name. After a value: the
+/// value was cut, and the key follows.
 pub(super) const MARK: &str = "%~";
 
 /// A value as a part of a name: `%` and two hexadecimal digits for a byte that a name cannot have, or should not: `/`,
-/// control characters, `%` itself, and what is no UTF-8. A lone `%` is the empty value.
+/// control characters, `%` itself, and bytes that are no UTF-8. A lone `%` is the empty value.
 pub(super) fn escape(value: &[u8]) -> Vec<u8> {
     if value.is_empty() {
         return b"%".to_vec();
@@ -218,7 +219,7 @@ pub(super) fn escape(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The inverse of [`escape`]; `None` for what it never gives.
+/// The inverse of [`escape`]; `None` for a name that [`escape`] never returns.
 pub(super) fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     if name == b"%" {
         return Some(Vec::new());
@@ -246,7 +247,7 @@ pub(super) fn room(literal_bytes: usize, columns: usize) -> usize {
     NAME_MAX.saturating_sub(literal_bytes + KEY_ROOM) / columns.max(1)
 }
 
-/// What stands for a question in a name: `%` and two hexadecimal digits are a byte.
+/// Decodes a question in a name: `%` and two hexadecimal digits are a byte.
 pub(super) fn decode(name: &[u8]) -> Vec<u8> {
     let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     let (mut out, mut rest) = (Vec::with_capacity(name.len()), name);
@@ -274,7 +275,7 @@ pub(super) fn escape_short(value: &[u8], most: usize) -> Cow<'static, [u8]> {
     let mut name = escape(value);
     if name.len() > most {
         let mut cut = most.saturating_sub('…'.len_utf8());
-        // Not inside a character, and not inside an escape.
+        // Do not cut inside a character or inside an escape.
         while cut > 0
             && (name[cut] & 0xc0 == 0x80 || name[cut.saturating_sub(2)..cut].contains(&b'%'))
         {

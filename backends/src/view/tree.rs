@@ -12,7 +12,7 @@ use super::template::Template;
 /// The parameter that holds the key of a row, in the statements made here.
 pub(super) const KEY: &str = "_key";
 
-/// What keys are below: a listing's cookie has room for no larger one.
+/// The exclusive upper bound of keys: a listing's cookie has no room for larger ones.
 pub(super) const KEY_END: i64 = 1 << 53;
 
 /// The parameter with the key, or the text, after which a page begins.
@@ -21,7 +21,7 @@ pub(super) const AFTER: &str = "_after";
 /// The parameter with the value that a name stands for.
 pub(super) const VALUE: &str = "_value";
 
-/// What begins the name of a row's value that is a number and not equal to its text; no parameter begins with it.
+/// The first character of the additional column for a number that does not equal its text; no parameter begins with it.
 pub(super) const NUMBER: char = '#';
 
 /// Rows of a page of a listing.
@@ -30,7 +30,7 @@ pub(super) const PAGE: usize = 1024;
 /// Values of a page of directories or links. Many, because a query that removes duplicates may read all rows for each page.
 pub(super) const NAMES_PAGE: usize = 1 << 16;
 
-/// What a fixed name is.
+/// The entry of a fixed name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fixed {
     Level(usize),
@@ -60,11 +60,11 @@ impl Level {
     }
 }
 
-/// The values of a column, in their order, by pages of [`NAMES_PAGE`]; as text and as what is not equal to it.
+/// The values of a column, in their order, by pages of [`NAMES_PAGE`]: their text, and numbers that do not equal it.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) first: Query,
-    /// Those after [`AFTER`].
+    /// The page after [`AFTER`].
     pub(super) next: Query,
 }
 
@@ -73,7 +73,8 @@ pub(super) struct Values {
 pub(super) struct Named {
     pub(super) level: usize,
     pub(super) list: Values,
-    /// What of the value with the text [`VALUE`] is not equal to it; no row if there is none.
+    /// The number whose text is [`VALUE`], if it does not equal the text, else NULL; no row if the value does not
+    /// exist.
     pub(super) find: Query,
 }
 
@@ -94,7 +95,7 @@ pub(super) struct Files {
     pub(super) names: Query,
     /// The same as `list` of the row [`KEY`].
     pub(super) one: Query,
-    /// The same of the row whose name is of [`VALUE`], where names are unique.
+    /// The same as `list` of the row whose name has the value [`VALUE`], where names are unique.
     pub(super) by_name: Query,
     /// The columns of the body of the row [`KEY`].
     pub(super) read: Query,
@@ -102,9 +103,9 @@ pub(super) struct Files {
     pub(super) row: Query,
     /// The columns that are extended attributes.
     pub(super) attributes: Vec<String>,
-    /// Those of the row [`KEY`].
+    /// The extended attributes of the row [`KEY`].
     pub(super) attribute_values: Query,
-    /// Of `row`.
+    /// The columns of `row`.
     pub(super) columns: Vec<String>,
     pub(super) write: Write,
 }
@@ -121,11 +122,11 @@ pub(super) struct Links {
 /// Names that answer a question.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// What comes before the parameter in the name.
+    /// The part of the name before the parameter.
     pub(super) start: String,
     pub(super) column: String,
     pub(super) lines: Query,
-    /// What the columns of a line make, if there is more than one.
+    /// How the columns of a line become a path and a note; `None` if a line is one column.
     pub(super) target: Option<Target>,
 }
 
@@ -133,7 +134,7 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) path: Template,
-    /// What follows the path.
+    /// The text after the path.
     pub(super) note: Option<Template>,
 }
 
@@ -153,7 +154,7 @@ impl Target {
     }
 }
 
-/// A definition, ready to be asked.
+/// A definition with all its queries.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) levels: Vec<Level>,
@@ -179,7 +180,7 @@ pub(super) struct Query {
 /// Makes queries over the rows of one path.
 struct Rows {
     path: Arc<str>,
-    /// In parentheses: a comment in it ends with its line.
+    /// The `FROM` clause. A line break before its parenthesis ends a comment in the query.
     from: String,
     columns: Vec<Column>,
 }
@@ -213,8 +214,8 @@ impl Rows {
         })
     }
 
-    /// The names of all columns, and the expressions for their text. A number that is not equal to its text is one more, whose
-    /// name begins with [`NUMBER`].
+    /// The names of all columns, and the expressions for their text. A column whose numbers do not equal their text
+    /// gives one more, whose name begins with [`NUMBER`].
     fn whole(&self) -> (Vec<String>, String) {
         let texts = self.columns.iter().map(|it| (it.name.clone(), &it.text));
         let number = |it: &Column| format!("{NUMBER}{}", it.name);
@@ -234,7 +235,7 @@ impl Rows {
             self.query(&format!("DISTINCT {text}{more}"), &page)
         };
         Values {
-            // NULL is no name: the empty text is `%`.
+            // NULL gives no name; the name of the empty text is `%`.
             first: page("IS NOT NULL"),
             next: page(&format!("> :{AFTER}")),
         }
@@ -281,7 +282,7 @@ impl Tree {
             let (key, named) = (quoted(&it.key), rows.texts(name.columns())?);
             let key_text = rows.text(&it.key)?;
             let shown = format!("{key_text}, {size}, {modified}, {named}");
-            // By the column, not by its text, which PostgreSQL gives the same name.
+            // `it.` orders by the column, not by its text, to which PostgreSQL gives the same name.
             let page = format!(
                 "WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}"
             );
@@ -385,7 +386,7 @@ impl Tree {
         }
     }
 
-    /// The level with a path; made where it is missing.
+    /// The level with a path; creates it if it is missing.
     fn level(
         &mut self,
         path: &str,

@@ -1,8 +1,8 @@
-//! Changing rows: what an open file writes is gathered in its draft, and becomes one statement when the file is closed.
+//! Changes of rows: an open file gathers its writes in a draft, which becomes one statement when the file is closed.
 //!
-//! A shell closes a file several times: once for each program that inherited it. So a file that was only cut waits for its
-//! bytes, and one whose content was refused can be completed by a later write of the same open file. Other open files have
-//! drafts of their own: readers see the row, and of two writers the source decides by the rows that their drafts began with.
+//! A shell closes a file several times: once for each program that inherited it. So a close commits no file that was
+//! only truncated, and a later write of the same open file can complete refused content. Each open file has its own
+//! draft. Readers see the row. Of two writers, the source refuses the one whose draft began with an outdated row.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Times
 /// A statement, a row, and the columns of directories above.
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a Above);
 
-/// A call that begins or commits a change of files, or removes them. Others of these files wait until it is dropped.
+/// Marks files that a call begins to change, commits or removes. Other such calls wait until it is dropped.
 struct Busy<'a> {
     view: &'a ViewStore,
     files: Vec<What>,
@@ -35,7 +35,7 @@ impl Drop for Busy<'_> {
 }
 
 impl State {
-    /// Keeps what is written to a file from any row: the file was removed, or replaced.
+    /// Marks the writers of a removed or replaced file: their content reaches no row.
     fn remove_writers(&self, file: &What) {
         for writer in self.writing.writers.values() {
             let node = self.nodes.get(writer.ino);
@@ -50,14 +50,14 @@ fn invalid(reason: impl ToString) -> StoreError {
     StoreError::storage(Errno::INVAL, reason)
 }
 
-/// Another writer has changed the row.
+/// The error after another writer has changed the row.
 fn conflict() -> StoreError {
     let reason =
         "the row is not the one any more that was read: read it again, and repeat the change";
     StoreError::storage(Errno::STALE, reason)
 }
 
-/// A program that writes to a file after it was removed.
+/// The error of a write to a removed file.
 fn removed() -> StoreError {
     let reason =
         "the file was deleted, or replaced by a rename, since it was opened: open it again";
@@ -71,7 +71,7 @@ fn one_row(changed: Changed) -> Result<Changed> {
     }
 }
 
-/// The value of a column as a parameter: a number, where the column has no type and held one.
+/// The value of a column as a parameter: a number, if the column has no type and the row has a number in it.
 fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Parameter<'a> {
     let number = |text: &[u8]| {
         let text = std::str::from_utf8(text).ok();
@@ -90,21 +90,24 @@ fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Paramet
 }
 
 impl Files {
-    /// The content that a row has.
-    fn render(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
-        let column = |column| row.iter().find(|(has, _)| has == column);
-        let values = self.body.columns().map(column);
-        let values = values.map(|it| it.and_then(|(_, text)| text.as_deref()));
-        within_limit(self.body.render(values.map(Option::unwrap_or_default)))
+    /// A row's values, in the order of the body's columns.
+    fn body_values<'a>(&'a self, row: &'a [(String, Text)]) -> impl Iterator<Item = &'a [u8]> {
+        self.body.columns().map(move |column| {
+            let found = row.iter().find(|(has, _)| has == column);
+            let text = found.and_then(|(_, text)| text.as_deref());
+            text.unwrap_or_default()
+        })
     }
 
-    /// The content that a row has, if a change of it says which columns change.
+    /// The content of a row's file.
+    fn render(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
+        within_limit(self.body.render(self.body_values(row)))
+    }
+
+    /// The content of a row's file; an error if an edited content would not tell which columns have changed.
     fn editable(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
         let content = self.render(row)?;
-        let column = |column| row.iter().find(|(has, _)| has == column);
-        let values = self.body.columns().map(column);
-        let values = values.map(|it| it.and_then(|(_, text)| text.as_deref()));
-        let comes_back = (self.body).comes_back(&content, values.map(Option::unwrap_or_default));
+        let comes_back = (self.body).comes_back(&content, self.body_values(row));
         comes_back.map(|()| content).map_err(invalid)
     }
 }
@@ -127,7 +130,7 @@ impl ViewStore {
         Ok(files.columns.iter().cloned().zip(row).collect())
     }
 
-    /// Whether a given name still leads to the row that it was given for.
+    /// Whether the row of an alias is still the one that the alias was given for.
     pub(super) fn is_same_row(
         &self,
         source: &mut Lent<'_>,
@@ -139,7 +142,7 @@ impl ViewStore {
         Ok(row.is_some_and(|row| hash(&row) == alias.row))
     }
 
-    /// Remembers a given name of a row, unless the directory does not show the row.
+    /// Adds an alias of a row, unless the row cannot be read in the directory.
     fn remember(&self, parent: Ino, name: &[u8], (files, key): (usize, i64), above: &Above) {
         let row = match self.row(files, key, above) {
             Ok(row) => row,
@@ -158,7 +161,7 @@ impl ViewStore {
         room(&mut state.writing.aliases).insert((parent, name.to_vec()), alias);
     }
 
-    /// The content that a change of a file begins with; `None` if it cannot be changed.
+    /// The initial draft of a change of a file; `None` if the file cannot be changed.
     pub(super) fn draft(&self, node: &Node) -> Result<Option<Draft>> {
         let (phase, row, bytes) = match node.what {
             What::File { files, key } if self.may_update(node) => {
@@ -172,8 +175,8 @@ impl ViewStore {
         Ok(Some(Draft { phase, row, bytes }))
     }
 
-    /// After this mount has changed a row: it is the one that its given names lead to, and what programs have read. Returns
-    /// it, if it can be changed further.
+    /// Updates the hashes of a row that this mount has changed: those of its aliases, and that of the content last
+    /// read. Returns the new draft, if the file can be changed further.
     fn relearn(&self, node: &Node) -> Option<Draft> {
         let What::File { files, key } = node.what else {
             return None;
@@ -214,8 +217,8 @@ impl ViewStore {
         source.change(&bound)
     }
 
-    /// Makes other changes of files wait, once no call makes one. `None` if the files must be looked up again: after a wait,
-    /// or because a new one has its row now.
+    /// Waits until no call changes the files, and makes later changes of them wait. `None` if the files must be looked
+    /// up again: after a wait, or because a new file has a row by now.
     fn hold(&self, files: &[(Ino, &Node)]) -> Option<Busy<'_>> {
         let mut state = self.state();
         let is_busy = |state: &State| {
@@ -223,7 +226,7 @@ impl ViewStore {
             files.any(|(_, node)| state.writing.busy.contains(&node.what))
         };
         if is_busy(&state) {
-            // The calls that make them end with the source's timeouts.
+            // The source's timeouts end the calls that make those changes.
             while is_busy(&state) {
                 self.settled.wait(&mut state);
             }
@@ -237,7 +240,7 @@ impl ViewStore {
             return None;
         }
         let files: Vec<What> = files.iter().map(|(_, node)| node.what.clone()).collect();
-        // All at once: two calls never wait for each other.
+        // Mark all files at once, so that two calls never wait for each other.
         state.writing.busy.extend(files.iter().cloned());
         Some(Busy { view: self, files })
     }
@@ -290,11 +293,11 @@ impl ViewStore {
             .ok_or(Errno::FBIG)?;
         self.change(handle, |writer, draft| {
             match (draft.phase, size) {
-                // Whether the row was made is not known.
+                // The insert may have made the row.
                 (Phase::Refused(Errno::IO), _) if draft.row.is_none() => {
                     return Err(Errno::IO.into());
                 }
-                // What was refused begins again, with the row as it is now.
+                // A truncation begins a refused change again, with the present row.
                 (Phase::Refused(_) | Phase::Outdated, 0) => {
                     let node = self.node(writer.ino)?;
                     *draft = self.draft(&node)?.ok_or(Errno::ROFS)?;
@@ -311,7 +314,7 @@ impl ViewStore {
         })
     }
 
-    /// Sets the size of a file that the caller has not opened: a change of its own.
+    /// Sets the size of a file that the caller has not opened, and commits that change.
     pub(super) fn resize_row(&self, ino: Ino, size: u64) -> Result<()> {
         let handle = self.open_writer(ino)?;
         let resized = self.resize(handle, size);
@@ -326,7 +329,7 @@ impl ViewStore {
         self.change(handle, |_, draft| {
             match draft.phase {
                 Phase::Outdated => return Err(conflict()),
-                // Whether the row was made is not known: another commit could make a second one.
+                // The insert may have made the row: another commit could make a second one.
                 Phase::Refused(Errno::IO) if draft.row.is_none() => return Err(Errno::IO.into()),
                 _ => {}
             }
@@ -389,8 +392,8 @@ impl ViewStore {
         Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
     }
 
-    /// Makes a row of what an open file has written. `is_asked` also takes a file that was only cut. What was refused is tried
-    /// again if the source was locked or away, and is refused again otherwise.
+    /// Commits the draft of an open file. With `is_asked`, also that of a file that was only truncated. Tries a refused
+    /// draft again if the source was locked or unreachable; returns the same error otherwise.
     pub(super) fn commit(&self, handle: u64, is_asked: bool) -> Result<()> {
         let Some(writer) = self.writer(handle) else {
             return Ok(());
@@ -403,7 +406,7 @@ impl ViewStore {
         if writer.is_removed() {
             return Ok(());
         }
-        // An insert whose outcome is not known would make a second row.
+        // Repeating an insert whose outcome is unknown could make a second row.
         let is_new = matches!(node.what, What::New { .. });
         match draft.phase {
             Phase::Written => {}
@@ -413,7 +416,7 @@ impl ViewStore {
             Phase::Refused(errno) => return Err(errno.into()),
             _ => return Ok(()),
         }
-        // What a panic leaves.
+        // The phase that a panic leaves.
         draft.phase = Phase::Refused(Errno::IO);
         let done = match (&node.what, &draft.row) {
             (What::File { files, .. }, Some(row)) => {
@@ -455,16 +458,16 @@ impl ViewStore {
         done
     }
 
-    /// Commits what every open file has written.
+    /// Commits the written drafts of all open files.
     pub(super) fn commit_all(&self) -> Result<()> {
         let writers = self.state().writing.writers.clone();
         let written = (writers.iter()).filter(|(_, it)| it.draft.lock().phase == Phase::Written);
         let commits = written.map(|(handle, _)| self.commit(*handle, false));
-        // All of them, also after an error.
+        // Commit the rest also after an error.
         commits.fold(Ok(()), Result::and)
     }
 
-    /// The row that new content makes of one.
+    /// The update statement, and the row with the values of new content.
     fn updated(&self, files: usize, row: &[(String, Text)], bytes: &[u8]) -> Result<(&str, Row)> {
         let files = &self.tree.files[files];
         let sql = files.write.update.as_deref().ok_or(Errno::ROFS)?;
@@ -529,14 +532,14 @@ impl ViewStore {
             }
             None => writer.is_removed.store(true, Ordering::SeqCst),
         }
-        // Not before: meanwhile a look-up finds one of the two, and waits.
+        // Remove the new file only after its row is known, so that a look-up always finds one of the two.
         self.state()
             .writing
             .remove_new((node.parent, name), &node.what);
         Ok(())
     }
 
-    /// Deletes the row of a file: its writers change nothing any more.
+    /// Deletes the row of a file; its open writers then change nothing.
     pub(super) fn delete(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let (ino, node, _busy) = loop {
             let ino = self.lookup_any(parent, name)?.ino;
@@ -564,10 +567,10 @@ impl ViewStore {
         Ok(Some(ino))
     }
 
-    /// What the last open file has written to a file, and not committed.
+    /// The uncommitted content that the newest writing open file has for a file.
     fn written(&self, file: &What) -> Option<Vec<u8>> {
         let state = self.state();
-        // Not by number: a file that was created here has one of its own, and its row another.
+        // Compare nodes, not inode numbers: a file that was created here has another number than its row.
         let is_of = |it: &Writer| (state.nodes.get(it.ino)).is_some_and(|it| it.what == *file);
         let writers = state.writing.writers.iter().filter(|(_, it)| is_of(it));
         let mut writers: Vec<_> = writers
@@ -581,8 +584,8 @@ impl ViewStore {
         })
     }
 
-    /// Moves a row to where files of another directory are; or gives its content to the row that has the name, as an editor
-    /// does that saves by renaming.
+    /// Moves a row to another directory. If the new name exists, gives the content to that file's row instead, for
+    /// editors that save by renaming.
     pub(super) fn move_row(
         &self,
         (from, from_name): (Ino, &[u8]),
@@ -634,8 +637,8 @@ impl ViewStore {
         Ok(None)
     }
 
-    /// Makes the content of one file that of another, and deletes the first, in one transaction. What is written to the other
-    /// one, and has no row yet, is replaced, too. The caller holds both.
+    /// Gives the content of a file to `target`, and deletes the file, in one transaction. Drops uncommitted writes to
+    /// the target. The caller holds both.
     fn save_over(&self, (ino, node): (Ino, &Node), target: &Node) -> Result<Option<Ino>> {
         let What::File { files, key } = target.what else {
             return Err(Errno::ROFS.into());
@@ -658,7 +661,7 @@ impl ViewStore {
         let row = self.row(files, key, &target.above)?;
         let now = hash(&self.explained(target.parent, self.tree.files[files].editable(&row))?);
         let saved = match self.state().writing.read.get(&target.ino()) {
-            // The row that the editor read is not this one any more.
+            // The row has changed since the editor read it.
             Some(read) if *read != now => Err(conflict()),
             _ => Ok(()),
         };

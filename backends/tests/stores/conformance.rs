@@ -18,27 +18,36 @@ use common::*;
 use model::{exact, generate, history, nobody};
 use proptest::prelude::*;
 
-/// Runs a check on a fresh instance of every store, with the directory that is its root.
-fn on_every_store(check: fn(&dyn Store, Ino)) {
+/// A check of a store, with the directory that is its root.
+type Check = fn(&dyn Store, Ino);
+
+/// Runs a check. A failed test then prints which store it was.
+fn run(check: Check, store: &dyn Store, root: Ino) {
+    println!("the store: {}", store.kind());
+    check(store, root);
+}
+
+/// Runs a check on a fresh instance of every store.
+fn on_every_store(check: Check) {
     on_every_store_of_any_bytes(check);
     // Its model answers exactly, from the prompt alone.
-    check(&history(exact(), None), ROOT);
+    run(check, &history(exact(), None), ROOT);
 }
 
 /// As [`on_every_store`], without `llm-history`: its content is one answer, which is text of limited length,
 /// and it has no content for a file without a name.
-fn on_every_store_of_any_bytes(check: fn(&dyn Store, Ino)) {
+fn on_every_store_of_any_bytes(check: Check) {
     let generated = generate(nobody(), None, None).unwrap();
-    check(&generated, make_work(&generated));
-    check(&MemoryStore::new(&caller(1)), ROOT);
+    run(check, &generated, make_work(&generated));
+    run(check, &MemoryStore::new(&caller(1)), ROOT);
     let dir = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open(&dir.path().join("t.db"), &caller(1));
-    check(&sqlite.unwrap(), ROOT);
+    run(check, &sqlite.unwrap(), ROOT);
     let notes = AgentMemory::open(&dir.path().join("m.db"), &caller(1), None);
-    check(&notes.unwrap(), ROOT);
+    run(check, &notes.unwrap(), ROOT);
     let memory = hosts::Memory::new();
     let host = memory.mount("host");
-    check(&host, ROOT);
+    run(check, &host, ROOT);
     // Whatever the check has left, a host that has never mounted the memory reads it from the bucket.
     host.upload().unwrap();
     hosts::is_settled(&host);
@@ -151,7 +160,8 @@ fn content_grows_shrinks_and_has_holes() {
         let blocks = store.getattr(file).unwrap().blocks;
         assert!(blocks < 1000, "a hole takes no space");
         assert_eq!(read(store, file, far - 2, 10), b"\0\0end");
-        assert_eq!(store.seek(file, 0, Seek::Data).unwrap(), 0);
+        // A store may tell holes byte for byte, or in blocks.
+        assert!(store.seek(file, 0, Seek::Data).unwrap() <= 5);
         let hole = store.seek(file, 0, Seek::Hole).unwrap();
         assert!((10..1 << 20).contains(&hole));
         let data = store.seek(file, hole, Seek::Data).unwrap();

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use backends::store::{
-    Attr, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp,
+    Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store,
+    Timestamp,
 };
 
 use crate::common::caller;
@@ -32,26 +33,20 @@ impl Store for Greeting {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let (kind, permissions, nlink, size) = match ino {
-            ROOT => (Kind::Directory, 0o755, 2, 0),
-            FILE => (Kind::File, 0o444, 1, TEXT.len() as u64),
+        let (kind, permissions, size) = match ino {
+            ROOT => (Kind::Directory, 0o755, 0),
+            FILE => (Kind::File, 0o444, TEXT.len() as u64),
             _ => return Err(Errno::NOENT.into()),
         };
-        let time = Timestamp(0);
-        Ok(Attr {
-            ino,
-            kind,
-            permissions,
-            nlink,
-            size,
+        let owner = Caller {
             uid: 0,
             gid: 0,
-            rdev: 0,
+            now: Timestamp(0),
+        };
+        Ok(Attr {
+            size,
             blocks: size.div_ceil(512),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
+            ..Attr::new(ino, kind, permissions, &owner)
         })
     }
 

@@ -11,9 +11,14 @@ use std::time::{Duration, Instant};
 use backends::llm::generate::{
     GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree,
 };
-use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore};
-use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, XattrMode};
-use common::{caller, create, errno, fails, has, names, node, read, resize, set};
+use backends::llm::history::HistoryOptions;
+use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore, HistoryStore};
+use backends::store::{
+    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
+};
+use common::{
+    caller, create, errno, fails, has, names, node, read, resize, set, size_change, tree,
+};
 use model::{Scripted, asker, generate, history, history_of, nobody, options, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
@@ -58,23 +63,27 @@ fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_mount_loads_a_version_1_save_in_any_node_order() {
+fn a_mount_loads_a_save_and_refuses_another_version_or_a_missing_parent() {
     let place = Place::new();
-    let old = r#"{"v":1,"nodes":[
+    let save = r#"{"v":2,"nodes":[
         {"node":1,"names":[],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
-        {"node":2,"names":[[1,{"text":"a"}],[9,{"text":"b"}]],"kind":32768,"permissions":420,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1,"content":{"text":"hello"}},
+        {"node":8,"names":[[1,{"text":"c"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
         {"node":9,"names":[[8,{"text":"d"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
-        {"node":8,"names":[[1,{"text":"c"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1}
+        {"node":2,"names":[[1,{"text":"a"}],[9,{"text":"b"}]],"kind":32768,"permissions":420,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1,"content":{"text":"hello"}}
     ]}"#;
-    std::fs::write(&place.save, old).unwrap();
+    std::fs::write(&place.save, save).unwrap();
     let store = place.open();
     assert_eq!(read(&store, find(&store, "/c/d/b"), 0, 99), b"hello");
 
     // A node whose parent is missing is refused, and the error names the parent.
     drop(store);
-    std::fs::write(&place.save, old.replace("[8,{", "[7,{")).unwrap();
+    std::fs::write(&place.save, save.replace("[8,{", "[7,{")).unwrap();
     let error = place.refuses(None, &place.save);
     has(&error.to_string(), &["directory 7"]);
+
+    std::fs::write(&place.save, save.replace(r#""v":2"#, r#""v":1"#)).unwrap();
+    let error = place.refuses(None, &place.save);
+    has(&error.to_string(), &["version 1", "version 2"]);
 }
 
 #[test]
@@ -278,7 +287,7 @@ fn a_change_removes_the_generation_attributes_of_a_file() {
         |store, ino| store.write(&caller(20), ino, 0, b"mine").unwrap(),
         |store, ino| resize(store, ino, 0),
         |store, ino| {
-            let how = backends::store::Allocate::Reserve { keep_size: false };
+            let how = Allocate::Reserve { keep_size: false };
             store.fallocate(&caller(20), ino, how, 0, 99).unwrap();
         },
     ];
@@ -289,7 +298,7 @@ fn a_change_removes_the_generation_attributes_of_a_file() {
         assert_eq!(state.as_deref(), Some("generated"));
         assert!(attribute(&store, file, "user.llmfs.generated-at").is_some());
         way(&store, file);
-        // What it was to hold stays.
+        // The prompt stays.
         let left = store.listxattr(file).unwrap();
         assert_eq!(left, [PROMPT.as_bytes().to_vec()]);
         resize(&store, file, 0);
@@ -375,6 +384,69 @@ fn a_history_stores_why_the_policy_refuses_in_an_attribute_and_the_log() {
     assert_eq!(names(&store, ROOT), ["a"]);
     let log = std::fs::read_to_string(&log).unwrap();
     has(&log, &["REFUSED create /write: nothing is written here"]);
+}
+
+#[test]
+fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version() {
+    let place = Place::new();
+    let open = || {
+        let (asker, options) = (asker(nobody(), None), HistoryOptions::default());
+        HistoryStore::open(asker, options, Some(&place.save), &caller(1))
+    };
+    let store = open().unwrap();
+    let file = create(&store, ROOT, "a", Kind::File).ino;
+    let dir = create(&store, ROOT, "d", Kind::Directory).ino;
+    create(&store, ROOT, "e", Kind::Directory);
+    let link = NewNode {
+        target: b"a",
+        ..node(Kind::Symlink)
+    };
+    store.create(&caller(20), ROOT, b"l", &link).unwrap();
+    store.write(&caller(20), file, 0, b"hello\xff").unwrap();
+    let change = Change {
+        permissions: Some(0o4755),
+        uid: Some(7),
+        atime: Some(Timestamp(-1)),
+        drop_privileges: true,
+        ..size_change(9)
+    };
+    store.setattr(&caller(20), file, &change).unwrap();
+    for (how, offset) in [
+        (Allocate::Reserve { keep_size: false }, 9),
+        (Allocate::PunchHole, 1),
+        (Allocate::Zero { keep_size: false }, 18),
+    ] {
+        store.fallocate(&caller(20), file, how, offset, 2).unwrap();
+    }
+    for (value, mode) in [("1", XattrMode::Create), ("2", XattrMode::Replace)] {
+        let changed = store.setxattr(&caller(20), file, b"user.a", value.as_bytes(), mode);
+        changed.unwrap();
+    }
+    set(&store, file, "user.b", "3").unwrap();
+    store.removexattr(&caller(20), file, b"user.b").unwrap();
+    store.link(&caller(20), file, dir, b"b\xff").unwrap();
+    for (name, mode) in [("a", RenameMode::NoReplace), ("l", RenameMode::Exchange)] {
+        let renamed = store.rename(&caller(20), (ROOT, name.as_bytes()), (dir, b"c"), mode);
+        renamed.unwrap();
+    }
+    store.unlink(&caller(20), dir, b"b\xff").unwrap();
+    store.rmdir(&caller(20), ROOT, b"e").unwrap();
+
+    let state = |store: &HistoryStore| {
+        let attr = store.getattr(file).unwrap();
+        (tree(store.reference(), ROOT), attr)
+    };
+    let before = state(&store);
+    drop(store);
+    let store = open().unwrap();
+    assert_eq!(state(&store), before);
+
+    drop(store);
+    let other = rusqlite::Connection::open(&place.save).unwrap();
+    other.pragma_update(None, "user_version", 1).unwrap();
+    drop(other);
+    let error = open().unwrap_err().to_string();
+    has(&error, &["is no operation log of ctxbench"]);
 }
 
 #[test]

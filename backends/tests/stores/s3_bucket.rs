@@ -1,5 +1,5 @@
-//! What the store makes of the bucket that it finds: wrong addresses, other logs, emptied buckets, seals, other servers;
-//! and of a cache that is damaged.
+//! The store on an unexpected bucket: wrong addresses, other logs, emptied buckets, seals, other servers.
+//! Also the store with a damaged cache.
 
 use crate::common::*;
 use crate::hosts::*;
@@ -81,7 +81,7 @@ fn the_cache_of_another_memory_is_refused() {
     has(&told, &["no cache of a bucket"]);
 }
 
-/// What happens to a bucket behind the back of the hosts.
+/// A change of a bucket that the hosts do not make.
 type Disaster = (
     &'static str,
     fn(&mut BTreeMap<String, Vec<u8>>),
@@ -144,7 +144,7 @@ fn a_bucket_that_was_emptied_or_rolled_back_stops_everything_and_can_be_filled_a
         assert_eq!(text(&a, "log"), "1\nunsent of a\n");
         assert_eq!(state(&memory.fresh()), state(&a), "{what}");
         is_settled(&a);
-        // The next to come has the same files, and changes of its own; what it has not fetched is there again.
+        // The next host has the same files, and changes of its own. It can read again what it had not fetched.
         let told = refusal(&memory, memory.config("b"), OpenOptions::default());
         has(&told, &["commit"]);
         let b = memory.open(memory.config("b"), REFILL).unwrap();
@@ -348,7 +348,7 @@ fn sealed_memory_shows_nothing_and_opens_with_its_key_only() {
 
 #[test]
 fn a_server_that_ignores_conditions_is_mounted_read_only() {
-    // What was written while the server was another one.
+    // The file is written while another server serves the bucket.
     let good = Memory::new();
     let a = good.mount("a");
     write(&a, "file", b"1");

@@ -12,7 +12,7 @@ use backends::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
 use servers::{Fault, Operation, Rule, When};
 
-/// Tells the process that is killed what to mount: endpoint, access key, secret key, agent and cache.
+/// The mount of the process that is killed: endpoint, access key, secret key, agent and cache.
 const MOUNTS: &str = "CTXBENCH_TEST_S3_MOUNTS";
 
 /// As a mount does it: everything goes on in the background.
@@ -41,8 +41,8 @@ fn the_host_that_is_killed() {
     let store = S3Store::open(config, word().as_ref(), &caller(1), options).unwrap();
     let log = find(&store, "log");
     let text = text(&store, "log");
-    let own = text.lines().filter(|line| line.starts_with("killed"));
-    let first = own.count();
+    let written = text.lines().filter(|line| line.starts_with("killed"));
+    let first = written.count();
     println!("has {first}");
     for number in first.. {
         append(&store, log, format!("killed {number}\n").as_bytes());
@@ -95,15 +95,15 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
             .map_or(has, |last| last + 1);
         killed.kill().unwrap();
         killed.wait().unwrap();
-        // What it has said after that.
+        // The lines that it printed before its end.
         expected += said.filter(|line| line.starts_with("did ")).count();
     }
     let killed = memory.mount("killed");
     exchange(&killed, &other);
     let text = text(&other, "log");
     let of = |who: &str| -> Vec<String> {
-        let own = text.lines().filter(|line| line.starts_with(who));
-        own.map(str::to_owned).collect()
+        let written = text.lines().filter(|line| line.starts_with(who));
+        written.map(str::to_owned).collect()
     };
     let count = of("killed").len();
     let may_be = expected..=expected + 1;
@@ -121,7 +121,7 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
     memory.check();
 }
 
-/// A commit that is in the log, though its host does not know: no answer comes, to this and to what is asked then.
+/// A commit that is in the log, but whose host does not know it: this request and all later ones get no answer.
 fn lose_answers(memory: &Memory) {
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     memory.proxy().set(vec![
@@ -216,7 +216,7 @@ fn a_request_that_arrives_late_does_nothing() {
     };
     let before = refused();
     append(&a, log, b"one\n");
-    // Forwarded when the rules change, though its sender has given up.
+    // The proxy forwards it when the rules change, although the client has given up.
     memory.set(Fault::Hold, &[Operation::Put], When::First(1));
     assert!(a.upload().is_err());
     append(&a, log, b"two\n");

@@ -1,4 +1,4 @@
-//! Servers that fail, and what callers are told meanwhile; what `fsync` and `close` promise.
+//! Servers that fail: the errors that callers get meanwhile, and the promises of `fsync` and `close`.
 
 use crate::common::*;
 use crate::hosts::*;
@@ -52,7 +52,7 @@ fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
         assert_eq!(a.is_slow(file, Slow::Close), close_waits);
         a.close(0, file).unwrap();
         assert_eq!(is_in_bucket("12"), close_waits, "{sync:?}");
-        // Nothing is asked where there is nothing to wait for.
+        // Without a pending change, the client sends no request.
         a.sync().unwrap();
         assert!(is_in_bucket("12"), "a sync of the whole mount always waits");
         let idle = spent(&a, || {
@@ -298,7 +298,7 @@ fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
         memory.proxy().clear();
         uploading.join().unwrap().unwrap();
     });
-    // Whoever waited has it in the bucket: of the long file, no mixture.
+    // The bucket has both files, and no mixture of two versions of the long one.
     let b = memory.fresh();
     let ino = find(&b, "long");
     let seen = (read(&b, ino, 0, 1), read(&b, ino, 16 << 20, 1));

@@ -288,7 +288,7 @@ fn edit(store: &S3Store, ino: Ino, what: &str) {
     }
 }
 
-/// What [`edit`] makes of the bytes of a file.
+/// The bytes of a file after an [`edit`].
 fn edited(mut bytes: Vec<u8>, what: &str) -> Vec<u8> {
     let end = bytes.len();
     match what {

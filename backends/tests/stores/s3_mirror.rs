@@ -31,7 +31,7 @@ fn a_mount_that_ends_leaves_its_last_changes_in_the_mirror() {
     a.upload().unwrap();
     drop(a);
     assert_eq!(shown(&memory), ["a.md"]);
-    // A mount that changes nothing asks for nothing of the mirror.
+    // A mount that changes nothing sends no request for the mirror.
     let a = mirrored(&memory);
     let wait = || std::thread::sleep(std::time::Duration::from_secs(3));
     let asked = spent(&a, wait);
@@ -55,7 +55,7 @@ fn a_mount_publishes_what_mounts_before_it_did_not() {
     let foreign = format!("agents/{}/foreign.md", memory.agent);
     objects.insert(foreign.clone(), b"of another tool".to_vec());
     memory.replace_objects(&objects);
-    // As a daemon that was killed before it wrote to the mirror.
+    // Like a daemon that was killed before it wrote to the mirror.
     let a = memory.mount("a");
     a.unlink(&now(), ROOT, b"gone.md").unwrap();
     write(&a, "edited.md", b"2");

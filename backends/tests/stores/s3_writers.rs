@@ -71,9 +71,9 @@ fn lines_that_two_hosts_append_at_once_are_all_there_once() {
         is_free_of_conflicts([&a, &b]);
         let text = text(&a, "log");
         for who in ["alice", "bob"] {
-            let own: Vec<&str> = text.lines().filter(|line| line.starts_with(who)).collect();
+            let appended: Vec<&str> = text.lines().filter(|line| line.starts_with(who)).collect();
             let expected: Vec<String> = (0..25).map(|number| format!("{who} {number}")).collect();
-            assert_eq!(own, expected);
+            assert_eq!(appended, expected);
         }
         assert!(text.as_bytes().starts_with(&lines(length)));
         let before = lines(length).iter().filter(|b| **b == b'\n').count();
@@ -170,7 +170,7 @@ fn edits_that_cannot_be_merged_are_both_kept() {
             assert!(bytes(host, find(host, name)) == bobs, "{what}");
         }
         assert_eq!(b.counters()["s3_conflicts"], 1, "{what}");
-        // Who has the file open goes on with what was written there.
+        // An open handle continues with the content that was written there.
         assert!(bytes(&b, open) == bobs, "{what}");
     }
 }
@@ -184,7 +184,7 @@ fn an_edit_outlives_a_deletion() {
         for name in ["note", "long"] {
             // The second chunk of the long one: the first is that of before.
             let end = a.getattr(find(&a, name)).unwrap().size;
-            a.append(0, &now(), find(&a, name), end, b"two\n").unwrap();
+            a.append(&now(), find(&a, name), end, b"two\n").unwrap();
         }
         append(&a, find(&a, "dirty"), b"two\n");
         b.write(&now(), find(&b, "dirty"), 0, b"overwritten, then removed")
@@ -348,7 +348,7 @@ fn attributes_of_one_host_and_content_of_another_combine() {
     assert_eq!(text(&b, "f"), "fmore");
 }
 
-/// A kernel that has one inode open, and says what it was told.
+/// A kernel that has one inode open, and records its notifications.
 #[derive(Default)]
 struct Kernel {
     open: Mutex<Vec<Ino>>,
@@ -356,14 +356,14 @@ struct Kernel {
 }
 
 impl KernelCache for Kernel {
-    fn forget_inode(&self, ino: Ino) {
+    fn invalidate_inode(&self, ino: Ino) {
         self.told.lock().unwrap().push(format!("inode {ino}"));
     }
-    fn forget_name(&self, _: Ino, name: &[u8]) {
+    fn invalidate_name(&self, _: Ino, name: &[u8]) {
         let name = String::from_utf8_lossy(name);
         self.told.lock().unwrap().push(format!("name {name}"));
     }
-    fn learn(&self, _: Ino, _: u64, _: &[u8]) {}
+    fn store_pages(&self, _: Ino, _: u64, _: &[u8]) {}
     fn is_unreferenced(&self, ino: Ino) -> bool {
         !self.open.lock().unwrap().contains(&ino)
     }
@@ -396,7 +396,7 @@ fn files_that_others_delete_free_their_space_and_the_kernel_is_told() {
     b.detach();
 }
 
-/// What one host does, or that hosts exchange what they have.
+/// A step of one host, an upload, a pull, or a reopening.
 #[derive(Clone, Debug)]
 enum Turn {
     Step(bool, Step),
@@ -429,7 +429,7 @@ proptest! {
                 Turn::Step(who, step) => {
                     let (store, made) = hosts[usize::from(*who)].as_mut().unwrap();
                     let mut driven = Driven { store, made: std::mem::take(made) };
-                    // What fails changes nothing: that is a case, too.
+                    // A failed step must change nothing, so failures are cases, too.
                     let _ = driven.step(step, now);
                     *made = driven.made;
                 }
@@ -456,7 +456,7 @@ proptest! {
     }
 }
 
-/// Adds what has a name to the inodes that steps choose from.
+/// Adds the named inodes to those that steps choose from.
 fn all_inodes(store: &dyn Store, dir: Ino, made: &mut Vec<Ino>) {
     for name in names(store, dir) {
         let attr = store.lookup(dir, name.as_bytes()).unwrap();

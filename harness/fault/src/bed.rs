@@ -24,7 +24,8 @@ use super::disk::SmallDisk;
 use super::history::History;
 pub use records::{STREAM, unread};
 
-use super::watch::{Agent, Waited, culprit, send, waiting_requests};
+use super::processes::send;
+use super::watch::{Agent, Waited, culprit, waiting_requests};
 
 /// Why a scenario did not run to its end.
 #[derive(Debug)]
@@ -285,10 +286,10 @@ impl TestBed {
     /// As [`TestBed::end`], for an agent process that is not the test bed's own. The process is not
     /// returned if it hung or ended.
     pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<Answer>, Option<Agent>)> {
-        let own = self.agent.take();
+        let agent = self.agent.take();
         let waited = other.wait(self.hang_limit(), &self.interrupt);
         let answer = self.take(other, waited)?;
-        let other = std::mem::replace(&mut self.agent, own);
+        let other = std::mem::replace(&mut self.agent, agent);
         Ok((answer, other))
     }
 

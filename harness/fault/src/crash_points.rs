@@ -166,7 +166,8 @@ impl Hits {
         Next::Break(reason)
     }
 
-    /// The median and the longest recovery time, in milliseconds.
+    /// The median and the longest recovery time, in milliseconds. The median of an even number is the upper of the middle
+    /// two.
     pub fn recovery_ms(&self) -> (f64, f64) {
         let mut sorted = self.recoveries.clone();
         sorted.sort_by(f64::total_cmp);

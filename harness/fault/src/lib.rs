@@ -14,10 +14,11 @@ mod estimate;
 mod history;
 mod injections;
 mod power_loss;
-mod record;
+mod processes;
+pub mod record;
 mod schedule;
-mod second;
+mod second_mount;
 mod watch;
 
 pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
-pub use schedule::{Ended, Live, ScenarioRun, misfit, run_all, scenario_runs};
+pub use schedule::{Live, ScenarioRun, ScheduleEnd, misfit, run_all, scenario_runs};

@@ -35,7 +35,7 @@ const REDO: &str = "store.db-redo";
 
 /// A file that is no record.
 const LONG: &[u8] = b".long";
-/// What is created.
+/// The attributes of new files.
 const NODE: NewNode<'_> = NewNode {
     kind: Kind::File,
     permissions: 0o600,
@@ -127,7 +127,7 @@ impl PowerCuts {
         self.store()?.fsync(ROOT, false)?;
         let mut counted = self.syncs()?;
         if counted[0] == before {
-            // What the mount has written since its own sync counts as synced below.
+            // Below, changes since that sync count as synced.
             bail!("the first fsync of a mount did not sync SQLite's log");
         }
         let mut synced = self.image()?;
@@ -167,7 +167,7 @@ impl PowerCuts {
         for (file, bytes) in image {
             fs::write(self.place().join(file), bytes)?;
         }
-        self.judge(point, base, &done, acknowledged, has_copied)
+        self.audit(point, base, &done, acknowledged, has_copied)
     }
 
     /// How many syncs of SQLite's log and of the redo log there were.
@@ -198,7 +198,8 @@ impl PowerCuts {
         overwrite(store, LONG, &vec![1; HEAD as usize])
     }
 
-    fn judge(
+    /// Opens the store after the power cut and audits its records.
+    fn audit(
         &mut self,
         point: u64,
         base: BTreeMap<u64, State>,
@@ -226,7 +227,7 @@ impl PowerCuts {
             audit.acknowledged = BTreeMap::from([("fsync".to_owned(), acknowledged as u64)]);
             locate(&mut audit, &format!("point {point}"));
             if !was_state(base, done, acknowledged, &found) {
-                self.losses.mixtures = self.losses.mixtures.map(|own| own + 1);
+                self.losses.mixtures = self.losses.mixtures.map(|mixtures| mixtures + 1);
                 audit.verdict = AuditVerdict::Invalid;
                 audit.examples.push(format!(
                     "point {point}: the records together are in no state that they ever were"

@@ -96,7 +96,7 @@ fn workspace_config(dir: PathBuf, program: PathBuf) -> WorkspaceConfig {
 
 /// How the execution ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ScheduleEnd {
     /// All runs were executed.
     Complete,
     /// The user interrupted it.
@@ -111,18 +111,18 @@ pub fn run_all(
     writer: &Writer,
     recorded: &mut dyn FnMut(&FaultOutcome, usize),
     interrupt: &AtomicBool,
-) -> Result<Ended, RunError> {
+) -> Result<ScheduleEnd, RunError> {
     for (done, run) in (1..).zip(runs) {
         if interrupt.load(Ordering::Relaxed) {
-            return Ok(Ended::Interrupted);
+            return Ok(ScheduleEnd::Interrupted);
         }
         let Some(outcome) = execute(run) else {
-            return Ok(Ended::Interrupted);
+            return Ok(ScheduleEnd::Interrupted);
         };
         writer.outcome(&outcome)?;
         recorded(&outcome, runs.len() - done);
     }
-    Ok(Ended::Complete)
+    Ok(ScheduleEnd::Complete)
 }
 
 /// Executes scenarios on this machine.
@@ -152,7 +152,7 @@ impl Live {
         seed: u64,
         writer: &Writer,
         told: &mut dyn FnMut(&str, &str, u64),
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<ScheduleEnd> {
         let scenario = crash_points_scenario();
         for (backend, unavailable) in &self.backends {
             let name = backend.describe().name;
@@ -187,12 +187,12 @@ impl Live {
                         .iter()
                         .try_for_each(|line| writer.crash_points(line))?,
                     Err(Some((status, reason))) => not_run(loss, status, reason)?,
-                    Err(None) => return Ok(Ended::Interrupted),
+                    Err(None) => return Ok(ScheduleEnd::Interrupted),
                 }
-                anyhow::Ok(Ended::Complete)
+                anyhow::Ok(ScheduleEnd::Complete)
             };
-            if record(KILLED_DAEMON, kills)? == Ended::Interrupted {
-                return Ok(Ended::Interrupted);
+            if record(KILLED_DAEMON, kills)? == ScheduleEnd::Interrupted {
+                return Ok(ScheduleEnd::Interrupted);
             }
             let cuts = match name.as_str() {
                 "sqlite" => guarded(|| {
@@ -201,11 +201,11 @@ impl Live {
                 }),
                 _ => skipped(POWER_LOSS_NOT_LOOKED_AT),
             };
-            if record(POWER_LOSS, cuts)? == Ended::Interrupted {
-                return Ok(Ended::Interrupted);
+            if record(POWER_LOSS, cuts)? == ScheduleEnd::Interrupted {
+                return Ok(ScheduleEnd::Interrupted);
             }
         }
-        Ok(Ended::Complete)
+        Ok(ScheduleEnd::Complete)
     }
 }
 

@@ -30,9 +30,9 @@ fn writer(dir: &Path) -> Writer {
     Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
 }
 
-/// What a schedule of three seeds and scenarios on two backends did until it was interrupted at the given run.
+/// The runs of a schedule of three seeds and scenarios on two backends, interrupted at the given run.
 struct Scheduled {
-    ended: Ended,
+    ended: ScheduleEnd,
     /// Scenario, backend and seed of each run that was executed.
     executed: Vec<(usize, usize, u64)>,
     outcomes: usize,
@@ -70,7 +70,7 @@ fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> Scheduled {
 #[test]
 fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
     let all = schedule(None, false);
-    assert_eq!((all.ended, all.outcomes), (Ended::Complete, 6));
+    assert_eq!((all.ended, all.outcomes), (ScheduleEnd::Complete, 6));
     assert_eq!(all.executed[..3], [(0, 0, 1), (0, 0, 2), (0, 1, 1)]);
     assert_eq!(all.executed[3..], [(0, 1, 2), (1, 0, 1), (1, 1, 1)]);
     assert_eq!(all.left, [5, 4, 3, 2, 1, 0]);
@@ -82,10 +82,10 @@ fn the_schedule_runs_and_records_every_scenario_backend_and_seed() {
 #[test]
 fn an_interrupted_run_keeps_its_finished_outcomes() {
     let part = schedule(Some(3), false);
-    assert_eq!((part.ended, part.outcomes), (Ended::Interrupted, 3));
+    assert_eq!((part.ended, part.outcomes), (ScheduleEnd::Interrupted, 3));
     assert_eq!(part.left.len(), 3);
     let none = schedule(None, true);
-    assert_eq!((none.ended, none.outcomes), (Ended::Interrupted, 0));
+    assert_eq!((none.ended, none.outcomes), (ScheduleEnd::Interrupted, 0));
     assert!(none.executed.is_empty());
 }
 

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use backends::fuse::{self, connection};
 use parking_lot::Mutex;
 use rundir::faults::{Culprit, Hang};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::agent::{Answer, Job};
+use super::processes::{send, state_of, wait_until};
 
 /// How long a hanging agent process may take to end after each signal, before the next means.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -275,57 +276,11 @@ impl Drop for Agent {
     }
 }
 
-/// Waits until a condition holds, with a pause of `tick` between two checks. Returns false if `limit` passes
-/// first.
-pub fn wait_until(limit: Duration, tick: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
-    while !is_so() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(tick);
-    }
-    true
-}
-
-/// Sends a process a signal.
-pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
-    let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(kill_process(pid, signal)?)
-}
-
 /// Aborts the connection of a FUSE mount. Returns whether that succeeded.
 fn abort(mount: &Path) -> bool {
     let found = connection::mount_at(mount).ok().flatten();
     let connection = found.as_ref().and_then(connection::Connection::of);
     connection.is_some_and(|connection| connection.abort().is_ok())
-}
-
-/// The state of a process from `/proc/PID/stat`: `R`, `S`, `D`, `T`, `Z`. `None` if there is no such
-/// process.
-pub fn state_of(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    state_in(&stat)
-}
-
-fn state_in(stat: &str) -> Option<char> {
-    // The command name in parentheses may contain any character.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.chars().next()
-}
-
-/// Whether every thread of a process is stopped. After SIGSTOP, a thread that still runs may answer a
-/// request. False if there is no such process.
-pub fn stands_still(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return false;
-    };
-    let mut states = threads.flatten().filter_map(|thread| {
-        // A thread that has ended meanwhile counts as stopped.
-        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
-        state_in(&stat)
-    });
-    states.all(|state| state == 'T')
 }
 
 /// The number of requests of the FUSE mount at `mount` that are queued for the daemon or unanswered by it.
@@ -376,6 +331,7 @@ fn waiting_process(waiting: Option<u64>) -> Culprit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::stands_still;
 
     fn until(what: &str, is_so: impl FnMut() -> bool) {
         assert!(

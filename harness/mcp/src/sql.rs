@@ -1,6 +1,6 @@
 //! The database tools over MCP: those of [`SqlTool`].
 
-use backends::sql_tool::SqlTool;
+use backends::tools::sql::SqlTool;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::toolset::{Answer, Toolset, definition};
 impl Toolset for SqlTool {
     fn definitions(&self) -> Vec<Tool> {
         let all = SqlTool::definitions(self).into_iter();
-        all.map(|own| definition(own.name, own.description, own.properties, own.required))
+        all.map(|tool| definition(tool.name, tool.description, tool.properties, tool.required))
             .collect()
     }
 

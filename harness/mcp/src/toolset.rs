@@ -1,4 +1,4 @@
-//! What every group of tools is made of: definitions, arguments and answers. No tool is here.
+//! The parts of every group of tools: definitions, arguments and answers. No tool is here.
 
 use std::sync::Arc;
 

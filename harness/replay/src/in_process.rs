@@ -8,7 +8,7 @@ use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};
 
 use super::tools::push;
-use super::{Observed, Scratch};
+use super::{Observed, ResultBuffer};
 
 /// Why a client cannot run a script; `None` if it can.
 pub fn unsupported(script: &Script) -> Option<String> {
@@ -41,14 +41,14 @@ pub fn perform_in_process(
     op: &FileOp,
     subtree: &str,
     client: &mut dyn FileClient,
-    scratch: &mut Scratch,
+    buffer: &mut ResultBuffer,
 ) -> Result<Observed, Errno> {
     let path = |path: &WorkspacePath| format!("{subtree}/{path}");
     let mut bytes = Vec::new();
     match op {
         FileOp::Read(file) => {
             client.read(&path(file), &mut bytes).map_err(errno)?;
-            Ok(Observed::Bytes(scratch.put(&bytes)))
+            Ok(Observed::Bytes(buffer.put(&bytes)))
         }
         FileOp::ReadAt {
             path: file,
@@ -58,7 +58,7 @@ pub fn perform_in_process(
             client.read(&path(file), &mut bytes).map_err(errno)?;
             let start = (*offset as usize).min(bytes.len());
             let end = (start + length).min(bytes.len());
-            Ok(Observed::Bytes(scratch.put(&bytes[start..end])))
+            Ok(Observed::Bytes(buffer.put(&bytes[start..end])))
         }
         FileOp::Write {
             path: file,
@@ -75,14 +75,14 @@ pub fn perform_in_process(
         }
         FileOp::Sync(_) | FileOp::SyncAll { .. } => Ok(Observed::Done),
         FileOp::List { path: dir, .. } => {
-            let start = scratch.entries.len();
+            let start = buffer.entries.len();
             for (name, size) in client.list(&path(dir)).map_err(errno)? {
-                push(scratch, &name, 0..0, Some(size));
+                push(buffer, &name, 0..0, Some(size));
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            Ok(Observed::Entries(start..buffer.entries.len()))
         }
         FileOp::Search(dir) => {
-            let start = scratch.entries.len();
+            let start = buffer.entries.len();
             let top = match dir.is_root() {
                 true => subtree.to_owned(),
                 false => path(dir),
@@ -92,10 +92,10 @@ pub fn perform_in_process(
                 client
                     .read(&format!("{top}/{name}"), &mut bytes)
                     .map_err(errno)?;
-                let content = scratch.put(&bytes);
-                push(scratch, &name, content, Some(size));
+                let content = buffer.put(&bytes);
+                push(buffer, &name, content, Some(size));
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            Ok(Observed::Entries(start..buffer.entries.len()))
         }
         _ => Err(Errno::NOSYS),
     }
@@ -162,11 +162,11 @@ mod tests {
         let mut script = Script::new(Vec::new());
         script.dirs = vec![path("d")];
         let (mut model, mut client) = (Model::of(&script), InMemory::default());
-        let mut scratch = Scratch::new();
+        let mut buffer = ResultBuffer::new();
         for op in &ops {
-            scratch.clear();
-            let observed = perform_in_process(op, "p1", &mut client, &mut scratch);
-            verify(op, &model.apply(op), &observed, &scratch).unwrap();
+            buffer.clear();
+            let observed = perform_in_process(op, "p1", &mut client, &mut buffer);
+            verify(op, &model.apply(op), &observed, &buffer).unwrap();
         }
         assert!(client.0.contains_key("p1/d/b"), "below the subtree");
     }

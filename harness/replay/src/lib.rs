@@ -1,5 +1,5 @@
-//! What is timed: a script's file operations in a directory, by tool calls or by a client, and the shell words of tasks;
-//! and the check of their results. The clock, the order of calls and their records are in the binary.
+//! The timed operations: those of a script in a directory, by tool calls or by a client, and the shell commands of tasks.
+//! Also the check of their results. The clock, the order of calls and their records are in the binary.
 
 pub mod in_process;
 mod perform;
@@ -12,6 +12,6 @@ mod verify;
 pub mod worker;
 pub mod workers;
 
-pub use perform::{Observed, Scratch, perform, program, program_directories};
-pub use prepare::{OpenFiles, Prepared, prepare};
+pub use perform::{Observed, ResultBuffer, perform, program, program_directories};
+pub use prepare::{OpenFiles, PreparedOp, prepare};
 pub use verify::{only_lines, verify};

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite, read, write};
 use workloads::script::{FileOp, Run};
 
-use super::Prepared;
+use super::PreparedOp;
 
 /// Buffer size of `getdents64` in bytes, as in glibc's `readdir`.
 const DIRENT_BUFFER: usize = 32 * 1024;
@@ -28,9 +28,9 @@ const PAGE: usize = 4096;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIR_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Buffers for the results of operations, reused between calls.
+/// A buffer of the results of operations, reused between calls.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ResultBuffer {
     /// Content that was read, from `start` up to `used`. The rest is free.
     pub data: Vec<u8>,
     /// Offset of the first page boundary in `data`. Content starts there, as in fio's buffers, because copying
@@ -49,9 +49,9 @@ pub struct Scratch {
 /// A listed file or directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its name or path in [`Scratch::names`].
+    /// Its name or path in [`ResultBuffer::names`].
     pub name: Range<usize>,
-    /// Its content in [`Scratch::data`]; empty if it was not read.
+    /// Its content in [`ResultBuffer::data`]; empty if it was not read.
     pub content: Range<usize>,
     /// Its size in bytes, if attributes were read.
     pub size: Option<u64>,
@@ -59,14 +59,14 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
-impl Default for Scratch {
+impl Default for ResultBuffer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Scratch {
-    /// Allocates the buffers for listings. [`Scratch::reserve`] allocates the one for content.
+impl ResultBuffer {
+    /// Allocates the buffers for listings. [`ResultBuffer::reserve`] allocates the one for content.
     pub fn new() -> Self {
         Self {
             data: Vec::new(),
@@ -98,7 +98,7 @@ impl Scratch {
         }
     }
 
-    /// Appends content as if an operation had read it. Returns its range in [`Scratch::data`].
+    /// Appends content as if an operation had read it. Returns its range in [`ResultBuffer::data`].
     pub fn put(&mut self, content: &[u8]) -> Range<usize> {
         self.reserve(content.len());
         let start = self.used;
@@ -107,7 +107,7 @@ impl Scratch {
         start..self.used
     }
 
-    /// The end of the content, for [`Scratch::back_to`].
+    /// The end of the content, for [`ResultBuffer::back_to`].
     pub fn mark(&self) -> usize {
         self.used
     }
@@ -167,12 +167,12 @@ impl Scratch {
     }
 }
 
-/// The result of an operation. Content and names are in the [`Scratch`].
+/// The result of an operation. Content and names are in the [`ResultBuffer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// Success.
     Done,
-    /// Content, as a range of [`Scratch::data`].
+    /// Content, as a range of [`ResultBuffer::data`].
     Bytes(Range<usize>),
     /// The other host did not show the expected content in time.
     NotSeen,
@@ -183,13 +183,13 @@ pub enum Observed {
         /// Whether it is a directory.
         is_dir: bool,
     },
-    /// Entries, as a range of [`Scratch::entries`].
+    /// Entries, as a range of [`ResultBuffer::entries`].
     Entries(Range<usize>),
     /// A program has exited.
     Ran {
         /// How.
         status: ExitStatus,
-        /// Its standard output, as a range of [`Scratch::data`].
+        /// Its standard output, as a range of [`ResultBuffer::data`].
         said: Range<usize>,
         /// Its standard error.
         error: String,
@@ -198,33 +198,33 @@ pub enum Observed {
 
 /// Executes an operation.
 /// The error is that of the first system call that failed.
-pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observed, Errno> {
+pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {
         // `SeenByOther` reads once: the caller retries.
         FileOp::Read(_) | FileOp::Ask { .. } | FileOp::SeenByOther { .. } => {
-            let file = scratch.open(path, OFlags::RDONLY)?;
-            scratch.system_calls += 1;
+            let file = buffer.open(path, OFlags::RDONLY)?;
+            buffer.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
-            let bytes = scratch.fill(size, |room| read(&file, room))?;
+            let bytes = buffer.fill(size, |room| read(&file, room))?;
             return Ok(Observed::Bytes(bytes));
         }
         FileOp::ReadAt { offset, length, .. } => {
-            let file = scratch.open(path, OFlags::RDONLY)?;
-            let bytes = scratch.fill_once(*length, |room| pread(&file, room, *offset))?;
+            let file = buffer.open(path, OFlags::RDONLY)?;
+            let bytes = buffer.fill_once(*length, |room| pread(&file, room, *offset))?;
             return Ok(Observed::Bytes(bytes));
         }
         FileOp::ReadOpen { offset, length, .. } => {
             let file = prepared.open.as_deref().ok_or(Errno::BADF)?;
-            let bytes = scratch.fill_once(*length, |room| pread(file, room, *offset))?;
+            let bytes = buffer.fill_once(*length, |room| pread(file, room, *offset))?;
             return Ok(Observed::Bytes(bytes));
         }
         FileOp::Write { content, sync, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-            let file = scratch.open(path, flags)?;
-            scratch.write_all(content, |rest| write(&file, rest))?;
+            let file = buffer.open(path, flags)?;
+            buffer.write_all(content, |rest| write(&file, rest))?;
             if *sync {
-                scratch.system_calls += 1;
+                buffer.system_calls += 1;
                 fsync(&file)?;
             }
         }
@@ -234,28 +234,28 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             sync,
             ..
         } => {
-            let file = scratch.open(path, OFlags::WRONLY)?;
+            let file = buffer.open(path, OFlags::WRONLY)?;
             let mut at = *offset;
-            scratch.write_all(content, |rest| {
+            buffer.write_all(content, |rest| {
                 let written = pwrite(&file, rest, at)?;
                 at += written as u64;
                 Ok(written)
             })?;
             if *sync {
-                scratch.system_calls += 1;
+                buffer.system_calls += 1;
                 fsync(&file)?;
             }
         }
         FileOp::Append { content, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
-            let file = scratch.open(path, flags)?;
-            scratch.write_all(content, |rest| write(&file, rest))?;
+            let file = buffer.open(path, flags)?;
+            buffer.write_all(content, |rest| write(&file, rest))?;
         }
         FileOp::Create(_) => {
-            scratch.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+            buffer.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
         }
         FileOp::Stat(_) => {
-            scratch.system_calls += 1;
+            buffer.system_calls += 1;
             let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
             return Ok(Observed::Attributes {
                 size: stat.st_size as u64,
@@ -263,43 +263,43 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             });
         }
         FileOp::List { attributes, .. } => {
-            let dir = scratch.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-            let start = scratch.entries.len();
-            list(&dir, b"", scratch)?;
+            let dir = buffer.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            let start = buffer.entries.len();
+            list(&dir, b"", buffer)?;
             if *attributes {
-                for at in start..scratch.entries.len() {
-                    scratch.system_calls += 1;
-                    let name = c_name(&scratch.names, &scratch.entries[at].name)?;
+                for at in start..buffer.entries.len() {
+                    buffer.system_calls += 1;
+                    let name = c_name(&buffer.names, &buffer.entries[at].name)?;
                     let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    scratch.entries[at].size = Some(stat.st_size as u64);
+                    buffer.entries[at].size = Some(stat.st_size as u64);
                 }
             }
-            return Ok(Observed::Entries(start..scratch.entries.len()));
+            return Ok(Observed::Entries(start..buffer.entries.len()));
         }
-        FileOp::Search(_) => return walk(path, true, scratch),
-        FileOp::Walk(_) => return walk(path, false, scratch),
+        FileOp::Search(_) => return walk(path, true, buffer),
+        FileOp::Walk(_) => return walk(path, false, buffer),
         FileOp::Rename { .. } => {
             let to = prepared.to.as_deref().unwrap_or(path);
-            scratch.system_calls += 1;
+            buffer.system_calls += 1;
             renameat(CWD, path, CWD, to)?;
         }
         FileOp::Remove(_) => {
-            scratch.system_calls += 1;
+            buffer.system_calls += 1;
             unlinkat(CWD, path, AtFlags::empty())?;
         }
-        FileOp::MakeDir(_) => make_dirs(path, scratch)?,
-        FileOp::Sync(_) => sync(path, scratch)?,
+        FileOp::MakeDir(_) => make_dirs(path, buffer)?,
+        FileOp::Sync(_) => sync(path, buffer)?,
         FileOp::SyncAll { .. } => {
             if prepared.has_bucket {
                 let mut answer = [0; 64];
-                scratch.system_calls += 1;
+                buffer.system_calls += 1;
                 let length = getxattr(path, c"user.ctx.sync", &mut answer[..])?;
                 if answer.get(..length) != Some(b"durable") {
                     return Err(Errno::IO);
                 }
             } else {
                 for file in &prepared.files {
-                    sync(file, scratch)?;
+                    sync(file, buffer)?;
                 }
             }
         }
@@ -318,14 +318,14 @@ pub fn perform(prepared: &Prepared<'_>, scratch: &mut Scratch) -> Result<Observe
             };
             utimensat(CWD, root, &times, AtFlags::empty())?;
             // Closing a file makes an index check for changes.
-            scratch.open(path, OFlags::RDONLY)?;
+            buffer.open(path, OFlags::RDONLY)?;
         }
         FileOp::Together { .. } => {
             let workers = prepared.workers.as_ref().ok_or(Errno::CHILD)?;
             workers.run()?;
         }
-        FileOp::AddLine { line, .. } => return add_line(path, line, scratch),
-        FileOp::Run(own) => return run(own, path, scratch),
+        FileOp::AddLine { line, .. } => return add_line(path, line, buffer),
+        FileOp::Run(command) => return run(command, path, buffer),
     }
     Ok(Observed::Done)
 }
@@ -347,6 +347,7 @@ const ENVIRONMENT: [(&str, &str); 10] = [
 /// The search path of programs: the distribution's directories, then those of rustup's toolchain. rustup's own
 /// `cargo` needs the user's configuration, which programs do not get.
 fn search_path() -> &'static str {
+    // Static, because asking rustup takes as long as many calls.
     static PATH: OnceLock<String> = OnceLock::new();
     PATH.get_or_init(|| {
         let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
@@ -380,7 +381,7 @@ pub fn program(name: &str, arguments: &[impl AsRef<OsStr>], directory: &Path) ->
 }
 
 /// Runs a program in `directory` until it exits.
-fn run(run: &Run, directory: &CStr, scratch: &mut Scratch) -> Result<Observed, Errno> {
+fn run(run: &Run, directory: &CStr, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
     let Some((name, arguments)) = run.command.split_first() else {
         return Err(Errno::INVAL);
     };
@@ -389,36 +390,36 @@ fn run(run: &Run, directory: &CStr, scratch: &mut Scratch) -> Result<Observed, E
     let output = output.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(Observed::Ran {
         status: output.status,
-        said: scratch.put(&output.stdout),
+        said: buffer.put(&output.stdout),
         error: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
 }
 
-fn sync(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
-    let file = scratch.open(path, OFlags::RDONLY)?;
-    scratch.system_calls += 1;
+fn sync(path: &CStr, buffer: &mut ResultBuffer) -> Result<(), Errno> {
+    let file = buffer.open(path, OFlags::RDONLY)?;
+    buffer.system_calls += 1;
     fsync(&file)
 }
 
 /// Rewrites a file with `line` appended. Returns the content before.
-fn add_line(path: &CStr, line: &[u8], scratch: &mut Scratch) -> Result<Observed, Errno> {
-    let held = match scratch.open(path, OFlags::RDONLY) {
+fn add_line(path: &CStr, line: &[u8], buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+    let held = match buffer.open(path, OFlags::RDONLY) {
         Ok(file) => {
-            scratch.system_calls += 1;
+            buffer.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             // The line is placed right behind the content.
-            scratch.reserve(size + line.len());
-            scratch.fill(size, |room| read(&file, room))?
+            buffer.reserve(size + line.len());
+            buffer.fill(size, |room| read(&file, room))?
         }
         Err(Errno::NOENT) => {
-            scratch.reserve(line.len());
-            scratch.fill(0, |_| Ok(0))?
+            buffer.reserve(line.len());
+            buffer.fill(0, |_| Ok(0))?
         }
         Err(error) => return Err(error),
     };
-    let end = scratch.put(line).end;
-    let file = scratch.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-    scratch.system_calls += write_all(&scratch.data[held.start..end], |rest| write(&file, rest))?;
+    let end = buffer.put(line).end;
+    let file = buffer.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    buffer.system_calls += write_all(&buffer.data[held.start..end], |rest| write(&file, rest))?;
     Ok(Observed::Bytes(held))
 }
 
@@ -445,10 +446,10 @@ fn write_all(
 }
 
 /// Appends the entries of a directory, each name after `prefix`.
-fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno> {
-    let mut dirents = RawDir::new(dir, &mut scratch.dirents);
+fn list(dir: &OwnedFd, prefix: &[u8], buffer: &mut ResultBuffer) -> Result<(), Errno> {
+    let mut dirents = RawDir::new(dir, &mut buffer.dirents);
     loop {
-        scratch.system_calls += u64::from(dirents.is_buffer_empty());
+        buffer.system_calls += u64::from(dirents.is_buffer_empty());
         let Some(dirent) = dirents.next() else {
             break;
         };
@@ -457,21 +458,21 @@ fn list(dir: &OwnedFd, prefix: &[u8], scratch: &mut Scratch) -> Result<(), Errno
         if name == b"." || name == b".." {
             continue;
         }
-        let start = scratch.names.len();
-        scratch.names.extend_from_slice(prefix);
-        scratch.names.extend_from_slice(name);
-        let end = scratch.names.len();
+        let start = buffer.names.len();
+        buffer.names.extend_from_slice(prefix);
+        buffer.names.extend_from_slice(name);
+        let end = buffer.names.len();
         // The NUL lets the next system call use the name without a copy.
-        scratch.names.push(0);
+        buffer.names.push(0);
         let is_dir = match dirent.file_type() {
             FileType::Unknown => {
-                scratch.system_calls += 1;
+                buffer.system_calls += 1;
                 let stat = statat(dir, dirent.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
                 FileType::from_raw_mode(stat.st_mode) == FileType::Directory
             }
             known => known == FileType::Directory,
         };
-        scratch.entries.push(Entry {
+        buffer.entries.push(Entry {
             name: start..end,
             content: 0..0,
             size: None,
@@ -486,39 +487,39 @@ fn c_name<'a>(names: &'a [u8], name: &Range<usize>) -> Result<&'a CStr, Errno> {
 }
 
 /// Lists the tree at `top` breadth first, and reads its files if `contents`. Entries are paths below `top`.
-fn walk(top: &CStr, contents: bool, scratch: &mut Scratch) -> Result<Observed, Errno> {
-    let start = scratch.entries.len();
-    let top = scratch.open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    list(&top, b"", scratch)?;
+fn walk(top: &CStr, contents: bool, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+    let start = buffer.entries.len();
+    let top = buffer.open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    list(&top, b"", buffer)?;
     let mut at = start;
-    while at < scratch.entries.len() {
-        let entry = scratch.entries[at].clone();
+    while at < buffer.entries.len() {
+        let entry = buffer.entries[at].clone();
         if entry.is_dir || contents {
             // Open and close.
-            scratch.system_calls += 2;
+            buffer.system_calls += 2;
         }
-        let path = c_name(&scratch.names, &entry.name)?;
+        let path = c_name(&buffer.names, &entry.name)?;
         if entry.is_dir {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let dir = openat(top.as_fd(), path, flags, Mode::empty())?;
             let mut prefix = path.to_bytes().to_vec();
             prefix.push(b'/');
-            list(&dir, &prefix, scratch)?;
+            list(&dir, &prefix, buffer)?;
         } else if contents {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let file = openat(top.as_fd(), path, flags, Mode::empty())?;
-            scratch.system_calls += 1;
+            buffer.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
-            scratch.entries[at].content = scratch.fill(size, |room| read(&file, room))?;
+            buffer.entries[at].content = buffer.fill(size, |room| read(&file, room))?;
         }
         at += 1;
     }
-    Ok(Observed::Entries(start..scratch.entries.len()))
+    Ok(Observed::Entries(start..buffer.entries.len()))
 }
 
 /// Creates a directory and its missing parents.
-fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
-    scratch.system_calls += 1;
+fn make_dirs(path: &CStr, buffer: &mut ResultBuffer) -> Result<(), Errno> {
+    buffer.system_calls += 1;
     match mkdirat(CWD, path, DIR_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(Errno::NOENT) => {
@@ -528,8 +529,8 @@ fn make_dirs(path: &CStr, scratch: &mut Scratch) -> Result<(), Errno> {
                 return Err(Errno::NOENT);
             }
             let parent = std::ffi::CString::new(&bytes[..parent]).map_err(|_| Errno::ILSEQ)?;
-            make_dirs(&parent, scratch)?;
-            scratch.system_calls += 1;
+            make_dirs(&parent, buffer)?;
+            buffer.system_calls += 1;
             mkdirat(CWD, path, DIR_MODE)
         }
         Err(error) => Err(error),

@@ -15,7 +15,7 @@ use super::workers::Workers;
 
 /// An operation with its paths as NUL-terminated strings.
 #[derive(Debug)]
-pub struct Prepared<'a> {
+pub struct PreparedOp<'a> {
     /// The operation.
     pub op: &'a FileOp,
     /// The absolute path; for a rename, the old one.
@@ -40,7 +40,7 @@ pub fn prepare<'a>(
     root: &Path,
     op: &'a FileOp,
     open_files: &mut OpenFiles,
-) -> io::Result<Prepared<'a>> {
+) -> io::Result<PreparedOp<'a>> {
     let absolute = |path: &WorkspacePath| {
         let bytes = path.below(root).into_os_string().into_vec();
         CString::new(bytes).map_err(io::Error::from)
@@ -65,7 +65,7 @@ pub fn prepare<'a>(
         }),
         _ => None,
     };
-    Ok(Prepared {
+    Ok(PreparedOp {
         op,
         path,
         to,

@@ -10,7 +10,7 @@ use workloads::tasks::command::{Command, Shows};
 /// The output of a command below `root`.
 ///
 /// # Errors
-/// What the program says of a failed call.
+/// The program's message for a failed call.
 pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
     match command {
         Command::List(places) => list(root, places),
@@ -63,16 +63,16 @@ pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
         }
         Command::Move { dir, suffix, to } => {
             let names = names(root, "mv", dir)?;
-            let mut own = names
+            let mut matching = names
                 .iter()
                 .filter(|name| name.ends_with(suffix.as_str()))
                 .peekable();
-            if own.peek().is_none() {
+            if matching.peek().is_none() {
                 return Err(format!(
                     "mv: cannot stat '{dir}/*{suffix}': No such file or directory"
                 ));
             }
-            for name in own {
+            for name in matching {
                 let moved = fs::rename(root.join(dir).join(name), root.join(to).join(name));
                 moved.map_err(|error| said("mv", &format!("{dir}/{name}"), &error))?;
             }
@@ -122,7 +122,7 @@ fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>
         };
         let names = names(root, program, dir)?.into_iter();
         let expanded = names.map(|name| format!("{dir}/{name}{rest}"));
-        // What follows the `*` need not be below each.
+        // A path after the `*` need not exist in each match.
         let is_there =
             |path: &String| rest.is_empty() || root.join(path).symlink_metadata().is_ok();
         paths.extend(expanded.filter(is_there));
@@ -227,7 +227,7 @@ mod tests {
                 .output()
                 .unwrap();
             let printed = String::from_utf8(output.stdout).unwrap();
-            let own = perform(root, &command).unwrap();
+            let performed = perform(root, &command).unwrap();
             // `grep -r` goes by the order of the directory, which a file system may choose.
             let lines = |text: &str| {
                 let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -236,8 +236,8 @@ mod tests {
                 }
                 lines
             };
-            assert_eq!(lines(&own), lines(&printed), "{}", command.text());
-            assert_eq!(own.len(), printed.len(), "{}", command.text());
+            assert_eq!(lines(&performed), lines(&printed), "{}", command.text());
+            assert_eq!(performed.len(), printed.len(), "{}", command.text());
         }
         let moved = Command::Move {
             dir: "a".to_owned(),

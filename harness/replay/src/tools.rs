@@ -13,7 +13,7 @@ use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};
 
 use super::perform::Entry;
-use super::{Observed, Scratch};
+use super::{Observed, ResultBuffer};
 
 /// The requested lines: the first one, counted from 1, and their number. `None`: all lines.
 pub type Lines = Option<(u64, u64)>;
@@ -150,7 +150,11 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
 
 /// Parses the answers of the tools into the result that [`super::verify()`] compares.
 /// The error is the one that a file system would return.
-pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<Observed, Errno> {
+pub fn observe(
+    op: &FileOp,
+    answers: &Answers,
+    buffer: &mut ResultBuffer,
+) -> Result<Observed, Errno> {
     match &answers.error {
         Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
         Some(_) => return Err(Errno::INVAL),
@@ -167,7 +171,7 @@ pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<
     match op {
         FileOp::Read(_) => {
             let bytes = answers.read.first().map(|(_, pages)| joined(pages));
-            Ok(Observed::Bytes(scratch.put(&bytes.unwrap_or_default())))
+            Ok(Observed::Bytes(buffer.put(&bytes.unwrap_or_default())))
         }
         FileOp::Stat(path) => {
             if let Some((_, size)) = files.iter().find(|(name, _)| *name == path.as_str()) {
@@ -190,29 +194,29 @@ pub fn observe(op: &FileOp, answers: &Answers, scratch: &mut Scratch) -> Result<
                     };
                 }
             }
-            let start = scratch.entries.len();
+            let start = buffer.entries.len();
             for (name, size) in entries {
-                push(scratch, name, 0..0, size);
+                push(buffer, name, 0..0, size);
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            Ok(Observed::Entries(start..buffer.entries.len()))
         }
         FileOp::Walk(top) => {
-            let start = scratch.entries.len();
+            let start = buffer.entries.len();
             for (name, size) in &files {
                 if let Some(below) = below(name, top) {
-                    push(scratch, below, 0..0, Some(*size));
+                    push(buffer, below, 0..0, Some(*size));
                 }
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            Ok(Observed::Entries(start..buffer.entries.len()))
         }
         FileOp::Search(top) => {
-            let start = scratch.entries.len();
+            let start = buffer.entries.len();
             for (name, pages) in &answers.read {
                 if let Some(below) = below(name, top) {
-                    push_file(scratch, below, &joined(pages));
+                    push_file(buffer, below, &joined(pages));
                 }
             }
-            Ok(Observed::Entries(start..scratch.entries.len()))
+            Ok(Observed::Entries(start..buffer.entries.len()))
         }
         _ => Ok(Observed::Done),
     }
@@ -250,41 +254,41 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
 }
 
 /// All files of a snapshot, as the result of a search of the whole workspace.
-pub fn held(tools: &dyn Tools, scratch: &mut Scratch) -> Result<Observed, String> {
+pub fn held(tools: &dyn Tools, buffer: &mut ResultBuffer) -> Result<Observed, String> {
     let snapshot: serde_json::Value =
         serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
     let files = snapshot["files"]
         .as_object()
         .ok_or("the snapshot has no files")?;
-    let start = scratch.entries.len();
+    let start = buffer.entries.len();
     for (name, content) in files {
         push_file(
-            scratch,
+            buffer,
             name,
             content.as_str().unwrap_or_default().as_bytes(),
         );
     }
-    Ok(Observed::Entries(start..scratch.entries.len()))
+    Ok(Observed::Entries(start..buffer.entries.len()))
 }
 
 /// Appends a file as if an operation had listed and read it.
-pub(crate) fn push_file(scratch: &mut Scratch, name: &str, content: &[u8]) {
+pub(crate) fn push_file(buffer: &mut ResultBuffer, name: &str, content: &[u8]) {
     let size = content.len() as u64;
-    let content = scratch.put(content);
-    push(scratch, name, content, Some(size));
+    let content = buffer.put(content);
+    push(buffer, name, content, Some(size));
 }
 
 pub(crate) fn push(
-    scratch: &mut Scratch,
+    buffer: &mut ResultBuffer,
     name: &str,
     content: std::ops::Range<usize>,
     size: Option<u64>,
 ) {
-    let start = scratch.names.len();
-    scratch.names.extend_from_slice(name.as_bytes());
-    let end = scratch.names.len();
-    scratch.names.push(0);
-    scratch.entries.push(Entry {
+    let start = buffer.names.len();
+    buffer.names.extend_from_slice(name.as_bytes());
+    let end = buffer.names.len();
+    buffer.names.push(0);
+    buffer.entries.push(Entry {
         name: start..end,
         content,
         size,
@@ -367,18 +371,18 @@ mod tests {
     /// Performs operations by tools and compares each with the model.
     fn replay(files: &mut Files, ops: &[(FileOp, Lines)]) -> Result<(), String> {
         let mut model = Model::of(&script());
-        let mut scratch = Scratch::new();
+        let mut buffer = ResultBuffer::new();
         for (op, lines) in ops {
-            scratch.clear();
+            buffer.clear();
             let expected = narrowed(model.apply(op), *lines);
             let answers = ask(op, *lines, files);
-            let observed = observe(op, &answers, &mut scratch);
-            verify(op, &expected, &observed, &scratch)?;
+            let observed = observe(op, &answers, &mut buffer);
+            verify(op, &expected, &observed, &buffer)?;
         }
         let everything = FileOp::Search(WorkspacePath::root());
-        scratch.clear();
-        let held = held(files, &mut scratch).unwrap();
-        verify(&everything, &model.apply(&everything), &Ok(held), &scratch)
+        buffer.clear();
+        let held = held(files, &mut buffer).unwrap();
+        verify(&everything, &model.apply(&everything), &Ok(held), &buffer)
     }
 
     fn every_operation() -> Vec<(FileOp, Lines)> {

@@ -8,7 +8,7 @@ use workloads::model::{Entry, Expected};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
-use super::{Observed, Scratch};
+use super::{Observed, ResultBuffer};
 use crate::perform::Entry as Seen;
 
 /// Checks that a result is the one that the model expects.
@@ -17,7 +17,7 @@ pub fn verify(
     op: &FileOp,
     expected: &Expected,
     observed: &Result<Observed, Errno>,
-    scratch: &Scratch,
+    buffer: &ResultBuffer,
 ) -> Result<(), String> {
     let wrong = |what: String| Err(format!("{}: {what}", op.describe()));
     let observed = match (expected, observed) {
@@ -35,16 +35,16 @@ pub fn verify(
     match (expected, observed) {
         (Expected::Done, Observed::Done) => Ok(()),
         (Expected::Bytes(bytes), Observed::Bytes(place)) => {
-            same_bytes(bytes, &scratch.data[place.clone()]).or_else(wrong)
+            same_bytes(bytes, &buffer.data[place.clone()]).or_else(wrong)
         }
         (Expected::Part { whole, start, end }, Observed::Bytes(place)) => {
-            same_bytes(&whole[*start..*end], &scratch.data[place.clone()]).or_else(wrong)
+            same_bytes(&whole[*start..*end], &buffer.data[place.clone()]).or_else(wrong)
         }
         (Expected::Lines(lines), Observed::Bytes(place)) => {
-            only_lines(lines, &scratch.data[place.clone()]).or_else(wrong)
+            only_lines(lines, &buffer.data[place.clone()]).or_else(wrong)
         }
         (Expected::Mentions(all), Observed::Bytes(place)) => {
-            let answer = String::from_utf8_lossy(&scratch.data[place.clone()]);
+            let answer = String::from_utf8_lossy(&buffer.data[place.clone()]);
             match all.iter().find(|part| !answer.contains(part.as_str())) {
                 Some(part) => wrong(format!("does not mention {part:?}")),
                 None => Ok(()),
@@ -64,15 +64,15 @@ pub fn verify(
         }
         (Expected::Attributes { size: None }, Observed::Attributes { is_dir: true, .. }) => Ok(()),
         (Expected::Entries(entries), Observed::Entries(place)) => {
-            same_entries(entries, place, scratch).or_else(wrong)
+            same_entries(entries, place, buffer).or_else(wrong)
         }
         (Expected::Tree { files, opaque }, Observed::Entries(place)) => {
             let expected = files.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
-            same_files(op, expected.collect(), opaque, place, scratch).or_else(wrong)
+            same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
         }
         (Expected::Paths { files, opaque }, Observed::Entries(place)) => {
             let expected = files.iter().map(|path| (path, None));
-            same_files(op, expected.collect(), opaque, place, scratch).or_else(wrong)
+            same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
         }
         (
             Expected::Ran(output),
@@ -82,7 +82,7 @@ pub fn verify(
                 error,
             },
         ) => {
-            let said = &scratch.data[said.clone()];
+            let said = &buffer.data[said.clone()];
             if !status.success() {
                 let error = error.lines().last().unwrap_or("nothing on standard error");
                 return wrong(format!("{status}: {error}"));
@@ -130,11 +130,11 @@ fn same_bytes(expected: &[u8], seen: &[u8]) -> Result<(), String> {
 fn same_entries(
     expected: &BTreeMap<String, Entry>,
     place: &Range<usize>,
-    scratch: &Scratch,
+    buffer: &ResultBuffer,
 ) -> Result<(), String> {
-    let mut seen: Vec<(&[u8], &Seen)> = scratch.entries[place.clone()]
+    let mut seen: Vec<(&[u8], &Seen)> = buffer.entries[place.clone()]
         .iter()
-        .map(|entry| (entry_bytes(scratch, entry), entry))
+        .map(|entry| (entry_bytes(buffer, entry), entry))
         .collect();
     seen.sort_unstable_by_key(|(name, _)| *name);
     if let Some(twice) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -172,14 +172,14 @@ fn same_files(
     expected: BTreeMap<&WorkspacePath, Option<&[u8]>>,
     opaque: &BTreeSet<WorkspacePath>,
     place: &Range<usize>,
-    scratch: &Scratch,
+    buffer: &ResultBuffer,
 ) -> Result<(), String> {
-    let files = scratch.entries[place.clone()]
+    let files = buffer.entries[place.clone()]
         .iter()
         .filter(|entry| !entry.is_dir);
     let mut paths = BTreeSet::new();
     for file in files {
-        let name = entry_bytes(scratch, file);
+        let name = entry_bytes(buffer, file);
         let path = text(name);
         if !paths.insert(name) {
             return Err(format!("finds {path} twice"));
@@ -192,7 +192,7 @@ fn same_files(
         match expected.get(&path) {
             None => return Err(format!("finds {path}, which should not be there")),
             Some(None) => {}
-            Some(Some(bytes)) => same_bytes(bytes, &scratch.data[file.content.clone()])
+            Some(Some(bytes)) => same_bytes(bytes, &buffer.data[file.content.clone()])
                 .map_err(|what| format!("{path}: {what}"))?,
         }
     }
@@ -207,8 +207,8 @@ fn same_count(expected: usize, seen: usize) -> Result<(), String> {
     }
 }
 
-fn entry_bytes<'a>(scratch: &'a Scratch, entry: &Seen) -> &'a [u8] {
-    &scratch.names[entry.name.clone()]
+fn entry_bytes<'a>(buffer: &'a ResultBuffer, entry: &Seen) -> &'a [u8] {
+    &buffer.names[entry.name.clone()]
 }
 
 fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -242,12 +242,12 @@ mod tests {
     /// Performs operations in a directory and compares each with the model.
     fn replay(dir: &Path, ops: &[FileOp]) -> Result<(), String> {
         let mut model = Model::of(&script());
-        let mut scratch = Scratch::new();
+        let mut buffer = ResultBuffer::new();
         for op in ops {
-            scratch.clear();
+            buffer.clear();
             let expected = model.apply(op);
             let prepared = prepare(dir, op, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
-            verify(op, &expected, &perform(&prepared, &mut scratch), &scratch)?;
+            verify(op, &expected, &perform(&prepared, &mut buffer), &buffer)?;
         }
         Ok(())
     }
@@ -341,10 +341,10 @@ mod tests {
             let mut model = Model::of(&script());
             ops.iter().for_each(|op| drop(model.apply(op)));
             let op = add("x.md", "four\n");
-            let mut scratch = Scratch::new();
+            let mut buffer = ResultBuffer::new();
             let prepared = prepare(dir.path(), &op, &mut OpenFiles::new()).unwrap();
-            let observed = perform(&prepared, &mut scratch);
-            let verified = verify(&op, &model.apply(&op), &observed, &scratch);
+            let observed = perform(&prepared, &mut buffer);
+            let verified = verify(&op, &model.apply(&op), &observed, &buffer);
             assert_eq!(verified.is_ok(), is_right, "{seen:?}: {verified:?}");
             let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();
             assert_eq!(text, format!("{seen}four\n"));

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use workloads::generate::clients::Clients;
+use workloads::script::clients::Clients;
 
 use crate::workers::{DONE, GO, READY, say};
 

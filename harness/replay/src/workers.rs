@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
 use rustix::io::Errno;
-use workloads::generate::clients::Clients;
+use workloads::script::clients::Clients;
 
 /// A worker writes this once its files exist, are open and have been read.
 pub const READY: &str = "ready";

@@ -7,7 +7,7 @@ impl CellTask {
     /// busy pass marks its whole round as busy: otherwise each arm would lose only its own slow passes.
     pub(super) fn flush(
         &self,
-        arms: &mut [Mounted<'_>],
+        arms: &mut [MountedArm<'_>],
         pending: &mut Vec<Pending>,
         quiet: Result<(), String>,
         lines: &Sender<Line>,
@@ -42,14 +42,14 @@ impl CellTask {
     /// Adds a pass to the arm's totals for this cell.
     pub(super) fn keep(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         passed: &Passed,
         load: &Load,
         is_warm_up: bool,
     ) {
         // Content that a model guesses is usually wrong, but the daemon's work for it counts.
         let guesses = arm.described.capabilities.guesses_content;
-        let is_whole = match &passed.verdict {
+        let is_whole = match &passed.worst_outcome {
             None => true,
             Some((worst, _)) => guesses && *worst <= Outcome::WrongData,
         };
@@ -59,7 +59,7 @@ impl CellTask {
             arm.counted.add(counted);
         }
         // With two hosts, calls that ended in time count even if another call was late.
-        let counts = passed.verdict.is_none() || self.workload.script.needs_second_host();
+        let counts = passed.worst_outcome.is_none() || self.workload.script.needs_second_host();
         if is_warm_up || !counts {
             return;
         }
@@ -96,7 +96,7 @@ impl CellTask {
         load: Load,
         (began, took): (Instant, Duration),
     ) {
-        let (outcome, reason) = match passed.verdict {
+        let (outcome, reason) = match passed.worst_outcome {
             Some((outcome, reason)) => (outcome, Some(reason)),
             None => (Outcome::Ok, None),
         };

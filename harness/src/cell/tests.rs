@@ -83,13 +83,13 @@ impl Found {
     }
 
     fn outcomes(&self, arm: &str) -> Vec<Outcome> {
-        let own = self.samples.iter().filter(|sample| sample.arm == arm);
-        own.map(|sample| sample.outcome).collect()
+        let samples = self.samples.iter().filter(|sample| sample.arm == arm);
+        samples.map(|sample| sample.outcome).collect()
     }
 
     fn reason(&self, arm: &str) -> &str {
-        let mut own = self.samples.iter().filter(|sample| sample.arm == arm);
-        own.find_map(|sample| sample.reason.as_deref()).unwrap()
+        let mut samples = self.samples.iter().filter(|sample| sample.arm == arm);
+        samples.find_map(|sample| sample.reason.as_deref()).unwrap()
     }
 
     fn cell(&self, arm: &str) -> &CellEpoch {

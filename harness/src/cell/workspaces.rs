@@ -8,37 +8,40 @@ impl CellTask {
     /// Fills the workspaces of all arms, then drops the caches once. In cold cells every arm gets a new daemon.
     pub(super) fn bring_into_state(
         &self,
-        arms: &mut [Mounted<'_>],
+        arms: &mut [MountedArm<'_>],
         order: &[usize],
         round: u32,
         watchdog: &Watchdog,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
         lines: &Sender<Line>,
     ) {
         let began = Instant::now();
         let is_cold = self.state == CacheState::Cold;
         for at in order {
             let arm = &mut arms[*at];
-            if arm.hosts.is_none() {
+            if arm.workspaces.is_none() {
                 continue;
             }
-            let ready = self.freshen(arm, watchdog, scratch).and_then(|()| {
-                let Some(hosts) = &mut arm.hosts else {
+            let ready = self.freshen(arm, watchdog, buffer).and_then(|()| {
+                let Some(workspaces) = &mut arm.workspaces else {
                     return Ok(());
                 };
                 watchdog.enter(SETUP_LIMIT);
                 // Drain write-back of the preparation before the pass.
-                hosts.first.sync()?;
-                hosts.first.drop_own_caches()?;
+                workspaces.first.sync()?;
+                workspaces.first.drop_own_caches()?;
                 // Read the counters before the drop: arms without counters get no request between the drop and
                 // the pass, either. A new daemon starts at zero.
                 arm.counted_before = match is_cold {
-                    true => hosts.first.counters()?.map(|_| DaemonCounters::default()),
-                    false => pass::counters(&mut *hosts.first).map_err(io::Error::other)?,
+                    true => workspaces
+                        .first
+                        .counters()?
+                        .map(|_| DaemonCounters::default()),
+                    false => pass::counters(&mut *workspaces.first).map_err(io::Error::other)?,
                 };
                 if is_cold {
                     watchdog.independent();
-                    hosts.first.stop()?;
+                    workspaces.first.stop()?;
                 }
                 Ok(())
             });
@@ -50,19 +53,19 @@ impl CellTask {
         let dropped = drop_machine_caches(&self.dir);
         for at in order {
             let arm = &mut arms[*at];
-            let Some(hosts) = &mut arm.hosts else {
+            let Some(workspaces) = &mut arm.workspaces else {
                 continue;
             };
             let started = match &dropped {
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
                 Ok(()) if is_cold => {
                     watchdog.enter(SETUP_LIMIT);
-                    hosts.first.start()
+                    workspaces.first.start()
                 }
                 Ok(()) => Ok(()),
             };
             if is_cold && started.is_ok() {
-                let ready = hosts.first.time_to_ready();
+                let ready = workspaces.first.time_to_ready();
                 arm.note_ready(ready);
             }
             self.or_give_up(arm, started, round, watchdog, lines, began);
@@ -74,16 +77,16 @@ impl CellTask {
     /// Gives an arm the first files of the script. If calls change files, undoes them or fills a fresh subtree.
     pub(super) fn freshen(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         watchdog: &Watchdog,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
     ) -> io::Result<()> {
         let script = &self.workload.script;
         let is_opened_anew = is_opened_anew(script, &arm.described);
-        let Some(hosts) = &arm.hosts else {
+        let Some(workspaces) = &arm.workspaces else {
             return Ok(());
         };
-        hosts.answer_for(watchdog);
+        workspaces.answer_for(watchdog);
         // A pass of tasks fills its source itself.
         if script.tasks.is_some() || (arm.is_filled && !arm.expectations.changes()) {
             return Ok(());
@@ -91,37 +94,37 @@ impl CellTask {
         if arm.is_filled
             && let Some(restoration) = &arm.restoration
         {
-            let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-            return self.steps(&root, watchdog, scratch).restore(restoration);
+            let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
+            return self.steps(&root, watchdog, buffer).restore(restoration);
         }
         if is_opened_anew && arm.subtrees > 0 {
-            if let Some(hosts) = arm.hosts.take() {
+            if let Some(workspaces) = arm.workspaces.take() {
                 watchdog.independent();
                 watchdog.enter(SETUP_LIMIT);
-                hosts.close()?;
+                workspaces.close()?;
             }
             arm.config.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
             self.open(arm)?;
         }
-        let Some(hosts) = &mut arm.hosts else {
+        let Some(workspaces) = &mut arm.workspaces else {
             return Ok(());
         };
-        hosts.answer_for(watchdog);
+        workspaces.answer_for(watchdog);
         arm.subtrees += 1;
         arm.is_filled = true;
         if !arm.described.capabilities.holds_data {
             return Ok(());
         }
-        if let Some(client) = hosts.first.client() {
+        if let Some(client) = workspaces.first.client() {
             let subtree = format!("p{}", arm.subtrees);
             watchdog.enter(SETUP_LIMIT);
             let files = script.files.iter();
             let files = files.map(|(path, content)| (format!("{subtree}/{path}"), &content[..]));
             client.fill(&files.collect::<Vec<_>>())?;
-            hosts.subtree = PathBuf::from(subtree);
+            workspaces.subtree = PathBuf::from(subtree);
             return Ok(());
         }
-        if let Some(tools) = hosts.first.tools() {
+        if let Some(tools) = workspaces.first.tools() {
             if let Some(empty) = &arm.empty {
                 tools.restore(empty)?;
             }
@@ -132,25 +135,25 @@ impl CellTask {
             }
             return Ok(());
         }
-        let root = hosts.first.root().to_owned();
+        let root = workspaces.first.root().to_owned();
         watchdog.enter(SETUP_LIMIT);
         if !is_opened_anew {
             self.remove_old(arm, &root)?;
         }
-        let Some(hosts) = &mut arm.hosts else {
+        let Some(workspaces) = &mut arm.workspaces else {
             return Ok(());
         };
         if !is_opened_anew {
-            hosts.subtree = PathBuf::from(format!("p{}", arm.subtrees));
-            std::fs::create_dir(root.join(&hosts.subtree))?;
+            workspaces.subtree = PathBuf::from(format!("p{}", arm.subtrees));
+            std::fs::create_dir(root.join(&workspaces.subtree))?;
         }
-        let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
-        self.steps(&root, watchdog, scratch).fill(script)?;
+        let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
+        self.steps(&root, watchdog, buffer).fill(script)?;
         if self.workload.asks {
             wait_until_embedded(&root, watchdog, &self.interrupt)?;
         }
         if self.state != CacheState::Hot {
-            self.warm(arm, watchdog, scratch)?;
+            self.warm(arm, watchdog, buffer)?;
         }
         Ok(())
     }
@@ -159,22 +162,22 @@ impl CellTask {
         &self,
         root: &'a Path,
         watchdog: &'a Watchdog,
-        scratch: &'a mut Scratch,
+        buffer: &'a mut ResultBuffer,
     ) -> Steps<'a> {
         Steps {
             root,
             watchdog,
             limit: 2 * self.call_timeout,
-            scratch,
+            buffer,
         }
     }
 
     /// Removes the subtrees of finished passes once they hold more than [`KEPT_BYTES`].
-    pub(super) fn remove_old(&self, arm: &mut Mounted<'_>, root: &Path) -> io::Result<()> {
-        let Some(hosts) = &arm.hosts else {
+    pub(super) fn remove_old(&self, arm: &mut MountedArm<'_>, root: &Path) -> io::Result<()> {
+        let Some(workspaces) = &arm.workspaces else {
             return Ok(());
         };
-        if hosts.subtree.as_os_str().is_empty() {
+        if workspaces.subtree.as_os_str().is_empty() {
             return Ok(());
         }
         arm.kept_bytes += pass_bytes(&self.workload);
@@ -193,13 +196,13 @@ impl CellTask {
 
     pub(super) fn warm(
         &self,
-        arm: &mut Mounted<'_>,
+        arm: &mut MountedArm<'_>,
         watchdog: &Watchdog,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
     ) -> io::Result<()> {
         let script = &self.workload.script;
         let capabilities = arm.described.capabilities;
-        let Some(hosts) = &mut arm.hosts else {
+        let Some(workspaces) = &mut arm.workspaces else {
             return Ok(());
         };
         // A backend without data has nothing to warm, and one without paths has no kernel cache.
@@ -207,9 +210,9 @@ impl CellTask {
         if !capabilities.holds_data || !has_paths {
             return Ok(());
         }
-        let root = hosts.root(&FileOp::Walk(WorkspacePath::root()));
+        let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
-        let mut steps = self.steps(&root, watchdog, scratch);
+        let mut steps = self.steps(&root, watchdog, buffer);
         // A model answers each read anew, so reading warms nothing.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
         steps.warm_up(script, &mut model, skip)

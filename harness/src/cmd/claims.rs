@@ -11,8 +11,8 @@ use reports::compare::machine_differences;
 use reports::render::{claims_markdown, claims_text};
 
 use super::format::Format;
+use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, RunEvidence, run_dir};
-use crate::known::BuiltIn;
 
 /// Check published claims against runs.
 ///
@@ -81,8 +81,8 @@ impl Claims {
                     let text = std::fs::read_to_string(name)
                         .with_context(|| format!("reading {}", name.display()))?;
                     let file = ClaimFile::parse(name, &text)?;
-                    let own = runs.iter().map(|own| &own.run as &dyn Catalogue);
-                    let known: Vec<&dyn Catalogue> = own.chain([&built_in_names as _]).collect();
+                    let plans = runs.iter().map(|evidence| &evidence.run as &dyn Catalogue);
+                    let known: Vec<&dyn Catalogue> = plans.chain([&built_in_names as _]).collect();
                     check(&file, &known)?;
                     read.push(file);
                 }
@@ -91,7 +91,9 @@ impl Claims {
         };
         let judged = files.iter().flat_map(|file| judge_file(file, &evidence));
         let judged: Vec<_> = judged.collect();
-        let names = runs.iter().map(|own| own.run.dir.display().to_string());
+        let names = runs
+            .iter()
+            .map(|evidence| evidence.run.dir.display().to_string());
         let json = serde_json::json!({
             "runs": names.collect::<Vec<_>>(),
             "tally": tally(&judged),

@@ -35,7 +35,7 @@ pub struct Compare {
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// What makes the command fail; may be given several times.
+    /// Fail if this has changed for the worse; may be given several times.
     #[arg(long, value_enum, value_name = "GATE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// How to print the comparison.

@@ -62,7 +62,7 @@ impl Decide {
             false => self.runs.clone(),
         };
         let read = RunEvidence::read_all(&dirs, &self.prices)?;
-        let runs: Vec<&Run> = read.iter().map(|own| &own.run).collect();
+        let runs: Vec<&Run> = read.iter().map(|evidence| &evidence.run).collect();
         if !self.mixed
             && let Err(problem) = check_compatible(&runs)
         {
@@ -94,31 +94,36 @@ impl Decide {
             );
         }
         let decisions = policies.iter();
-        let decisions = decisions.flat_map(|own| decide(&own.policy, &own.text, evidence));
+        let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, evidence));
         let all: Vec<Decision> = decisions.collect();
+        if all.is_empty() {
+            let wanted = policies
+                .iter()
+                .map(|policy| format!("\n  {}: {}", policy.policy.name, policy.policy.candidates));
+            bail!(
+                "no candidate of these runs fits; the runs have {}, and candidates must be{}",
+                evidence.arms().join(", "),
+                wanted.collect::<String>()
+            );
+        }
         let Some(candidate) = &self.candidate else {
-            if all.is_empty() {
-                bail!(
-                    "no candidate of these runs fits (the runs have {})",
-                    evidence.arms().join(", ")
-                );
-            }
             return Ok(all);
         };
-        let mut names: Vec<String> = all.iter().map(|own| own.candidate.clone()).collect();
+        let candidates = all.iter().map(|decision| decision.candidate.clone());
+        let mut names: Vec<String> = candidates.collect();
         names.sort();
         names.dedup();
-        let own: Vec<Decision> = all
+        let chosen: Vec<Decision> = all
             .into_iter()
-            .filter(|own| own.candidate == *candidate)
+            .filter(|decision| decision.candidate == *candidate)
             .collect();
-        if own.is_empty() {
+        if chosen.is_empty() {
             bail!(
                 "no candidate {candidate} fits (there are {})",
                 names.join(", ")
             );
         }
-        Ok(own)
+        Ok(chosen)
     }
 }
 
@@ -130,6 +135,9 @@ fn worst(decisions: &[Decision]) -> PolicyVerdict {
         PolicyVerdict::AdoptIf,
     ];
     let mut order = order.into_iter();
-    let found = order.find(|verdict| decisions.iter().any(|own| own.verdict == *verdict));
+    let found = order.find(|verdict| {
+        let mut decisions = decisions.iter();
+        decisions.any(|decision| decision.verdict == *verdict)
+    });
     found.unwrap_or(PolicyVerdict::Adopt)
 }

@@ -21,13 +21,13 @@ use crate::interrupt::Interrupt;
 use crate::plan::{LiveArm, arm, single_arms};
 use crate::scratch::ScratchDisk;
 use fault::{
-    Ended, Estimate, Live, ScenarioRun, misfit, of_points, roughly, run_all, scenario_runs,
+    Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
     scratch_bytes,
 };
 
 /// Inject faults under backends; report losses.
 ///
-/// What the agent sees, how long it hangs, what is gone, and how the backend comes back.
+/// It measures errors and wrong data, the time that calls hang, lost records, and how the backend comes back.
 /// Each scenario is a file of workloads/faults. The agent is a process of its own under a watchdog; a mount that hangs is
 /// aborted. Records are numbered and checksummed, and what was acknowledged is noted outside the mount. The results are
 /// in a directory of their own under --results, with a page.
@@ -53,14 +53,14 @@ pub struct Fault {
     /// Only these backends.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// What decides the random choices [default: as the scenario says].
+    /// The seed of the random choices [default: as the scenario says].
     #[arg(long)]
     seed: Option<u64>,
     /// Kill the daemon so often, after delays that the seed decides, and look at every record after each: of the backends asked
     /// for, else of sqlite and s3. sqlite also gets as many simulated power cuts.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     crash_points: u64,
-    /// Play no scenarios: crash points only.
+    /// Run no scenarios: crash points only.
     #[arg(long, requires = "crash_points")]
     no_scenarios: bool,
     /// Shorten nothing: SIGSTOP for 30 s, a file of nearly a GiB written whole, S3 outages of one or ten minutes.
@@ -148,7 +148,7 @@ impl Fault {
         let flag = interrupt.flag();
         let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag)
             .map_err(anyhow::Error::from);
-        if matches!(ended, Ok(Ended::Complete)) && self.crash_points > 0 {
+        if matches!(ended, Ok(ScheduleEnd::Complete)) && self.crash_points > 0 {
             if self.backend.is_empty() {
                 live.backends.retain(|(backend, _)| {
                     let name = backend.describe().name;
@@ -171,11 +171,11 @@ impl Fault {
         // Write the page even if the run failed.
         let concluded = conclude(&dir);
         match ended? {
-            Ended::Interrupted => {
+            ScheduleEnd::Interrupted => {
                 eprintln!("interrupted; what there is of it is in {}", dir.display());
                 Ok(ExitCode::from(130))
             }
-            Ended::Complete => concluded,
+            ScheduleEnd::Complete => concluded,
         }
     }
 

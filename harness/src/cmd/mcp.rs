@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::backend::{Access, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
-use backends::sql_tool::SqlTool;
+use backends::tools::sql::SqlTool;
 use clap::Args;
 use mcp::{Server, Toolset, over, state};
 
@@ -37,7 +37,7 @@ pub struct Mcp {
     writable: bool,
 }
 
-/// The tools, and what must be closed after them.
+/// The tools, and the workspace that is closed after them.
 struct Opened {
     toolsets: Vec<Box<dyn Toolset>>,
     workspace: Option<Box<dyn Workspace>>,
@@ -68,30 +68,25 @@ impl Mcp {
                 "--writable is for sql only: the other tools write where their files can be written"
             );
         }
-        match name {
+        let toolsets: Vec<Box<dyn Toolset>> = match name {
             "sql" => {
                 let file = self.path("the database file")?;
                 let tools = SqlTool::open(file, self.writable).map_err(anyhow::Error::msg)?;
-                Ok(Opened {
-                    toolsets: vec![Box::new(tools)],
-                    workspace: None,
-                })
+                vec![Box::new(tools)]
             }
-            "files" => Ok(Opened {
-                toolsets: over(self.path("a directory")?)?,
-                workspace: None,
-            }),
+            "files" => over(self.path("a directory")?)?,
             "state" => {
                 if self.path.is_some() {
                     bail!("state has no files on disk: leave out the path");
                 }
-                Ok(Opened {
-                    toolsets: vec![state()],
-                    workspace: None,
-                })
+                vec![state()]
             }
-            _ => self.open_backend(registry, name),
-        }
+            _ => return self.open_backend(registry, name),
+        };
+        Ok(Opened {
+            toolsets,
+            workspace: None,
+        })
     }
 
     fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<Opened> {

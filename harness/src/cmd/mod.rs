@@ -82,6 +82,11 @@ enum Command {
 }
 
 impl Arguments {
+    /// Whether the log goes to a file.
+    pub fn has_log_file(&self) -> bool {
+        matches!(&self.command, Command::Mount(mount) if mount.log.is_some())
+    }
+
     /// Runs the command and returns its exit code.
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         match self.command {
@@ -113,8 +118,9 @@ impl Arguments {
     }
 }
 
-/// Warnings and errors go to standard error; `CTXBENCH_LOG` sets another level, as in `debug`.
-pub fn log_to_stderr() {
+/// Warnings and errors go to standard error, or to the file of `mount --log`; `CTXBENCH_LOG` sets another level, as in
+/// `debug`.
+pub fn start_log(has_file: bool) {
     // fuser logs normal events, too. `fuser` warns of a request that it does not implement. `reply` reports an
     // error for a reply to an interrupted call. `session` warns if `fusermount3 -u` unmounted before us.
     let usual = || EnvFilter::new("warn,fuser=error,fuser::mnt=warn,fuser::reply=off");
@@ -126,9 +132,9 @@ pub fn log_to_stderr() {
     };
     tracing_subscriber::fmt()
         .with_env_filter(levels)
-        .with_writer(|| daemon_log::Stderr)
-        // No colours in a daemon's log file.
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| daemon_log::LogSink)
+        // No colours in a log file.
+        .with_ansi(!has_file && std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         // Reporting a failed log write on that log panics: a full disk under a log would end the mount.

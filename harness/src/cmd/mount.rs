@@ -1,5 +1,6 @@
 //! `ctxbench mount`: mounts a backend and serves it, for a user or for the harness.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,9 +43,15 @@ use s3::config::check_name;
   ctxbench mount s3 --agent-id alice --allow-offline ~/memory     # on the train, with the cache of yesterday
   ctxbench mount view --definition mail --source mail.db inbox    # rows of a database as files: docs/VIEW.md
   ctxbench mount llm-generate --prompt 'A small Python project' project    # after `make model`
-  ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess")]
+  ctxbench mount llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess
+
+The variable CTXBENCH_LOG sets the level of the log [default: warn]:
+  error   a call or background work failed: data may be lost, not durable, or stale
+  warn    the mount goes on, with less than was asked for, or after a repair
+  info    settings that the mount chose, and retries
+  debug   single events, such as a failed request; `warn,backends=debug` for one crate alone")]
 pub struct Mount {
-    /// What holds the files.
+    /// The backend that holds the files.
     #[arg(value_parser = PossibleValuesParser::new(mountable()).map(Mountable::of))]
     backend: Mountable,
     /// An empty directory.
@@ -56,7 +63,7 @@ pub struct Mount {
     /// [default: that of CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
     #[arg(long, value_name = "DIR")]
     embeddings: Option<PathBuf>,
-    /// What a `view` shows, as a .toml file or the name of a shipped one: vsm, mail, issues.
+    /// The definition of a `view`, as a .toml file or the name of a shipped one: vsm, mail, issues.
     #[arg(long, value_name = "NAME")]
     definition: Option<String>,
     /// Where the rows of a `view` are: a database file, a directory or a URL, as its definition says. PostgreSQL's password
@@ -94,10 +101,10 @@ pub struct Mount {
     /// Go to the background as soon as the mount can be used: `ctxbench status` shows it, `ctxbench unmount` ends it.
     #[arg(long)]
     daemon: bool,
-    /// Where the daemon writes its log [default: DIR.log].
+    /// Append the log to this file [default: standard error; with --daemon DIR.log].
     #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-    /// What --daemon starts.
+    pub(super) log: Option<PathBuf>,
+    /// Whether this is the process that --daemon started.
     #[arg(long, hide = true)]
     detached: bool,
     /// Threads that answer requests; what waits for a model or a server has one of its own [default: one for each
@@ -140,14 +147,22 @@ impl Mountable {
     fn of(name: String) -> Self {
         Self::from_str(&name, false).unwrap_or(Self::Plain(name))
     }
+
+    fn name(&self) -> String {
+        match (self, self.to_possible_value()) {
+            (Self::Plain(name), _) => name.clone(),
+            (_, value) => value.map_or_else(String::new, |value| value.get_name().to_owned()),
+        }
+    }
 }
 
-/// What can be mounted: backends with options, then the registry's with an opener, those that only serve to measure last.
+/// The backends that can be mounted: those with options, then the registry's with an opener. Backends that only serve
+/// to measure come last.
 pub fn mountable() -> Vec<PossibleValue> {
     let ours = Registry::default().ours().into_iter().rev();
     let plain = ours.filter(|backend| backend.opener().is_some());
     let plain = plain.map(|backend| backend.describe());
-    let plain = plain.map(|own| PossibleValue::new(own.name).help(own.summary));
+    let plain = plain.map(|backend| PossibleValue::new(backend.name).help(backend.summary));
     let with_options = Mountable::value_variants().iter();
     let with_options = with_options.filter_map(ValueEnum::to_possible_value);
     with_options.chain(plain).collect()
@@ -155,42 +170,7 @@ pub fn mountable() -> Vec<PossibleValue> {
 
 impl Mount {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        if self.db.is_some() && !matches!(self.backend, Mountable::Sqlite | Mountable::AgentMemory)
-        {
-            bail!("--db is for the sqlite and agent-memory backends only");
-        }
-        if self.bucket.agent_id.is_some()
-            && !matches!(self.backend, Mountable::S3 | Mountable::AgentMemory)
-        {
-            bail!("--agent-id is for the s3 and agent-memory backends only");
-        }
-        if self.embeddings.is_some() && self.backend != Mountable::AgentMemory {
-            bail!("--embeddings is for the agent-memory backend only");
-        }
-        let is_view = self.definition.is_some() || self.source.is_some() || self.writable;
-        if is_view && self.backend != Mountable::View {
-            bail!("--definition, --source and --writable are for the view backend only");
-        }
-        if self.bucket.endpoint.is_some() && self.backend != Mountable::S3 {
-            bail!("--endpoint is for the s3 backend only");
-        }
-        let repairs = &self.behaviour;
-        let is_repaired = repairs.allow_offline || repairs.rebuild_cache || repairs.refill_bucket;
-        if is_repaired && self.backend != Mountable::S3 {
-            bail!(
-                "--allow-offline, --rebuild-cache and --refill-bucket are for the s3 backend only"
-            );
-        }
-        let can_write_back = [Mountable::Sqlite, Mountable::of("memory".to_owned())];
-        if self.writeback && !can_write_back.contains(&self.backend) {
-            bail!("--writeback is for the memory and sqlite backends only");
-        }
-        if self.without_log && self.database().is_none() {
-            bail!("--without-log is for the sqlite, agent-memory and s3 backends only");
-        }
-        if self.log.is_some() && !(self.daemon || self.detached) {
-            bail!("--log is for --daemon only: without it the log is standard error");
-        }
+        self.check_options()?;
         if self.daemon {
             check(&self.dir)?;
             let log = self.log.clone();
@@ -210,7 +190,74 @@ impl Mount {
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
         // Start the log after that, because its thread inherits this thread's processors.
-        daemon_log::start().context("starting the log")?;
+        let log = self.log_file()?;
+        let has_log_file = log.is_some();
+        daemon_log::start(log).context("starting the log")?;
+        let served = self.open_and_serve(registry);
+        if let (Err(error), true) = (&served, has_log_file) {
+            // `main` writes the error to the log only, and the user looks here.
+            let _ = writeln!(std::io::stderr(), "ctxbench: {error:#}");
+        }
+        served.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Refuses options of other backends.
+    fn check_options(&self) -> anyhow::Result<()> {
+        let view = self.definition.is_some() || self.source.is_some() || self.writable;
+        let repairs = &self.behaviour;
+        let repairs = repairs.allow_offline || repairs.rebuild_cache || repairs.refill_bucket;
+        let options: [(&str, &[&str], bool); 8] = [
+            ("--db is", &["sqlite", "agent-memory"], self.db.is_some()),
+            (
+                "--agent-id is",
+                &["s3", "agent-memory"],
+                self.bucket.agent_id.is_some(),
+            ),
+            (
+                "--embeddings is",
+                &["agent-memory"],
+                self.embeddings.is_some(),
+            ),
+            ("--definition, --source and --writable are", &["view"], view),
+            ("--endpoint is", &["s3"], self.bucket.endpoint.is_some()),
+            (
+                "--allow-offline, --rebuild-cache and --refill-bucket are",
+                &["s3"],
+                repairs,
+            ),
+            ("--writeback is", &["memory", "sqlite"], self.writeback),
+            (
+                "--without-log is",
+                &["sqlite", "agent-memory", "s3"],
+                self.without_log,
+            ),
+        ];
+        let backend = self.backend.name();
+        for (option, backends, is_given) in options {
+            if is_given && !backends.contains(&backend.as_str()) {
+                let names = backends.join(", ");
+                match names.rsplit_once(", ") {
+                    Some((others, last)) => {
+                        bail!("{option} for the {others} and {last} backends only")
+                    }
+                    None => bail!("{option} for the {names} backend only"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of `--log`, opened. The daemon of --daemon has it as its standard error.
+    fn log_file(&self) -> anyhow::Result<Option<File>> {
+        let log = self.log.as_ref().filter(|_| !self.detached);
+        log.map(|log| {
+            let opened = File::options().create(true).append(true).open(log);
+            opened.with_context(|| format!("opening the log {}", log.display()))
+        })
+        .transpose()
+    }
+
+    fn open_and_serve(&self, registry: &Registry) -> anyhow::Result<()> {
         if self.without_log
             && let Some(database) = self.database()
             && go_on_without_log(&database)?
@@ -262,7 +309,7 @@ impl Mount {
                 }
             }
         })?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn open_store(&self, registry: &Registry) -> anyhow::Result<Opened> {

@@ -59,10 +59,10 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
             cell.epoch += epoch;
             writer.cell(&cell)?;
         }
-        for own in &run.epochs {
-            let mut own = own.clone();
-            own.epoch += epoch;
-            writer.epoch(&own)?;
+        for record in &run.epochs {
+            let mut record = record.clone();
+            record.epoch += epoch;
+            writer.epoch(&record)?;
         }
         run.probes
             .iter()

@@ -111,7 +111,11 @@ impl Daemon {
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
         let mut names = mountable().into_iter().map(|one| one.get_name().to_owned());
-        names.find(|name| self.arguments.iter().any(|own| own == Path::new(name)))
+        names.find(|name| {
+            self.arguments
+                .iter()
+                .any(|argument| argument == Path::new(name))
+        })
     }
 
     /// When it was started, in UTC.

@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use inputs::sha256;
+use jiff::{Span, SpanRelativeTo};
 use reports::prices::{Cache, Model, Prices};
 use reports::render::{columns, count, table};
 use serde::Serialize;
-use tokens::{
-    Account, CacheResidual, Conversation, PartKind, Terms, cached_prompts, median, residual,
-};
+use tokens::{Account, Conversation, PartKind, Residual, Terms, cached_prompts, median, residual};
 use workloads::catalogue;
 use workloads::compile::compile;
 use workloads::context::{ContextPolicy, INLINE, context};
@@ -46,7 +45,7 @@ What each column means, and where the factors come from: docs/TOKENS.md.")]
 pub struct Tokens {
     /// Traces (`*.trace.jsonl`), or recorded sessions with --format.
     files: Vec<PathBuf>,
-    /// What recorded the files that are no traces.
+    /// The agent that recorded the files that are no traces.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// A built-in workload, or the path of a workload file.
@@ -106,15 +105,8 @@ struct SessionJson {
     fixed_tokens: u64,
     fixed_is: &'static str,
     policies: Vec<PolicyJson>,
-    reconciled: Option<ReconciledJson>,
-    rendered_again: Option<RenderedJson>,
-}
-
-#[derive(Serialize)]
-struct RenderedJson {
-    reads: usize,
-    recorded_tokens: u64,
-    rendered_tokens: u64,
+    reconciled: Option<Reconciled>,
+    rendered_again: Option<RenderedAgain>,
 }
 
 #[derive(Serialize)]
@@ -136,19 +128,11 @@ struct PolicyJson {
 }
 
 #[derive(Serialize)]
-struct ReconciledJson {
-    calls: usize,
-    median: f64,
-    median_abs: f64,
-    worst_abs: f64,
-    growth_median_abs: Option<f64>,
-    ledger_tokens: u64,
-    reported_tokens: u64,
-    cache: Option<CacheResidual>,
+struct Reconciled {
+    #[serde(flatten)]
+    residual: Residual,
     /// Dollars of the prompts after the first, in the ledger and as reported, on the recorded model.
     prompt_dollars: Option<(f64, f64)>,
-    /// The context before a compaction, in the ledger and as the client recorded it.
-    before_compaction: Option<(u64, u64)>,
 }
 
 impl Tokens {
@@ -323,18 +307,19 @@ impl Tokens {
             }
         });
         // Reported usage is in tokens of the recorded model, which may differ from the priced one.
-        let own = recorded.map(|model| Terms {
+        let recorded_terms = recorded.map(|model| Terms {
             per_o200k: tokens::factor(model).per_o200k,
             thinking: tokens::thinking_stays(model),
             ..terms
         });
-        let reconciled = own.and_then(|own| Some((own, residual(&session.inline, &own)?)));
+        let reconciled =
+            recorded_terms.and_then(|terms| Some((terms, residual(&session.inline, &terms)?)));
         let recorded_price = recorded.filter(|_| price.is_some());
         let recorded_price = recorded_price.and_then(|model| prices.of(model, day).ok());
-        let prompt_dollars = |own: &Terms| {
+        let prompt_dollars = |terms: &Terms| {
             let price = recorded_price?;
             let cache = price.cache(self.cache_ttl).ok()?;
-            let (ours, theirs) = cached_prompts(&session.inline, own);
+            let (ours, theirs) = cached_prompts(&session.inline, terms);
             Some((price.bill(&ours, cache), price.bill(&theirs, cache)))
         };
         Ok(SessionJson {
@@ -352,25 +337,11 @@ impl Tokens {
             fixed_tokens: (session.inline.fixed as f64 * factor.per_o200k).round() as u64,
             fixed_is: session.inline.fixed_is.name(),
             policies: policies.collect(),
-            reconciled: reconciled.map(|(own, found)| ReconciledJson {
-                calls: found.calls,
-                median: found.median,
-                median_abs: found.median_abs,
-                worst_abs: found.worst_abs,
-                growth_median_abs: found.growth_median_abs,
-                ledger_tokens: found.prompts.0,
-                reported_tokens: found.prompts.1,
-                cache: found.cache,
-                prompt_dollars: found.cache.and_then(|_| prompt_dollars(&own)),
-                before_compaction: found.before_compaction,
+            reconciled: reconciled.map(|(terms, residual)| Reconciled {
+                residual,
+                prompt_dollars: residual.cache.and_then(|_| prompt_dollars(&terms)),
             }),
-            rendered_again: session.again.filter(|again| again.reads > 0).map(|again| {
-                RenderedJson {
-                    reads: again.reads,
-                    recorded_tokens: again.recorded,
-                    rendered_tokens: again.rendered,
-                }
-            }),
+            rendered_again: session.again.filter(|again| again.reads > 0),
         })
     }
 
@@ -407,23 +378,24 @@ impl Tokens {
         let rows: Vec<Vec<String>> = session
             .policies
             .iter()
-            .map(|own| {
+            .map(|policy| {
                 vec![
-                    own.policy.clone(),
-                    own.tokens_are.to_owned(),
-                    own.calls.to_string(),
-                    count(own.entering),
-                    count(own.resent),
-                    count(own.fresh),
-                    count(own.cached),
-                    count(own.output),
-                    count(own.peak),
-                    own.full_at_call
+                    policy.policy.clone(),
+                    policy.tokens_are.to_owned(),
+                    policy.calls.to_string(),
+                    count(policy.entering),
+                    count(policy.resent),
+                    count(policy.fresh),
+                    count(policy.cached),
+                    count(policy.output),
+                    count(policy.peak),
+                    policy
+                        .full_at_call
                         .map_or("never".to_owned(), |call| call.to_string()),
-                    own.expired.to_string(),
-                    own.compactions.to_string(),
-                    dollars(own.dollars),
-                    dollars(own.dollars_without_cache),
+                    policy.expired.to_string(),
+                    policy.compactions.to_string(),
+                    dollars(policy.dollars),
+                    dollars(policy.dollars_without_cache),
                 ]
             })
             .collect();
@@ -434,14 +406,14 @@ impl Tokens {
         ));
         text += &table(&head, &rows);
         if let Some(found) = &session.reconciled {
-            text += &format!("\n  {}\n{}", words(found), more_words(found));
+            text += &format!("\n  {}\n{}", words(&found.residual), more_words(found));
         }
         if let Some(again) = &session.rendered_again {
             text += &format!(
                 "  {} reads of files known byte for byte, rendered again: {} o200k tokens; the agent was shown {}\n",
                 again.reads,
-                count(again.rendered_tokens),
-                count(again.recorded_tokens)
+                count(again.rendered),
+                count(again.recorded)
             );
         }
         text + "\n"
@@ -473,7 +445,7 @@ fn of_workload(name: &str) -> anyhow::Result<Vec<Counted>> {
     }])
 }
 
-fn words(found: &ReconciledJson) -> String {
+fn words(found: &Residual) -> String {
     let percent = |share: f64| format!("{:+.1} %", share * 100.0);
     let size = |share: f64| format!("{:.1} %", share * 100.0);
     format!(
@@ -489,10 +461,10 @@ fn words(found: &ReconciledJson) -> String {
 }
 
 /// The comparison with reported cache usage and compactions.
-fn more_words(found: &ReconciledJson) -> String {
+fn more_words(found: &Reconciled) -> String {
     let mut text = String::new();
     let off = |ours: f64, theirs: f64| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
-    if let Some(cache) = &found.cache {
+    if let Some(cache) = &found.residual.cache {
         let (ours, theirs) = cache.fresh;
         text += &format!(
             "  of the cache, over {} calls after the first: {} tokens sent anew here, {} reported ({}); {} calls expired here, {} read nothing from the cache, {} are both",
@@ -512,7 +484,7 @@ fn more_words(found: &ReconciledJson) -> String {
         }
         text += "\n";
     }
-    if let Some((ours, theirs)) = found.before_compaction {
+    if let Some((ours, theirs)) = found.residual.before_compaction {
         text += &format!(
             "  before a compaction: {} tokens here, {} recorded by the client ({})\n",
             count(ours),
@@ -527,7 +499,7 @@ fn more_words(found: &ReconciledJson) -> String {
 fn together(all: &[SessionJson]) -> String {
     let medians: Vec<f64> = all
         .iter()
-        .filter_map(|session| Some(session.reconciled.as_ref()?.median_abs))
+        .filter_map(|session| Some(session.reconciled.as_ref()?.residual.median_abs))
         .collect();
     let Some(middle) = median(medians.clone()) else {
         return String::new();
@@ -550,22 +522,18 @@ fn day(text: &str) -> Result<String, String> {
     }
 }
 
-/// `5m`, `1h`, `90s`, `0`.
+/// Parses a time such as `5m`, `1h` or `90s`, or `0`.
 fn milliseconds(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
-        Some(at) => text.split_at(at),
-        None => (text, if text == "0" { "s" } else { "" }),
-    };
-    let scale = match unit {
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("must be a time such as 5m, 1h or 90s, or 0".to_owned()),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "must be a time such as 5m, 1h or 90s, or 0".to_owned())?;
-    number
-        .checked_mul(scale)
-        .ok_or_else(|| "is too long".to_owned())
+    if text == "0" {
+        return Ok(0);
+    }
+    let wrong = |error: jiff::Error| format!("must be a time such as 5m, 1h or 90s, or 0: {error}");
+    let span: Span = text.parse().map_err(wrong)?;
+    let time = span
+        .to_duration(SpanRelativeTo::days_are_24_hours())
+        .map_err(wrong)?;
+    match u64::try_from(time.as_millis()) {
+        Ok(0) | Err(_) => Err("must be at least a millisecond, or 0".to_owned()),
+        Ok(milliseconds) => Ok(milliseconds),
+    }
 }

@@ -51,7 +51,7 @@ enum Action {
 struct Import {
     /// The recorded session; may be gzip-compressed.
     session: PathBuf,
-    /// What recorded it.
+    /// The agent that recorded it.
     #[arg(long, value_enum)]
     format: Format,
     /// Which session of a file that holds several, from 1.

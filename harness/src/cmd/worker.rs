@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use replay::worker::work;
-use workloads::generate::clients::Clients;
+use workloads::script::clients::Clients;
 
 /// Reads its files once, says `ready`, waits until it is told to go, makes its calls, says `done`.
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ pub struct Worker {
     dir: PathBuf,
     /// Which of them this is.
     process: u32,
-    /// What the processes do, as JSON.
+    /// The calls of the processes, as JSON.
     clients: String,
 }
 

@@ -6,7 +6,7 @@ pub(super) struct Replay<'a, C> {
     pub(super) pass: &'a Pass<'a>,
     pub(super) clock: &'a C,
     pub(super) watchdog: &'a Watchdog,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) buffer: &'a mut ResultBuffer,
     pub(super) observed: Vec<Result<Observed, Errno>>,
     pub(super) times: BTreeMap<CallKind, (Histogram<u64>, u64)>,
     /// Lines whose write succeeded.
@@ -19,8 +19,8 @@ impl<C: Clock> Replay<'_, C> {
     /// Makes all calls. A stretch is a sequence of calls without a pause: it is timed first, then checked.
     pub(super) fn calls(
         &mut self,
-        prepared: &[Vec<Prepared<'_>>],
-        hosts: &mut Hosts,
+        prepared: &[Vec<PreparedOp<'_>>],
+        workspaces: &mut Workspaces,
         passed: &mut Passed,
     ) {
         let calls = self.pass.expectations.calls;
@@ -32,15 +32,15 @@ impl<C: Clock> Replay<'_, C> {
             }
             let stretch = next..self.stretch_end(next);
             let before = match (calls[next].kind, &self.pass.counting) {
-                (None, Counting::Now) => counters(&mut *hosts.first).ok().flatten(),
+                (None, Counting::Now) => counters(&mut *workspaces.first).ok().flatten(),
                 _ => None,
             };
             next = stretch.end;
-            if !self.stretch(stretch, prepared, hosts, passed) {
+            if !self.stretch(stretch, prepared, workspaces, passed) {
                 return;
             }
             if let (Some(before), Some(uncounted)) = (before, &mut self.uncounted)
-                && let Ok(Some(now)) = counters(&mut *hosts.first)
+                && let Ok(Some(now)) = counters(&mut *workspaces.first)
             {
                 uncounted.add(&now.since(&before));
             }
@@ -72,8 +72,8 @@ impl<C: Clock> Replay<'_, C> {
     fn stretch(
         &mut self,
         stretch: std::ops::Range<usize>,
-        prepared: &[Vec<Prepared<'_>>],
-        hosts: &mut Hosts,
+        prepared: &[Vec<PreparedOp<'_>>],
+        workspaces: &mut Workspaces,
         passed: &mut Passed,
     ) -> bool {
         let expectations = self.pass.expectations;
@@ -81,20 +81,20 @@ impl<C: Clock> Replay<'_, C> {
         let expected = &expectations.expected[stretch.clone()];
         let prepared = &prepared[stretch];
         std::thread::sleep(Duration::from_millis(calls[0].pause_ms));
-        self.scratch.clear();
+        self.buffer.clear();
         let bytes = expected.iter().map(|one| expected_bytes(one)).sum();
-        self.scratch.reserve(bytes);
+        self.buffer.reserve(bytes);
         self.observed.clear();
         self.observed.reserve(prepared.iter().map(Vec::len).sum());
         let mut took = Vec::with_capacity(calls.len());
         let mut answers = Vec::new();
         let access = self.pass.access;
         let by_tools = access == Access::Tools;
-        let subtree = hosts.subtree.to_string_lossy().into_owned();
+        let subtree = workspaces.subtree.to_string_lossy().into_owned();
         if by_tools {
             answers.reserve(calls.iter().map(|call| call.ops.len()).sum());
         }
-        let system_calls = self.scratch.system_calls;
+        let system_calls = self.buffer.system_calls;
         let limit = 2 * self.pass.call_timeout;
         let slowed = u64::from(self.pass.slowed_percent);
 
@@ -109,14 +109,14 @@ impl<C: Clock> Replay<'_, C> {
             let started = self.clock.now_ns();
             match access {
                 Access::Tools => {
-                    if let Some(tools) = hosts.first.tools() {
+                    if let Some(tools) = workspaces.first.tools() {
                         answers.extend(call.ops.iter().map(|op| ask(op, call.lines, tools)));
                     }
                 }
                 Access::Client => {
-                    if let Some(client) = hosts.first.client() {
+                    if let Some(client) = workspaces.first.client() {
                         for op in &call.ops {
-                            let done = perform_in_process(op, &subtree, client, self.scratch);
+                            let done = perform_in_process(op, &subtree, client, self.buffer);
                             self.observed.push(done);
                         }
                     }
@@ -125,9 +125,9 @@ impl<C: Clock> Replay<'_, C> {
                     for op in ops {
                         let observed = match op.op {
                             FileOp::SeenByOther { content, .. } => {
-                                Ok(self.look_until_seen(op, content))
+                                Ok(self.poll_until_seen(op, content))
                             }
-                            _ => perform(op, self.scratch),
+                            _ => perform(op, self.buffer),
                         };
                         self.observed.push(observed);
                     }
@@ -148,20 +148,20 @@ impl<C: Clock> Replay<'_, C> {
         if is_timed {
             passed.sample.cpu.client_ns += cpu.as_nanos() as u64;
         } else {
-            self.scratch.system_calls = system_calls;
+            self.buffer.system_calls = system_calls;
         }
 
         if by_tools {
             let ops = calls.iter().flat_map(|call| &call.ops);
             for (op, answers) in ops.zip(&answers) {
-                self.observed.push(observe(op, answers, self.scratch));
+                self.observed.push(observe(op, answers, self.buffer));
             }
         }
         let mut first = 0;
         for ((call, expected), took) in calls.iter().zip(expected).zip(took) {
             let observed = first..first + call.ops.len();
             first = observed.end;
-            if !self.check(call, expected, observed, took, hosts, passed) {
+            if !self.check(call, expected, observed, took, workspaces, passed) {
                 return false;
             }
         }
@@ -175,7 +175,7 @@ impl<C: Clock> Replay<'_, C> {
         expected: &[Expected],
         observed: std::ops::Range<usize>,
         took: u64,
-        hosts: &mut Hosts,
+        workspaces: &mut Workspaces,
         passed: &mut Passed,
     ) -> bool {
         for (op, observed) in call.ops.iter().zip(&self.observed[observed.clone()]) {
@@ -184,7 +184,7 @@ impl<C: Clock> Replay<'_, C> {
             }
         }
         let observed = &self.observed[observed];
-        let (mut outcome, mut reason) = self.judge(call, expected, observed, took, hosts);
+        let (mut outcome, mut reason) = self.outcome_of(call, expected, observed, took, workspaces);
         // Scores do not vary between rounds: compute them only in rounds that read files back.
         if outcome == Outcome::Ok
             && self.pass.reads_back
@@ -226,7 +226,7 @@ impl<C: Clock> Replay<'_, C> {
         scores: &mut BTreeMap<String, BTreeMap<String, Score>>,
     ) -> Result<(), String> {
         let answer = observed.iter().flatten().find_map(|one| match one {
-            Observed::Bytes(place) => Some(&self.scratch.data[place.clone()]),
+            Observed::Bytes(place) => Some(&self.buffer.data[place.clone()]),
             _ => None,
         });
         let answer = String::from_utf8_lossy(answer.unwrap_or_default());
@@ -245,7 +245,7 @@ impl<C: Clock> Replay<'_, C> {
         match observed {
             Observed::Bytes(place) => place.len() as u64,
             Observed::Entries(place) => {
-                let entries = self.scratch.entries[place.clone()].iter();
+                let entries = self.buffer.entries[place.clone()].iter();
                 entries.map(|entry| entry.content.len() as u64).sum()
             }
             _ => 0,
@@ -253,14 +253,14 @@ impl<C: Clock> Replay<'_, C> {
     }
 
     /// Reads a file on the other host until it holds `content` or the call timeout is over.
-    fn look_until_seen(&mut self, op: &Prepared<'_>, content: &[u8]) -> Observed {
+    fn poll_until_seen(&mut self, op: &PreparedOp<'_>, content: &[u8]) -> Observed {
         let began = Instant::now();
-        let mark = self.scratch.mark();
+        let mark = self.buffer.mark();
         loop {
-            self.scratch.back_to(mark);
+            self.buffer.back_to(mark);
             // Retry after an error: the name may appear later.
-            if let Ok(Observed::Bytes(place)) = perform(op, self.scratch)
-                && self.scratch.data[place.clone()] == *content
+            if let Ok(Observed::Bytes(place)) = perform(op, self.buffer)
+                && self.buffer.data[place.clone()] == *content
             {
                 return Observed::Bytes(place);
             }
@@ -268,27 +268,27 @@ impl<C: Clock> Replay<'_, C> {
             if is_over || self.watchdog.killed().is_some() || self.pass.interrupt.is_set() {
                 return Observed::NotSeen;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn judge(
+    fn outcome_of(
         &self,
         call: &Call,
         expected: &[Expected],
         observed: &[Result<Observed, Errno>],
         took: u64,
-        hosts: &mut Hosts,
+        workspaces: &mut Workspaces,
     ) -> (Outcome, String) {
         let what = || call.ops.first().map(FileOp::describe).unwrap_or_default();
         let took = Duration::from_nanos(took);
         let limit = self.pass.call_timeout;
         for ((op, expected), observed) in call.ops.iter().zip(expected).zip(observed) {
-            if let Err(mut reason) = verify(op, expected, observed, self.scratch) {
+            if let Err(mut reason) = verify(op, expected, observed, self.buffer) {
                 if let Some(cut) = self.watchdog.killed() {
                     return (Outcome::Hang, format!("{}: {cut}", what()));
                 }
-                if let Some(exit_reason) = hosts.exit_reason() {
+                if let Some(exit_reason) = workspaces.exit_reason() {
                     return (Outcome::Crash, format!("{reason}; {exit_reason}"));
                 }
                 let outcome = match observed {

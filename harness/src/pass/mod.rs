@@ -3,10 +3,10 @@
 //! [`crate::cell`] prepares the workspaces and chooses the order of passes.
 
 mod calls;
-mod hosts;
 mod program;
 mod read_back;
 mod tasks;
+mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,16 +31,16 @@ use crate::interrupt::Interrupt;
 use crate::supervise::Watchdog;
 use crate::system::{self, Io};
 use calls::Replay;
-pub use hosts::Hosts;
 pub use program::unsupported as unsupported_by_program;
 use replay::in_process::perform_in_process;
 use replay::tools::{ask, narrowed, observe};
 use replay::workers::Workers;
-use replay::{Observed, OpenFiles, Prepared, Scratch, perform, prepare, verify};
-pub use tasks::{Desk, unsupported as unsupported_in_tasks};
+use replay::{Observed, OpenFiles, PreparedOp, ResultBuffer, perform, prepare, verify};
+pub use tasks::{TaskContext, unsupported as unsupported_in_tasks};
+pub use workspaces::Workspaces;
 
 /// Pause between reads while one host waits for another host's write.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How long opening files and starting client processes may take.
 const PREPARE_LIMIT: Duration = Duration::from_secs(60);
@@ -150,7 +150,7 @@ pub struct Pass<'a> {
     /// How the calls reach the files.
     pub access: Access,
     /// The tasks that a scripted agent performs in place of calls; `None` in other workloads.
-    pub desk: Option<Desk<'a>>,
+    pub task_context: Option<TaskContext<'a>>,
     pub backend: &'a Description,
     /// Whether the backend has a bucket: then one request to the mount syncs all files.
     pub has_bucket: bool,
@@ -173,8 +173,8 @@ pub struct Pass<'a> {
 #[derive(Debug, Default)]
 pub struct Passed {
     /// The worst outcome with its first reason; `None` if all went well.
-    pub verdict: Option<(Outcome, String)>,
-    /// What its line in the run directory says of its calls: everything but its place in the run and its load.
+    pub worst_outcome: Option<(Outcome, String)>,
+    /// The line of the run directory, without the position in the run and the load.
     pub sample: Sample,
     /// Histograms of service times in nanoseconds by kind, for the cell's totals.
     pub times: BTreeMap<CallKind, Histogram<u64>>,
@@ -190,16 +190,16 @@ impl Passed {
     /// A pass that failed before its first call.
     pub fn ended(outcome: Outcome, reason: impl ToString) -> Self {
         Self {
-            verdict: Some((outcome, reason.to_string())),
+            worst_outcome: Some((outcome, reason.to_string())),
             ..Self::default()
         }
     }
 
     /// Records an outcome. The worst one stays; among equal ones, the first.
     pub fn note(&mut self, outcome: Outcome, reason: String) {
-        let worst = self.verdict.as_ref();
+        let worst = self.worst_outcome.as_ref();
         if worst.is_none_or(|(worst, _)| outcome > *worst) {
-            self.verdict = Some((outcome, reason));
+            self.worst_outcome = Some((outcome, reason));
         }
     }
 }
@@ -224,20 +224,20 @@ impl Meters {
 }
 
 impl Pass<'_> {
-    /// Makes the calls in the subtree of `hosts` and checks their results. Calls `timed` after the last call,
+    /// Makes the calls in the subtree of `workspaces` and checks their results. Calls `timed` after the last call,
     /// before files are read back.
     pub fn run<C: Clock>(
         &self,
-        hosts: &mut Hosts,
+        workspaces: &mut Workspaces,
         watchdog: &Watchdog,
         clock: &C,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
         timed: &mut dyn FnMut(),
     ) -> Passed {
         let mut passed = Passed::default();
         // Client processes read their files during preparation, on a mount that may hang.
         watchdog.enter(PREPARE_LIMIT);
-        let prepared = self.prepare(hosts);
+        let prepared = self.prepare(workspaces);
         watchdog.leave();
         let prepared = match prepared {
             Ok(prepared) => prepared,
@@ -247,10 +247,10 @@ impl Pass<'_> {
         let before = match &self.counting {
             Counting::Never => None,
             Counting::Since(before) => before.clone(),
-            Counting::Now => match counters(&mut *hosts.first) {
+            Counting::Now => match counters(&mut *workspaces.first) {
                 Ok(counters) => counters,
                 Err(error) => {
-                    let (outcome, reason) = unanswered(hosts, error);
+                    let (outcome, reason) = unanswered(workspaces, error);
                     return Passed::ended(outcome, reason);
                 }
             },
@@ -259,26 +259,26 @@ impl Pass<'_> {
             pass: self,
             clock,
             watchdog,
-            scratch,
+            buffer,
             observed: Vec::with_capacity(1024),
             times: BTreeMap::new(),
             added: BTreeSet::new(),
             uncounted: before,
         };
-        replay.scratch.system_calls = 0;
-        let daemon = hosts.first.daemon();
+        replay.buffer.system_calls = 0;
+        let daemon = workspaces.first.daemon();
         let meters = Meters::read(daemon);
-        match (&self.desk, self.access) {
-            (Some(desk), _) => {
+        match (&self.task_context, self.access) {
+            (Some(context), _) => {
                 let times = &mut replay.times;
-                self.by_tasks(desk, hosts, clock, watchdog, times, &mut passed);
+                self.by_tasks(context, workspaces, clock, watchdog, times, &mut passed);
             }
-            (None, Access::Program) => self.by_program(hosts, watchdog, &mut passed),
-            (None, _) => replay.calls(&prepared, hosts, &mut passed),
+            (None, Access::Program) => self.by_program(workspaces, watchdog, &mut passed),
+            (None, _) => replay.calls(&prepared, workspaces, &mut passed),
         }
         timed();
         let after = Meters::read(daemon);
-        let system_calls = replay.scratch.system_calls;
+        let system_calls = replay.buffer.system_calls;
         passed.sample.cpu.daemon_ns = match daemon {
             Some(_) => after.daemon_cpu_ns.saturating_sub(meters.daemon_cpu_ns),
             None => 0,
@@ -287,11 +287,11 @@ impl Pass<'_> {
         let daemon_io = after.daemon.since(&meters.daemon);
         let mut of_daemon = None;
         if is_counted {
-            match counters(&mut *hosts.first) {
+            match counters(&mut *workspaces.first) {
                 Ok(Some(now)) => of_daemon = replay.uncounted.take().map(|then| now.since(&then)),
                 Ok(None) => {}
-                Err(error) if passed.verdict.is_none() => {
-                    let (outcome, reason) = unanswered(hosts, error);
+                Err(error) if passed.worst_outcome.is_none() => {
+                    let (outcome, reason) = unanswered(workspaces, error);
                     passed.note(outcome, reason);
                 }
                 Err(_) => {}
@@ -313,7 +313,7 @@ impl Pass<'_> {
             passed.times.insert(kind, times);
         }
         let added = std::mem::take(&mut replay.added);
-        if passed.verdict.is_none() && !passed.interrupted {
+        if passed.worst_outcome.is_none() && !passed.interrupted {
             let capabilities = self.backend.capabilities;
             let counts = capabilities.counts_requests && is_counted;
             let counted = of_daemon.as_ref().filter(|_| counts);
@@ -337,25 +337,25 @@ impl Pass<'_> {
                 _ => {}
             }
             let shared = self.expectations.script.shared_files();
-            let holds_script = self.backend.capabilities.holds_data && self.desk.is_none();
+            let holds_script = self.backend.capabilities.holds_data && self.task_context.is_none();
             if holds_script && shared.is_empty() && self.reads_back {
-                self.read_everything_back(hosts, watchdog, scratch, &mut passed);
+                self.read_everything_back(workspaces, watchdog, buffer, &mut passed);
             }
         }
         // Late or failed calls do not prevent the count of the lines that were added.
-        let is_sound = passed.verdict.as_ref();
+        let is_sound = passed.worst_outcome.as_ref();
         let is_sound = is_sound.is_none_or(|(worst, _)| *worst < Outcome::WrongData);
         let shares = !self.expectations.script.shared_files().is_empty();
         if is_sound && !passed.interrupted && shares {
-            self.settle(hosts, watchdog, &added, &mut passed);
+            self.settle(workspaces, watchdog, &added, &mut passed);
         }
         passed
     }
 
-    fn prepare<'p>(&'p self, hosts: &Hosts) -> io::Result<Vec<Vec<Prepared<'p>>>> {
+    fn prepare<'p>(&'p self, workspaces: &Workspaces) -> io::Result<Vec<Vec<PreparedOp<'p>>>> {
         let mut open_files = OpenFiles::new();
         let mut one = |op| {
-            let root = hosts.root(op);
+            let root = workspaces.root(op);
             let prepared = prepare(&root, op, &mut open_files)?;
             let workers = match op {
                 FileOp::Together { dir, clients } => {
@@ -363,7 +363,7 @@ impl Pass<'_> {
                 }
                 _ => None,
             };
-            Ok(Prepared {
+            Ok(PreparedOp {
                 workers,
                 has_bucket: self.has_bucket,
                 ..prepared
@@ -410,20 +410,20 @@ pub struct Steps<'a> {
     /// How long each operation may take.
     pub limit: Duration,
     /// Buffers for their results.
-    pub scratch: &'a mut Scratch,
+    pub buffer: &'a mut ResultBuffer,
 }
 
 impl Steps<'_> {
     fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observed, Errno>> {
         let prepared = prepare(self.root, op, &mut OpenFiles::new())?;
-        self.scratch.clear();
+        self.buffer.clear();
         self.watchdog.enter(self.limit);
-        Ok(perform(&prepared, self.scratch))
+        Ok(perform(&prepared, self.buffer))
     }
 
     fn expect(&mut self, op: &FileOp, expected: &Expected) -> io::Result<()> {
         let observed = self.perform(op)?;
-        verify(op, expected, &observed, self.scratch).map_err(io::Error::other)
+        verify(op, expected, &observed, self.buffer).map_err(io::Error::other)
     }
 
     /// Creates the first files of a script, and lets its set-up programs complete them.
@@ -492,10 +492,10 @@ pub fn counters(workspace: &mut dyn Workspace) -> Result<Option<DaemonCounters>,
 }
 
 /// The outcome if the daemon does not answer: a crash if its process has ended.
-fn unanswered(hosts: &mut Hosts, error: String) -> (Outcome, String) {
+fn unanswered(workspaces: &mut Workspaces, error: String) -> (Outcome, String) {
     let began = Instant::now();
     loop {
-        if let Some(exit_reason) = hosts.exit_reason() {
+        if let Some(exit_reason) = workspaces.exit_reason() {
             return (Outcome::Crash, format!("{error}; {exit_reason}"));
         }
         // The socket is closed a moment before the process has ended.

@@ -14,7 +14,12 @@ pub fn unsupported(script: &Script) -> Option<String> {
 
 impl Pass<'_> {
     /// Lets another program make the calls, which all read one open file.
-    pub(super) fn by_program(&self, hosts: &mut Hosts, watchdog: &Watchdog, passed: &mut Passed) {
+    pub(super) fn by_program(
+        &self,
+        workspaces: &mut Workspaces,
+        watchdog: &Watchdog,
+        passed: &mut Passed,
+    ) {
         let calls = self.expectations.calls;
         let first = calls.first().and_then(|call| call.ops.first());
         let Some(FileOp::ReadOpen { path, length, .. }) = first else {
@@ -23,8 +28,8 @@ impl Pass<'_> {
                 "the program only reads an open file".to_owned(),
             );
         };
-        let file = path.below(&hosts.root(&FileOp::Read(path.clone())));
-        let Some(reader) = hosts.first.timed_reader() else {
+        let file = path.below(&workspaces.root(&FileOp::Read(path.clone())));
+        let Some(reader) = workspaces.first.timed_reader() else {
             return;
         };
         watchdog.enter(PROGRAM_LIMIT);

@@ -10,12 +10,12 @@ use workloads::model::Model;
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
-use super::hosts::Hosts;
+use super::workspaces::Workspaces;
 use super::{Pass, Passed, content_bytes};
 use crate::supervise::Watchdog;
 use replay::in_process::perform_in_process;
 use replay::tools::held;
-use replay::{OpenFiles, Scratch, perform, prepare, verify};
+use replay::{OpenFiles, ResultBuffer, perform, prepare, verify};
 
 /// Time limit for reading everything back, and for each step of waiting for two hosts.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -24,25 +24,25 @@ impl Pass<'_> {
     /// Compares the whole workspace with the model after all calls.
     pub(super) fn read_everything_back(
         &self,
-        hosts: &mut Hosts,
+        workspaces: &mut Workspaces,
         watchdog: &Watchdog,
-        scratch: &mut Scratch,
+        buffer: &mut ResultBuffer,
         passed: &mut Passed,
     ) {
         let capabilities = self.backend.capabilities;
         let mut model = self.expectations.end.clone();
         watchdog.enter(LIMIT);
-        let subtree = hosts.subtree.to_string_lossy().into_owned();
+        let subtree = workspaces.subtree.to_string_lossy().into_owned();
         let whole = match self.access {
-            Access::Tools => hosts
+            Access::Tools => workspaces
                 .first
                 .tools()
-                .map_or(Ok(()), |tools| snapshot_back(tools, &mut model, scratch)),
-            Access::Client => hosts.first.client().map_or(Ok(()), |client| {
+                .map_or(Ok(()), |tools| snapshot_back(tools, &mut model, buffer)),
+            Access::Client => workspaces.first.client().map_or(Ok(()), |client| {
                 let everything = FileOp::Search(WorkspacePath::root());
-                scratch.clear();
-                let held = perform_in_process(&everything, &subtree, client, scratch);
-                verify(&everything, &model.apply(&everything), &held, scratch)
+                buffer.clear();
+                let held = perform_in_process(&everything, &subtree, client, buffer);
+                verify(&everything, &model.apply(&everything), &held, buffer)
             }),
             Access::Paths | Access::Program => {
                 // Reading every file would ask a model or a server for minutes. Timed reads check content already.
@@ -51,8 +51,8 @@ impl Pass<'_> {
                 } else {
                     FileOp::Search(WorkspacePath::root())
                 };
-                let root = hosts.root(&everything);
-                read_back(&root, &everything, &mut model, scratch)
+                let root = workspaces.root(&everything);
+                read_back(&root, &everything, &mut model, buffer)
             }
         };
         if let Err(reason) = whole {
@@ -67,16 +67,16 @@ impl Pass<'_> {
     /// Waits until two hosts agree and counts the lines that they added.
     pub(super) fn settle(
         &self,
-        hosts: &mut Hosts,
+        workspaces: &mut Workspaces,
         watchdog: &Watchdog,
         added: &BTreeSet<Bytes>,
         passed: &mut Passed,
     ) {
         let patience = 2 * self.call_timeout;
-        let rested = hosts.rest(patience, LIMIT, watchdog, self.interrupt);
-        let found = rested.and_then(|rested| {
+        let files = workspaces.wait_until_equal(patience, LIMIT, watchdog, self.interrupt);
+        let found = files.and_then(|files| {
             let shared = self.expectations.script.shared_files();
-            rested.count(added, &self.expectations.end.lines(), &shared)
+            files.count(added, &self.expectations.end.lines(), &shared)
         });
         watchdog.leave();
         match found {
@@ -99,24 +99,24 @@ fn read_back(
     root: &Path,
     everything: &FileOp,
     model: &mut Model,
-    scratch: &mut Scratch,
+    buffer: &mut ResultBuffer,
 ) -> Result<(), String> {
     let expected = model.apply(everything);
-    scratch.clear();
-    scratch.reserve(content_bytes(&expected));
+    buffer.clear();
+    buffer.reserve(content_bytes(&expected));
     let prepared = prepare(root, everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
-    let observed = perform(&prepared, scratch);
-    verify(everything, &expected, &observed, scratch)
+    let observed = perform(&prepared, buffer);
+    verify(everything, &expected, &observed, buffer)
 }
 
 /// As [`read_back`], from a snapshot, because a tool's read shows lines and not every byte.
 fn snapshot_back(
     tools: &dyn Tools,
     model: &mut Model,
-    scratch: &mut Scratch,
+    buffer: &mut ResultBuffer,
 ) -> Result<(), String> {
     let everything = FileOp::Search(WorkspacePath::root());
-    scratch.clear();
-    let held = held(tools, scratch)?;
-    verify(&everything, &model.apply(&everything), &Ok(held), scratch)
+    buffer.clear();
+    let held = held(tools, buffer)?;
+    verify(&everything, &model.apply(&everything), &Ok(held), buffer)
 }

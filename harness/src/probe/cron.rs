@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::backend::WorkspaceConfig;
+use fault::record::{State, content, identify, name};
 use rundir::{Fault, Outcome};
 
 use super::{Prober, STEP_LIMIT};
@@ -32,6 +33,13 @@ const RECORDS: u64 = 20;
 
 /// Upper bound of the records of a start; record numbers of two starts differ by it.
 const RECORDS_MAX: u64 = 10_000;
+
+/// Bytes of a record.
+const RECORD_BYTES: usize = 128;
+
+/// The seed and the version of all records.
+const SEED: u64 = 0;
+const VERSION: u64 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -158,8 +166,8 @@ fn settle(fault: &mut Fault, records: &Path, acknowledged: &mut Vec<u64>, recove
     fault.recovered = true;
     fault.recovery_ms = recovery.as_millis() as u64;
     let is_whole = |number: &u64| {
-        fs::read_to_string(records.join(record_name(*number)))
-            .is_ok_and(|text| text == record_text(*number))
+        fs::read(records.join(name(*number)))
+            .is_ok_and(|bytes| identify(SEED, *number, &bytes) == State::Whole(VERSION))
     };
     let before = acknowledged.len();
     acknowledged.retain(is_whole);
@@ -196,20 +204,10 @@ fn kill_while_writing(
 /// Writes a record. The record is acknowledged once this returns.
 fn write_record(dir: &Path, number: u64, sync: bool) -> io::Result<()> {
     use std::io::Write;
-    let mut file = fs::File::create(dir.join(record_name(number)))?;
-    file.write_all(record_text(number).as_bytes())?;
+    let mut file = fs::File::create(dir.join(name(number)))?;
+    file.write_all(&content(SEED, number, VERSION, RECORD_BYTES))?;
     if sync {
         file.sync_all()?;
     }
     Ok(())
-}
-
-fn record_name(number: u64) -> String {
-    format!("r{number:06}")
-}
-
-/// Text that is unique for each record and reveals a missing part.
-fn record_text(number: u64) -> String {
-    let word = format!("{:016x}", (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    format!("{number} {}\n", word.repeat(8))
 }

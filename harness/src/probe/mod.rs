@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backends::backend::{Backend, Workspace, WorkspaceConfig};
-use backends::inbox::Source;
+use backends::source::Source;
 use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
@@ -116,7 +116,7 @@ impl Prober {
         }
     }
 
-    /// Whether the arm shows a database, of which no probe is about: no program writes files into it.
+    /// Whether the arm shows a database. No probe fits it, because no program writes files into a database.
     fn shows_rows(&self) -> bool {
         matches!(
             self.backend.source(Path::new("")),
@@ -152,10 +152,9 @@ fn lost_words(lost: Lost) -> &'static str {
     }
 }
 
-/// Whether a program is in PATH.
+/// Whether a program is in `PATH`. Nothing is installed in the target directory itself.
 fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    inputs::find_program(program, "").is_some()
 }
 
 /// Runs a command in `dir`. Returns its standard output, or its status with the last line of its errors.

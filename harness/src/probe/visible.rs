@@ -32,7 +32,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         false => format!("state/{NAME}"),
     };
     let mut probes = Vec::new();
-    let judge = |name: &str, result: Result<String, String>| {
+    let outcome_of = |name: &str, result: Result<String, String>| {
         let (outcome, detail) = match result {
             Ok(text) if text == TEXT => (Outcome::Ok, "the text as it was written".to_owned()),
             Ok(text) => (Outcome::WrongData, format!("{} other bytes", text.len())),
@@ -42,7 +42,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     };
     let cat = || run(Command::new("cat").arg(&file), &config.dir);
 
-    probes.push(judge(IN_USE, cat()));
+    probes.push(outcome_of(IN_USE, cat()));
     let (outcome, detail) = match workspace.counters()? {
         Some(counters) if counters.requests() > 0 => (
             Outcome::Ok,
@@ -57,7 +57,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     probes.push(prober.probe("visible", COUNTED, outcome, detail));
     workspace.kill()?;
     watchdog.independent();
-    probes.push(judge(AFTER_KILL, cat()));
+    probes.push(outcome_of(AFTER_KILL, cat()));
     // The next daemon removes the dead mount and then ends in order.
     drop(workspace);
     watchdog.enter(STEP_LIMIT);
@@ -74,7 +74,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         Some((program, arguments)) => run(Command::new(program).args(arguments), &config.dir)
             .map(|text| text.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"),
     };
-    probes.push(judge(OFFLINE, offline));
+    probes.push(outcome_of(OFFLINE, offline));
     watchdog.leave();
     Ok(probes)
 }

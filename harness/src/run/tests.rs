@@ -166,7 +166,7 @@ fn two_cells() -> Plan {
 }
 
 /// Runs `plan` in `dir`, or resumes the run in `dir`.
-fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
+fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> RunEnd {
     let (writer, before) = if dir.join("plan.toml").exists() {
         let (writer, run) = Writer::resume(dir).unwrap();
         (writer, Some(run))
@@ -182,7 +182,7 @@ fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> Ended {
 fn complete(plan: &Plan, lab: &mut Scripted) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let ended = go(dir.path(), plan, lab);
-    assert!(matches!(ended, Ended::Complete), "{ended:?}");
+    assert!(matches!(ended, RunEnd::Complete), "{ended:?}");
     Run::read(dir.path()).unwrap()
 }
 
@@ -242,12 +242,12 @@ fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() 
     let first_look = plan.schedule.looks.0[0].epochs;
     plan.workloads[0].epochs = Some(first_look + 1);
     complete(&plan, &mut lab);
-    let own = plan.workloads[0].name.as_str();
+    let workload = plan.workloads[0].name.as_str();
     // The other cell is decided at the first look.
     assert_eq!(lab.epochs(), (0..=first_look).collect());
     let last = lab.in_epoch(first_look);
-    assert_eq!(last.keys().collect::<Vec<_>>(), [&own]);
-    assert_eq!(last[own].len(), plan.arms.len());
+    assert_eq!(last.keys().collect::<Vec<_>>(), [&workload]);
+    assert_eq!(last[workload].len(), plan.arms.len());
 }
 
 #[test]
@@ -321,8 +321,10 @@ fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_oth
     assert_eq!((0..8).map(with_it).filter(|is| *is).count(), 3);
     assert!(with_it(2) && !with_it(3));
     let slices = |name: &'static str| {
-        let own = lab.asked.iter().filter(move |asked| asked.workload == name);
-        own.map(|asked| asked.slice.as_millis()).collect::<Vec<_>>()
+        let cells = lab.asked.iter().filter(move |asked| asked.workload == name);
+        cells
+            .map(|asked| asked.slice.as_millis())
+            .collect::<Vec<_>>()
     };
     assert_eq!(slices("micro/other"), [0, 0, 0]);
     // A second for each epoch; after the first, 2 × 4 ms are kept for the limited workload.
@@ -344,8 +346,8 @@ fn a_run_repeats_void_epochs_up_to_a_limit() {
     };
     let run = complete(&two_cells(), &mut lab);
     assert_eq!(lab.epochs(), (0..11).collect());
-    let void = run.epochs.iter().filter(|own| own.void.is_some());
-    let void: Vec<u32> = void.map(|own| own.epoch).collect();
+    let void = run.epochs.iter().filter(|epoch| epoch.void.is_some());
+    let void: Vec<u32> = void.map(|epoch| epoch.epoch).collect();
     assert_eq!(void, [0, 2, 4]);
 
     let mut sleeping = Scripted {
@@ -368,7 +370,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     };
     // Two epochs and a half.
     let ended = go(&dir, &plan, &mut lab(5));
-    assert!(matches!(ended, Ended::Interrupted));
+    assert!(matches!(ended, RunEnd::Interrupted));
     let before = Run::read(&dir).unwrap();
     assert_eq!((before.samples.len(), before.epochs.len()), (50, 2));
 
@@ -386,7 +388,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     );
 
     let mut rest = lab(usize::MAX);
-    assert!(matches!(go(&dir, &plan, &mut rest), Ended::Complete));
+    assert!(matches!(go(&dir, &plan, &mut rest), RunEnd::Complete));
     // The half epoch stays recorded, and six whole ones follow.
     assert_eq!(rest.epochs(), (3..9).collect());
     let after = Run::read(&dir).unwrap();
@@ -397,7 +399,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     assert_eq!(epochs, [0, 1, 3, 4, 5, 6, 7, 8]);
 
     let mut none = lab(usize::MAX);
-    assert!(matches!(go(&dir, &plan, &mut none), Ended::Complete));
+    assert!(matches!(go(&dir, &plan, &mut none), RunEnd::Complete));
     assert_eq!(none.asked, []);
 }
 
@@ -413,10 +415,10 @@ fn a_run_interrupted_in_every_epoch_still_completes() {
             until: 1,
             ..Scripted::default()
         };
-        assert!(matches!(go(&dir, &plan, &mut lab), Ended::Interrupted));
+        assert!(matches!(go(&dir, &plan, &mut lab), RunEnd::Interrupted));
     }
     let mut lab = Scripted::default();
-    assert!(matches!(go(&dir, &plan, &mut lab), Ended::Complete));
+    assert!(matches!(go(&dir, &plan, &mut lab), RunEnd::Complete));
     assert_eq!(lab.epochs(), (7..10).collect());
 }
 
@@ -428,7 +430,7 @@ fn an_interrupted_run_begins_no_cell() {
     let set = Interrupt::of(std::sync::Arc::new(true.into()));
     let mut lab = Scripted::default();
     let ended = Runner::new(&plan, &writer, &set, None).run(&mut lab, &mut Silent);
-    assert!(matches!(ended, Ended::Interrupted));
+    assert!(matches!(ended, RunEnd::Interrupted));
     assert_eq!(lab.asked, []);
 }
 
@@ -452,7 +454,10 @@ fn a_failed_write_of_results_ends_the_run() {
         let mut lab = Scripted::default();
         let (plan, never) = (plan(), Interrupt::never());
         let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
-        assert!(matches!(ended, Ended::CannotRecord(_)), "{name}: {ended:?}");
+        assert!(
+            matches!(ended, RunEnd::CannotRecord(_)),
+            "{name}: {ended:?}"
+        );
         assert_eq!(lab.asked.len(), 1, "{name}");
     }
 }
@@ -466,7 +471,7 @@ fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
         ..Scripted::default()
     };
     let ended = go(dir.path(), &two_cells(), &mut lab);
-    assert!(matches!(ended, Ended::ScratchFull(reason) if reason == full));
+    assert!(matches!(ended, RunEnd::ScratchFull(reason) if reason == full));
     assert_eq!(lab.asked.len(), 1);
 
     let mut lab = Scripted {
@@ -478,7 +483,7 @@ fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
 
 #[test]
 fn a_reader_refuses_another_schema_version() {
-    for (name, own, others) in [
+    for (name, version, other) in [
         ("plan.toml", "schema = 3", "schema = 7"),
         ("env.json", "\"schema\": 3", "\"schema\": 7"),
         ("samples.jsonl", "\"v\":3", "\"v\":7"),
@@ -491,7 +496,7 @@ fn a_reader_refuses_another_schema_version() {
         go(dir.path(), &plan(), &mut lab);
         let file = dir.path().join(name);
         let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, text.replacen(own, others, 1)).unwrap();
+        std::fs::write(&file, text.replacen(version, other, 1)).unwrap();
         let error = Run::read(dir.path()).unwrap_err().to_string();
         assert!(
             error.contains("schema version 7; this ctxbench reads version 3"),

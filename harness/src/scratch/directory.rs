@@ -99,10 +99,10 @@ fn mounts_in(dir: &Path) -> io::Result<Vec<Mount>> {
 /// Unmounts everything in `dir`. Detaches a mount in use, which then ends with its last user.
 /// Fails if a mount remains: deleting `dir` would delete the mounted files.
 fn unmount_all(dir: &Path) -> io::Result<()> {
-    let own = dir.join(MOUNT_POINT);
+    let mount_point = dir.join(MOUNT_POINT);
     for mount in mounts_in(dir)? {
         let at = mount.at.as_path();
-        if at == own && unmount_own(at) {
+        if at == mount_point && unmount_own(at) {
             continue;
         }
         tracing::warn!(
@@ -205,10 +205,10 @@ mod tests {
         let alive = plant(base.path(), 1);
         let foreign = base.path().join("ctxbench-scratch");
         fs::create_dir(&foreign).unwrap();
-        let own = OwnDirectory::make(base.path()).unwrap();
+        let directory = OwnDirectory::make(base.path()).unwrap();
         remove_left_over(base.path());
         assert!(!dead.exists());
-        assert!(alive.exists() && foreign.exists() && own.path().exists());
+        assert!(alive.exists() && foreign.exists() && directory.path().exists());
     }
 
     #[test]

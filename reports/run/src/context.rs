@@ -35,13 +35,11 @@ pub struct ModelFactor {
     pub per_o200k: f64,
     /// The factor with its reliability and source, in words.
     pub label: String,
-    /// How long its thinking stays in its prompts. Older runs lack this field;
-    /// their conversations are already without the thinking that the recorded model drops.
-    #[serde(default)]
+    /// How long its thinking stays in its prompts.
     pub thinking: ThinkingStays,
 }
 
-crate::named! {
+inputs::named! {
     /// The origin of a session's token counts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]

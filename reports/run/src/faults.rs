@@ -40,13 +40,12 @@ pub struct FaultOutcome {
     /// Which parts were shortened, simulated or recorded; `None` if every part was real and complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What the agent saw, by first occurrence.
+    /// The events that the agent saw, by first occurrence.
     pub seen: Vec<Seen>,
     /// The longest call, in milliseconds.
     pub longest_call_ms: u64,
     /// The longest observed time of an agent's process in state `D` (uninterruptible sleep), in milliseconds.
     /// The harness polls every 50 ms while it waits, and every 5 ms while it ends a hung call.
-    #[serde(default)]
     pub uninterruptible_ms: u64,
     /// The call that did not end within the limit; `None` if every call ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,13 +114,13 @@ impl FaultOutcome {
     /// Whether only a manual step, or nothing, brought the backend back.
     pub fn needs_hand(&self) -> bool {
         let recovery = self.recovery.as_ref();
-        recovery.is_some_and(|own| !own.is_unaided())
+        recovery.is_some_and(|recovery| !recovery.is_unaided())
     }
 
     /// Calls that failed with an error number.
     pub fn errors(&self) -> u64 {
-        let errors = self.seen.iter().filter(|own| own.errno.is_some());
-        errors.map(|own| own.times).sum()
+        let errors = self.seen.iter().filter(|seen| seen.errno.is_some());
+        errors.map(|seen| seen.times).sum()
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -208,16 +207,15 @@ pub struct Hang {
     pub culprit: Culprit,
     /// The kernel's state of the agent's process: `S` for interruptible sleep, `D` for uninterruptible.
     pub state: String,
-    /// What ended the call: `SIGINT`, `SIGKILL`, `abort` (of the FUSE connection), or `nothing`.
+    /// The means that ended the call: `SIGINT`, `SIGKILL`, `abort` (of the FUSE connection), or `nothing`.
     pub ended_by: String,
     /// How long ending the call took, in milliseconds.
     pub ended_after_ms: u64,
     /// How long the process was observed in state `D` while the call was being ended, in milliseconds.
-    #[serde(default)]
     pub uninterruptible_ms: u64,
 }
 
-crate::named! {
+inputs::named! {
     /// The process that does not answer a hung call.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -242,7 +240,7 @@ crate::named! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recovery {
-    /// What brought it back.
+    /// The means of its return.
     pub how: Return,
     /// From the end of the fault, or the start of the next attempt, to usable files, in milliseconds.
     pub ms: u64,
@@ -258,7 +256,7 @@ impl Recovery {
     }
 }
 
-/// What brought a backend back.
+/// The means of a backend's return after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Return {
@@ -298,7 +296,6 @@ pub struct Audit {
     pub torn: u64,
     /// Records with half of a change, where the backend promises nothing for a change that is not yet
     /// acknowledged.
-    #[serde(default)]
     pub half: u64,
     /// Records in their state before an acknowledged change.
     pub stale: u64,
@@ -356,8 +353,11 @@ impl Audit {
                     .find(|word| ["lost", "torn", "stale", "phantom"].contains(word))
                     .map(str::to_owned)
             };
-            let own = kind(example);
-            let same = self.examples.iter().filter(|known| kind(known) == own);
+            let kind_here = kind(example);
+            let same = self
+                .examples
+                .iter()
+                .filter(|known| kind(known) == kind_here);
             if same.count() < 3 {
                 self.examples.push(example.clone());
             }
@@ -365,7 +365,7 @@ impl Audit {
     }
 }
 
-crate::named! {
+inputs::named! {
     /// A checker's verdict, from best to worst.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -402,7 +402,7 @@ impl fmt::Display for Fact {
     }
 }
 
-crate::named! {
+inputs::named! {
     /// The outcome of a scenario on a backend in the matrix, from best to worst.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum CellKind, words {
@@ -443,7 +443,6 @@ pub struct CrashPoints {
     /// The loss at each point: `killed-daemon`, `power-loss`, `machine-loss`.
     pub loss: String,
     /// Whether the points ran.
-    #[serde(default)]
     pub status: Status,
     /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -455,26 +454,21 @@ pub struct CrashPoints {
     /// Number of points.
     pub points: u64,
     /// Points at which the daemon held or had queued a request when it was killed.
-    /// The agent's call then failed with `ECONNABORTED`. `None` if not recorded.
-    #[serde(default)]
+    /// The agent's call then failed with `ECONNABORTED`. `None` if this loss does not count them.
     pub in_flight: Option<u64>,
-    /// Points with at least one change begun but not acknowledged; `None` if not recorded.
-    #[serde(default)]
+    /// Points with at least one change begun but not acknowledged; `None` if this loss does not count them.
     pub unacknowledged: Option<u64>,
-    /// Points with at least one change acknowledged since the previous point; `None` if not recorded.
-    #[serde(default)]
+    /// Points with at least one change acknowledged since the previous point; `None` if this loss does not count them.
     pub newly_acknowledged: Option<u64>,
-    /// Points at which a promised record was lost, torn, stale or phantom; `None` if points are not told apart.
-    /// A record counts once, not again at later points.
-    #[serde(default)]
+    /// Points at which a promised record was lost, torn, stale or phantom; `None` if this loss does not count
+    /// them. A record counts once, not again at later points.
     pub broken: Option<u64>,
     /// Times that the daemon exited before it was to be killed.
-    #[serde(default)]
     pub died_by_itself: u64,
     /// Points that could not be judged; `points` does not include them.
     pub unjudged: u64,
-    /// Points after which all records together match no state that ever existed; `None` if not checked.
-    #[serde(default)]
+    /// Points after which all records together match no state that ever existed; `None` if this loss does not
+    /// check it.
     pub mixtures: Option<u64>,
     /// The audits of all points, added up: a record checked after each of ten points counts ten times.
     pub audit: Audit,

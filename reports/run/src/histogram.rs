@@ -103,9 +103,11 @@ mod tests {
     #[test]
     fn merging_keeps_every_call() {
         let of = |times: &[u64]| {
-            let mut own = histogram();
-            times.iter().for_each(|time| own.record(*time).unwrap());
-            Latencies::new(&own).unwrap()
+            let mut histogram = histogram();
+            times
+                .iter()
+                .for_each(|time| histogram.record(*time).unwrap());
+            Latencies::new(&histogram).unwrap()
         };
         assert_eq!(Latencies::merged(&[]), Ok(None));
         let merged = Latencies::merged(&[&of(&[10, 20]), &of(&[]), &of(&[20])]);

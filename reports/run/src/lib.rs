@@ -10,7 +10,6 @@ pub mod faults;
 mod histogram;
 mod looks;
 mod model_files;
-mod named;
 mod plan;
 mod sample;
 mod scratch;

@@ -23,13 +23,13 @@ pub struct Plan {
     pub ctxbench: String,
     /// The command line that makes the same plan.
     pub command: String,
-    /// The seed for the order of cells, arms and calls; nothing else is random.
+    /// The seed for the order of the cells in an epoch and of the arms in each round.
     pub seed: u64,
     /// The time budget, and the numbers of epochs and rounds.
     pub schedule: Schedule,
     /// The differences below which we do not care.
     pub margins: Margins,
-    /// What counts as a busy machine.
+    /// The limits of a quiet machine.
     pub limits: Limits,
     /// Whether probes run, after the passes.
     pub probes: bool,
@@ -38,14 +38,14 @@ pub struct Plan {
     pub model_files: Option<ModelFilesPlan>,
     /// How calls are measured.
     pub settings: Settings,
-    /// The policy of the run, if it is not a built-in one.
+    /// The one policy that command line or suite named, if any.
     pub policy: Option<PlannedPolicy>,
-    /// SHA-256 of every built-in policy, by name; empty in a run that decides nothing, or by its own policy.
+    /// SHA-256 of every built-in policy, by name; empty in a run that decides nothing, or by one named policy.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, String>,
     /// The backends, `direct` twice.
     pub arms: Vec<Arm>,
-    /// The workloads that every arm replays.
+    /// The workloads of the run.
     pub workloads: Vec<PlannedWorkload>,
     /// The fault scenarios, in order; only in a fault run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,18 +78,18 @@ impl Plan {
 
     /// The arm called `name`.
     pub fn arm(&self, name: &str) -> Option<&Arm> {
-        self.arms.iter().find(|own| own.name == name)
+        self.arms.iter().find(|arm| arm.name == name)
     }
 
     /// The workload called `name`.
     pub fn workload(&self, name: &str) -> Option<&PlannedWorkload> {
-        self.workloads.iter().find(|own| own.name == name)
+        self.workloads.iter().find(|workload| workload.name == name)
     }
 
     /// The error rate of the interval of a workload's cell with `epochs` epochs. A workload with a number of epochs of
     /// its own is looked at once, after them.
     pub fn alpha(&self, workload: &str, epochs: usize) -> f64 {
-        match self.workload(workload).and_then(|own| own.epochs) {
+        match self.workload(workload).and_then(|planned| planned.epochs) {
             Some(most) => Looks::at_end(most).alpha(epochs),
             None => self.schedule.looks.alpha(epochs),
         }
@@ -274,7 +274,7 @@ pub struct ArmBackend {
     pub file: Option<String>,
     /// A short description.
     pub summary: String,
-    /// What data survives, by the last call that returned.
+    /// The data that survives, by the last call that returned.
     pub durability: String,
     /// Whether reads return the bytes that were written.
     pub holds_data: bool,
@@ -294,7 +294,7 @@ pub struct ArmBackend {
     pub mounts: u32,
     /// Requirements on the machine.
     pub needs: Vec<String>,
-    /// What it gives besides files: `one-file`, `snapshots`, `versions`; `None` if its makers do not say.
+    /// Its properties besides files: `one-file`, `snapshots`, `versions`; `None` if its makers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives: Option<Vec<String>>,
     /// Lines of code that its files depend on; 0 if not counted.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Calls, Latencies};
 
-crate::named! {
+inputs::named! {
     /// How a call or a pass ended.
     #[derive(
         Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -113,7 +113,7 @@ impl Sample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// What was counted: answers, or tokens.
+    /// The number of answers, or of tokens.
     pub sum: u64,
     /// The number of questions.
     pub of: u64,
@@ -163,7 +163,7 @@ pub struct CellEpoch {
     /// The daemon's memory at the end of the cell.
     pub memory: Memory,
     /// Bytes that the arm's files occupy on the local disk at the end of the cell: blocks, not lengths. What is in a
-    /// bucket is not counted. `None` in runs before it was measured.
+    /// bucket is not counted. `None` if the workspace was not closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
     /// From each start of the daemon to a usable mount, in nanoseconds; empty without a daemon.
@@ -205,8 +205,8 @@ impl Counted {
         self.disk_written_bytes += other.disk_written_bytes;
         self.disk_read_bytes += other.disk_read_bytes;
         match (&mut self.daemon, &other.daemon) {
-            (Some(own), Some(more)) => own.add(more),
-            (own @ None, Some(more)) => *own = Some(more.clone()),
+            (Some(daemon), Some(more)) => daemon.add(more),
+            (daemon @ None, Some(more)) => *daemon = Some(more.clone()),
             (_, None) => {}
         }
     }
@@ -389,7 +389,7 @@ pub struct Probe {
     pub arm: String,
     /// Whether the probe passed.
     pub outcome: Outcome,
-    /// What the probe observed.
+    /// The probe's finding.
     pub detail: String,
 }
 
@@ -419,7 +419,7 @@ pub struct Fault {
     pub arm: String,
     /// Whether the fault could be injected.
     pub outcome: Outcome,
-    /// What was observed, in a sentence.
+    /// The finding, in a sentence.
     pub detail: String,
     /// Whether there was a daemon to kill.
     pub killed: bool,

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::finding::{Finding, Test};
+use super::growth::exponent;
 use super::range::Unit;
 use crate::evidence::RunEvidence;
 
@@ -14,7 +15,7 @@ pub(super) enum Arithmetic {
     Sum(Vec<f64>),
     /// The product of figures.
     Product(Vec<f64>),
-    /// What `to` saves against `from`, in percent.
+    /// The saving of `to` against `from`, in percent.
     Saved(Change),
     /// `to` over `from`.
     Times(Change),
@@ -118,15 +119,18 @@ impl Test for Arithmetic {
     }
 
     fn check(&self) -> Result<(), String> {
-        let positive = |figures: &[f64]| figures.iter().all(|own| *own > 0.0);
+        let positive = |figures: &[f64]| figures.iter().all(|figure| *figure > 0.0);
         let is_sound = match self {
             Arithmetic::Sum(figures) | Arithmetic::Product(figures) => figures.len() >= 2,
-            Arithmetic::Saved(own) | Arithmetic::Times(own) => own.from != 0.0,
+            Arithmetic::Saved(change) | Arithmetic::Times(change) => change.from != 0.0,
             Arithmetic::TokensOf(text) => !text.is_empty(),
-            Arithmetic::YearlyGrowth(own) => positive(&[own.from, own.to, own.years]),
+            Arithmetic::YearlyGrowth(Yearly { from, to, years }) => positive(&[*from, *to, *years]),
             Arithmetic::Exponent(points) => {
                 let is_spread = points.iter().any(|(size, _)| *size != points[0].0);
-                is_spread && points.iter().all(|own| positive(&[own.0, own.1]))
+                is_spread
+                    && points
+                        .iter()
+                        .all(|(size, value)| positive(&[*size, *value]))
             }
         };
         match is_sound {
@@ -137,18 +141,4 @@ impl Test for Arithmetic {
             ),
         }
     }
-}
-
-/// The least-squares slope of logarithms.
-pub(super) fn exponent(points: &[(f64, f64)]) -> f64 {
-    let mean = |of: fn(&(f64, f64)) -> f64| {
-        points.iter().map(|own| of(own).ln()).sum::<f64>() / points.len() as f64
-    };
-    let (x, y) = (mean(|own| own.0), mean(|own| own.1));
-    let parts = points.iter().map(|(size, value)| {
-        let dx = size.ln() - x;
-        (dx * (value.ln() - y), dx * dx)
-    });
-    let (products, squares) = parts.fold((0.0, 0.0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-    products / squares
 }

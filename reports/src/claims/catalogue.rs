@@ -21,7 +21,7 @@ pub struct KnownWorkload {
     pub policies: BTreeSet<String>,
 }
 
-/// What exists: a run knows its own parts, and the harness what is built in.
+/// The names that exist: those of a run, or those that are built into the harness.
 pub trait Catalogue {
     /// The workload called `name`.
     fn workload(&self, name: &str) -> Option<KnownWorkload>;
@@ -36,11 +36,14 @@ pub trait Catalogue {
 impl Catalogue for Run {
     fn workload(&self, name: &str) -> Option<KnownWorkload> {
         let planned = self.plan.workload(name)?;
-        let contexts = self.contexts.iter().filter(|own| own.workload == name);
+        let contexts = self
+            .contexts
+            .iter()
+            .filter(|context| context.workload == name);
         Some(KnownWorkload {
             states: planned.states.iter().cloned().collect(),
             kinds: planned.calls.keys().cloned().collect(),
-            policies: contexts.map(|own| own.policy.clone()).collect(),
+            policies: contexts.map(|context| context.policy.clone()).collect(),
         })
     }
 
@@ -51,12 +54,13 @@ impl Catalogue for Run {
 
     fn scenarios(&self) -> BTreeSet<String> {
         let planned = self.plan.scenarios.iter();
-        planned.map(|own| own.name.clone()).collect()
+        planned.map(|scenario| scenario.name.clone()).collect()
     }
 
     fn names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
-        let workloads = self.plan.workloads.iter().map(|own| own.name.clone());
-        let arms = self.plan.arms.iter().map(|own| own.name.clone());
+        let workloads = self.plan.workloads.iter();
+        let workloads = workloads.map(|workload| workload.name.clone());
+        let arms = self.plan.arms.iter().map(|arm| arm.name.clone());
         (workloads.collect(), arms.collect())
     }
 }
@@ -79,29 +83,31 @@ pub fn check(file: &ClaimFile, known: &[&dyn Catalogue]) -> Result<(), InputErro
     Ok(())
 }
 
-/// What is wrong with a name; `None` if it is known.
+/// The problem with a name; `None` if it is known.
 fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
     let of_all = |of: fn(&dyn Catalogue) -> BTreeSet<String>| -> BTreeSet<String> {
-        known.iter().flat_map(|own| of(*own)).collect()
+        known.iter().flat_map(|catalogue| of(*catalogue)).collect()
     };
     let workload = |name: &str| {
         let mut all = KnownWorkload::default();
-        for own in known.iter().filter_map(|own| own.workload(name)) {
-            all.states.extend(own.states);
-            all.kinds.extend(own.kinds);
-            all.policies.extend(own.policies);
+        let found = known.iter();
+        for found in found.filter_map(|catalogue| catalogue.workload(name)) {
+            all.states.extend(found.states);
+            all.kinds.extend(found.kinds);
+            all.policies.extend(found.policies);
         }
         all
     };
     let (what, is_known, names) = match name {
         Name::Arm(arm) => {
-            let names = of_all(|own| own.names().1);
-            let is_known = known.iter().any(|own| own.has_arm(arm));
+            let names = of_all(|catalogue| catalogue.names().1);
+            let is_known = known.iter().any(|catalogue| catalogue.has_arm(arm));
             (format!("unknown arm {arm:?}"), is_known, names)
         }
         Name::Workload(name) => {
-            let names = of_all(|own| own.names().0);
-            let is_known = known.iter().any(|own| own.workload(name).is_some());
+            let names = of_all(|catalogue| catalogue.names().0);
+            let mut catalogues = known.iter();
+            let is_known = catalogues.any(|catalogue| catalogue.workload(name).is_some());
             (format!("unknown workload {name:?}"), is_known, names)
         }
         Name::State(name, state) => {
@@ -124,7 +130,7 @@ fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
             (what, names.is_empty() || names.contains(policy), names)
         }
         Name::Scenario(name) => {
-            let names = of_all(|own| own.scenarios());
+            let names = of_all(|catalogue| catalogue.scenarios());
             let what = format!("unknown scenario {name:?}");
             (what, names.contains(name), names)
         }

@@ -1,7 +1,7 @@
 //! The cells and arms of a run that claims name.
 
 use serde::Deserialize;
-use stats::{CellKey, Interval, LEVEL, share_interval};
+use stats::{Interval, LEVEL, SeriesKey, share_interval};
 
 use crate::evidence::RunEvidence;
 use crate::summary::Cell;
@@ -28,8 +28,8 @@ impl ArmCell {
         )
     }
 
-    pub(super) fn key(&self) -> CellKey {
-        CellKey::new(&self.workload, &self.state, &self.metric)
+    pub(super) fn key(&self) -> SeriesKey {
+        SeriesKey::new(&self.workload, &self.state, &self.metric)
     }
 }
 
@@ -51,9 +51,11 @@ impl RunEvidence<'_> {
 
 /// The command of a run that measures some arms in some workloads.
 pub(super) fn run_command(workloads: &[&str], state: Option<&str>, arms: &[&str]) -> String {
-    let workloads = workloads.iter().map(|own| format!(" --workload {own}"));
-    let state = state.map(|own| format!(" --state {own}"));
-    let arms = arms.iter().map(|own| format!(" --backend {own}"));
+    let workloads = workloads
+        .iter()
+        .map(|workload| format!(" --workload {workload}"));
+    let state = state.map(|state| format!(" --state {state}"));
+    let arms = arms.iter().map(|arm| format!(" --backend {arm}"));
     let options: String = workloads.chain(state).chain(arms).collect();
     format!("ctxbench run{options}")
 }

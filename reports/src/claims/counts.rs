@@ -1,4 +1,4 @@
-//! Exact counts: requests, system calls, what a backend needs, tools that fail.
+//! Exact counts: requests, system calls, needs of a backend, tools that fail.
 
 use rundir::{Outcome, Probe};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::evidence::RunEvidence;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Count {
-    figure: Figure,
+    figure: CountFigure,
     arm: String,
     /// For figures of a cell.
     workload: Option<String>,
@@ -27,10 +27,10 @@ pub(super) struct Count {
     over: Option<String>,
 }
 
-rundir::named! {
+inputs::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
-    enum Figure, words {
+    enum CountFigure, words {
         Requests = "requests a call",
         SystemCalls = "system calls a call",
         DiskWritten = "bytes written to disk a call",
@@ -52,18 +52,21 @@ rundir::named! {
     }
 }
 
-impl Figure {
+impl CountFigure {
     fn is_of_cell(self) -> bool {
         matches!(
             self,
-            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store
+            CountFigure::Requests
+                | CountFigure::SystemCalls
+                | CountFigure::DiskWritten
+                | CountFigure::Store
         )
     }
 }
 
 impl Test for Count {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
-        let Some(own) = self.of(&self.arm, run) else {
+        let Some(count) = self.of(&self.arm, run) else {
             return self.missing(&self.arm);
         };
         let what = match (&self.counter, &self.features) {
@@ -78,19 +81,19 @@ impl Test for Count {
         };
         let arm = run.arm(&self.arm);
         let Some(over) = &self.over else {
-            let words = format!("{what}{place} on {arm}: {own}");
-            return Finding::exact(own, words);
+            let words = format!("{what}{place} on {arm}: {count}");
+            return Finding::exact(count, words);
         };
         match self.of(over, run) {
             Some(base) if base > 0.0 => Finding::exact(
-                own / base,
+                count / base,
                 format!(
-                    "×{:.3}: {what}{place} on {arm} {own}, on {over} {base}",
-                    own / base
+                    "×{:.3}: {what}{place} on {arm} {count}, on {over} {base}",
+                    count / base
                 ),
             ),
             Some(base) => Finding::Open {
-                words: format!("{what}{place} on {arm} {own}, on {over} {base}: no ratio"),
+                words: format!("{what}{place} on {arm} {count}, on {over} {base}: no ratio"),
                 is_final: true,
             },
             None => self.missing(over),
@@ -100,7 +103,7 @@ impl Test for Count {
     fn units(&self) -> Vec<Unit> {
         vec![match self.over {
             Some(_) => Unit::Times,
-            None if self.figure == Figure::ResultTokens => Unit::Tokens,
+            None if self.figure == CountFigure::ResultTokens => Unit::Tokens,
             None => Unit::Count,
         }]
     }
@@ -109,15 +112,15 @@ impl Test for Count {
         if self.figure.is_of_cell() && (self.workload.is_none() || self.state.is_none()) {
             return Err("`count`: a figure of a cell needs `workload` and `state`".to_owned());
         }
-        if self.figure == Figure::ResultTokens && self.workload.is_none() {
+        if self.figure == CountFigure::ResultTokens && self.workload.is_none() {
             return Err("`count`: `result-tokens` needs `workload`".to_owned());
         }
-        if (self.figure == Figure::Store) != self.counter.is_some() {
+        if (self.figure == CountFigure::Store) != self.counter.is_some() {
             return Err(
                 "`count`: `counter` goes with the figure `store`, and only there".to_owned(),
             );
         }
-        if self.figure != Figure::FeaturesFailing && self.features.is_some() {
+        if self.figure != CountFigure::FeaturesFailing && self.features.is_some() {
             return Err(
                 "`count`: `features` goes with `features-failing`, and only there".to_owned(),
             );
@@ -127,7 +130,7 @@ impl Test for Count {
 
     fn command(&self) -> String {
         match &self.workload {
-            None if self.figure == Figure::FeaturesFailing => {
+            None if self.figure == CountFigure::FeaturesFailing => {
                 format!("ctxbench conform {}", self.arm)
             }
             // Probes belong to the default suite.
@@ -164,50 +167,54 @@ impl Count {
         }
         let backend = &planned.backend;
         match self.figure {
-            Figure::Requests | Figure::SystemCalls | Figure::DiskWritten | Figure::Store => {
+            CountFigure::Requests
+            | CountFigure::SystemCalls
+            | CountFigure::DiskWritten
+            | CountFigure::Store => {
                 let mut costs = run.summary.costs.iter();
-                let cost = costs.find(|own| {
-                    own.arm == arm
-                        && Some(&own.workload) == self.workload.as_ref()
-                        && Some(&own.state) == self.state.as_ref()
+                let cost = costs.find(|cost| {
+                    cost.arm == arm
+                        && Some(&cost.workload) == self.workload.as_ref()
+                        && Some(&cost.state) == self.state.as_ref()
                 })?;
                 match self.figure {
-                    Figure::Requests => backend.counts_requests.then_some(cost.requests),
-                    Figure::SystemCalls => Some(cost.system_calls),
-                    Figure::DiskWritten => Some(cost.disk_written_bytes),
+                    CountFigure::Requests => backend.counts_requests.then_some(cost.requests),
+                    CountFigure::SystemCalls => Some(cost.system_calls),
+                    CountFigure::DiskWritten => Some(cost.disk_written_bytes),
                     _ => cost.store_counts.get(self.counter.as_ref()?).copied(),
                 }
             }
-            Figure::ResultTokens => {
+            CountFigure::ResultTokens => {
                 let workload = self.workload.as_ref()?;
                 let tokens = run.result_tokens(workload)?;
-                let mut own = run.passes(workload, arm).peekable();
-                own.peek()?;
-                own.all(|own| own.outcome == Outcome::Ok)
+                let mut passes = run.passes(workload, arm).peekable();
+                passes.peek()?;
+                passes
+                    .all(|pass| pass.outcome == Outcome::Ok)
                     .then_some(tokens as f64)
             }
-            Figure::Daemons => Some(f64::from(backend.daemons)),
-            Figure::Needs => {
+            CountFigure::Daemons => Some(f64::from(backend.daemons)),
+            CountFigure::Needs => {
                 let parts = f64::from(backend.daemons) + f64::from(backend.mounts);
                 Some(parts + backend.needs.len() as f64)
             }
-            Figure::LinesOfCode => {
+            CountFigure::LinesOfCode => {
                 (backend.lines_of_code > 0).then(|| f64::from(backend.lines_of_code))
             }
-            Figure::ToolsFailing => failing(run, "tool", arm),
-            Figure::HiddenFacts => failing(run, "visible", arm),
-            Figure::FeaturesFailing => {
+            CountFigure::ToolsFailing => failing(run, "tool", arm),
+            CountFigure::HiddenFacts => failing(run, "visible", arm),
+            CountFigure::FeaturesFailing => {
                 let features = self.features.as_deref().unwrap_or_default();
                 let is_wanted = |name: &str| name.starts_with(features);
                 let tried = tried_features(run.run.probes.iter(), arm, is_wanted)?;
                 Some(tried.failing.len() as f64)
             }
-            Figure::CronFailedCalls | Figure::CronLost => {
+            CountFigure::CronFailedCalls | CountFigure::CronLost => {
                 let mut kills = run.kills(arm).peekable();
                 kills.peek()?;
-                let counts = kills.map(|own| match self.figure {
-                    Figure::CronLost => own.lost,
-                    _ => own.failed_calls,
+                let counts = kills.map(|kill| match self.figure {
+                    CountFigure::CronLost => kill.lost,
+                    _ => kill.failed_calls,
                 });
                 Some(counts.sum::<u64>() as f64)
             }
@@ -217,10 +224,11 @@ impl Count {
 
 /// Failing probes of an aspect; `None` without probes, or if one could not be made.
 fn failing(run: &RunEvidence<'_>, aspect: &str, arm: &str) -> Option<f64> {
-    let own: Vec<&Probe> = run.probes(aspect, arm).collect();
-    if own.is_empty() || own.iter().any(|own| own.outcome == Outcome::Infra) {
+    let probes: Vec<&Probe> = run.probes(aspect, arm).collect();
+    let is_infra = |probe: &&Probe| probe.outcome == Outcome::Infra;
+    if probes.is_empty() || probes.iter().any(is_infra) {
         return None;
     }
-    let failing = own.iter().filter(|own| own.outcome != Outcome::Ok);
+    let failing = probes.iter().filter(|probe| probe.outcome != Outcome::Ok);
     Some(failing.count() as f64)
 }

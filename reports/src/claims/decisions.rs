@@ -1,4 +1,4 @@
-//! What a policy decides: a source's own verdict, tested by the gates, benefits and costs of a policy.
+//! Decisions of policies: a source's own verdict, tested by the gates, benefits and costs of a policy.
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ pub(super) struct DecisionTest {
     figure: DecisionFigure,
 }
 
-/// What is counted of a decision.
+/// The part of a decision that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum DecisionFigure {
@@ -44,13 +44,14 @@ impl Test for DecisionTest {
             runs: vec![run.clone()],
         };
         let decisions = decide(&policy, &text, &evidence);
-        let Some(own) = decisions.iter().find(|own| own.candidate == arm) else {
+        let mut decisions = decisions.iter();
+        let Some(decision) = decisions.find(|decision| decision.candidate == arm) else {
             return missing("it is no candidate of this run".to_owned());
         };
-        let words = format!("policy {} on {arm}: {}", self.policy, own.why);
+        let words = format!("policy {} on {arm}: {}", self.policy, decision.why);
         match self.figure {
-            DecisionFigure::Archive => match own.verdict {
-                PolicyVerdict::NotDecided => missing(own.why.clone()),
+            DecisionFigure::Archive => match decision.verdict {
+                PolicyVerdict::NotDecided => missing(decision.why.clone()),
                 verdict => Finding::exact(
                     f64::from(u8::from(verdict == PolicyVerdict::Archive)),
                     words,
@@ -58,7 +59,7 @@ impl Test for DecisionTest {
             },
             DecisionFigure::Benefits => {
                 let in_state = |state| {
-                    let rows = own.of_role(Role::Benefit);
+                    let rows = decision.of_role(Role::Benefit);
                     let titles = rows.filter(move |row| row.state == state);
                     titles.map(|row| row.title.as_str()).collect::<Vec<_>>()
                 };

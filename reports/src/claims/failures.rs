@@ -1,4 +1,4 @@
-//! What came of faults, and what two hosts saw of one memory.
+//! Outcomes of faults, and one memory on two hosts.
 
 use rundir::faults::FaultOutcome;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ pub(super) struct FaultTest {
     loss: Option<String>,
 }
 
-rundir::named! {
+inputs::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     enum FaultFigure, words {
@@ -58,12 +58,12 @@ impl Test for FaultTest {
         let counts: Vec<u64> = match &self.loss {
             Some(loss) => {
                 let series = run.crash_points(loss, arm);
-                series.map(|own| own.audit.broken()).collect()
+                series.map(|points| points.audit.broken()).collect()
             }
             None => {
                 let outcomes = run.outcomes(arm);
-                let own = outcomes.filter(|own| own.scenario == self.scenario);
-                own.map(|own| self.figure.of(own)).collect()
+                let tried = outcomes.filter(|outcome| outcome.scenario == self.scenario);
+                tried.map(|outcome| self.figure.of(outcome)).collect()
             }
         };
         let what = self.figure.words();
@@ -121,13 +121,13 @@ const CRASH_POINTS: &str = "crash-points";
 /// A figure of two hosts on one memory.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Hosts {
+pub(super) struct HostsTest {
     workload: String,
     arm: String,
     figure: HostsFigure,
 }
 
-/// What two hosts show.
+/// A measure of two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum HostsFigure {
@@ -143,28 +143,28 @@ enum HostsFigure {
     NotInFile,
 }
 
-impl Test for Hosts {
+impl Test for HostsTest {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
         let place = format!("{} on {arm}", self.workload);
         let found = match self.figure {
-            HostsFigure::Median => handed(run, &self.workload, arm, |own| own.median_ns),
-            HostsFigure::Longest => handed(run, &self.workload, arm, |own| own.max_ns),
-            HostsFigure::Unseen => run.handoffs(&self.workload, arm).map(|own| {
-                let unseen = own.written.saturating_sub(own.seen);
-                let words = format!("{unseen} of {} writes unseen: {place}", own.written);
+            HostsFigure::Median => handed(run, &self.workload, arm, |handoffs| handoffs.median_ns),
+            HostsFigure::Longest => handed(run, &self.workload, arm, |handoffs| handoffs.max_ns),
+            HostsFigure::Unseen => run.handoffs(&self.workload, arm).map(|handoffs| {
+                let unseen = handoffs.written.saturating_sub(handoffs.seen);
+                let words = format!("{unseen} of {} writes unseen: {place}", handoffs.written);
                 Finding::exact(unseen as f64, words)
             }),
             HostsFigure::Lost | HostsFigure::NotInFile => {
-                run.shared_files(&self.workload, arm).map(|own| {
+                run.shared_files(&self.workload, arm).map(|files| {
                     let (count, what) = match self.figure {
-                        HostsFigure::Lost => (own.lost, "lines are in no file"),
+                        HostsFigure::Lost => (files.lost, "lines are in no file"),
                         _ => (
-                            own.lines - own.on_both,
+                            files.lines - files.on_both,
                             "lines are not in the file on both hosts",
                         ),
                     };
-                    let words = format!("{count} of {} {what}: {place}", own.lines);
+                    let words = format!("{count} of {} {what}: {place}", files.lines);
                     Finding::exact(count as f64, words)
                 })
             }
@@ -201,11 +201,11 @@ fn handed(
     arm: &str,
     time_ns: fn(&Handoffs) -> Option<u64>,
 ) -> Option<Finding> {
-    let own = run.handoffs(workload, arm)?;
-    let ms = time_ns(own)? as f64 / 1e6;
+    let handoffs = run.handoffs(workload, arm)?;
+    let ms = time_ns(handoffs)? as f64 / 1e6;
     let words = format!(
         "{ms:.2} ms over {} of {} writes: {workload} on {arm}",
-        own.seen, own.written
+        handoffs.seen, handoffs.written
     );
     Some(match is_simulated(arm) {
         true => Finding::Simulated(format!(

@@ -46,9 +46,9 @@ pub(super) struct Claim {
     pub url: Option<String>,
     /// The published range.
     pub says: Option<Range>,
-    /// What tests it, if one test does.
+    /// The test, if the claim has no cases.
     pub test: Option<Subject>,
-    /// What tests it, if that depends on a condition.
+    /// The tests by condition, if the claim has no test of its own.
     #[serde(rename = "case", default)]
     pub cases: Vec<Case>,
     /// The command whose run tests it, if the one that follows from the test is not the best.
@@ -142,10 +142,11 @@ impl ClaimFile {
         let end = self.lines.get(at + 1).copied().unwrap_or(usize::MAX);
         let quoted = message.split('"').nth(1);
         let line = quoted.and_then(|quoted| {
-            let own = (1..).zip(self.text.lines());
-            let mut own = own.filter(|(number, _)| Some(*number) >= head && *number < end);
+            let numbered = (1..).zip(self.text.lines());
+            let mut lines = numbered.filter(|(number, _)| Some(*number) >= head && *number < end);
             let spelled = [format!("\"{quoted}\""), format!("'{quoted}'")];
-            own.find(|(_, line)| spelled.iter().any(|own| line.contains(own.as_str())))
+            lines
+                .find(|(_, line)| spelled.iter().any(|word| line.contains(word.as_str())))
                 .map(|(number, _)| number)
         });
         let id = self.claims.get(at).map_or("", |claim| claim.id.as_str());
@@ -165,7 +166,7 @@ impl Claim {
     /// All tests of the claim: the field's place in it, the range and the subject.
     pub(super) fn tests(&self) -> impl Iterator<Item = (String, Option<&Range>, &dyn Test)> {
         let one = self.test.iter();
-        let one = one.map(|own| (String::new(), self.says.as_ref(), own.test()));
+        let one = one.map(|subject| (String::new(), self.says.as_ref(), subject.test()));
         let cases = self.cases.iter().enumerate();
         let cases = cases.map(|(at, case)| {
             let says = case.says.as_ref().or(self.says.as_ref());

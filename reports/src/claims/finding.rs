@@ -1,4 +1,4 @@
-//! What a run says of a claim, the names that a claim uses, and what every test of a claim can tell.
+//! Findings of a run about a claim, the names that a claim uses, and the interface of its tests.
 
 use stats::Interval;
 
@@ -19,7 +19,7 @@ pub(super) enum Name<'a> {
     Scenario(&'a str),
 }
 
-/// What a run says of a subject.
+/// The finding of a run about a subject.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
     /// A value, with an interval unless it is exact.
@@ -30,7 +30,7 @@ pub(super) enum Finding {
         /// The value follows from published figures alone.
         is_published: bool,
     },
-    /// There are figures, which settle nothing here.
+    /// The run has figures, which do not settle the claim.
     Open {
         words: String,
         /// The same run again would end in the same way.
@@ -64,7 +64,7 @@ impl Finding {
 
 /// A test of a claim.
 pub(super) trait Test {
-    /// What a run says.
+    /// The finding of a run.
     fn measure(&self, run: &RunEvidence<'_>) -> Finding;
 
     /// The measure of a test that needs no run.

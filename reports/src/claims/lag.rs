@@ -1,4 +1,4 @@
-//! How long a task's reader waits for what another program has committed: `samples.jsonl`, field `scores`, count `lag-us`.
+//! The time until a task's reader sees a commit of another program: `samples.jsonl`, field `scores`, count `lag-us`.
 
 use rundir::Outcome;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ impl Test for LagTest {
         let (workload, arm) = (&*self.workload, run.arm(&self.arm));
         let passes: Vec<_> = run.passes(workload, arm).collect();
         // A pass that saw a stale answer, or no answer, did not end well.
-        let failed = passes.iter().filter(|own| own.outcome != Outcome::Ok);
+        let failed = passes.iter().filter(|pass| pass.outcome != Outcome::Ok);
         let failed = failed.count();
         if failed > 0 {
             let words = format!(
@@ -36,7 +36,7 @@ impl Test for LagTest {
         }
         let lag_us = passes
             .iter()
-            .filter_map(|own| own.scores.get(TASK)?.get("lag-us")?.mean());
+            .filter_map(|pass| pass.scores.get(TASK)?.get("lag-us")?.mean());
         let lags_us: Vec<f64> = lag_us.collect();
         if lags_us.is_empty() {
             return Finding::Missing(format!("this run has no lag of {workload} on {arm}"));

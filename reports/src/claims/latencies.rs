@@ -6,6 +6,7 @@ use stats::{Interval, LEVEL, MIN_EPOCHS, Pooled, combine, compare_arms, logs, po
 
 use super::cells::{ArmCell, run_command};
 use super::finding::{Finding, Name, Test};
+use super::growth::Sizes;
 use super::range::Unit;
 use crate::evidence::RunEvidence;
 use crate::summary::is_simulated;
@@ -30,28 +31,6 @@ pub(super) struct Growth {
     state: String,
     metric: String,
     sizes: Sizes,
-}
-
-/// Sizes, each with the workload of that size.
-pub(super) type Sizes = Vec<(f64, String)>;
-
-/// Checks that there are at least two different sizes above 0.
-pub(super) fn check_sizes(sizes: &Sizes) -> Result<(), String> {
-    let mut numbers: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
-    if numbers.len() < 2 || numbers.len() < sizes.len() || numbers[0] <= 0.0 {
-        return Err("`sizes`: needs at least two different sizes above 0".to_owned());
-    }
-    Ok(())
-}
-
-/// The weights with which logarithms of values at `sizes` add up to the least-squares exponent.
-pub(super) fn exponent_weights(sizes: &Sizes) -> Vec<f64> {
-    let logs: Vec<f64> = sizes.iter().map(|(size, _)| size.ln()).collect();
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    logs.iter().map(|log| (log - mean) / squares).collect()
 }
 
 /// A value that this run can judge by, or why it cannot.
@@ -102,7 +81,7 @@ impl Test for ArmCell {
             return missing(self, run);
         };
         let typical = typical_ns / 1e6;
-        let interval = interval.map(|own| own.map(|ns| ns / 1e6));
+        let interval = interval.map(|interval| interval.map(|ns| ns / 1e6));
         let words = format!(
             "{typical:.4} ms{}, {} {} {} on {arm}",
             spread(interval, 4),
@@ -133,8 +112,8 @@ impl Test for ArmCell {
 
 /// An interval in brackets; empty without one.
 fn spread(interval: Option<Interval>, places: usize) -> String {
-    interval.map_or(String::new(), |own| {
-        format!(" [{:.places$}, {:.places$}]", own.low, own.high)
+    interval.map_or(String::new(), |Interval { low, high }| {
+        format!(" [{low:.places$}, {high:.places$}]")
     })
 }
 
@@ -142,12 +121,12 @@ fn spread(interval: Option<Interval>, places: usize) -> String {
 fn missing(cell: &ArmCell, run: &RunEvidence<'_>) -> Finding {
     let arm = run.arm(&cell.arm);
     let planned = run.run.plan.arm(arm);
-    let unavailable = planned.and_then(|own| own.unavailable.as_ref());
+    let unavailable = planned.and_then(|arm| arm.unavailable.as_ref());
     let failing = run.summary.failing.iter().find(|found| {
         found.arm == arm && found.workload == cell.workload && found.state == cell.state
     });
-    let ended_badly = run.passes(&cell.workload, arm).find(|own| {
-        own.state == cell.state && !matches!(own.outcome, Outcome::Ok | Outcome::Skipped)
+    let ended_badly = run.passes(&cell.workload, arm).find(|pass| {
+        pass.state == cell.state && !matches!(pass.outcome, Outcome::Ok | Outcome::Skipped)
     });
     let why = match (unavailable, failing, ended_badly) {
         (Some(why), ..) => format!(": {arm} could not be measured: {why}"),
@@ -191,10 +170,11 @@ impl Test for Ratio {
             .then(|| compare_arms(plan, run.table(), &self.of.key(), of, &[to]))
             .flatten();
         let (ratio, interval, how) = match comparison {
-            Some(own) => (own.ratio, own.interval, "paired by round"),
+            Some(paired) => (paired.ratio, paired.interval, "paired by round"),
             None => {
                 let combined = combine(&[(1.0, &upper), (-1.0, &lower)]);
-                let interval = combined.map(|own| own.interval(1.0 - LEVEL).map(f64::exp));
+                let interval =
+                    combined.map(|difference| difference.interval(1.0 - LEVEL).map(f64::exp));
                 ((upper.mean - lower.mean).exp(), interval, "not paired")
             }
         };
@@ -242,19 +222,22 @@ impl Test for Growth {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let arm = run.arm(&self.arm);
         let mut parts = Vec::new();
-        for (weight, (_, workload)) in exponent_weights(&self.sizes).iter().zip(&self.sizes) {
+        for (weight, (_, workload)) in self.sizes.weights().iter().zip(self.sizes.iter()) {
             match pooled(&self.cell(workload), run) {
-                Some(own) => parts.push((*weight, own)),
+                Some(estimate) => parts.push((*weight, estimate)),
                 None => return missing(&self.cell(workload), run),
             }
         }
-        let weighted: Vec<(f64, &Pooled)> =
-            parts.iter().map(|(weight, own)| (*weight, own)).collect();
-        let exponent: f64 = weighted.iter().map(|(weight, own)| weight * own.mean).sum();
-        let interval = combine(&weighted).map(|own| own.interval(1.0 - LEVEL));
+        let weighted = parts.iter().map(|(weight, estimate)| (*weight, estimate));
+        let weighted: Vec<(f64, &Pooled)> = weighted.collect();
+        let exponents = weighted
+            .iter()
+            .map(|(weight, estimate)| weight * estimate.mean);
+        let exponent: f64 = exponents.sum();
+        let interval = combine(&weighted).map(|sum| sum.interval(1.0 - LEVEL));
         let times = self.sizes.iter().zip(&parts);
-        let times =
-            times.map(|((size, _), (_, own))| format!("{} at {size}", time(own.mean.exp())));
+        let times = times
+            .map(|((size, _), (_, estimate))| format!("{} at {size}", time(estimate.mean.exp())));
         let words = format!(
             "n^{exponent:.3}{}: {} on {arm} takes {}",
             spread(interval, 3),
@@ -269,18 +252,16 @@ impl Test for Growth {
     }
 
     fn check(&self) -> Result<(), String> {
-        check_sizes(&self.sizes)
+        self.sizes.check()
     }
 
     fn command(&self) -> String {
-        let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
-        run_command(&workloads.collect::<Vec<_>>(), None, &[&self.arm])
+        self.sizes.command(&self.arm)
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        let mut names = vec![("arm", Name::Arm(&self.arm))];
-        for (_, workload) in &self.sizes {
-            names.push(("sizes", Name::Workload(workload)));
+        let mut names = self.sizes.names(&self.arm);
+        for (_, workload) in self.sizes.iter() {
             names.push(("state", Name::State(workload, &self.state)));
             names.push(("metric", Name::Metric(workload, &self.metric)));
         }

@@ -1,5 +1,5 @@
-//! Published claims, and what run directories say of each.
-//! `file` reads claims, `subject` finds what tests one, `range` compares; `status` joins cases and runs.
+//! Published claims, and the status that run directories give to each.
+//! `file` reads claims, `subject` finds the test of one, `range` compares; `status` joins cases and runs.
 //! Nothing here measures, and no claim is judged by its prose.
 
 mod arithmetic;
@@ -10,6 +10,7 @@ mod decisions;
 mod failures;
 mod file;
 mod finding;
+mod growth;
 mod lag;
 mod latencies;
 mod model;

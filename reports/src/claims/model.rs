@@ -16,7 +16,7 @@ use crate::evidence::RunEvidence;
 pub(super) struct ModelTest {
     figure: ModelFigure,
     /// The mount: `history` or `generate`, for figures of a step or a session.
-    mount: Option<Mount>,
+    mount: Option<ModelMount>,
     /// The step, as `model-files.json` names it, for `calls` and `time`.
     step: Option<String>,
     /// The number of operations in the history, for `exact-reads` and `answer`.
@@ -25,7 +25,7 @@ pub(super) struct ModelTest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Mount {
+enum ModelMount {
     History,
     Generate,
 }
@@ -112,8 +112,8 @@ impl Test for ModelTest {
 impl ModelTest {
     fn mounted<'a>(&self, found: &'a ModelFiles) -> Option<&'a MountedModel> {
         Some(match self.mount? {
-            Mount::History => &found.history,
-            Mount::Generate => &found.generate,
+            ModelMount::History => &found.history,
+            ModelMount::Generate => &found.generate,
         })
     }
 
@@ -122,11 +122,11 @@ impl ModelTest {
         let step = || {
             let steps = &self.mounted(found)?.steps;
             let step = self.step.as_ref()?;
-            steps.iter().find(|own| own.what == *step)
+            steps.iter().find(|asked| asked.what == *step)
         };
         let at_length = || {
             let mut lengths = found.fidelity.iter();
-            lengths.find(|own| Some(own.operations) == self.operations)
+            lengths.find(|length| Some(length.operations) == self.operations)
         };
         let words = self.words();
         let (value, words) = match self.figure {
@@ -144,7 +144,7 @@ impl ModelTest {
                 return share(exact as u64, reads.len() as u64, &words);
             }
             ModelFigure::Answer => {
-                let at = at_length().filter(|own| own.calls > 0)?;
+                let at = at_length().filter(|length| length.calls > 0)?;
                 (at.answer_ms, format!("{:.1} ms, {words}", at.answer_ms))
             }
             ModelFigure::EqualAnswers => {
@@ -152,8 +152,8 @@ impl ModelTest {
                 return share(repeats.equal.into(), repeats.asked_twice.into(), &words);
             }
             ModelFigure::Plausible => {
-                let (own, of) = plausible_imports(self.mounted(found)?);
-                return share(own, of, &words);
+                let (plausible, all) = plausible_imports(self.mounted(found)?);
+                return share(plausible, all, &words);
             }
             ModelFigure::Reread => {
                 let (ratio, low, high) = found.memory_ratio?;
@@ -161,12 +161,13 @@ impl ModelTest {
                 return Some((ratio, Some(Interval { low, high }), words));
             }
             ModelFigure::Session => {
-                let (own, plain) = self.mounted(found)?.session.filter(|own| own.1 > 0.0)?;
+                let session = self.mounted(found)?.session;
+                let (mounted, plain) = session.filter(|(_, plain)| *plain > 0.0)?;
                 let words = format!(
-                    "×{:.1}: {own:.2} s against {plain:.4} s, {words}",
-                    own / plain
+                    "×{:.1}: {mounted:.2} s against {plain:.4} s, {words}",
+                    mounted / plain
                 );
-                (own / plain, words)
+                (mounted / plain, words)
             }
         };
         Some((value, None, words))
@@ -174,8 +175,8 @@ impl ModelTest {
 
     fn words(&self) -> String {
         let mount = match self.mount {
-            Some(Mount::Generate) => "llm-generate",
-            Some(Mount::History) | None => "llm-history",
+            Some(ModelMount::Generate) => "llm-generate",
+            Some(ModelMount::History) | None => "llm-history",
         };
         let step = self.step.as_deref().unwrap_or_default();
         let operations = self.operations.unwrap_or_default();
@@ -208,8 +209,8 @@ impl ModelTest {
 }
 
 /// A share in percent with its interval, and both counts in words; `None` of nothing.
-fn share(own: u64, of: u64, words: &str) -> Option<(f64, Option<Interval>, String)> {
-    let share = (of > 0).then(|| 100.0 * own as f64 / of as f64)?;
-    let words = format!("{own} of {of} {words}");
-    Some((share, Some(percent_interval(own, of)), words))
+fn share(count: u64, of: u64, words: &str) -> Option<(f64, Option<Interval>, String)> {
+    let share = (of > 0).then(|| 100.0 * count as f64 / of as f64)?;
+    let words = format!("{count} of {of} {words}");
+    Some((share, Some(percent_interval(count, of)), words))
 }

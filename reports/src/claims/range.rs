@@ -7,7 +7,7 @@ use stats::Interval;
 /// The factor by which a measurement may differ from a claim of "about" a figure.
 const ABOUT: f64 = 2.0;
 
-rundir::named! {
+inputs::named! {
     /// The unit of a claim.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -20,7 +20,7 @@ rundir::named! {
         Exponent = "exponent",
         /// A share, or a saving, in percent.
         Percent = "percent",
-        /// `o200k` tokens; a published account in its own.
+        /// `o200k` tokens; those of a published account are its own.
         Tokens = "tokens",
         Dollars = "dollars",
         /// A number of things.
@@ -49,7 +49,7 @@ impl Unit {
     }
 }
 
-/// What a claim says: exactly one of the limits, and their unit.
+/// The range of a claim: exactly one of the limits, and their unit.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Range {
@@ -71,7 +71,7 @@ pub(super) struct Range {
 pub(super) enum Fit {
     /// Wholly inside the range.
     Inside,
-    /// Wholly outside; by what factor from the nearest end, where that is a number.
+    /// Wholly outside, with the factor to the nearest end where that is a number.
     Outside(Option<f64>),
     /// Across an end of the range.
     Across,

@@ -3,10 +3,9 @@
 use rundir::Score;
 use serde::Deserialize;
 
-use super::arithmetic::exponent;
 use super::cells::{percent_interval, run_command};
 use super::finding::{Finding, Name, Test};
-use super::latencies::{Sizes, check_sizes};
+use super::growth::{Sizes, exponent};
 use super::range::Unit;
 use crate::evidence::RunEvidence;
 
@@ -60,7 +59,7 @@ fn score(
     let arm = run.arm(arm);
     let found = run.summary.found.iter();
     let mut found =
-        found.filter(|own| own.arm == arm && own.workload == workload && own.method == method);
+        found.filter(|row| row.arm == arm && row.workload == workload && row.method == method);
     let score = found.next()?.score(figure)?;
     score.mean().map(|_| score)
 }
@@ -80,7 +79,7 @@ impl Test for ScoreTest {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let (arm, workload, method, figure) =
             (&*self.arm, &*self.workload, &*self.method, &*self.figure);
-        let Some(own) = score(run, (arm, workload, method, figure)) else {
+        let Some(found) = score(run, (arm, workload, method, figure)) else {
             return missing(arm, workload, method, figure);
         };
         let place = format!("{method} in {workload} on {arm}");
@@ -94,10 +93,10 @@ impl Test for ScoreTest {
             let Some(before) = score(run, other).filter(|before| before.sum > 0) else {
                 return missing(other.0, other.1, other.2, other.3);
             };
-            let saved = (1.0 - mean(own) / mean(before)) * 100.0;
+            let saved = (1.0 - mean(found) / mean(before)) * 100.0;
             let words = format!(
                 "{saved:.1} % saved: {:.1} {figure} a question by {place}, {:.1} by {} in {} on {}",
-                mean(own),
+                mean(found),
                 mean(before),
                 against.method,
                 against.workload,
@@ -107,16 +106,16 @@ impl Test for ScoreTest {
         }
         match self.unit {
             ScoreUnit::Percent => {
-                let share = mean(own) * 100.0;
-                let interval = percent_interval(own.sum, own.of);
+                let share = mean(found) * 100.0;
+                let interval = percent_interval(found.sum, found.of);
                 let words = format!(
                     "{share:.1} % [{:.1}, {:.1}], {} of {}: {figure} of {place}",
-                    interval.low, interval.high, own.sum, own.of
+                    interval.low, interval.high, found.sum, found.of
                 );
                 Finding::measured(share, interval, words)
             }
             ScoreUnit::Tokens | ScoreUnit::Count => {
-                let mean = mean(own);
+                let mean = mean(found);
                 Finding::exact(mean, format!("{mean:.1} a question: {figure} of {place}"))
             }
         }
@@ -133,7 +132,11 @@ impl Test for ScoreTest {
 
     fn command(&self) -> String {
         let mut workloads = vec![self.workload.as_str()];
-        workloads.extend(self.saved_against.iter().map(|own| own.workload.as_str()));
+        workloads.extend(
+            self.saved_against
+                .iter()
+                .map(|against| against.workload.as_str()),
+        );
         workloads.dedup();
         run_command(&workloads, None, &[&self.arm])
     }
@@ -154,10 +157,10 @@ impl Test for ScoreTest {
 impl Test for ScoreGrowth {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let mut points = Vec::new();
-        for (size, workload) in &self.sizes {
-            let place = (&*self.arm, &**workload, &*self.method, &*self.figure);
+        for (size, workload) in self.sizes.iter() {
+            let place = (&*self.arm, workload, &*self.method, &*self.figure);
             match score(run, place).filter(|score| score.sum > 0) {
-                Some(score) => points.push((*size, mean(score))),
+                Some(score) => points.push((size, mean(score))),
                 None => return missing(place.0, place.1, place.2, place.3),
             }
         }
@@ -179,19 +182,14 @@ impl Test for ScoreGrowth {
     }
 
     fn check(&self) -> Result<(), String> {
-        check_sizes(&self.sizes)
+        self.sizes.check()
     }
 
     fn command(&self) -> String {
-        let workloads = self.sizes.iter().map(|(_, own)| own.as_str());
-        run_command(&workloads.collect::<Vec<_>>(), None, &[&self.arm])
+        self.sizes.command(&self.arm)
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        let sizes = self.sizes.iter();
-        let sizes = sizes.map(|(_, workload)| ("sizes", Name::Workload(workload)));
-        std::iter::once(("arm", Name::Arm(&self.arm)))
-            .chain(sizes)
-            .collect()
+        self.sizes.names(&self.arm)
     }
 }

@@ -11,8 +11,8 @@ use super::finding::{Finding, Test};
 use super::range::{Fit, Range};
 use crate::evidence::RunEvidence;
 
-rundir::named! {
-    /// What runs say of a claim.
+inputs::named! {
+    /// The status of a claim, by the runs given.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum ClaimStatus, name {
@@ -227,7 +227,7 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     // Of a claim that every case refutes, the smallest factor holds.
     let factors = cases.iter().map(|case| case.factor);
     let factors: Option<Vec<f64>> = factors.collect();
-    let smallest = factors.and_then(|own| own.into_iter().reduce(f64::min));
+    let smallest = factors.and_then(|factors| factors.into_iter().reduce(f64::min));
     TestResult {
         factor: smallest.filter(|_| status == ClaimStatus::Refuted),
         settle,
@@ -260,22 +260,24 @@ fn of_runs(
         (name, of_finding(test.measure(run), says, &command))
     });
     let results: Vec<(String, TestResult)> = results.collect();
-    let settled = results.iter().filter(|(_, own)| own.status.is_tested());
+    let settled = results
+        .iter()
+        .filter(|(_, result)| result.status.is_tested());
     let settled: Vec<&(String, TestResult)> = settled.collect();
-    let is_other = |own: &&(String, TestResult)| own.1.status != settled[0].1.status;
+    let is_other = |(_, result): &&(String, TestResult)| result.status != settled[0].1.status;
     if settled.iter().any(is_other) {
-        let words = settled
-            .iter()
-            .map(|(run, own)| format!("{} by {run} ({})", own.status.name(), own.evidence));
+        let words = settled.iter().map(|(run, result)| {
+            format!("{} by {run} ({})", result.status.name(), result.evidence)
+        });
         let words = format!("on the run: {}", words.collect::<Vec<_>>().join("; "));
         return TestResult::found(ClaimStatus::Conditional, words);
     }
     let others = settled.len().saturating_sub(1);
-    // A settled run says most, then one of a simulated place, then one with figures.
-    let rank = |(_, own): &(String, TestResult)| match own.status {
+    // A run that settles the claim comes first, then one of a simulated place, then one with figures.
+    let rank = |(_, result): &(String, TestResult)| match result.status {
         status if status.is_tested() => 0,
         ClaimStatus::NotReproduced => 1,
-        _ if own.has_figures => 2,
+        _ if result.has_figures => 2,
         _ => 3,
     };
     let Some((run, mut result)) = results.into_iter().min_by_key(rank) else {
@@ -291,7 +293,7 @@ fn of_runs(
     result
 }
 
-/// Judges a finding; `command` is what makes better evidence.
+/// Judges a finding; `command` makes better evidence.
 fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
     let command = || command.to_owned();
     match finding {
@@ -399,7 +401,7 @@ pub fn tally(claims: &[ClaimResult]) -> Tally {
     }
     let commands = commands.into_iter();
     tally.commands = commands
-        .map(|(own, count)| (own.to_owned(), count))
+        .map(|(command, count)| (command.to_owned(), count))
         .collect();
     // Stable: commands of the same number stay in their order.
     tally

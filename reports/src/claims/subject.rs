@@ -1,4 +1,4 @@
-//! What tests a claim: one measure of a run. Each kind of measure has a module of its own.
+//! The subject of a claim: one measure of a run. Each kind of measure has a module of its own.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use super::arithmetic::Arithmetic;
 use super::cells::ArmCell;
 use super::counts::Count;
 use super::decisions::DecisionTest;
-use super::failures::{FaultTest, Hosts};
+use super::failures::{FaultTest, HostsTest};
 use super::finding::Test;
 use super::lag::LagTest;
 use super::latencies::{Growth, Ratio};
@@ -26,10 +26,10 @@ pub(super) enum Subject {
     Growth(Growth),
     /// An exact count.
     Count(Count),
-    /// What came of a fault.
+    /// The outcomes of a fault.
     Fault(FaultTest),
-    /// What two hosts saw.
-    Hosts(Hosts),
+    /// One memory on two hosts.
+    Hosts(HostsTest),
     /// How long a reader waits for a commit.
     Lag(LagTest),
     /// A figure of a session's context.
@@ -40,7 +40,7 @@ pub(super) enum Subject {
     ScoreGrowth(ScoreGrowth),
     /// A figure of files that a model makes up.
     Model(ModelTest),
-    /// What a policy decides.
+    /// The decision of a policy.
     Decision(DecisionTest),
     /// The claim's own figures.
     Arithmetic(Arithmetic),
@@ -50,19 +50,19 @@ impl Subject {
     /// The test of this kind.
     pub(super) fn test(&self) -> &dyn Test {
         match self {
-            Subject::Latency(own) => own,
-            Subject::Ratio(own) => own,
-            Subject::Growth(own) => own,
-            Subject::Count(own) => own,
-            Subject::Fault(own) => own,
-            Subject::Hosts(own) => own,
-            Subject::Lag(own) => own,
-            Subject::Tokens(own) => own,
-            Subject::Score(own) => own,
-            Subject::ScoreGrowth(own) => own,
-            Subject::Model(own) => own,
-            Subject::Decision(own) => own,
-            Subject::Arithmetic(own) => own,
+            Subject::Latency(test) => test,
+            Subject::Ratio(test) => test,
+            Subject::Growth(test) => test,
+            Subject::Count(test) => test,
+            Subject::Fault(test) => test,
+            Subject::Hosts(test) => test,
+            Subject::Lag(test) => test,
+            Subject::Tokens(test) => test,
+            Subject::Score(test) => test,
+            Subject::ScoreGrowth(test) => test,
+            Subject::Model(test) => test,
+            Subject::Decision(test) => test,
+            Subject::Arithmetic(test) => test,
         }
     }
 }

@@ -26,12 +26,12 @@ pub(super) struct TokenTest {
 
 impl TokenTest {
     fn figure(&self, run: &RunEvidence<'_>, policy: &str) -> Option<(f64, Basis)> {
-        let own = run.context(&self.workload, policy)?;
+        let cost = run.context(&self.workload, policy)?;
         let value = match &self.model {
-            Some(model) => *own.dollars.get(model)?,
-            None => own.figure(&self.figure)? as f64,
+            Some(model) => *cost.dollars.get(model)?,
+            None => cost.figure(&self.figure)? as f64,
         };
-        Some((value, own.basis))
+        Some((value, cost.basis))
     }
 }
 
@@ -46,7 +46,7 @@ impl Test for TokenTest {
                 "this run did not account for {place} under {policy}"
             ))
         };
-        let Some((own, basis)) = self.figure(run, &self.policy) else {
+        let Some((amount, basis)) = self.figure(run, &self.policy) else {
             return missing(&self.policy);
         };
         let counted = match basis {
@@ -61,18 +61,18 @@ impl Test for TokenTest {
         };
         let (value, words) = match &self.saved_against {
             None => (
-                own,
-                format!("{}: {counted}{place} under {}", show(own), self.policy),
+                amount,
+                format!("{}: {counted}{place} under {}", show(amount), self.policy),
             ),
             Some(against) => {
                 let before = self.figure(run, against);
                 let Some((before, _)) = before.filter(|(before, _)| *before > 0.0) else {
                     return missing(against);
                 };
-                let saved = (1.0 - own / before) * 100.0;
+                let saved = (1.0 - amount / before) * 100.0;
                 let words = format!(
                     "{saved:.1} % saved: {counted}{place} is {} under {}, {} under {against}",
-                    show(own),
+                    show(amount),
                     self.policy,
                     show(before)
                 );
@@ -126,7 +126,7 @@ impl Test for TokenTest {
             ("policy", Name::Policy(&self.workload, &self.policy)),
         ];
         let against = self.saved_against.iter();
-        names.extend(against.map(|own| ("saved_against", Name::Policy(&self.workload, own))));
+        names.extend(against.map(|policy| ("saved_against", Name::Policy(&self.workload, policy))));
         names
     }
 }

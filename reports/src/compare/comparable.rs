@@ -2,7 +2,7 @@
 
 use rundir::{Environment, Plan, PlannedWorkload, Run};
 
-/// What differs between the machines of two runs, each with its name and both values.
+/// The differences between the machines of two runs, each with its name and both values.
 pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
     let mut found = Vec::new();
     let (before, after) = (&old.environment, &new.environment);
@@ -11,22 +11,22 @@ pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
     let mut of_machine = |name: &str, of: &dyn Fn(&Environment) -> String| {
         differ(&mut found, name, &of(before), &of(after));
     };
-    of_machine("processors", &|own| own.cpus.to_string());
+    of_machine("processors", &|machine| machine.cpus.to_string());
     // The kernel's own share differs from boot to boot.
-    of_machine("memory", &|own| {
-        format!("{} GiB", own.memory_bytes.div_ceil(1 << 30))
+    of_machine("memory", &|machine| {
+        format!("{} GiB", machine.memory_bytes.div_ceil(1 << 30))
     });
     // No figure of a fault or conformance run depends on the file system below.
     let has_passes = |run: &Run| run.plan.measures_nothing().is_none();
     if has_passes(old) && has_passes(new) {
-        of_machine("scratch", &|own| {
-            format!("{:?} {}", own.scratch.kind, own.scratch.file_system)
+        of_machine("scratch", &|machine| {
+            format!("{:?} {}", machine.scratch.kind, machine.scratch.file_system)
         });
     }
     found
 }
 
-/// What differs between the machines and plans of two runs, each with its name and both values.
+/// The differences between the machines and plans of two runs, each with its name and both values.
 /// The build and the versions of arms may differ: they are what a comparison is about.
 pub fn differences(old: &Run, new: &Run) -> Vec<String> {
     let mut found = machine_differences(old, new);
@@ -34,25 +34,28 @@ pub fn differences(old: &Run, new: &Run) -> Vec<String> {
     let mut of_plan = |name: &str, of: &dyn Fn(&Plan) -> String| {
         differ(&mut found, name, &of(before), &of(after));
     };
-    of_plan("suite", &|own| own.suite.clone());
-    of_plan("margins", &|own| format!("{:?}", own.margins));
-    of_plan("settings", &|own| format!("{:?}", own.settings));
-    of_plan("arms", &|own| {
-        let names = own.arms.iter().map(|arm| arm.name.as_str());
+    of_plan("suite", &|plan| plan.suite.clone());
+    of_plan("margins", &|plan| format!("{:?}", plan.margins));
+    of_plan("settings", &|plan| format!("{:?}", plan.settings));
+    of_plan("arms", &|plan| {
+        let names = plan.arms.iter().map(|arm| arm.name.as_str());
         names.collect::<Vec<_>>().join(", ")
     });
-    of_plan("workloads", &|own| {
-        let names = own.workloads.iter().map(|own| own.name.as_str());
+    of_plan("workloads", &|plan| {
+        let names = plan.workloads.iter().map(|workload| workload.name.as_str());
         names.collect::<Vec<_>>().join(", ")
     });
     let both = before.workloads.iter();
-    for (own, other) in both.filter_map(|own| Some((own, after.workload(&own.name)?))) {
+    let both = both.filter_map(|workload| Some((workload, after.workload(&workload.name)?)));
+    for (workload, other) in both {
         let mut of_workload = |name: &str, of: &dyn Fn(&PlannedWorkload) -> String| {
-            let name = format!("{name} of {}", own.name);
-            differ(&mut found, &name, &of(own), &of(other));
+            let name = format!("{name} of {}", workload.name);
+            differ(&mut found, &name, &of(workload), &of(other));
         };
-        of_workload("definition", &|own| own.sha256.chars().take(12).collect());
-        of_workload("cache states", &|own| own.states.join(", "));
+        of_workload("definition", &|workload| {
+            workload.sha256.chars().take(12).collect()
+        });
+        of_workload("cache states", &|workload| workload.states.join(", "));
     }
     found
 }

@@ -14,7 +14,7 @@ pub(crate) struct CountChange {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// What is counted, a call.
+    /// The name of the count, per call.
     pub name: String,
     /// The old count a call.
     pub old: f64,
@@ -37,7 +37,7 @@ type CountKey = (String, String, String, String);
 fn by_epoch(run: &Run) -> BTreeMap<CountKey, Vec<f64>> {
     let void = void(run);
     let mut all: BTreeMap<CountKey, Vec<f64>> = BTreeMap::new();
-    for cell in run.cells.iter().filter(|own| !void.contains(&own.epoch)) {
+    for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
         if cell.counted.calls == 0 {
             continue;
         }
@@ -72,7 +72,7 @@ fn named(counted: &Counted) -> Vec<(String, u64)> {
 /// The counts that differ, the exact ones first.
 pub(super) fn counts(old: &Run, new: &Run) -> Vec<CountChange> {
     let (before, after) = (by_epoch(old), by_epoch(new));
-    let is_exact = |epochs: &[f64]| epochs.windows(2).all(|own| own[0] == own[1]);
+    let is_exact = |epochs: &[f64]| epochs.windows(2).all(|pair| pair[0] == pair[1]);
     let mean = |epochs: &[f64]| epochs.iter().sum::<f64>() / epochs.len() as f64;
     let mut changes: Vec<CountChange> = before
         .into_iter()

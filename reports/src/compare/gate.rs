@@ -1,10 +1,10 @@
-//! What makes a comparison fail in CI.
+//! The changes that make a comparison fail in CI.
 
 use stats::Verdict;
 
 use super::Compared;
 
-rundir::named! {
+inputs::named! {
     /// A kind of change that fails a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Gate, name {
@@ -24,35 +24,46 @@ impl Compared {
             Gate::Worse => {
                 let slower = self.with(Verdict::Worse);
                 let slower = slower.map(|cell| format!("{}: ×{:.2}", cell.place(), cell.ratio));
-                let failing = self.failures.iter().filter(|own| own.is_worse());
-                let failing = failing.map(|own| {
+                let failing = self.failures.iter().filter(|change| change.is_worse());
+                let failing = failing.map(|change| {
                     format!(
                         "{} {}, {}: {} of {} passes fail, {} of {} did",
-                        own.arm,
-                        own.workload,
-                        own.state,
-                        own.new.0,
-                        own.new.1,
-                        own.old.0,
-                        own.old.1
+                        change.arm,
+                        change.workload,
+                        change.state,
+                        change.new.0,
+                        change.new.1,
+                        change.old.0,
+                        change.old.1
                     )
                 });
                 slower.chain(failing).collect()
             }
             Gate::Counts => {
-                let risen = self.counts.iter().filter(|own| own.is_worse());
-                let risen = risen.map(|own| {
+                let risen = self.counts.iter().filter(|change| change.is_worse());
+                let risen = risen.map(|change| {
                     format!(
                         "{} {}, {}: {} a call from {} to {}",
-                        own.arm, own.workload, own.state, own.name, own.old, own.new
+                        change.arm,
+                        change.workload,
+                        change.state,
+                        change.name,
+                        change.old,
+                        change.new
                     )
                 });
                 risen.collect()
             }
             Gate::Claims => {
-                let lost = self.claims.iter().filter(|own| own.is_lost());
-                let lost = lost
-                    .map(|own| format!("{}: {}, was {}", own.id, own.new.name(), own.old.name()));
+                let lost = self.claims.iter().filter(|change| change.is_lost());
+                let lost = lost.map(|change| {
+                    format!(
+                        "{}: {}, was {}",
+                        change.id,
+                        change.new.name(),
+                        change.old.name()
+                    )
+                });
                 lost.collect()
             }
         }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use rundir::Run;
 use serde::Serialize;
 use stats::{
-    CellKey, Combined, Interval, LEVEL, Pooled, Series, Verdict, baselines, combine, compared_with,
-    holm, log_ratios, margin, median, pool,
+    Combined, Interval, LEVEL, Pooled, Series, SeriesKey, Verdict, baselines, combine,
+    compared_with, holm, log_ratios, margin, median, pool,
 };
 
 pub use comparable::{differences, machine_differences};
@@ -28,7 +28,7 @@ use crate::evidence::RunEvidence;
 /// The chance of any wrong verdict among all cells of a comparison.
 pub const ALPHA: f64 = 1.0 - LEVEL;
 
-/// What changed from an old run to new ones.
+/// The changes from an old run to new ones.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// The old run.
@@ -37,7 +37,7 @@ pub struct Compared {
     pub(crate) new: Vec<RunName>,
     /// Cells of every arm but the baseline, in the old plan's order.
     pub(crate) cells: Vec<CellChange>,
-    /// The baseline's own times: what changed on the machine, not in an arm.
+    /// The baseline's own times: changes of the machine, not of an arm.
     pub(crate) drift: Vec<CellChange>,
     /// Identical arms, which nothing can have changed.
     pub(crate) identical: Vec<CellChange>,
@@ -49,9 +49,9 @@ pub struct Compared {
     pub(crate) claims: Vec<ClaimChange>,
     /// Cells that only one side has.
     pub(crate) missing: Vec<String>,
-    /// What differs between machines or plans, where the user compares them all the same.
+    /// The differences between machines or plans, if the user compares them all the same.
     pub(crate) mixed: Vec<String>,
-    /// What a reader needs before any figure.
+    /// Notes that a reader needs before any figure.
     pub(crate) notes: Vec<String>,
 }
 
@@ -205,10 +205,15 @@ pub fn compare(
     }
     mixed.dedup();
     let (mut pairs, mut missing) = (Vec::new(), Vec::new());
-    let mut keys: Vec<&CellKey> = old.table().0.keys().collect();
-    let places = old.run.plan.workloads.iter().map(|own| own.name.as_str());
+    let mut keys: Vec<&SeriesKey> = old.table().0.keys().collect();
+    let places = old
+        .run
+        .plan
+        .workloads
+        .iter()
+        .map(|workload| workload.name.as_str());
     let places: Vec<&str> = places.collect();
-    keys.sort_by_key(|key| places.iter().position(|own| *own == key.workload));
+    keys.sort_by_key(|key| places.iter().position(|name| *name == key.workload));
     for key in keys.into_iter().filter(|key| key.is_main()) {
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
@@ -225,11 +230,11 @@ pub fn compare(
             }
         }
     }
-    let (baseline, same) = baselines(&old.run.plan);
+    let (baseline, aa_arm) = baselines(&old.run.plan);
     let is_baseline = |pair: &Pair| pair.change.arm == baseline;
     let (drift, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_baseline);
-    let is_same = |pair: &Pair| Some(&pair.change.arm) == same.as_ref();
-    let (identical, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_same);
+    let is_identical = |pair: &Pair| Some(&pair.change.arm) == aa_arm.as_ref();
+    let (identical, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_identical);
     let busy: Option<String> = std::iter::once(old)
         .chain(new)
         .find(|run| run.summary.health.is_busy)
@@ -265,9 +270,9 @@ pub fn compare(
     })
 }
 
-/// What is said of a cell that one side has only.
-fn only(key: &CellKey, arm: &str, side: &str) -> String {
-    let CellKey {
+/// The note on a cell that only one side has.
+fn only(key: &SeriesKey, arm: &str, side: &str) -> String {
+    let SeriesKey {
         workload,
         state,
         metric,
@@ -279,24 +284,29 @@ fn is_decided(cell: &CellChange) -> bool {
     matches!(cell.verdict, Verdict::Better | Verdict::Worse)
 }
 
-fn has(run: &RunEvidence<'_>, key: &CellKey, arm: &str) -> bool {
+fn has(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> bool {
     let arms = run.table().0.get(key);
     arms.is_some_and(|arms| arms.contains_key(arm))
 }
 
-/// The logarithms of an arm's ratios to what it is compared with, by epoch; of a baseline those of its times.
-fn logs(run: &RunEvidence<'_>, key: &CellKey, arm: &str) -> Option<Vec<Vec<f64>>> {
+/// The logarithms of an arm's ratios to the arms that it is compared with, by epoch; for the baseline, of its times.
+fn logs(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Vec<Vec<f64>>> {
     let arms = run.table().0.get(key)?;
-    let own = arms.get(arm)?;
+    let series = arms.get(arm)?;
     if arm == baselines(&run.run.plan).0 {
-        return Some(stats::logs(own));
+        return Some(stats::logs(series));
     }
     let with = compared_with(&run.run.plan, arm);
     let with: Option<Vec<&Series>> = with.iter().map(|name| arms.get(name)).collect();
-    Some(log_ratios(own, &with?))
+    Some(log_ratios(series, &with?))
 }
 
-fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &CellKey, arm: &str) -> Option<Pair> {
+fn pair(
+    old: &RunEvidence<'_>,
+    new: &[RunEvidence<'_>],
+    key: &SeriesKey,
+    arm: &str,
+) -> Option<Pair> {
     let before: Pooled = pool(&logs(old, key, arm)?)?;
     let after: Option<Vec<_>> = new.iter().map(|run| logs(run, key, arm)).collect();
     let after = pool(&after?.concat())?;
@@ -321,7 +331,7 @@ fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &CellKey, arm: &str
             old: before.mean.exp(),
             new: after.mean.exp(),
             ratio: (after.mean - before.mean).exp(),
-            interval: combined.map(|own| own.interval(ALPHA).map(f64::exp)),
+            interval: combined.map(|combined| combined.interval(ALPHA).map(f64::exp)),
             margin: margin(&old.run.plan, key, typical(old, key)?).ratio,
             p: None,
             detectable: None,
@@ -333,7 +343,7 @@ fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &CellKey, arm: &str
 }
 
 /// The typical time of the baseline in a cell, in nanoseconds.
-fn typical(run: &RunEvidence<'_>, key: &CellKey) -> Option<f64> {
+fn typical(run: &RunEvidence<'_>, key: &SeriesKey) -> Option<f64> {
     let arms = run.table().0.get(key)?;
     let baseline = arms
         .get(&baselines(&run.run.plan).0)
@@ -344,9 +354,10 @@ fn typical(run: &RunEvidence<'_>, key: &CellKey) -> Option<f64> {
 /// Gives cells their verdicts, corrected for their number.
 fn judge(pairs: Vec<Pair>, is_busy: bool) -> Vec<CellChange> {
     let edge = |pair: &Pair| pair.change.margin.ln();
-    let p = pairs
-        .iter()
-        .map(|pair| pair.combined.map_or(1.0, |own| own.p_beyond(edge(pair))));
+    let p = pairs.iter().map(|pair| {
+        pair.combined
+            .map_or(1.0, |combined| combined.p_beyond(edge(pair)))
+    });
     let p = holm(&p.collect::<Vec<_>>());
     let tests = pairs
         .iter()
@@ -418,7 +429,7 @@ fn failures(old: &RunEvidence<'_>, new: &[RunEvidence<'_>]) -> Vec<FailureChange
 
 fn claims(old: &[ClaimResult], new: &[ClaimResult]) -> Vec<ClaimChange> {
     let changes = new.iter().filter_map(|now| {
-        let before = old.iter().find(|own| own.id == now.id)?;
+        let before = old.iter().find(|claim| claim.id == now.id)?;
         (before.status != now.status).then(|| ClaimChange {
             id: now.id.clone(),
             old: before.status,

@@ -95,11 +95,11 @@ fn several_new_runs_count_as_one() {
 fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
-    let own = new
+    let cells = new
         .cells
         .iter_mut()
-        .filter(|own| own.arm == "sqlite" && own.workload == "micro/read");
-    for (at, cell) in own.enumerate() {
+        .filter(|cell| cell.arm == "sqlite" && cell.workload == "micro/read");
+    for (at, cell) in cells.enumerate() {
         cell.counted.system_calls += cell.counted.calls;
         let daemon = cell.counted.daemon.as_mut().unwrap();
         *daemon.store.get_mut("sql_statements").unwrap() += at as u64;
@@ -120,8 +120,8 @@ fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
 fn failing_passes_are_compared_by_their_share() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
-    let mut own = new.samples.iter_mut();
-    own.find(|own| own.arm == "sqlite").unwrap().outcome = Outcome::WrongData;
+    let mut passes = new.samples.iter_mut();
+    passes.find(|pass| pass.arm == "sqlite").unwrap().outcome = Outcome::WrongData;
     let failures = found(&old, &[&new], false).unwrap().failures;
     assert_eq!(failures.len(), 1);
     assert!(failures[0].is_worse() && failures[0].old.0 == 0 && failures[0].new.0 == 1);
@@ -158,7 +158,7 @@ fn a_busy_machine_and_two_epochs_get_no_verdict() {
     testing::make_busy(&mut busy);
     let mut short = testing::seeded(2);
     testing::scale(&mut short, "sqlite", 3.0);
-    short.samples.retain(|own| own.epoch < 2);
+    short.samples.retain(|pass| pass.epoch < 2);
     for run in [&busy, &short] {
         let found = found(&old, &[run], false).unwrap();
         assert!(!found.cells.is_empty());
@@ -176,7 +176,7 @@ fn a_cell_that_only_one_run_has_is_named() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
     new.samples
-        .retain(|own| own.arm != "sqlite" || own.workload != "micro/read");
+        .retain(|pass| pass.arm != "sqlite" || pass.workload != "micro/read");
     for (one, other, side) in [(&old, &new, "old"), (&new, &old, "new")] {
         let missing = found(one, &[other], false).unwrap().missing;
         let only = format!("sqlite read micro/read, hot: only the {side} run has it");
@@ -189,11 +189,11 @@ fn worse() -> Compared {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
     testing::scale(&mut new, "sqlite", 2.0);
-    for cell in new.cells.iter_mut().filter(|own| own.arm == "sqlite") {
+    for cell in new.cells.iter_mut().filter(|cell| cell.arm == "sqlite") {
         cell.counted.system_calls += cell.counted.calls;
     }
-    let mut own = new.samples.iter_mut();
-    own.find(|own| own.arm == "sqlite").unwrap().outcome = Outcome::Errno;
+    let mut passes = new.samples.iter_mut();
+    passes.find(|pass| pass.arm == "sqlite").unwrap().outcome = Outcome::Errno;
     found(&old, &[&new], false).unwrap()
 }
 

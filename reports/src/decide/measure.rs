@@ -1,5 +1,5 @@
 //! The measures that a row of a policy can test, and the units in which its bound can be given.
-//! What a run says about them is in `evidence`.
+//! `evidence` reads their values from runs.
 
 use serde::Deserialize;
 
@@ -65,12 +65,12 @@ pub enum Measure {
         workload: String,
         figure: HostFigure,
     },
-    /// What an operator must run and know.
+    /// An operator's burden: things to run and to know.
     Burden {
         /// The parts, added up.
         of: Vec<BurdenPart>,
     },
-    /// What a backend gives besides files.
+    /// Properties that a backend gives besides files.
     Gives {
         /// The properties, counted.
         what: Vec<Property>,
@@ -88,7 +88,7 @@ pub struct Latency {
     pub metric: String,
 }
 
-rundir::named! {
+inputs::named! {
     /// The aspect of a probe.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -114,8 +114,8 @@ pub enum FaultFigure {
     Hangs,
 }
 
-rundir::named! {
-    /// What is lost.
+inputs::named! {
+    /// The part that is lost.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     pub enum Loss, name {
         /// The daemon, or without one the agent.
@@ -139,7 +139,7 @@ pub struct Score {
     pub method: String,
     /// The counts, added up.
     pub counts: Vec<String>,
-    /// What the sum is divided by.
+    /// The divisor of the sum.
     #[serde(default)]
     pub per: Per,
     /// The baseline's workload, if it is another one.
@@ -221,8 +221,8 @@ pub enum BurdenPart {
     RecoverySteps,
 }
 
-rundir::named! {
-    /// What a backend gives besides files.
+inputs::named! {
+    /// A property that a backend gives besides files.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Property, name {
@@ -267,12 +267,12 @@ impl Measure {
                 FaultFigure::Hangs => "hangs",
             },
             Measure::Kept { .. } => "share",
-            Measure::Score(own) => match own.per {
+            Measure::Score(score) => match score.per {
                 Per::Question => "per question",
                 Per::ThousandTokens => "per 1,000 tokens",
             },
             Measure::Results { .. } => "tokens",
-            Measure::Context(own) if own.figure == DOLLARS => "USD",
+            Measure::Context(context) if context.figure == DOLLARS => "USD",
             Measure::Context(_) => "tokens",
             Measure::ModelFiles { figure } => match figure {
                 FileFigure::Plausible | FileFigure::Consistent | FileFigure::Exact => "share",
@@ -332,46 +332,49 @@ impl Measure {
     /// The workloads that it names, each with cache state and metric where it names them.
     pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
         match self {
-            Measure::Latency(own) => vec![(&own.workload, Some((&own.state, &own.metric)))],
+            Measure::Latency(cell) => vec![(&cell.workload, Some((&cell.state, &cell.metric)))],
             Measure::Passes { workload }
             | Measure::Results { workload }
             | Measure::Hosts { workload, .. } => vec![(workload, None)],
-            Measure::Score(own) => {
-                let other = own.baseline_workload.iter();
-                let mut all = vec![(own.workload.as_str(), None)];
+            Measure::Score(score) => {
+                let other = score.baseline_workload.iter();
+                let mut all = vec![(score.workload.as_str(), None)];
                 all.extend(other.map(|name| (name.as_str(), None)));
                 all
             }
-            Measure::Context(own) => vec![(&own.workload, None)],
+            Measure::Context(context) => vec![(&context.workload, None)],
             _ => Vec::new(),
         }
     }
 
-    /// What is wrong with its own fields: the field, and the problem.
+    /// The first problem of its fields: the field, and the problem in words.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         match self {
-            Measure::Latency(own) if !["hot", "lukewarm", "cold"].contains(&own.state.as_str()) => {
-                let message = format!("{:?}: there are hot, lukewarm and cold", own.state);
+            Measure::Latency(Latency { state, .. })
+                if !["hot", "lukewarm", "cold"].contains(&state.as_str()) =>
+            {
+                let message = format!("{state:?}: there are hot, lukewarm and cold");
                 Some(("state", message))
             }
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
             }
-            Measure::Score(own) if own.counts.is_empty() => {
+            Measure::Score(score) if score.counts.is_empty() => {
                 Some(("counts", "needs at least one count".to_owned()))
             }
-            Measure::Score(own) => {
-                let mut counts = own.counts.iter();
+            Measure::Score(score) => {
+                let mut counts = score.counts.iter();
                 let unknown = counts.find(|name| !SCORES.contains(&name.as_str()))?;
                 let message = format!("no count {unknown:?}; there are {}", SCORES.join(", "));
                 Some(("counts", message))
             }
-            Measure::Context(own)
-                if own.figure != DOLLARS
-                    && !ContextCost::FIGURES.contains(&own.figure.as_str()) =>
+            Measure::Context(context)
+                if context.figure != DOLLARS
+                    && !ContextCost::FIGURES.contains(&context.figure.as_str()) =>
             {
                 let known = ContextCost::FIGURES.join(", ");
-                let message = format!("no figure {:?}; there are {known}, {DOLLARS}", own.figure);
+                let figure = &context.figure;
+                let message = format!("no figure {figure:?}; there are {known}, {DOLLARS}");
                 Some(("figure", message))
             }
             Measure::Burden { of } if of.is_empty() => {

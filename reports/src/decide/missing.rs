@@ -15,7 +15,7 @@ pub struct Remedy {
     pub makes: Vec<String>,
 }
 
-type Names = BTreeSet<String>;
+type StringSet = BTreeSet<String>;
 
 const CONFORM: &str = "ctxbench conform";
 const RUN: &str = "ctxbench run --workload ";
@@ -24,22 +24,22 @@ const BACKEND: &str = " --backend ";
 /// The commands that make the missing evidence of these decisions. Commands that differ in backends or workloads only
 /// are one command.
 pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
-    let mut by_command: BTreeMap<String, (Names, Names)> = BTreeMap::new();
-    for gap in decisions.iter().flat_map(|own| &own.missing) {
+    let mut by_command: BTreeMap<String, (StringSet, StringSet)> = BTreeMap::new();
+    for gap in decisions.iter().flat_map(|decision| &decision.missing) {
         let (base, backends) = parts(gap);
-        let own = by_command.entry(base).or_default();
-        own.0.extend(backends);
-        own.1.insert(gap.what.clone());
+        let (all_backends, makes) = by_command.entry(base).or_default();
+        all_backends.extend(backends);
+        makes.insert(gap.what.clone());
     }
-    let mut by_backends: BTreeMap<(String, Names), (Vec<String>, Names)> = BTreeMap::new();
+    let mut by_backends: BTreeMap<(String, StringSet), (Vec<String>, StringSet)> = BTreeMap::new();
     for (base, (backends, makes)) in by_command {
         let (base, workload) = match base.strip_prefix(RUN) {
             Some(workload) => ("ctxbench run".to_owned(), Some(workload.to_owned())),
             None => (base, None),
         };
-        let own = by_backends.entry((base, backends)).or_default();
-        own.0.extend(workload);
-        own.1.extend(makes);
+        let (workloads, all_makes) = by_backends.entry((base, backends)).or_default();
+        workloads.extend(workload);
+        all_makes.extend(makes);
     }
     let merged = by_backends.into_iter();
     merged
@@ -47,11 +47,11 @@ pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
             let before = if base == CONFORM { " " } else { BACKEND };
             let workloads: String = workloads
                 .iter()
-                .map(|own| format!(" --workload {own}"))
+                .map(|workload| format!(" --workload {workload}"))
                 .collect();
             let backends: String = backends
                 .iter()
-                .map(|own| format!("{before}{own}"))
+                .map(|backend| format!("{before}{backend}"))
                 .collect();
             Remedy {
                 command: format!("{base}{workloads}{backends}"),
@@ -100,7 +100,7 @@ mod tests {
                 gap("faults of x", "ctxbench fault --backend x"),
             ]),
         ]);
-        let commands: Vec<&str> = found.iter().map(|own| own.command.as_str()).collect();
+        let commands: Vec<&str> = found.iter().map(|remedy| remedy.command.as_str()).collect();
         assert_eq!(
             commands,
             [

@@ -37,7 +37,7 @@ pub struct Decision {
     pub(crate) planned: bool,
     /// The policy's question.
     pub(crate) question: String,
-    /// What the candidate is compared with.
+    /// The arm or practice that the candidate is compared with.
     pub(crate) baseline: String,
     /// The candidate.
     pub candidate: String,
@@ -91,7 +91,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         (Role::Cost, &policy.costs),
     ] {
         let criteria = criteria.iter();
-        rows.extend(criteria.map(|own| row(evidence, policy, role, own, candidate)));
+        rows.extend(criteria.map(|criterion| row(evidence, policy, role, criterion, candidate)));
     }
     let (verdict, deciding) = conclude(&rows, policy.benefits_needed);
     let flip = smallest_flip(&rows, policy.benefits_needed);
@@ -100,7 +100,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         PolicyVerdict::AdoptIf => deciding
             .iter()
             .filter_map(|at| rows[*at].break_even.as_ref())
-            .map(|own| own.condition.clone())
+            .map(|break_even| break_even.condition.clone())
             .collect(),
         _ => Vec::new(),
     };
@@ -141,7 +141,7 @@ fn safety(evidence: &Evidence<'_>, candidate: &str) -> Vec<Row> {
         bound("passes"),
         passes,
     )];
-    // What no run looked at is asked for by the gates of a policy, if it has to be known.
+    // Without an audit there is no row. A policy that needs one has a gate of its own.
     let lost = evidence.lost_records(candidate);
     if matches!(lost, evidence::Found::Value(_)) {
         let title = "Every acknowledged record is kept as promised";
@@ -152,14 +152,17 @@ fn safety(evidence: &Evidence<'_>, candidate: &str) -> Vec<Row> {
 
 /// Whether every measured run was planned with this policy, and at least one was.
 fn is_planned(evidence: &Evidence<'_>, name: &str, sha256: &str) -> bool {
-    let plans = evidence.runs.iter().map(|own| &own.run.plan);
+    let plans = evidence.runs.iter().map(|run| &run.run.plan);
     let mut plans = plans
         .filter(|plan| plan.measures_nothing().is_none())
         .peekable();
     plans.peek().is_some()
         && plans.all(|plan| {
-            plan.policies.get(name).is_some_and(|own| own == sha256)
-                || plan.policy.as_ref().is_some_and(|own| own.sha256 == sha256)
+            plan.policies.get(name).is_some_and(|hash| hash == sha256)
+                || plan
+                    .policy
+                    .as_ref()
+                    .is_some_and(|file| file.sha256 == sha256)
         })
 }
 
@@ -176,7 +179,9 @@ fn missing(rows: &[Row], verdict: PolicyVerdict) -> Vec<Gap> {
 
 /// The title of a row with its figure.
 fn figure_words(row: &Row) -> String {
-    let figure = row.effect.map(|own| amount(own.value, &row.bound.unit));
+    let figure = row
+        .effect
+        .map(|effect| amount(effect.value, &row.bound.unit));
     let of_candidate = match &row.baseline {
         base if base.is_empty() => row.candidate.clone(),
         base => format!("{} against {base}", row.candidate),
@@ -194,7 +199,8 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     let Some(first) = deciding.first().map(|at| &rows[*at]) else {
         return "no benefit is shown".to_owned();
     };
-    let figure = first.effect.map(|own| amount(own.value, &first.bound.unit));
+    let figure = first.effect;
+    let figure = figure.map(|effect| amount(effect.value, &first.bound.unit));
     let figure = figure.map_or_else(
         || first.candidate.clone(),
         |figure| format!("{figure}, needs {}", first.bound.words()),

@@ -1,10 +1,11 @@
 //! Policies: the rules, fixed before the run, that turn evidence into a verdict on each candidate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
@@ -24,7 +25,7 @@ pub struct Policy {
     pub question: String,
     /// The reasons for its rows and margins.
     pub essay: String,
-    /// What candidates are compared with: an arm, or what the user does otherwise where that is no arm.
+    /// The arm that candidates are compared with, or in words the present practice where that is no arm.
     pub baseline: String,
     /// The least number of benefits that a candidate must show. Every cost must be inside its margin.
     pub benefits_needed: usize,
@@ -45,21 +46,29 @@ pub struct Policy {
 }
 
 /// The candidates that a policy fits.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidates {
-    /// What a candidate must be able to do.
-    #[serde(default)]
+    /// The capabilities that a candidate must have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub can: Vec<Capability>,
     /// The names, `*` at the end for any rest; all names if empty.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
 }
 
+/// As the table of a policy file, in one line.
+impl fmt::Display for Candidates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = toml::to_string(self).unwrap_or_default();
+        f.write_str(&table.trim_end().replace('\n', ", "))
+    }
+}
+
 /// A capability of a candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capability {
     /// Reads return the bytes that were written.
@@ -75,13 +84,13 @@ pub enum Capability {
 impl Candidates {
     /// Whether an arm fits. `backend` is `None` for a candidate that no plan describes.
     pub fn fit(&self, name: &str, backend: Option<&ArmBackend>) -> bool {
-        let named = |patterns: &[String]| patterns.iter().any(|own| matches(own, name));
+        let named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
         let can = |capability: &Capability| {
-            backend.is_some_and(|own| match capability {
-                Capability::HoldsData => own.holds_data,
-                Capability::Persistent => own.persistent,
-                Capability::Mount => own.mounts > 0,
-                Capability::Bucket => own.has_bucket,
+            backend.is_some_and(|backend| match capability {
+                Capability::HoldsData => backend.holds_data,
+                Capability::Persistent => backend.persistent,
+                Capability::Mount => backend.mounts > 0,
+                Capability::Bucket => backend.has_bucket,
             })
         };
         (self.names.is_empty() || named(&self.names))
@@ -138,8 +147,8 @@ pub enum Condition {
         /// The measured amount of it.
         used: f64,
     },
-    /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one behind
-    /// an injected delay (`NAME@30ms`): up to Y ms.
+    /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one
+    /// behind an injected delay (`NAME@30ms`): up to Y ms.
     RoundTrip,
     /// A cost of every task is outweighed by what these counts save once a session: up to N tasks.
     OutweighedBy {
@@ -155,7 +164,7 @@ pub struct SourceRow {
     pub aspect: String,
     pub says: String,
     pub prefers: Preference,
-    /// What tests it; smaller is better.
+    /// The measure that tests it; smaller is better.
     pub measure: Measure,
     /// The difference to the baseline that counts as none, as a ratio.
     #[serde(default = "no_margin")]
@@ -174,7 +183,7 @@ fn no_margin() -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preference {
-    /// What is in use.
+    /// The arm or practice in use.
     Baseline,
     /// The candidate.
     Candidate,
@@ -202,7 +211,7 @@ pub struct Names {
 impl Names {
     /// Whether an arm has this name, or matches this pattern.
     fn has_arm(&self, name: &str) -> bool {
-        self.arms.iter().any(|own| matches(name, own))
+        self.arms.iter().any(|arm| matches(name, arm))
     }
 
     /// Adds the names of a run's plan.
@@ -212,11 +221,12 @@ impl Names {
             self.metrics.extend(workload.calls.keys().cloned());
         }
         let scenarios = plan.scenarios.iter();
-        self.scenarios.extend(scenarios.map(|own| own.name.clone()));
+        self.scenarios
+            .extend(scenarios.map(|scenario| scenario.name.clone()));
         self.arms
-            .extend(plan.arms.iter().map(|own| own.name.clone()));
+            .extend(plan.arms.iter().map(|arm| arm.name.clone()));
         let groups = plan.features.iter();
-        let groups = groups.filter_map(|own| own.split_once(':'));
+        let groups = groups.filter_map(|feature| feature.split_once(':'));
         self.groups
             .extend(groups.map(|(group, _)| group.to_owned()));
     }
@@ -403,12 +413,12 @@ impl Policy {
         let mut missing = BTreeSet::new();
         for (_, _, measure) in self.measures() {
             for (name, cell) in measure.cells() {
-                let is_there = plan.workload(name).is_some_and(|own| {
+                let is_there = plan.workload(name).is_some_and(|workload| {
                     cell.is_none_or(|(state, metric)| {
-                        own.states.iter().any(|planned| planned == state)
+                        workload.states.iter().any(|planned| planned == state)
                             && match metric {
                                 MAKESPAN => name.starts_with("agent/"),
-                                _ => own.calls.contains_key(metric),
+                                _ => workload.calls.contains_key(metric),
                             }
                     })
                 });
@@ -431,9 +441,10 @@ fn unknown(
     known: &BTreeSet<String>,
 ) -> InputError {
     let known = known.iter().map(String::as_str);
-    // Of many names those of the same kind, such as `agent/`.
+    // Lists only names of the same kind, such as `agent/`, if there are any.
     let kind = name.split_inclusive('/').next().unwrap_or(name);
-    let alike: Vec<&str> = known.clone().filter(|own| own.starts_with(kind)).collect();
+    let alike = known.clone().filter(|other| other.starts_with(kind));
+    let alike: Vec<&str> = alike.collect();
     let shown = match alike.is_empty() {
         true => known.collect(),
         false => alike,
@@ -442,7 +453,7 @@ fn unknown(
     toml_error(file, text, path, &message)
 }
 
-/// What is wrong with a row: the field below the row, and the problem.
+/// The first problem of a row: the field below the row, and the problem in words.
 fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, String)> {
     let field = |name| vec![PathStep::Field(name)];
     if let Some((name, message)) = row.measure.problem() {
@@ -513,7 +524,8 @@ pub fn built_in() -> Vec<String> {
 /// [`InputError`] if there is no such policy.
 pub fn find(name: &str) -> Result<(PathBuf, String), InputError> {
     let file = format!("{name}.toml");
-    let found = POLICIES.get_file(&file).and_then(|own| own.contents_utf8());
+    let found = POLICIES.get_file(&file);
+    let found = found.and_then(|policy| policy.contents_utf8());
     let found = found.map(|text| (Path::new("reports/policies").join(file), text));
     inputs::named("policy", name, found, &built_in())
 }

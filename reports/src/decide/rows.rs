@@ -1,4 +1,4 @@
-//! Rows: what the evidence says about a criterion of a policy for one candidate.
+//! Rows: a criterion of a policy, tested by the evidence for one candidate.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::evidence::{Evidence, Figure, Found, Gap, Reading, TURN_NS};
 use super::measure::{Measure, Scale, Score};
 use super::policy::{Condition, Criterion, Policy};
 
-rundir::named! {
+inputs::named! {
     /// The part that a row plays in a verdict.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
@@ -222,7 +222,7 @@ fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
     }
 }
 
-/// A row of what the candidate does not offer or no run measured.
+/// A row of a figure that the candidate does not offer or no run measured.
 pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Row {
     let (state, words) = match found {
         Found::Missing(gap) => {
@@ -249,29 +249,35 @@ impl Question<'_> {
             let (candidate, baseline) = (self.candidate, self.baseline);
             return self.evidence.timed(latency, scale, candidate, baseline);
         }
-        let own = self.of_candidate(measure)?;
+        let candidate = self.of_candidate(measure)?;
         let other = self.of_baseline(measure);
         if scale == Scale::Own {
             let baseline = other.map_or(String::new(), |other| other.words);
-            return Ok(Figure::of(own, baseline));
+            return Ok(Figure::of(candidate, baseline));
         }
         let other = other?;
-        let combine = |own: f64, other: f64| match scale {
-            Scale::Ratio if own == other => 1.0,
-            Scale::Ratio => own / other,
-            Scale::Fewer => other - own,
-            _ => own - other,
+        let combine = |figure: f64, other: f64| match scale {
+            Scale::Ratio if figure == other => 1.0,
+            Scale::Ratio => figure / other,
+            Scale::Fewer => other - figure,
+            _ => figure - other,
         };
         // The ends that make the result smallest and largest.
         let (low, high) = match scale {
-            Scale::Fewer => (combine(own.high, other.low), combine(own.low, other.high)),
-            _ => (combine(own.low, other.high), combine(own.high, other.low)),
+            Scale::Fewer => (
+                combine(candidate.high, other.low),
+                combine(candidate.low, other.high),
+            ),
+            _ => (
+                combine(candidate.low, other.high),
+                combine(candidate.high, other.low),
+            ),
         };
         let reading = Reading {
-            value: combine(own.value, other.value),
+            value: combine(candidate.value, other.value),
             low,
             high,
-            ..own
+            ..candidate
         };
         Ok(Figure::of(reading, other.words))
     }
@@ -286,8 +292,8 @@ impl Question<'_> {
 
     /// How much more the candidate has of a measure.
     fn difference(&self, measure: &Measure) -> Option<f64> {
-        let own = self.of_candidate(measure).ok()?;
-        Some(own.value - self.of_baseline(measure).ok()?.value)
+        let candidate = self.of_candidate(measure).ok()?;
+        Some(candidate.value - self.of_baseline(measure).ok()?.value)
     }
 
     fn break_even(&self, bound: f64, figure: &Figure) -> Option<BreakEven> {
@@ -348,9 +354,9 @@ impl Question<'_> {
         let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;
         let measure = &self.criterion.measure;
         let time = |arm: &str| Some(value(self.evidence.read(measure, arm, false)).ok()?.value);
-        let own = time(near)?;
-        let slope = (time(&far)? - own) / delay;
-        (slope > 0.0).then(|| (most - own) / slope)
+        let undelayed = time(near)?;
+        let slope = (time(&far)? - undelayed) / delay;
+        (slope > 0.0).then(|| (most - undelayed) / slope)
     }
 }
 

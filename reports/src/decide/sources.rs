@@ -1,4 +1,4 @@
-//! A source's own comparison, held against the evidence: source says, found, stands.
+//! A source's own comparison, tested by the evidence: what the source says, the finding, and whether it stands.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct SourceResult {
     pub stands: Stands,
 }
 
-rundir::named! {
+inputs::named! {
     /// Whether a row of a source stands.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
@@ -37,9 +37,9 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
     let rows = policy.sources.iter();
     rows.map(|row| {
         let (stands, found) = match compared(evidence, row, &policy.baseline, candidate) {
-            Ok((own, base, ratio)) => {
-                let found = format!("{} against {}", own.words, base.words);
-                (stands(row, &own, &base, ratio), found)
+            Ok((reading, base, ratio)) => {
+                let found = format!("{} against {}", reading.words, base.words);
+                (stands(row, &reading, &base, ratio), found)
             }
             Err(Found::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
             Err(Found::NotOffered(why) | Found::Unknown(why)) => (Stands::Open, why),
@@ -63,7 +63,7 @@ fn compared(
     baseline: &str,
     candidate: &str,
 ) -> Result<(Reading, Reading, (f64, f64)), Found> {
-    let own = value(evidence.read(&row.measure, candidate, false))?;
+    let reading = value(evidence.read(&row.measure, candidate, false))?;
     let base = value(evidence.read(&row.measure, baseline, true))?;
     let ratio = match &row.measure {
         Measure::Latency(latency) => {
@@ -71,14 +71,14 @@ fn compared(
             (timed.reading.low, timed.reading.high)
         }
         _ => {
-            let over = |own: f64, base: f64| if own == base { 1.0 } else { own / base };
-            (over(own.low, base.high), over(own.high, base.low))
+            let over = |figure: f64, base: f64| if figure == base { 1.0 } else { figure / base };
+            (over(reading.low, base.high), over(reading.high, base.low))
         }
     };
-    Ok((own, base, ratio))
+    Ok((reading, base, ratio))
 }
 
-fn stands(row: &SourceRow, own: &Reading, base: &Reading, (low, high): (f64, f64)) -> Stands {
+fn stands(row: &SourceRow, candidate: &Reading, base: &Reading, (low, high): (f64, f64)) -> Stands {
     let same = row.same_within.max(1.0);
     let found = if low > same {
         Preference::Baseline
@@ -95,7 +95,7 @@ fn stands(row: &SourceRow, own: &Reading, base: &Reading, (low, high): (f64, f64
     let is_inside = |figure: Option<(f64, f64)>, reading: &Reading| {
         figure.is_none_or(|(from, to)| from <= reading.low && reading.high <= to)
     };
-    match is_inside(row.figure, own) && is_inside(row.baseline_figure, base) {
+    match is_inside(row.figure, candidate) && is_inside(row.baseline_figure, base) {
         true => Stands::Yes,
         false => Stands::WrongFigure,
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::rows::{Effect, Role, Row, State, amount};
 
-rundir::named! {
+inputs::named! {
     /// The verdict of a decision.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
@@ -88,8 +88,8 @@ fn of_states(
 ) -> (PolicyVerdict, Vec<usize>) {
     let pick = |role: Role, wanted: &[State]| -> Vec<usize> {
         let all = rows.iter().zip(states).enumerate();
-        let own = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
-        own.map(|(at, _)| at).collect()
+        let picked = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
+        picked.map(|(at, _)| at).collect()
     };
     let failed = pick(Role::Gate, &[State::Unmet]);
     if !failed.is_empty() {
@@ -110,7 +110,7 @@ fn of_states(
     let above = pick(Role::Cost, &[State::Unmet]);
     let cannot_hold = |at: &&usize| {
         let break_even = rows[**at].break_even.as_ref();
-        !break_even.is_some_and(|own| own.can_hold)
+        !break_even.is_some_and(|break_even| break_even.can_hold)
     };
     let fatal: Vec<usize> = above.iter().filter(cannot_hold).copied().collect();
     if !fatal.is_empty() {
@@ -158,14 +158,14 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
     smallest
 }
 
-/// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the present
-/// value, the new one, the new state.
+/// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the
+/// present value, the new one, the new state.
 fn changes(row: &Row, effect: &Effect) -> Vec<(bool, f64, f64, State)> {
     let bound = &row.bound;
     // Counts change by one, other figures by as little as can be written.
     let is_count = [effect.value, effect.low, effect.high, bound.value]
         .iter()
-        .all(|own| own.is_finite() && own.fract() == 0.0)
+        .all(|figure| figure.is_finite() && figure.fract() == 0.0)
         && bound.unit != "ratio";
     let past = |value: f64, up: bool| {
         let step = if is_count {

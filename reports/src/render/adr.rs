@@ -28,13 +28,16 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     );
     let is_open = decisions
         .iter()
-        .any(|own| own.verdict == PolicyVerdict::NotDecided);
+        .any(|decision| decision.verdict == PolicyVerdict::NotDecided);
     text += &format!(
         "Status: {}\n\n",
         if is_open { "proposed" } else { "accepted" }
     );
     text += "## Context\n\n";
-    let mut questions: Vec<&str> = decisions.iter().map(|own| own.question.as_str()).collect();
+    let mut questions: Vec<&str> = decisions
+        .iter()
+        .map(|decision| decision.question.as_str())
+        .collect();
     questions.dedup();
     for question in questions {
         text += &format!("- {question}\n");
@@ -55,30 +58,36 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         );
     }
     text += "\n## Decision\n\n";
-    for own in decisions {
-        let what = match own.verdict {
-            PolicyVerdict::Adopt => format!("Adopt {} instead of {}", own.candidate, own.baseline),
+    for decision in decisions {
+        let what = match decision.verdict {
+            PolicyVerdict::Adopt => format!(
+                "Adopt {} instead of {}",
+                decision.candidate, decision.baseline
+            ),
             PolicyVerdict::AdoptIf => format!(
                 "Adopt {} instead of {} if {}",
-                own.candidate,
-                own.baseline,
-                own.conditions.join(" and ")
+                decision.candidate,
+                decision.baseline,
+                decision.conditions.join(" and ")
             ),
             PolicyVerdict::Archive => {
-                format!("Keep {}; {} is not adopted", own.baseline, own.candidate)
+                format!(
+                    "Keep {}; {} is not adopted",
+                    decision.baseline, decision.candidate
+                )
             }
             PolicyVerdict::NotDecided => format!(
                 "{} instead of {} is not decided",
-                own.candidate, own.baseline
+                decision.candidate, decision.baseline
             ),
         };
-        text += &format!("- {what} ({}): {}.\n", own.policy, own.why);
+        text += &format!("- {what} ({}): {}.\n", decision.policy, decision.why);
     }
     text += "\n## Consequences\n\n";
-    for own in decisions {
+    for decision in decisions {
         let mut lines = Vec::new();
         let mut add = |what: &str, role, state| {
-            let titles = titles(own, role, state).into_iter();
+            let titles = titles(decision, role, state).into_iter();
             lines.extend(titles.map(|title| format!("  - {what}: {title}")));
         };
         add("gained", Role::Benefit, State::Met);
@@ -87,11 +96,11 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         add("failed gate", Role::Gate, State::Unmet);
         text += &format!(
             "- {}, {}\n{}\n",
-            own.policy,
-            own.candidate,
+            decision.policy,
+            decision.candidate,
             lines.join("\n")
         );
-        text += &format!("  - it would change by: {}\n", own.would_flip);
+        text += &format!("  - it would change by: {}\n", decision.would_flip);
     }
     text += "\n## Evidence\n\n";
     text + &decisions_markdown(decisions)

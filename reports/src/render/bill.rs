@@ -15,10 +15,10 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut at_rest: BTreeMap<[&str; 3], u64> = BTreeMap::new();
     for cell in &report.run.cells {
         if let Some(bytes) = cell.stored_bytes {
-            let own = at_rest
+            let largest = at_rest
                 .entry([&cell.workload, &cell.state, &cell.arm])
                 .or_default();
-            *own = bytes.max(*own);
+            *largest = bytes.max(*largest);
         }
     }
     let has_requests = |cost: &Cost| cost.store_counts.contains_key("s3_put");

@@ -30,8 +30,8 @@ for (const name of ['error', 'warn']) console[name] = (...words) => problems.pus
 const LOOK: &str = r#"
 const frame = document.getElementById('page');
 const lines = color => {
-  const [r, g, b] = color.match(/[\d.]+/g).map(Number).slice(0, 3).map(own => {
-    const share = own / 255;
+  const [r, g, b] = color.match(/[\d.]+/g).map(Number).slice(0, 3).map(channel => {
+    const share = channel / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
@@ -42,9 +42,9 @@ const contrast = (one, other) => {
 };
 const look = () => {
   const page = frame.contentDocument, view = frame.contentWindow, found = {};
-  const behind = own => {
-    for (; own; own = own.parentElement) {
-      const color = view.getComputedStyle(own).backgroundColor;
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const color = view.getComputedStyle(element).backgroundColor;
       if (!/^rgba\(.*, 0\)$|transparent/.test(color)) return color;
     }
     return 'rgb(255, 255, 255)';
@@ -54,19 +54,19 @@ const look = () => {
     while (walker.nextNode()) if (walker.currentNode.data.trim()) all.push(walker.currentNode);
     return all;
   };
-  page.querySelectorAll('details').forEach(own => own.open = true);
-  const shown = texts(page.body).filter(own => !own.parentElement.closest('script, style'));
+  page.querySelectorAll('details').forEach(element => element.open = true);
+  const shown = texts(page.body).filter(node => !node.parentElement.closest('script, style'));
   frame.style.width = '360px';
   found.narrow = { width: page.documentElement.scrollWidth, inner: view.innerWidth };
   const broken = new Set();
-  for (const text of shown.filter(own => !own.parentElement.closest('code, svg'))) {
+  for (const text of shown.filter(node => !node.parentElement.closest('code, svg'))) {
     for (const word of text.data.matchAll(/[\p{L}\p{N}_]+/gu)) {
       // An address that is longer than a line breaks somewhere.
       if (/\S*\/\S*$/.test(text.data.slice(0, word.index).match(/\S*$/)[0])) continue;
       const range = page.createRange();
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
-      const tops = new Set([...range.getClientRects()].filter(own => own.width > 0).map(own => Math.round(own.top)));
+      const tops = new Set([...range.getClientRects()].filter(box => box.width > 0).map(box => Math.round(box.top)));
       if (tops.size > 1) broken.add(word[0]);
     }
   }
@@ -76,30 +76,30 @@ const look = () => {
   found.is_dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
   found.faint = [];
   for (const text of shown) {
-    const own = text.parentElement, style = view.getComputedStyle(own), svg = own.closest('svg');
+    const element = text.parentElement, style = view.getComputedStyle(element), svg = element.closest('svg');
     // Texts on coloured cells of a heat map have colours of their own, for light and dark pages.
     if (svg && /^rgb\((20, 20, 20|250, 250, 250)\)$/.test(style.fill)) continue;
-    const ratio = contrast(svg ? style.fill : style.color, behind(svg ? svg.parentElement : own));
+    const ratio = contrast(svg ? style.fill : style.color, behind(svg ? svg.parentElement : element));
     if (!(ratio >= 4.5)) found.faint.push([text.data.trim().slice(0, 40), ratio]);
   }
   found.faint = found.faint.slice(0, 10);
-  const links = [...page.querySelectorAll('a[href]')].map(own => own.getAttribute('href'));
+  const links = [...page.querySelectorAll('a[href]')].map(link => link.getAttribute('href'));
   found.links = links.length;
-  found.dead = links.filter(own => !own.startsWith('#') || !page.getElementById(own.slice(1)));
-  const ids = [...page.querySelectorAll('[id]')].map(own => own.id);
-  found.twice = ids.filter((own, at) => ids.indexOf(own) !== at);
+  found.dead = links.filter(link => !link.startsWith('#') || !page.getElementById(link.slice(1)));
+  const ids = [...page.querySelectorAll('[id]')].map(element => element.id);
+  found.twice = ids.filter((id, at) => ids.indexOf(id) !== at);
   const buttons = [...page.querySelectorAll('table.sortable th button')];
   found.buttons = buttons.length;
-  const mean = buttons.find(own => own.textContent === 'mean');
+  const mean = buttons.find(button => button.textContent === 'mean');
   const table = mean.closest('table'), head = mean.parentElement;
-  const column = () => [...table.tBodies[0].rows].map(own => own.cells[head.cellIndex].textContent);
+  const column = () => [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent);
   mean.focus();
   found.focused = page.activeElement === mean;
   mean.click();
   found.ascending = { sort: head.getAttribute('aria-sort'), cells: column() };
   mean.click();
   found.descending = { sort: head.getAttribute('aria-sort'), cells: column() };
-  found.requests = view.performance.getEntriesByType('resource').map(own => own.name);
+  found.requests = view.performance.getEntriesByType('resource').map(entry => entry.name);
   found.problems = view.problems;
   return found;
 };
@@ -107,7 +107,7 @@ addEventListener('load', () => {
   let found;
   try { found = look(); } catch (error) { found = { failed: String(error.stack) }; }
   const bytes = new TextEncoder().encode(JSON.stringify(found));
-  document.getElementById('found').textContent = [...bytes].map(own => own.toString(16).padStart(2, '0')).join('');
+  document.getElementById('found').textContent = [...bytes].map(byte => byte.toString(16).padStart(2, '0')).join('');
 });
 "#;
 
@@ -135,7 +135,7 @@ fn page(dir: &Path) -> String {
     fs::read_to_string(write(&report.report(), dir).unwrap()).unwrap()
 }
 
-/// What Chromium finds on a page.
+/// The findings of Chromium on a page.
 fn looked_at(chromium: &Path, dir: &Path, page: &str, is_dark: bool) -> Value {
     let page = page.replacen("<head>", &format!("<head>{HOOKS}"), 1);
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
@@ -183,7 +183,7 @@ fn nanoseconds(text: &str) -> f64 {
     let number: f64 = words.next().unwrap().parse().unwrap();
     let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     let unit = words.next().unwrap();
-    number * units.iter().find(|own| own.0 == unit).unwrap().1
+    number * units.iter().find(|entry| entry.0 == unit).unwrap().1
 }
 
 fn check(found: &Value, is_dark: bool) {
@@ -194,8 +194,11 @@ fn check(found: &Value, is_dark: bool) {
         assert!(overflow <= width, "{overflow} pixels at {width}");
     }
     for nothing in ["broken", "faint", "dead", "twice", "requests", "problems"] {
-        let own = found[nothing].as_array().unwrap();
-        assert!(own.is_empty(), "{nothing} (contrast {CONTRAST}): {own:#?}");
+        let hits = found[nothing].as_array().unwrap();
+        assert!(
+            hits.is_empty(),
+            "{nothing} (contrast {CONTRAST}): {hits:#?}"
+        );
     }
     assert!(found["links"].as_u64().unwrap() > 5, "{found:#}");
     assert!(found["buttons"].as_u64().unwrap() > 20, "{found:#}");
@@ -203,7 +206,7 @@ fn check(found: &Value, is_dark: bool) {
     let times = |order: &str| -> Vec<f64> {
         let cells = found[order]["cells"].as_array().unwrap().iter();
         cells
-            .map(|own| nanoseconds(own.as_str().unwrap()))
+            .map(|cell| nanoseconds(cell.as_str().unwrap()))
             .collect()
     };
     for order in ["ascending", "descending"] {

@@ -28,8 +28,8 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
         others.any(|other| other.state != "hot")
     };
     let dots = |wanted: &dyn Fn(&Cell) -> bool, with_state: bool| -> Vec<Dot<'_>> {
-        let own = cells.iter().filter(|cell| wanted(cell));
-        let dots = own.map(|cell| {
+        let chosen = cells.iter().filter(|cell| wanted(cell));
+        let dots = chosen.map(|cell| {
             let name = cell.workload.split_once('/');
             let name = name.map_or(cell.workload.as_str(), |(_, rest)| rest);
             let row = match with_state {
@@ -146,8 +146,8 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
             }
             for (at, arm) in arms.iter().enumerate() {
                 let colour = colour(at);
-                let mut own = dots.iter();
-                let Some(dot) = own.find(|dot| dot.row == *row && dot.cell.arm == *arm) else {
+                let mut all = dots.iter();
+                let Some(dot) = all.find(|dot| dot.row == *row && dot.cell.arm == *arm) else {
                     continue;
                 };
                 let y = top + (row_height * (2 * at as u32 + 1) / (2 * lines)) as i32;
@@ -222,8 +222,8 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
     let mut bars = Vec::new();
     let anchor = |cost: &Cost| {
         let mut cells = report.summary.cells.iter();
-        let own = cells.find(|own| own.workload == cost.workload && own.state == cost.state);
-        own.map(Cell::anchor)
+        let cell = cells.find(|cell| cell.workload == cost.workload && cell.state == cost.state);
+        cell.map(Cell::anchor)
     };
     for workload in &report.run.plan.workloads {
         if !workload.name.starts_with("micro/") {
@@ -231,13 +231,13 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
         }
         let of_workload = || {
             let costs = report.summary.costs.iter();
-            costs.filter(|own| own.workload == workload.name)
+            costs.filter(|cost| cost.workload == workload.name)
         };
         let state = workload.states.iter().find(|state| {
             of_workload().any(|c| c.state == **state && c.arm != "null" && c.requests > 0.01)
         });
         for cost in of_workload().filter(|c| Some(&c.state) == state) {
-            if Some(cost.arm.as_str()) == report.summary.same.as_deref() {
+            if Some(cost.arm.as_str()) == report.summary.aa_arm.as_deref() {
                 continue;
             }
             let name = cost.workload.trim_start_matches("micro/");

@@ -12,8 +12,8 @@ use crate::text::{columns, table, time};
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 
 fn row(cell: &CellChange) -> Vec<String> {
-    let interval = cell.interval.map_or(String::new(), |own| {
-        format!(" [{:.2}, {:.2}]", own.low, own.high)
+    let interval = cell.interval.map_or(String::new(), |interval| {
+        format!(" [{:.2}, {:.2}]", interval.low, interval.high)
     });
     let verdict = match &cell.withheld {
         Some(why) => format!("no verdict: {why}"),
@@ -79,15 +79,15 @@ fn parts(found: &Compared) -> Vec<Part> {
         parts.push(Table(columns(CELL_HEAD), cells(decided)));
     }
     let counts = |wanted: fn(&CountChange) -> bool| {
-        let counts = found.counts.iter().filter(|own| wanted(own));
-        let rows = counts.map(|own| {
+        let counts = found.counts.iter().filter(|change| wanted(change));
+        let rows = counts.map(|change| {
             vec![
-                own.arm.clone(),
-                own.workload.clone(),
-                own.state.clone(),
-                own.name.clone(),
-                format!("{:.4}", own.old),
-                format!("{:.4}", own.new),
+                change.arm.clone(),
+                change.workload.clone(),
+                change.state.clone(),
+                change.name.clone(),
+                format!("{:.4}", change.old),
+                format!("{:.4}", change.new),
             ]
         });
         rows.collect::<Vec<_>>()
@@ -98,13 +98,13 @@ fn parts(found: &Compared) -> Vec<Part> {
         parts.push(Heading(3, "Exact counts that rose".to_owned()));
         parts.push(Table(count_head.clone(), risen));
     }
-    let failures = found.failures.iter().map(|own| {
+    let failures = found.failures.iter().map(|change| {
         vec![
-            own.arm.clone(),
-            own.workload.clone(),
-            own.state.clone(),
-            format!("{} of {}", own.old.0, own.old.1),
-            format!("{} of {}", own.new.0, own.new.1),
+            change.arm.clone(),
+            change.workload.clone(),
+            change.state.clone(),
+            format!("{} of {}", change.old.0, change.old.1),
+            format!("{} of {}", change.new.0, change.new.1),
         ]
     });
     if !found.failures.is_empty() {
@@ -114,12 +114,12 @@ fn parts(found: &Compared) -> Vec<Part> {
     }
     if !found.claims.is_empty() {
         parts.push(Heading(3, "Claims that stand otherwise".to_owned()));
-        let rows = found.claims.iter().map(|own| {
+        let rows = found.claims.iter().map(|change| {
             vec![
-                own.id.clone(),
-                own.old.name().to_owned(),
-                own.new.name().to_owned(),
-                own.evidence.clone(),
+                change.id.clone(),
+                change.old.name().to_owned(),
+                change.new.name().to_owned(),
+                change.evidence.clone(),
             ]
         });
         let head = columns("claim | old | new | new evidence");
@@ -129,12 +129,12 @@ fn parts(found: &Compared) -> Vec<Part> {
         Text("Old and new are ratios to the baseline of the same run, paired by round. \"worse\" and \"better\": beyond the margin, corrected by Holm for all cells, at 1 %. \"same\": the 99 % interval is inside the margin.".to_owned()),
         Table(columns(CELL_HEAD), cells(&found.cells)),
     ];
-    let fallen = counts(|own| own.is_exact && !own.is_worse());
+    let fallen = counts(|change| change.is_exact && !change.is_worse());
     if !fallen.is_empty() {
         folded.push(Text("Exact counts that fell:".to_owned()));
         folded.push(Table(count_head.clone(), fallen));
     }
-    let vary = counts(|own| !own.is_exact);
+    let vary = counts(|change| !change.is_exact);
     if !vary.is_empty() {
         folded.push(Text(
             "Counts that vary between epochs of one run, which gate nothing:".to_owned(),
@@ -161,7 +161,7 @@ fn parts(found: &Compared) -> Vec<Part> {
         found
             .mixed
             .iter()
-            .map(|own| format!("compared all the same (--mixed): {own}")),
+            .map(|difference| format!("compared all the same (--mixed): {difference}")),
     );
     notes.extend(found.missing.iter().cloned());
     parts.push(List(notes));
@@ -208,7 +208,7 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
     let mut times = TestSuite::new("times");
     for cell in &found.cells {
         let words = row(cell).pop().unwrap_or_default();
-        let mut own = match &cell.withheld {
+        let mut test = match &cell.withheld {
             Some(why) => {
                 let mut status = TestCaseStatus::skipped();
                 status.set_message(why.clone());
@@ -219,33 +219,42 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
                 (cell.verdict == Verdict::Worse).then(|| words.clone()),
             ),
         };
-        own.set_system_out(words);
-        times.add_test_case(own);
+        test.set_system_out(words);
+        times.add_test_case(test);
     }
     let mut counts = TestSuite::new("counts");
-    counts.add_test_cases(found.counts.iter().filter(|own| own.is_exact).map(|own| {
-        let name = format!("{} {}, {}: {}", own.arm, own.workload, own.state, own.name);
-        let words = format!("{} a call, was {}", own.new, own.old);
-        case(name, own.is_worse().then_some(words))
-    }));
+    counts.add_test_cases(
+        found
+            .counts
+            .iter()
+            .filter(|change| change.is_exact)
+            .map(|change| {
+                let name = format!(
+                    "{} {}, {}: {}",
+                    change.arm, change.workload, change.state, change.name
+                );
+                let words = format!("{} a call, was {}", change.new, change.old);
+                case(name, change.is_worse().then_some(words))
+            }),
+    );
     let mut passes = TestSuite::new("passes");
-    passes.add_test_cases(found.failures.iter().map(|own| {
-        let name = format!("{} {}, {}", own.arm, own.workload, own.state);
+    passes.add_test_cases(found.failures.iter().map(|change| {
+        let name = format!("{} {}, {}", change.arm, change.workload, change.state);
         let words = format!(
             "{} of {} fail, {} of {} did",
-            own.new.0, own.new.1, own.old.0, own.old.1
+            change.new.0, change.new.1, change.old.0, change.old.1
         );
-        case(name, own.is_worse().then_some(words))
+        case(name, change.is_worse().then_some(words))
     }));
     let mut claims = TestSuite::new("claims");
-    claims.add_test_cases(found.claims.iter().map(|own| {
+    claims.add_test_cases(found.claims.iter().map(|change| {
         let words = format!(
             "{}, was {}: {}",
-            own.new.name(),
-            own.old.name(),
-            own.evidence
+            change.new.name(),
+            change.old.name(),
+            change.evidence
         );
-        case(own.id.clone(), own.is_lost().then_some(words))
+        case(change.id.clone(), change.is_lost().then_some(words))
     }));
     let mut report = Report::new("ctxbench compare");
     report.add_test_suites([times, counts, passes, claims]);
@@ -256,16 +265,16 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
 
 fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
     let cells = found.cells.iter().map(|cell| {
-        let arms = cell.arms.iter().map(|own| {
+        let arms = cell.arms.iter().map(|ranked| {
             let rank = match &found.withheld {
                 Some(_) => String::new(),
-                None => format!("{}. ", own.rank),
+                None => format!("{}. ", ranked.rank),
             };
             format!(
                 "{rank}{} {} ×{:.2}",
-                own.arm,
-                time(own.typical_ns),
-                own.ratio
+                ranked.arm,
+                time(ranked.typical_ns),
+                ranked.ratio
             )
         });
         vec![
@@ -279,11 +288,11 @@ fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
 }
 
 fn arm_rows(found: &Ranking) -> Vec<Vec<String>> {
-    let arms = found.arms.iter().map(|own| {
+    let arms = found.arms.iter().map(|arm| {
         vec![
-            own.arm.clone(),
-            format!("{} of {}", own.first, own.cells),
-            own.failed_passes.to_string(),
+            arm.arm.clone(),
+            format!("{} of {}", arm.first, arm.cells),
+            arm.failed_passes.to_string(),
         ]
     });
     arms.collect()

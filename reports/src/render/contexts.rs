@@ -38,22 +38,22 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 fn accounts(costs: &[ContextCost]) -> Part {
-    let rows = costs.iter().map(|own| {
+    let rows = costs.iter().map(|cost| {
         vec![
-            own.workload.clone(),
-            own.policy.clone(),
-            basis(own, costs),
-            own.calls.to_string(),
-            count(own.entering),
-            count(own.resent),
-            count(own.fresh),
-            count(own.output),
-            count(own.peak),
-            match own.full_at_call {
+            cost.workload.clone(),
+            cost.policy.clone(),
+            basis(cost, costs),
+            cost.calls.to_string(),
+            count(cost.entering),
+            count(cost.resent),
+            count(cost.fresh),
+            count(cost.output),
+            count(cost.peak),
+            match cost.full_at_call {
                 Some(call) => format!("call {call}"),
                 None => "never".to_owned(),
             },
-            own.compactions.to_string(),
+            cost.compactions.to_string(),
         ]
     });
     let head = columns(&format!(
@@ -65,12 +65,12 @@ fn accounts(costs: &[ContextCost]) -> Part {
 }
 
 /// The origin of a session's tokens; for a simulated policy, also the origin of its base.
-fn basis(own: &ContextCost, costs: &[ContextCost]) -> String {
-    let name = own.basis.name();
+fn basis(cost: &ContextCost, costs: &[ContextCost]) -> String {
+    let name = cost.basis.name();
     let mut inline = costs.iter();
-    let inline = inline.find(|inline| inline.workload == own.workload && inline.policy == INLINE);
+    let inline = inline.find(|inline| inline.workload == cost.workload && inline.policy == INLINE);
     match inline {
-        Some(inline) if own.basis == Basis::Simulated => {
+        Some(inline) if cost.basis == Basis::Simulated => {
             format!("{name}, from {}", inline.basis.name())
         }
         _ => name.to_owned(),
@@ -80,12 +80,12 @@ fn basis(own: &ContextCost, costs: &[ContextCost]) -> String {
 /// Adds a note on subagents, which are in no account because they have their own contexts.
 fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let with = costs.iter();
-    let with = with.filter(|own| own.policy == INLINE && own.subagent_calls > 0);
+    let with = with.filter(|cost| cost.policy == INLINE && cost.subagent_calls > 0);
     let lines: Vec<String> = with
-        .map(|own| {
+        .map(|cost| {
             format!(
                 "{}: {} calls in {} subagents not counted",
-                own.workload, own.subagent_calls, own.subagents
+                cost.workload, cost.subagent_calls, cost.subagents
             )
         })
         .collect();
@@ -95,10 +95,10 @@ fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
 }
 
 fn dollars(costs: &[ContextCost]) -> Part {
-    let counted = costs.iter().filter(|own| own.basis != Basis::Published);
-    let rows = counted.map(|own| {
-        let mut row = vec![own.workload.clone(), own.policy.clone()];
-        row.extend(MODELS.iter().map(|model| match own.dollars.get(*model) {
+    let counted = costs.iter().filter(|cost| cost.basis != Basis::Published);
+    let rows = counted.map(|cost| {
+        let mut row = vec![cost.workload.clone(), cost.policy.clone()];
+        row.extend(MODELS.iter().map(|model| match cost.dollars.get(*model) {
             Some(dollars) => format!("{dollars:.4}"),
             None => "–".to_owned(),
         }));
@@ -131,50 +131,52 @@ fn saved(before: f64, after: f64) -> String {
 fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut names: Vec<&str> = costs
         .iter()
-        .filter(|own| own.basis == Basis::Published)
-        .map(|own| own.workload.as_str())
+        .filter(|cost| cost.basis == Basis::Published)
+        .map(|cost| cost.workload.as_str())
         .collect();
     names.dedup();
     for name in names {
-        let own: Vec<&ContextCost> = costs.iter().filter(|own| own.workload == name).collect();
-        let theirs: Vec<&&ContextCost> = own
+        let of_session: Vec<&ContextCost> =
+            costs.iter().filter(|cost| cost.workload == name).collect();
+        let theirs: Vec<&&ContextCost> = of_session
             .iter()
-            .filter(|own| own.basis == Basis::Published)
+            .filter(|cost| cost.basis == Basis::Published)
             .collect();
-        let ([before, after], Some(inline)) =
-            (&theirs[..], own.iter().find(|own| own.policy == INLINE))
-        else {
+        let ([before, after], Some(inline)) = (
+            &theirs[..],
+            of_session.iter().find(|cost| cost.policy == INLINE),
+        ) else {
             continue;
         };
-        let others: Vec<&&ContextCost> = own
+        let others: Vec<&&ContextCost> = of_session
             .iter()
-            .filter(|own| own.basis != Basis::Published && own.policy != INLINE)
+            .filter(|cost| cost.basis != Basis::Published && cost.policy != INLINE)
             .collect();
         let mut head = columns("accounting | everything stays");
-        head.extend(others.iter().map(|own| own.policy.clone()));
+        head.extend(others.iter().map(|cost| cost.policy.clone()));
         let mut rows = Vec::new();
         let figures: [(&str, Figure); 5] = [
-            ("enter once, counted", |own| own.entering),
-            ("peak context", |own| own.peak),
-            ("sent in all, no cache", |own| own.resent),
-            ("sent anew, with a cache", |own| own.fresh),
-            ("written by the model", |own| own.output),
+            ("enter once, counted", |cost| cost.entering),
+            ("peak context", |cost| cost.peak),
+            ("sent in all, no cache", |cost| cost.resent),
+            ("sent anew, with a cache", |cost| cost.fresh),
+            ("written by the model", |cost| cost.output),
         ];
         for (title, figure) in figures {
             let mut row = vec![title.to_owned(), count(figure(inline))];
-            row.extend(others.iter().map(|own| {
-                let share = saved(figure(inline) as f64, figure(own) as f64);
-                format!("{} ({share})", count(figure(own)))
+            row.extend(others.iter().map(|cost| {
+                let share = saved(figure(inline) as f64, figure(cost) as f64);
+                format!("{} ({share})", count(figure(cost)))
             }));
             rows.push(row);
         }
         for model in MODELS {
-            let of = |own: &ContextCost| own.dollars.get(model).copied().unwrap_or(0.0);
+            let of = |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(0.0);
             let mut row = vec![format!("USD, {model}"), format!("{:.4}", of(inline))];
             row.extend(
                 others
                     .iter()
-                    .map(|own| format!("{:.4} ({})", of(own), saved(of(inline), of(own)))),
+                    .map(|cost| format!("{:.4} ({})", of(cost), saved(of(inline), of(cost)))),
             );
             rows.push(row);
         }
@@ -193,11 +195,14 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
 fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut lines = Vec::new();
     let model = MODELS[0];
-    for inline in costs.iter().filter(|own| own.policy == INLINE) {
-        let others = costs.iter().filter(|own| {
-            own.workload == inline.workload && own.policy != INLINE && own.basis != Basis::Published
+    for inline in costs.iter().filter(|cost| cost.policy == INLINE) {
+        let others = costs.iter().filter(|cost| {
+            cost.workload == inline.workload
+                && cost.policy != INLINE
+                && cost.basis != Basis::Published
         });
-        let dollars = |own: &ContextCost| own.dollars.get(model).copied().unwrap_or(f64::INFINITY);
+        let dollars =
+            |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(f64::INFINITY);
         let Some(best) = others.min_by(|a, b| dollars(a).total_cmp(&dollars(b))) else {
             continue;
         };
@@ -243,16 +248,16 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let rows = found.iter().map(|own| {
+    let rows = found.iter().map(|residual| {
         vec![
-            own.workload.clone(),
-            own.model.clone(),
-            own.calls.to_string(),
-            format!("{:+.1} %", own.median * 100.0),
-            percent(own.median_abs),
-            percent(own.worst_abs),
-            own.growth_median_abs.map_or("–".to_owned(), percent),
-            format!("{} ({})", count(own.fixed), own.fixed_is),
+            residual.workload.clone(),
+            residual.model.clone(),
+            residual.calls.to_string(),
+            format!("{:+.1} %", residual.median * 100.0),
+            percent(residual.median_abs),
+            percent(residual.worst_abs),
+            residual.growth_median_abs.map_or("–".to_owned(), percent),
+            format!("{} ({})", count(residual.fixed), residual.fixed_is),
         ]
     });
     let head = columns(
@@ -262,12 +267,12 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Text("The ledger against what the API reported: the residual of a call is its prompt here, divided by the reported one, less 1. System prompt and tool schemas are in no recording; where they are inferred, they are what the first call reported beyond what was recorded, no other call is fitted, and the first call is not compared.".to_owned()));
     parts.push(Table(head, rows.collect()));
     cache_residuals(found, parts);
-    let compacted = found.iter().filter_map(|own| {
-        let (ours, theirs) = own.before_compaction?;
+    let compacted = found.iter().filter_map(|residual| {
+        let (ours, theirs) = residual.before_compaction?;
         let share = (ours as f64 / theirs as f64 - 1.0) * 100.0;
         Some(format!(
             "{}: before its compaction the context has {} tokens in the ledger; the client recorded {} ({share:+.1} %)",
-            own.workload,
+            residual.workload,
             count(ours),
             count(theirs)
         ))
@@ -279,23 +284,26 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
-    let with = found.iter().filter_map(|own| Some((own, own.cache?)));
+    let with = found
+        .iter()
+        .filter_map(|residual| Some((residual, residual.cache?)));
     let rows: Vec<Vec<String>> = with
-        .map(|(own, cache)| {
+        .map(|(residual, cache)| {
             let share =
                 |(ours, theirs): (f64, f64)| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
             let (ours, theirs) = cache.fresh;
-            let dollars = own
-                .dollars
-                .map_or(["–"; 3].map(str::to_owned), |(ours, theirs)| {
-                    [
-                        format!("{ours:.4}"),
-                        format!("{theirs:.4}"),
-                        share((ours, theirs)),
-                    ]
-                });
+            let dollars =
+                residual
+                    .dollars
+                    .map_or(["–"; 3].map(str::to_owned), |(ours, theirs)| {
+                        [
+                            format!("{ours:.4}"),
+                            format!("{theirs:.4}"),
+                            share((ours, theirs)),
+                        ]
+                    });
             let mut row = vec![
-                own.workload.clone(),
+                residual.workload.clone(),
                 cache.calls.to_string(),
                 count(ours),
                 count(theirs),
@@ -338,9 +346,9 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
                 "{} / {} ms",
                 delay.typical.longest_ms, delay.worst.longest_ms
             ),
-            three(|own| own.expired.to_string(), delay),
-            three(|own| count(own.fresh), delay),
-            three(|own| format!("{:.4}", own.dollars), delay),
+            three(|waited| waited.expired.to_string(), delay),
+            three(|waited| count(waited.fresh), delay),
+            three(|waited| format!("{:.4}", waited.dollars), delay),
             delay.passes.to_string(),
             delay.too_slow.to_string(),
             delay.left_out.to_string(),

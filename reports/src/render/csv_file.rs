@@ -31,18 +31,19 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// The columns of a CSV file, and what makes a row of a value: fields by their names, or expressions with another name.
+/// The names of a CSV file's columns, and the function from a value to its row.
+/// A column is a field of the value, or an expression with a name of its own.
 macro_rules! csv_columns {
-    ($own:ident: $type:ty => $($name:ident $(= $value:expr)?),* $(,)?) => {
+    ($row:ident: $type:ty => $($name:ident $(= $value:expr)?),* $(,)?) => {
         (
             [$(stringify!($name)),*],
-            |$own: $type| vec![$($crate::render::csv_file::csv_columns!(@ $own $name $($value)?)),*],
+            |$row: $type| vec![$($crate::render::csv_file::csv_columns!(@ $row $name $($value)?)),*],
         )
     };
-    (@ $own:ident $name:ident) => {
-        $crate::render::csv_file::Field::text(&$own.$name)
+    (@ $row:ident $name:ident) => {
+        $crate::render::csv_file::Field::text(&$row.$name)
     };
-    (@ $own:ident $name:ident $value:expr) => {
+    (@ $row:ident $name:ident $value:expr) => {
         $crate::render::csv_file::Field::text(&$value)
     };
 }
@@ -58,8 +59,8 @@ pub(super) fn csv<T, H: IntoIterator<Item: AsRef<[u8]>>>(
     let half = file.with_extension("part");
     let mut writer = csv::Writer::from_path(&half).map_err(format)?;
     writer.write_record(head).map_err(format)?;
-    for own in rows {
-        writer.write_record(row(own)).map_err(format)?;
+    for value in rows {
+        writer.write_record(row(value)).map_err(format)?;
     }
     let renamed = writer.flush().and_then(|()| fs::rename(&half, file));
     renamed.map_err(|error| WriteError::Io {

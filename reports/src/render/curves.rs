@@ -42,7 +42,7 @@ pub(super) fn tokens(report: &Report<'_>) -> Vec<Panel> {
         let account = Account::of(&session.conversation, &o200k(session));
         if panels
             .last()
-            .is_none_or(|own| own.title != session.workload)
+            .is_none_or(|panel| panel.title != session.workload)
         {
             panels.push(Panel {
                 title: session.workload.clone(),
@@ -70,7 +70,7 @@ pub(super) fn growth(report: &Report<'_>) -> Vec<Panel> {
         .summary
         .cells
         .iter()
-        .filter(|own| own.metric != MAKESPAN)
+        .filter(|cell| cell.metric != MAKESPAN)
     {
         let sized = cell.workload.rsplit_once('-');
         let Some((name, Ok(size))) = sized.map(|(name, size)| (name, size.parse::<u32>())) else {
@@ -84,7 +84,7 @@ pub(super) fn growth(report: &Report<'_>) -> Vec<Panel> {
         .filter_map(|((name, state, metric), cells)| {
             let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
             for (size, cell) in &cells {
-                if Some(cell.arm.as_str()) != report.summary.same.as_deref() {
+                if Some(cell.arm.as_str()) != report.summary.aa_arm.as_deref() {
                     let line = lines.entry(cell.arm.clone()).or_default();
                     line.push((*size, cell.typical_ns));
                 }
@@ -154,11 +154,11 @@ fn draw_panel(panel: &Panel, names: &[&str], axes: Axes, area: &Area<'_>) -> Res
     let points = || panel.lines.values().flatten();
     let ends = |of: fn(&(f64, f64)) -> f64| {
         let values = points().map(|point| scaled(of(point)));
-        values.fold((f64::MAX, f64::MIN), |(low, high), own| {
-            (low.min(own), high.max(own))
+        values.fold((f64::MAX, f64::MIN), |(low, high), value| {
+            (low.min(value), high.max(value))
         })
     };
-    let ((left, right), (low, high)) = (ends(|own| own.0), ends(|own| own.1));
+    let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
     // A linear axis of tokens starts at 0; equal ends get some room.
     let low = if axes.is_logarithmic { low } else { 0.0 };
     let room = ((high - low) * 0.06).max(0.01);
@@ -189,13 +189,13 @@ fn draw_panel(panel: &Panel, names: &[&str], axes: Axes, area: &Area<'_>) -> Res
         };
         let line: Vec<(f64, f64)> = line
             .iter()
-            .map(|own| (scaled(own.0), scaled(own.1)))
+            .map(|point| (scaled(point.0), scaled(point.1)))
             .collect();
         let style = colour(at).stroke_width(2);
         if line.len() <= 8 {
             let dots = line
                 .iter()
-                .map(|own| Circle::new(*own, 3, colour(at).filled()));
+                .map(|point| Circle::new(*point, 3, colour(at).filled()));
             chart.draw_series(dots)?;
         }
         chart.draw_series(LineSeries::new(line, style))?;

@@ -24,11 +24,16 @@ fn names<'a>(decisions: &'a [Decision], name: impl Fn(&'a Decision) -> &'a str) 
     names
 }
 
-/// The candidates, those that most policies fit first.
+/// The candidates, those with decisions of most policies first.
 fn candidates(decisions: &[Decision]) -> Vec<&str> {
-    let mut candidates = names(decisions, |own| &own.candidate);
-    let policies = |name: &str| decisions.iter().filter(|own| own.candidate == name).count();
-    candidates.sort_by_key(|name| std::cmp::Reverse(policies(name)));
+    let mut candidates = names(decisions, |decision| &decision.candidate);
+    let count = |name: &str| {
+        let of_candidate = decisions.iter();
+        of_candidate
+            .filter(|decision| decision.candidate == name)
+            .count()
+    };
+    candidates.sort_by_key(|name| std::cmp::Reverse(count(name)));
     candidates
 }
 
@@ -37,11 +42,11 @@ fn matrix(decisions: &[Decision]) -> Part {
     let candidates = candidates(decisions);
     let mut head = columns("policy");
     head.extend(candidates.iter().map(|name| (*name).to_owned()));
-    let policies = names(decisions, |own| &own.policy).into_iter();
+    let policies = names(decisions, |decision| &decision.policy).into_iter();
     let rows = policies.map(|policy| {
         let cells = candidates.iter().map(|candidate| {
-            let own = of(decisions, policy, candidate)?;
-            Some((own.verdict, shortened(&own.why)))
+            let decision = of(decisions, policy, candidate)?;
+            Some((decision.verdict, shortened(&decision.why)))
         });
         (policy.to_owned(), cells.collect())
     });
@@ -49,8 +54,8 @@ fn matrix(decisions: &[Decision]) -> Part {
 }
 
 fn of<'a>(decisions: &'a [Decision], policy: &str, candidate: &str) -> Option<&'a Decision> {
-    let mut own = decisions.iter();
-    own.find(|own| own.policy == policy && own.candidate == candidate)
+    let mut decisions = decisions.iter();
+    decisions.find(|decision| decision.policy == policy && decision.candidate == candidate)
 }
 
 fn verdict_and_why(decision: &Decision) -> String {
@@ -72,9 +77,9 @@ fn shortened(text: &str) -> String {
 
 /// The figures that carry the matrix: of each policy the one that decides first, decided verdicts before others.
 pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
-    let decided = |own: &&Decision| own.verdict != PolicyVerdict::NotDecided;
+    let decided = |decision: &&Decision| decision.verdict != PolicyVerdict::NotDecided;
     let order = decisions.iter().filter(decided);
-    let order = order.chain(decisions.iter().filter(|own| !decided(own)));
+    let order = order.chain(decisions.iter().filter(|decision| !decided(decision)));
     let mut found: Vec<(&str, &str, String)> = Vec::new();
     for decision in order {
         let Some(figure) = &decision.figure else {
@@ -111,12 +116,12 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
         let title = "Missing evidence, and the commands that make it".to_owned();
         parts.push(Folded(title, vec![List(gaps)]));
     }
-    if decisions.iter().any(|own| !own.planned) {
-        let names = names(decisions, |own| &own.policy);
+    if decisions.iter().any(|decision| !decision.planned) {
+        let names = names(decisions, |decision| &decision.policy);
         let unplanned = names.into_iter().filter(|name| {
             decisions
                 .iter()
-                .any(|own| own.policy == *name && !own.planned)
+                .any(|decision| decision.policy == *name && !decision.planned)
         });
         parts.push(Text(format!(
             "Not fixed before every run, and so proves less: {}.",
@@ -127,12 +132,14 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
 
 /// The sections of all policies: for each candidate verdict, rows, and what would flip it.
 pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
-    for policy in names(decisions, |own| &own.policy) {
-        let own: Vec<&Decision> = decisions
+    for policy in names(decisions, |decision| &decision.policy) {
+        let of_policy: Vec<&Decision> = decisions
             .iter()
-            .filter(|own| own.policy == policy)
+            .filter(|decision| decision.policy == policy)
             .collect();
-        let Some(first) = own.first() else { continue };
+        let Some(first) = of_policy.first() else {
+            continue;
+        };
         parts.push(Heading(2, format!("Policy {policy}")));
         parts.push(Text(format!(
             "{} Compared with {}. Needs {} of {} benefits, and every cost inside its margin. Policy {}….",
@@ -142,7 +149,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
             first.of_role(Role::Benefit).count(),
             first.policy_sha256.chars().take(12).collect::<String>()
         )));
-        let verdicts = own.iter().map(|decision| {
+        let verdicts = of_policy.iter().map(|decision| {
             vec![
                 decision.candidate.clone(),
                 verdict_and_why(decision),
@@ -151,8 +158,8 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
         });
         let head = columns("candidate | verdict | the smallest change that flips it");
         parts.push(Table(head, verdicts.collect()));
-        sources(&own, parts);
-        for decision in own {
+        sources(&of_policy, parts);
+        for decision in of_policy {
             let title = format!("{}: gates, benefits and costs", decision.candidate);
             parts.push(Folded(title, rows(decision)));
         }
@@ -162,17 +169,10 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
 /// The rows of a decision, as parts of a page.
 fn rows(decision: &Decision) -> Vec<Part> {
     let rows = decision.rows.iter().map(|row| {
-        vec![
-            row.role.name().to_owned(),
-            row.title.clone(),
-            row.baseline.clone(),
-            row.candidate.clone(),
-            row.figure(),
-            row.bound.words(),
-            row.role.state(row.state).to_owned(),
-            remarks(row),
-            row.evidence.clone(),
-        ]
+        let mut cells = row_cells(row);
+        cells.insert(2, row.baseline.clone());
+        cells.push(row.evidence.clone());
+        cells
     });
     let head = columns(&format!(
         " | row | {} | {} | figure | needed | state | in the user's unit | evidence",
@@ -185,9 +185,25 @@ fn rows(decision: &Decision) -> Vec<Part> {
     parts
 }
 
+/// Role, title, candidate, figure, bound, state and remarks of a row.
+fn row_cells(row: &Row) -> Vec<String> {
+    vec![
+        row.role.name().to_owned(),
+        row.title.clone(),
+        row.candidate.clone(),
+        row.figure(),
+        row.bound.words(),
+        row.role.state(row.state).to_owned(),
+        remarks(row),
+    ]
+}
+
 /// The share of a session and the break-even of a row.
 fn remarks(row: &Row) -> String {
-    let break_even = row.break_even.as_ref().map(|own| own.words.clone());
+    let break_even = row
+        .break_even
+        .as_ref()
+        .map(|break_even| break_even.words.clone());
     let parts = row.session.iter().cloned().chain(break_even);
     parts.collect::<Vec<_>>().join("; ")
 }
@@ -197,44 +213,53 @@ fn gaps(decisions: &[Decision]) -> Vec<String> {
     const SHOWN: usize = 3;
     let remedies = remedies(decisions).into_iter();
     remedies
-        .map(|own| {
-            let more = match own.makes.len().saturating_sub(SHOWN) {
+        .map(|remedy| {
+            let more = match remedy.makes.len().saturating_sub(SHOWN) {
                 0 => String::new(),
                 more => format!("; {more} more"),
             };
-            let shown = own.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+            let shown = remedy.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
             format!(
                 "no evidence: `{}` makes it ({}{more})",
-                own.command,
+                remedy.command,
                 shown.join("; ")
             )
         })
         .collect()
 }
 
-/// Source says, found, stands: a column for each candidate.
+/// The table of a source's aspects, with two columns for each candidate.
 fn sources(decisions: &[&Decision], parts: &mut Vec<Part>) {
-    let Some(first) = decisions.first().filter(|own| !own.sources.is_empty()) else {
+    let rows = source_rows(decisions);
+    if rows.is_empty() {
         return;
-    };
+    }
     let mut head = columns("aspect | the source says");
     for decision in decisions {
         head.push(format!("found on {}", decision.candidate));
         head.push("stands".to_owned());
     }
-    let rows = first.sources.iter().enumerate().map(|(at, row)| {
-        let mut cells = vec![row.aspect.clone(), row.says.clone()];
-        for decision in decisions {
-            let own = &decision.sources[at];
-            cells.push(own.found.clone());
-            cells.push(own.stands.words().to_owned());
-        }
-        cells
-    });
     parts.push(Text(
         "The source's own comparison, held against the evidence:".to_owned(),
     ));
-    parts.push(Table(head, rows.collect()));
+    parts.push(Table(head, rows));
+}
+
+/// For each aspect the source's words, then each candidate's finding and whether the words stand.
+fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
+    let Some(first) = decisions.first() else {
+        return Vec::new();
+    };
+    let rows = first.sources.iter().enumerate().map(|(at, row)| {
+        let mut cells = vec![row.aspect.clone(), row.says.clone()];
+        for decision in decisions {
+            let source = &decision.sources[at];
+            cells.push(source.found.clone());
+            cells.push(source.stands.words().to_owned());
+        }
+        cells
+    });
+    rows.collect()
 }
 
 /// The matrix with verdicts alone, for a terminal, and the figures that carry it.
@@ -243,10 +268,10 @@ pub fn short_matrix(decisions: &[Decision]) -> String {
         return String::new();
     }
     let candidates = candidates(decisions);
-    let policies = names(decisions, |own| &own.policy).into_iter();
+    let policies = names(decisions, |decision| &decision.policy).into_iter();
     let rows = policies.map(|policy| {
         let verdicts = candidates.iter().map(|candidate| {
-            of(decisions, policy, candidate).map_or("–", |own| own.verdict.name())
+            of(decisions, policy, candidate).map_or("–", |decision| decision.verdict.name())
         });
         let cells = std::iter::once(policy).chain(verdicts);
         cells.map(str::to_owned).collect()
@@ -272,21 +297,7 @@ pub fn decisions_text(decisions: &[Decision]) -> String {
         }
         return text.trim_end().to_owned() + "\n";
     };
-    let rows: Vec<Vec<String>> = decision
-        .rows
-        .iter()
-        .map(|row| {
-            vec![
-                row.role.name().to_owned(),
-                row.title.clone(),
-                row.candidate.clone(),
-                row.figure(),
-                row.bound.words(),
-                row.role.state(row.state).to_owned(),
-                remarks(row),
-            ]
-        })
-        .collect();
+    let rows: Vec<Vec<String>> = decision.rows.iter().map(row_cells).collect();
     let head = columns(&format!(
         " | row | {} | figure | needed | state | in the user's unit",
         decision.candidate
@@ -304,22 +315,14 @@ pub fn decisions_text(decisions: &[Decision]) -> String {
     for gap in gaps(decisions) {
         text += &format!("  {gap}\n");
     }
-    if !decision.sources.is_empty() {
-        let rows: Vec<Vec<String>> = decision
-            .sources
-            .iter()
-            .map(|own| {
-                vec![
-                    own.aspect.clone(),
-                    own.says.clone(),
-                    own.found.clone(),
-                    own.stands.words().to_owned(),
-                ]
-            })
-            .collect();
+    let source_rows = source_rows(&[decision]);
+    if !source_rows.is_empty() {
         text += &format!(
             "\n{}",
-            table(&["aspect", "the source says", "found", "stands"], &rows)
+            table(
+                &["aspect", "the source says", "found", "stands"],
+                &source_rows
+            )
         );
     }
     if !decision.planned {
@@ -357,23 +360,23 @@ pub(super) fn write_csv(file: &Path, decisions: &[Decision]) -> Result<(), Write
         finite(bound)
     };
     let columns = csv_columns! {
-        own: (&Decision, &Row) =>
-        policy = own.0.policy,
-        candidate = own.0.candidate,
-        verdict = own.0.verdict.name(),
-        role = own.1.role.name(),
-        row = own.1.title,
-        value = finite(own.1.effect.map(|own| own.value)),
-        low = finite(own.1.effect.map(|own| own.low)),
-        high = finite(own.1.effect.map(|own| own.high)),
-        at_most = bound(own.1, true),
-        at_least = bound(own.1, false),
-        unit = own.1.bound.unit,
-        state = own.1.role.state(own.1.state),
+        pair: (&Decision, &Row) =>
+        policy = pair.0.policy,
+        candidate = pair.0.candidate,
+        verdict = pair.0.verdict.name(),
+        role = pair.1.role.name(),
+        row = pair.1.title,
+        value = finite(pair.1.effect.map(|effect| effect.value)),
+        low = finite(pair.1.effect.map(|effect| effect.low)),
+        high = finite(pair.1.effect.map(|effect| effect.high)),
+        at_most = bound(pair.1, true),
+        at_least = bound(pair.1, false),
+        unit = pair.1.bound.unit,
+        state = pair.1.role.state(pair.1.state),
     };
     let rows = decisions
         .iter()
-        .flat_map(|own| own.rows.iter().map(move |row| (own, row)));
+        .flat_map(|decision| decision.rows.iter().map(move |row| (decision, row)));
     csv(file, columns, rows)
 }
 
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn one_decision_has_its_rows_reasons_and_source() {
         let mut decisions = testing::decisions();
-        decisions.retain(|own| own.policy == "cron-controller");
+        decisions.retain(|decision| decision.policy == "cron-controller");
         insta::assert_snapshot!(decisions_text(&decisions));
         let record = decision_record(&decisions, &[&testing::run()]);
         insta::assert_snapshot!("record", record);
@@ -429,7 +432,10 @@ mod tests {
         let (dir, decisions) = (tempfile::tempdir().unwrap(), testing::decisions());
         let file = dir.path().join("decisions.csv");
         write_csv(&file, &decisions).unwrap();
-        let rows = decisions.iter().map(|own| own.rows.len()).sum::<usize>();
+        let rows = decisions
+            .iter()
+            .map(|decision| decision.rows.len())
+            .sum::<usize>();
         let mut written = ::csv::Reader::from_path(file).unwrap();
         assert_eq!(written.records().flatten().count(), rows);
     }

@@ -1,4 +1,4 @@
-//! What all charts share: the drawn SVG, colours, text, and the legend.
+//! The common parts of all charts: the drawn SVG, colours, text, and the legend.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -52,9 +52,9 @@ impl Chart {
             .replace(INK_TEXT, "currentColor")
             .replace(PAPER_TEXT, "none");
         for (text, anchor) in &self.links {
-            let own = format!(">\n{text}\n</text>");
+            let plain = format!(">\n{text}\n</text>");
             let linked = format!("><a href=\"#{anchor}\">{text}</a></text>");
-            svg = svg.replace(&own, &linked);
+            svg = svg.replace(&plain, &linked);
         }
         svg
     }
@@ -63,7 +63,7 @@ impl Chart {
 /// Why a chart could not be drawn.
 pub(super) type DrawError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a chart is drawn on.
+/// The drawing area of a chart.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws a chart of a size in pixels.

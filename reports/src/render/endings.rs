@@ -16,16 +16,20 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     if features.is_empty() {
         return;
     }
-    let own = || run.probes.iter().filter(|own| own.aspect == CONFORMANCE);
+    let probes = || {
+        run.probes
+            .iter()
+            .filter(|probe| probe.aspect == CONFORMANCE)
+    };
     parts.push(Heading(2, "Conformance".to_owned()));
     let is_tried = |arm: &&rundir::Arm| {
         arm.unavailable.is_none()
-            && (run.plan.workloads.is_empty() || own().any(|probe| probe.arm == arm.name))
+            && (run.plan.workloads.is_empty() || probes().any(|probe| probe.arm == arm.name))
     };
     let tried = run.plan.arms.iter().filter(is_tried);
     let arms: Vec<&str> = tried.map(|arm| arm.name.as_str()).collect();
     let word = |feature: &str, arm: &str| {
-        let found = own().find(|own| own.name == feature && own.arm == arm);
+        let found = probes().find(|probe| probe.name == feature && probe.arm == arm);
         found.map_or("not reached", |probe| match probe.outcome {
             Outcome::Ok => "works",
             Outcome::Skipped => "skipped",
@@ -38,13 +42,13 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = std::iter::once("feature").chain(arms.iter().copied());
     let table = Table(head.map(str::to_owned).collect(), rows.collect());
-    let reasons = own().filter(|own| !own.detail.is_empty());
-    let reasons = reasons.map(|own| format!("{}, {}: {}", own.arm, own.name, own.detail));
+    let reasons = probes().filter(|probe| !probe.detail.is_empty());
+    let reasons = reasons.map(|probe| format!("{}, {}: {}", probe.arm, probe.name, probe.detail));
     let reasons = List(reasons.collect());
     if run.plan.workloads.is_empty() {
         return parts.extend([table, reasons]);
     }
-    let failing = own().filter(|own| !matches!(own.outcome, Outcome::Ok | Outcome::Skipped));
+    let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped));
     let title = format!(
         "{} features tried on {}: {} fail",
         features.len(),
@@ -57,7 +61,7 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     let run = report.run;
     let probes = run.probes.iter();
-    let probes: Vec<_> = probes.filter(|own| own.aspect != CONFORMANCE).collect();
+    let probes: Vec<_> = probes.filter(|probe| probe.aspect != CONFORMANCE).collect();
     if probes.is_empty() && run.faults.is_empty() {
         return;
     }

@@ -15,15 +15,15 @@ const ALL: RGBColor = RGBColor(0, 158, 115);
 const SOME: RGBColor = RGBColor(230, 159, 0);
 const NONE: RGBColor = RGBColor(226, 112, 40);
 
-/// What worked, of what was tried.
+/// By row and arm: the number of successes, and of attempts.
 type Tried = BTreeMap<String, BTreeMap<String, (u64, u64)>>;
 
 fn note(tried: &mut Tried, row: &str, arm: &str, outcome: Outcome) {
     if !matches!(outcome, Outcome::Skipped | Outcome::Infra) {
-        let own = tried.entry(row.to_owned()).or_default();
-        let own = own.entry(arm.to_owned()).or_default();
-        own.0 += u64::from(outcome == Outcome::Ok);
-        own.1 += 1;
+        let of_arms = tried.entry(row.to_owned()).or_default();
+        let counts = of_arms.entry(arm.to_owned()).or_default();
+        counts.0 += u64::from(outcome == Outcome::Ok);
+        counts.1 += 1;
     }
 }
 
@@ -79,18 +79,18 @@ pub(super) fn failures(report: &Report<'_>) -> Result<Option<Chart>, DrawError> 
         };
         note(&mut tried[3].2, "no failed call", &fault.arm, answers);
     }
-    let rows = || tried.iter().flat_map(|own| own.2.values());
+    let rows = || tried.iter().flat_map(|section| section.2.values());
     let mut arms = report.arms();
     arms.retain(|arm| rows().any(|row| row.contains_key(*arm)));
     let mut rows = Vec::new();
     let mut links = Vec::new();
-    for (heading, anchor, own) in &tried {
-        if own.is_empty() {
+    for (heading, anchor, results) in &tried {
+        if results.is_empty() {
             continue;
         }
         rows.push(HeatRow::Heading((*heading).to_owned()));
         links.push(((*heading).to_owned(), (*anchor).to_owned()));
-        for (name, of_arms) in own {
+        for (name, of_arms) in results {
             let cells = arms.iter().map(|arm| {
                 let (worked, all) = *of_arms.get(*arm)?;
                 Some(HeatCell {

@@ -63,7 +63,7 @@ fn row(points: &CrashPoints) -> Vec<String> {
         maybe(points.unacknowledged),
         maybe(points.newly_acknowledged),
         maybe(points.broken),
-        maybe(Some(acknowledged).filter(|own| *own > 0)),
+        maybe(Some(acknowledged).filter(|number| *number > 0)),
         count(audit.looks()),
         count(audit.lost),
         count(audit.torn),

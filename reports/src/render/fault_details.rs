@@ -19,7 +19,7 @@ pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
         let outcomes: Vec<&FaultOutcome> = run
             .fault_outcomes
             .iter()
-            .filter(|own| own.scenario == scenario.name && own.status == Status::Ran)
+            .filter(|outcome| outcome.scenario == scenario.name && outcome.status == Status::Ran)
             .collect();
         if outcomes.is_empty() {
             continue;
@@ -37,7 +37,7 @@ pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
 }
 
 fn row(outcome: &FaultOutcome) -> Vec<String> {
-    let own = |loss: &str| outcome.audits.get(loss).map_or("–".to_owned(), data);
+    let data_after = |loss: &str| outcome.audits.get(loss).map_or("–".to_owned(), data);
     let known = [KILLED_DAEMON, POWER_LOSS, MACHINE_LOSS];
     let others = outcome
         .audits
@@ -59,9 +59,9 @@ fn row(outcome: &FaultOutcome) -> Vec<String> {
         format!("{:.3} s", outcome.longest_call_ms as f64 / 1e3),
         hang(outcome),
         recovery(outcome),
-        own(KILLED_DAEMON),
-        own(POWER_LOSS),
-        own(MACHINE_LOSS),
+        data_after(KILLED_DAEMON),
+        data_after(POWER_LOSS),
+        data_after(MACHINE_LOSS),
         others.collect::<Vec<_>>().join("; "),
         facts
             .chain(
@@ -132,7 +132,7 @@ pub(super) fn not_run(run: &Run, parts: &mut Vec<Part>) {
     let failed = run
         .fault_outcomes
         .iter()
-        .filter(|own| own.cell() == CellKind::Infra)
+        .filter(|outcome| outcome.cell() == CellKind::Infra)
         .count();
     parts.push(Part::Heading(2, "Not run".to_owned()));
     parts.push(Part::Text(format!(

@@ -11,12 +11,13 @@ use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status}
 /// The scenarios of a group that ran on at least one backend, in the plan's order.
 fn scenarios_that_ran<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
     let scenarios = run.plan.scenarios.iter();
-    let own = scenarios.filter(|scenario| scenario.group == group);
+    let of_group = scenarios.filter(|scenario| scenario.group == group);
     let has_run = |name: &str| {
         let mut outcomes = run.fault_outcomes.iter();
-        outcomes.any(|own| own.scenario == name && own.status != Status::Unfit)
+        outcomes.any(|outcome| outcome.scenario == name && outcome.status != Status::Unfit)
     };
-    own.map(|scenario| scenario.name.as_str())
+    of_group
+        .map(|scenario| scenario.name.as_str())
         .filter(|name| has_run(name))
         .collect()
 }
@@ -27,7 +28,7 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
     for scenario in scenarios_that_ran(run, "s3") {
         for backend in &run.plan.arms {
             let outcome = worst(run, scenario, &backend.name);
-            let Some(outcome) = outcome.filter(|own| own.status != Status::Unfit) else {
+            let Some(outcome) = outcome.filter(|outcome| outcome.status != Status::Unfit) else {
                 continue;
             };
             let mut row = vec![format!("`{scenario}`"), format!("`{}`", backend.name)];
@@ -67,8 +68,10 @@ pub(super) fn model(run: &Run) -> Vec<Part> {
         .map(|backend| backend.name.as_str())
         .filter(|name| {
             let mut outcomes = run.fault_outcomes.iter();
-            outcomes.any(|own| {
-                own.group == "llm" && own.backend == *name && own.status != Status::Unfit
+            outcomes.any(|outcome| {
+                outcome.group == "llm"
+                    && outcome.backend == *name
+                    && outcome.status != Status::Unfit
             })
         })
         .collect();

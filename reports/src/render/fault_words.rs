@@ -7,8 +7,9 @@ use rundir::faults::{Audit, CellKind, FaultOutcome, Return, SeenKind};
 /// The worst outcome of a scenario on a backend, over all seeds.
 pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&'a FaultOutcome> {
     let outcomes = run.fault_outcomes.iter();
-    let own = outcomes.filter(|own| own.scenario == scenario && own.backend == backend);
-    own.max_by_key(|outcome| outcome.cell())
+    let outcomes =
+        outcomes.filter(|outcome| outcome.scenario == scenario && outcome.backend == backend);
+    outcomes.max_by_key(|outcome| outcome.cell())
 }
 
 /// An outcome in a few letters.

@@ -187,12 +187,13 @@ pub(super) fn findings(run: &Run) -> Vec<Part> {
     );
     let mut items = Vec::new();
     for backend in &run.plan.arms {
-        let own = run
+        let outcomes = run
             .fault_outcomes
             .iter()
-            .filter(|own| own.backend == backend.name);
-        let mut bad: Vec<&FaultOutcome> =
-            own.filter(|own| own.cell() >= CellKind::Breach).collect();
+            .filter(|outcome| outcome.backend == backend.name);
+        let mut bad: Vec<&FaultOutcome> = outcomes
+            .filter(|outcome| outcome.cell() >= CellKind::Breach)
+            .collect();
         bad.sort_by_key(|outcome| std::cmp::Reverse(outcome.cell()));
         if bad.is_empty() {
             items.push(format!("{}: nothing that must not be.", backend.name));
@@ -276,19 +277,19 @@ fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
     };
     let verdict = |outcome: &FaultOutcome| outcome.audits.values().map(|audit| audit.verdict).max();
     let columns = csv_columns! {
-        own: &FaultOutcome =>
-        scenario, group, backend, seed, outcome = own.cell().words(), injected, label, longest_call_ms,
-        uninterruptible_ms, hang_ms = own.hang.as_ref().map(|hang| hang.waited_ms),
-        recovery = recovery(own), recovery_ms = own.recovery.as_ref().map(|own| own.ms),
-        verdict = verdict(own).map(AuditVerdict::name),
-        lost = sum(own, |audit| audit.lost),
-        torn = sum(own, |audit| audit.torn),
-        half = sum(own, |audit| audit.half),
-        stale = sum(own, |audit| audit.stale),
-        phantom = sum(own, |audit| audit.phantom),
-        unreadable = sum(own, |audit| audit.unreadable),
-        updates_lost = own.updates_lost(), torn_reads = own.torn_reads(),
-        breaches = own.breaches.join("; "),
+        outcome: &FaultOutcome =>
+        scenario, group, backend, seed, outcome = outcome.cell().words(), injected, label, longest_call_ms,
+        uninterruptible_ms, hang_ms = outcome.hang.as_ref().map(|hang| hang.waited_ms),
+        recovery = recovery(outcome), recovery_ms = outcome.recovery.as_ref().map(|recovery| recovery.ms),
+        verdict = verdict(outcome).map(AuditVerdict::name),
+        lost = sum(outcome, |audit| audit.lost),
+        torn = sum(outcome, |audit| audit.torn),
+        half = sum(outcome, |audit| audit.half),
+        stale = sum(outcome, |audit| audit.stale),
+        phantom = sum(outcome, |audit| audit.phantom),
+        unreadable = sum(outcome, |audit| audit.unreadable),
+        updates_lost = outcome.updates_lost(), torn_reads = outcome.torn_reads(),
+        breaches = outcome.breaches.join("; "),
     };
     csv(&dir.join("faults.csv"), columns, &run.fault_outcomes)
 }

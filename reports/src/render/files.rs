@@ -77,7 +77,7 @@ mod tests {
         let mut report = inputs.report();
         report
             .decisions
-            .retain(|own| own.policy == "cron-controller");
+            .retain(|decision| decision.policy == "cron-controller");
         let dir = tempfile::tempdir().unwrap();
         write(&report, dir.path()).unwrap();
         // A second report replaces the first.

@@ -24,7 +24,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "What was found".to_owned()));
-    let differ = all.iter().filter(|own| own.differs).count();
+    let differ = all.iter().filter(|result| result.differs).count();
     let exact = match differ {
         0 => "All passes of an arm found the same.".to_owned(),
         _ => format!("In {differ} rows passes differ: the first pass is shown."),
@@ -37,15 +37,19 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
          said that there is no answer | time a call",
         SHARES.map(|(_, column)| column).join(" | ")
     ));
-    let rows = all.iter().map(|own| {
-        let mut row = vec![own.workload.clone(), own.arm.clone(), own.method.clone()];
-        row.extend(SHARES.map(|(name, _)| share(own.score(name))));
-        let tokens = own.score("tokens").unwrap_or_default();
-        let found = own.score("evidence-in-budget").unwrap_or_default();
+    let rows = all.iter().map(|result| {
+        let mut row = vec![
+            result.workload.clone(),
+            result.arm.clone(),
+            result.method.clone(),
+        ];
+        row.extend(SHARES.map(|(name, _)| share(result.score(name))));
+        let tokens = result.score("tokens").unwrap_or_default();
+        let found = result.score("evidence-in-budget").unwrap_or_default();
         row.push(each(tokens.sum, tokens.of));
         row.push(each(tokens.sum, found.sum));
-        row.push(share(own.score("admitted")));
-        row.push(report.typical(&own.workload, &own.arm, metric(&own.method)));
+        row.push(share(result.score("admitted")));
+        row.push(report.typical(&result.workload, &result.arm, metric(&result.method)));
         row
     });
     parts.push(Table(head, rows.collect()));

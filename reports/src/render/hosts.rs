@@ -14,14 +14,14 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {
         parts.push(Text("The time from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the limit for a call; the others are timeouts, and a pass with one is in no ratio or verdict.".to_owned()));
-        let rows = summary.handoffs.iter().map(|own| {
+        let rows = summary.handoffs.iter().map(|handoffs| {
             vec![
-                own.workload.clone(),
-                own.arm.clone(),
-                count(own.written),
-                count(own.seen),
-                of(own.median_ns),
-                of(own.max_ns),
+                handoffs.workload.clone(),
+                handoffs.arm.clone(),
+                count(handoffs.written),
+                count(handoffs.seen),
+                of(handoffs.median_ns),
+                of(handoffs.max_ns),
             ]
         });
         let head = columns("workload | arm | notes | seen in time | median | longest");
@@ -29,17 +29,17 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     if !summary.shared_files.is_empty() {
         parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
-        let rows = summary.shared_files.iter().map(|own| {
+        let rows = summary.shared_files.iter().map(|files| {
             vec![
-                own.workload.clone(),
-                own.arm.clone(),
-                count(own.lines),
-                count(own.on_both),
-                count(own.only_in_copies),
-                count(own.on_one),
-                count(own.lost),
-                count(own.conflict_copies),
-                format!("{} of {}", own.agreed, own.passes),
+                files.workload.clone(),
+                files.arm.clone(),
+                count(files.lines),
+                count(files.on_both),
+                count(files.only_in_copies),
+                count(files.on_one),
+                count(files.lost),
+                count(files.conflict_copies),
+                format!("{} of {}", files.agreed, files.passes),
             ]
         });
         let head = columns(

@@ -68,7 +68,7 @@ for (const table of document.querySelectorAll('table.sortable')) {
 const open = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
-  for (let own = target; own; own = own.parentElement) if (own.tagName === 'DETAILS') own.open = true;
+  for (let element = target; element; element = element.parentElement) if (element.tagName === 'DETAILS') element.open = true;
   target.scrollIntoView();
 };
 addEventListener('hashchange', open);
@@ -157,7 +157,7 @@ fn render(parts: &[Part], charts: &BTreeMap<&'static str, String>) -> Markup {
 
 fn linked(row: &LinkedRow) -> Markup {
     html! {
-        tr id=[Some(&row.anchor).filter(|own| !own.is_empty())] {
+        tr id=[Some(&row.anchor).filter(|anchor| !anchor.is_empty())] {
             @for (at, cell) in row.cells.iter().enumerate() {
                 td {
                     @if at == 0 && !row.to.is_empty() {

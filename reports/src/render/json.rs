@@ -26,7 +26,7 @@ struct ReportJson<'a> {
     contexts: &'a Contexts,
     /// How published claims stand.
     claims: &'a [ClaimResult],
-    /// What each policy decides about each candidate. Their fields follow the policies.
+    /// The decision of each policy about each candidate. Their fields follow the policies.
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     decisions: &'a [Decision],
     /// The probes.

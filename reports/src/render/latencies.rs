@@ -24,7 +24,7 @@ pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
 
 /// An arm's name, with the arm of comparison if that is not the baseline.
 pub fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
-    match plan.arm(arm).and_then(|own| own.against.as_ref()) {
+    match plan.arm(arm).and_then(|planned| planned.against.as_ref()) {
         Some(against) => format!("{arm} ÷ {against}"),
         None => arm.to_owned(),
     }
@@ -54,8 +54,8 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     let mut rows = Vec::new();
     let baseline = report.summary.cells.iter();
     for cell in baseline.filter(|cell| cell.arm == report.summary.baseline && wanted(cell)) {
-        let same = report.summary.same.as_deref();
-        let aa = same.and_then(|same| find(report, cell, same)?.against_baseline.as_ref());
+        let aa_arm = report.summary.aa_arm.as_deref();
+        let aa = aa_arm.and_then(|arm| find(report, cell, arm)?.against_baseline.as_ref());
         let spread = aa.and_then(Comparison::reach);
         let mut row = vec![
             cell.workload.clone(),
@@ -67,9 +67,9 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         for arm in &arms {
             row.push(match find(report, cell, arm) {
                 None => "–".to_owned(),
-                Some(own) => {
-                    let comparison = own.against_baseline.as_ref().map(ratio);
-                    let label = if own.is_kernel_cache() {
+                Some(of_arm) => {
+                    let comparison = of_arm.against_baseline.as_ref().map(ratio);
+                    let label = if of_arm.is_kernel_cache() {
                         " (kernel cache)"
                     } else {
                         ""
@@ -230,7 +230,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
     let is_task = |cell: &Cell| {
         let planned = report.run.plan.workload(&cell.workload);
-        planned.is_some_and(|own| own.calls.contains_key(TOOL_CALL))
+        planned.is_some_and(|planned| planned.calls.contains_key(TOOL_CALL))
     };
     let is_session = |cell: &Cell| cell.metric == MAKESPAN && !is_task(cell);
     let cells = &report.summary.cells;

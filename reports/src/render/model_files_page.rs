@@ -14,7 +14,7 @@ const RECORDED: &str = "recorded";
 /// The hosted models whose prices apply to counted tokens, and the day of the prices.
 const PRICED: ([&str; 2], &str) = (["gpt-5", "claude-haiku-5-5"], "2026-11-22");
 
-/// What `of` says of each of the [`PRICED`] models.
+/// The value of `of` for each of the [`PRICED`] models.
 fn priced<T>(of: impl Fn(&Model) -> T) -> Result<Vec<T>, String> {
     let prices = Prices::built_in().map_err(|error| error.to_string())?;
     let models = PRICED.0.iter();
@@ -282,7 +282,7 @@ fn answer(parts: &mut Vec<Part>, results: &ModelFiles) {
     let (exact, all) = exact(all_reads(results));
     let times = results.fidelity.iter();
     let times = times.map(|found| (found.answer_ms * found.calls as f64, found.calls as f64));
-    let (waited, calls) = times.fold((0.0, 0.0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+    let (waited, calls) = times.fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
     let mean = waited / calls.max(1.0) / 1000.0;
     let belongs = match exact == all && all > 0 && mean < 0.1 {
         true => "these figures do not speak against it",

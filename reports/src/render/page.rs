@@ -77,11 +77,11 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut most: BTreeMap<[&str; 3], (u64, u64)> = BTreeMap::new();
     let with_daemon = report.run.cells.iter();
     for cell in with_daemon.filter(|cell| cell.memory.resident > 0) {
-        let own = most
+        let largest = most
             .entry([&cell.workload, &cell.state, &cell.arm])
             .or_default();
-        own.0 = own.0.max(cell.memory.resident);
-        own.1 = own.1.max(cell.memory.peak);
+        largest.0 = largest.0.max(cell.memory.resident);
+        largest.1 = largest.1.max(cell.memory.peak);
     }
     if most.is_empty() {
         return;
@@ -415,7 +415,12 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
 fn commands(report: &Report<'_>) -> Part {
     let plan = &report.run.plan;
     let cells = plan.workloads.iter();
-    let cells = cells.flat_map(|own| own.states.iter().map(move |state| (&own.name, state)));
+    let cells = cells.flat_map(|workload| {
+        workload
+            .states
+            .iter()
+            .map(move |state| (&workload.name, state))
+    });
     let rows = cells.map(|(workload, state)| LinkedRow {
         anchor: command_anchor(workload, state),
         to: String::new(),

@@ -9,7 +9,7 @@ use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
 use crate::text::{columns, time};
 
-/// The names of workloads that run programs begin with it.
+/// The start of the names of workloads that run programs.
 const FAMILY: &str = "program/";
 
 pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -43,14 +43,14 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
             });
             note(baseline, base.problem);
             for arm in &arms {
-                let own = found(report, &workload.name, state, arm);
-                row.push(match (&own.problem, own.total_ns, base.total_ns) {
-                    (None, Some(own_ns), Some(base_ns)) => {
-                        format!("{}, ×{:.2}", own.word, own_ns / base_ns)
+                let result = found(report, &workload.name, state, arm);
+                row.push(match (&result.problem, result.total_ns, base.total_ns) {
+                    (None, Some(total_ns), Some(base_ns)) => {
+                        format!("{}, ×{:.2}", result.word, total_ns / base_ns)
                     }
-                    _ => own.word.to_owned(),
+                    _ => result.word.to_owned(),
                 });
-                note(arm, own.problem);
+                note(arm, result.problem);
             }
             rows.push(row);
         }
@@ -73,9 +73,9 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// What a program did in one file system.
+/// The result of a program in one file system.
 struct Found {
-    /// What the table says.
+    /// The word in the table.
     word: &'static str,
     /// Why it failed or was skipped.
     problem: Option<String>,
@@ -87,8 +87,10 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
     let run = report.run;
     let mut skipped = run.plan.skipped.iter();
     let skipped = skipped
-        .find(|own| own.workload == workload && own.state == state && own.arm == arm)
-        .map(|own| own.reason.clone());
+        .find(|skipped| {
+            skipped.workload == workload && skipped.state == state && skipped.arm == arm
+        })
+        .map(|skipped| skipped.reason.clone());
     let passes = run.samples.iter();
     let passes =
         passes.filter(|pass| pass.workload == workload && pass.state == state && pass.arm == arm);
@@ -111,7 +113,10 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
     let cells = report.summary.cells.iter();
     let cells =
         cells.filter(|cell| cell.workload == workload && cell.state == state && cell.arm == arm);
-    let kinds = run.plan.workload(workload).map_or(0, |own| own.calls.len());
+    let kinds = run
+        .plan
+        .workload(workload)
+        .map_or(0, |planned| planned.calls.len());
     let is_whole = kinds > 0 && cells.clone().count() == kinds;
     let total_ns = cells
         .map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64)
@@ -160,7 +165,7 @@ mod tests {
         };
         let (failed, remarks) = word(|run| {
             let mut passes = run.samples.iter_mut();
-            let pass = passes.find(|own| own.workload == "program/tree" && own.arm == "sqlite");
+            let pass = passes.find(|pass| pass.workload == "program/tree" && pass.arm == "sqlite");
             let pass = pass.unwrap();
             (pass.outcome, pass.reason) = (Outcome::WrongData, Some("run `cp`: hurt".to_owned()));
         });
@@ -175,9 +180,11 @@ mod tests {
         );
 
         let (skipped, remarks) = word(|run| {
-            let own = |name: &str, arm: &str| name == "program/tree" && arm == "sqlite";
-            run.samples.retain(|pass| !own(&pass.workload, &pass.arm));
-            run.cells.retain(|cell| !own(&cell.workload, &cell.arm));
+            let is_skipped = |name: &str, arm: &str| name == "program/tree" && arm == "sqlite";
+            run.samples
+                .retain(|pass| !is_skipped(&pass.workload, &pass.arm));
+            run.cells
+                .retain(|cell| !is_skipped(&cell.workload, &cell.arm));
             for state in &run.plan.workloads[0].states {
                 run.plan.skipped.push(Skipped {
                     arm: "sqlite".to_owned(),

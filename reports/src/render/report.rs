@@ -30,15 +30,15 @@ impl<'a> Report<'a> {
     /// The names of the arms, without the second of two identical ones.
     pub(super) fn arms(&self) -> Vec<&'a str> {
         let arms = self.run.plan.arms.iter().map(|arm| arm.name.as_str());
-        let same = self.summary.same.as_deref();
-        arms.filter(|arm| Some(*arm) != same).collect()
+        let aa_arm = self.summary.aa_arm.as_deref();
+        arms.filter(|arm| Some(*arm) != aa_arm).collect()
     }
 
     /// The typical time of a metric of a workload on an arm, in its first cache state.
     pub(super) fn typical(&self, workload: &str, arm: &str, metric: &str) -> String {
         let mut cells = self.summary.cells.iter();
-        let own =
-            cells.find(|own| own.workload == workload && own.arm == arm && own.metric == metric);
-        own.map_or("–".to_owned(), |cell| time(cell.typical_ns))
+        let cell = cells
+            .find(|cell| cell.workload == workload && cell.arm == arm && cell.metric == metric);
+        cell.map_or("–".to_owned(), |cell| time(cell.typical_ns))
     }
 }

@@ -38,7 +38,7 @@ program/parallel build: make
 fn measured(command: &str) -> Option<(&'static str, &'static str)> {
     let mut lines = MEASURED.lines().filter_map(|line| line.split_once(": "));
     let (program, _) =
-        lines.find(|(_, commands)| commands.split(", ").any(|own| own == command))?;
+        lines.find(|(_, commands)| commands.split(", ").any(|name| name == command))?;
     program.split_once(' ')
 }
 
@@ -48,7 +48,7 @@ const WITHOUT_FILES: &[&str] = &[
     "pwd", "read", "set", "sleep", "test", "true", "type", "unset", "which", "whoami",
 ];
 
-/// The commands of a session, by what is known of their time.
+/// The commands of a session, by the estimate of their time.
 #[derive(Default)]
 struct Commands<'a> {
     /// The command, how often it ran, and the workload and step that stand for it.
@@ -59,8 +59,11 @@ struct Commands<'a> {
 
 pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
     let workloads = report.run.plan.workloads.iter();
-    let sessions = workloads.filter(|own| !own.commands.is_empty() && own.session_ms.is_some());
-    let sessions: Vec<_> = sessions.map(|own| (own, commands(report, own))).collect();
+    let sessions =
+        workloads.filter(|session| !session.commands.is_empty() && session.session_ms.is_some());
+    let sessions: Vec<_> = sessions
+        .map(|session| (session, commands(report, session)))
+        .collect();
     if sessions.is_empty() {
         return;
     }
@@ -86,7 +89,9 @@ pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     let lines = sessions.iter();
     parts.push(List(
-        lines.map(|(session, own)| line(session, own)).collect(),
+        lines
+            .map(|(session, commands)| line(session, commands))
+            .collect(),
     ));
 }
 
@@ -239,9 +244,12 @@ mod tests {
     #[test]
     fn an_arm_in_which_the_program_failed_has_no_estimate() {
         let parts = parts(&[("git status", 1)], |run| {
-            let own = |workload: &str, arm: &str| workload == "program/git" && arm == "sqlite";
-            run.samples.retain(|pass| !own(&pass.workload, &pass.arm));
-            run.cells.retain(|cell| !own(&cell.workload, &cell.arm));
+            let has_failed =
+                |workload: &str, arm: &str| workload == "program/git" && arm == "sqlite";
+            run.samples
+                .retain(|pass| !has_failed(&pass.workload, &pass.arm));
+            run.cells
+                .retain(|cell| !has_failed(&cell.workload, &cell.arm));
         });
         let [.., Table(_, rows), List(_)] = &parts[..] else {
             panic!("{} parts", parts.len());

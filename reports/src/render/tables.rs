@@ -14,44 +14,44 @@ use rundir::{Calls, Sample, Settled};
 /// Writes `*.csv`.
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let columns = csv_columns! {
-        own: &Cell =>
+        cell: &Cell =>
         workload, state, metric, arm, epochs, passes, calls, typical_ns,
-        typical_low_ns = own.interval.map(|interval| interval.low),
-        typical_high_ns = own.interval.map(|interval| interval.high),
+        typical_low_ns = cell.interval.map(|interval| interval.low),
+        typical_high_ns = cell.interval.map(|interval| interval.high),
         p50_ns, p90_ns, p99_ns, p999_ns, max_ns, requests_per_call,
-        ratio = own.against_baseline.as_ref().map(|found| found.ratio),
-        ratio_low = own.against_baseline.as_ref().and_then(|found| Some(found.interval?.low)),
-        ratio_high = own.against_baseline.as_ref().and_then(|found| Some(found.interval?.high)),
-        margin = own.against_baseline.as_ref().map(|found| found.margin.ratio),
-        low_level_ns = own.modes.map(|modes| modes.low),
-        high_level_ns = own.modes.map(|modes| modes.high),
-        verdict = own.against_baseline.as_ref().map(|found| found.verdict.name()),
+        ratio = cell.against_baseline.as_ref().map(|found| found.ratio),
+        ratio_low = cell.against_baseline.as_ref().and_then(|found| Some(found.interval?.low)),
+        ratio_high = cell.against_baseline.as_ref().and_then(|found| Some(found.interval?.high)),
+        margin = cell.against_baseline.as_ref().map(|found| found.margin.ratio),
+        low_level_ns = cell.modes.map(|modes| modes.low),
+        high_level_ns = cell.modes.map(|modes| modes.high),
+        verdict = cell.against_baseline.as_ref().map(|found| found.verdict.name()),
     };
     csv(&dir.join("cells.csv"), columns, &report.summary.cells)?;
     let settled = |sample: &Sample, count: fn(&Settled) -> u64| sample.settled.as_ref().map(count);
     let columns = csv_columns! {
-        own: (&Sample, &str, Option<&Calls>) =>
-        order = own.0.order,
-        epoch = own.0.epoch,
-        round = own.0.round,
-        warm_up = u64::from(own.0.warm_up),
-        busy = own.0.load.busy,
-        arm = own.0.arm,
-        workload = own.0.workload,
-        state = own.0.state,
-        outcome = own.0.outcome,
-        metric = own.1,
-        calls = own.2.map_or(0, |calls| calls.count),
-        p50_ns = own.2.map(|calls| calls.p50_ns),
-        mean_ns = own.2.map(Calls::mean_ns),
-        makespan_ns = own.0.makespan_ns,
-        lines = settled(own.0, |found| found.lines),
-        lines_on_both = settled(own.0, |found| found.on_both),
-        lines_only_in_copies = settled(own.0, |found| found.only_in_copies),
-        lines_on_one = settled(own.0, |found| found.on_one),
-        lines_lost = settled(own.0, |found| found.lost),
-        conflict_copies = settled(own.0, |found| found.conflict_copies),
-        agree = settled(own.0, |found| u64::from(found.agree)),
+        row: (&Sample, &str, Option<&Calls>) =>
+        order = row.0.order,
+        epoch = row.0.epoch,
+        round = row.0.round,
+        warm_up = u64::from(row.0.warm_up),
+        busy = row.0.load.busy,
+        arm = row.0.arm,
+        workload = row.0.workload,
+        state = row.0.state,
+        outcome = row.0.outcome,
+        metric = row.1,
+        calls = row.2.map_or(0, |calls| calls.count),
+        p50_ns = row.2.map(|calls| calls.p50_ns),
+        mean_ns = row.2.map(Calls::mean_ns),
+        makespan_ns = row.0.makespan_ns,
+        lines = settled(row.0, |found| found.lines),
+        lines_on_both = settled(row.0, |found| found.on_both),
+        lines_only_in_copies = settled(row.0, |found| found.only_in_copies),
+        lines_on_one = settled(row.0, |found| found.on_one),
+        lines_lost = settled(row.0, |found| found.lost),
+        conflict_copies = settled(row.0, |found| found.conflict_copies),
+        agree = settled(row.0, |found| u64::from(found.agree)),
     };
     let passes = report.run.samples.iter().flat_map(|sample| {
         let kinds = sample.calls.iter();
@@ -61,7 +61,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
     });
     csv(&dir.join("passes.csv"), columns, passes)?;
     let columns = csv_columns! {
-        own: &Cost =>
+        cost: &Cost =>
         workload, state, arm, service_ns, kernel_and_queue_ns, front_end_ns, store_ns, requests,
         system_calls, disk_written_bytes, client_cpu_ns, daemon_cpu_ns, daemon_peak_bytes,
     };
@@ -69,15 +69,15 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
     decisions::write_csv(&dir.join("decisions.csv"), &report.decisions)?;
     hosts(report, dir)?;
     let (head, row) = csv_columns! {
-        own: &ContextCost =>
-        workload, policy, tokens_are = own.basis.name(), calls, entering, resent, fresh, cached, output,
+        cost: &ContextCost =>
+        workload, policy, tokens_are = cost.basis.name(), calls, entering, resent, fresh, cached, output,
         peak, full_at_call, expired, compactions,
     };
     let head = head.map(str::to_owned).into_iter();
     let head = head.chain(MODELS.map(|model| format!("usd_{model}")));
-    let row = |own: &ContextCost| {
-        let dollars = MODELS.map(|model| own.dollars.get(model).copied().text());
-        row(own).into_iter().chain(dollars).collect()
+    let row = |cost: &ContextCost| {
+        let dollars = MODELS.map(|model| cost.dollars.get(model).copied().text());
+        row(cost).into_iter().chain(dollars).collect()
     };
     csv(
         &dir.join("contexts.csv"),
@@ -85,20 +85,20 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         &report.contexts.costs,
     )?;
     let columns = csv_columns! {
-        own: &Reconciled =>
+        residual: &Reconciled =>
         workload, model, calls, median, median_abs, worst_abs, growth_median_abs,
-        fresh_ledger = own.cache.map(|cache| cache.fresh.0 as f64),
-        fresh_reported = own.cache.map(|cache| cache.fresh.1 as f64),
-        expired_ledger = own.cache.map(|cache| cache.expired as f64),
-        cache_missed_reported = own.cache.map(|cache| cache.missed as f64),
-        expired_and_missed = own.cache.map(|cache| cache.expired_and_missed as f64),
-        prompt_usd_ledger = own.dollars.map(|(ours, _)| ours),
-        prompt_usd_reported = own.dollars.map(|(_, theirs)| theirs),
+        fresh_ledger = residual.cache.map(|cache| cache.fresh.0 as f64),
+        fresh_reported = residual.cache.map(|cache| cache.fresh.1 as f64),
+        expired_ledger = residual.cache.map(|cache| cache.expired as f64),
+        cache_missed_reported = residual.cache.map(|cache| cache.missed as f64),
+        expired_and_missed = residual.cache.map(|cache| cache.expired_and_missed as f64),
+        prompt_usd_ledger = residual.dollars.map(|(ours, _)| ours),
+        prompt_usd_reported = residual.dollars.map(|(_, theirs)| theirs),
     };
     let residuals = &report.contexts.residuals;
     csv(&dir.join("residuals.csv"), columns, residuals)?;
     let columns = csv_columns! {
-        own: &ClaimResult => id, source, quote, standing = own.status.name(), evidence,
+        claim: &ClaimResult => id, source, quote, standing = claim.status.name(), evidence,
     };
     csv(&dir.join("claims.csv"), columns, report.claims)
 }
@@ -108,7 +108,7 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let (handoffs, shared) = (&report.summary.handoffs, &report.summary.shared_files);
     if !handoffs.is_empty() {
         let columns = csv_columns! {
-            own: &Handoffs => workload, arm, written, seen, median_ns, max_ns,
+            handoffs: &Handoffs => workload, arm, written, seen, median_ns, max_ns,
         };
         csv(&dir.join("handoffs.csv"), columns, handoffs)?;
     }
@@ -116,9 +116,9 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
         return Ok(());
     }
     let columns = csv_columns! {
-        own: &SharedFiles =>
-        workload, arm, passes, agreed, lines, lines_on_both = own.on_both,
-        lines_only_in_copies = own.only_in_copies, lines_on_one = own.on_one, lines_lost = own.lost,
+        files: &SharedFiles =>
+        workload, arm, passes, agreed, lines, lines_on_both = files.on_both,
+        lines_only_in_copies = files.only_in_copies, lines_on_one = files.on_one, lines_lost = files.lost,
         conflict_copies,
     };
     csv(&dir.join("shared_files.csv"), columns, shared)

@@ -46,7 +46,7 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             let tasks = of("calls").of;
             let mut lags: Vec<f64> = all
                 .iter()
-                .filter_map(|own| own.get("lag-us")?.mean())
+                .filter_map(|scores| scores.get("lag-us")?.mean())
                 .collect();
             let stale = of("stale-answers");
             let mut row = vec![workload.to_owned(), arm.to_owned()];
@@ -70,9 +70,11 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
 
 /// The scores of all passes of a cell that have some.
 fn scores<'a>(run: &'a Run, workload: &str, arm: &str) -> Vec<&'a BTreeMap<String, Score>> {
-    let is_own = |own: &&Sample| own.workload == workload && own.arm == arm;
-    let samples = run.samples.iter().filter(is_own);
-    samples.filter_map(|own| own.scores.get(TASK)).collect()
+    let is_wanted = |sample: &&Sample| sample.workload == workload && sample.arm == arm;
+    let samples = run.samples.iter().filter(is_wanted);
+    samples
+        .filter_map(|sample| sample.scores.get(TASK))
+        .collect()
 }
 
 fn each(score: Score) -> String {
@@ -93,8 +95,14 @@ mod tests {
         rename_calls(&mut run, "read", TOOL_CALL);
         let workload = run.plan.workloads[0].name.clone();
         let of = |sum, of| Score { sum, of };
-        let is_own = |own: &&mut Sample| own.workload == workload && own.arm == "sqlite";
-        for (sample, lag) in run.samples.iter_mut().filter(is_own).zip([100, 300, 5000]) {
+        let is_wanted =
+            |sample: &&mut Sample| sample.workload == workload && sample.arm == "sqlite";
+        for (sample, lag) in run
+            .samples
+            .iter_mut()
+            .filter(is_wanted)
+            .zip([100, 300, 5000])
+        {
             let counts = [
                 ("definition-tokens", of(1200, 4)),
                 ("call-tokens", of(400, 4)),
@@ -106,12 +114,12 @@ mod tests {
             let counts = counts.map(|(name, score)| (name.to_owned(), score));
             sample.scores.insert(TASK.to_owned(), counts.into());
         }
-        let mut own = Vec::new();
+        let mut found = Vec::new();
         testing::parts(&run, |report, _| {
-            own = rows(report);
+            found = rows(report);
             assert!(report.summary.found.is_empty(), "a task is no search");
         });
-        assert_eq!(own.len(), 1);
+        assert_eq!(found.len(), 1);
         let expected = [
             workload.as_str(),
             "sqlite",
@@ -123,6 +131,6 @@ mod tests {
             "150 µs",
             "1 of 4",
         ];
-        assert_eq!(own[0][..9], expected);
+        assert_eq!(found[0][..9], expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What tests of a report's sections share.
+//! Helpers of the tests of a report's sections.
 
 use rundir::Run;
 
@@ -35,11 +35,11 @@ impl Inputs {
 
     /// Of the scripted run, with every built-in claim and policy.
     pub(super) fn judged() -> Self {
-        let mut own = Self::of(testing::run());
-        let evidence = RunEvidence::new(&own.run, &own.summary, &own.contexts);
-        own.claims = judge(&[evidence]).unwrap();
-        own.decisions = testing::decisions();
-        own
+        let mut inputs = Self::of(testing::run());
+        let evidence = RunEvidence::new(&inputs.run, &inputs.summary, &inputs.contexts);
+        inputs.claims = judge(&[evidence]).unwrap();
+        inputs.decisions = testing::decisions();
+        inputs
     }
 
     pub(super) fn report(&self) -> Report<'_> {
@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// What `section` adds to the report of a run without claims and decisions.
+/// The parts that `section` adds to the report of a run without claims and decisions.
 pub(super) fn parts(run: &Run, section: impl FnOnce(&Report<'_>, &mut Vec<Part>)) -> Vec<Part> {
     let mut parts = Vec::new();
     section(&Inputs::of(run.clone()).report(), &mut parts);
@@ -64,13 +64,16 @@ pub(super) fn parts(run: &Run, section: impl FnOnce(&Report<'_>, &mut Vec<Part>)
 /// The scripted run, whose micro workload has another name.
 pub(super) fn run_of(workload: &str) -> Run {
     let mut run = testing::run();
-    let own = |name: &mut String| {
+    let rename = |name: &mut String| {
         if name == "micro/read" {
             workload.clone_into(name);
         }
     };
-    run.plan.workloads.iter_mut().for_each(|w| own(&mut w.name));
-    run.samples.iter_mut().for_each(|s| own(&mut s.workload));
-    run.cells.iter_mut().for_each(|c| own(&mut c.workload));
+    run.plan
+        .workloads
+        .iter_mut()
+        .for_each(|w| rename(&mut w.name));
+    run.samples.iter_mut().for_each(|s| rename(&mut s.workload));
+    run.cells.iter_mut().for_each(|c| rename(&mut c.workload));
     run
 }

@@ -27,11 +27,11 @@ struct Point<'a> {
 /// A row's figure over its bound: at least 1 if a benefit is shown, at most 1 if a cost is inside its margin.
 fn over_bound(row: &Row) -> Option<f64> {
     let value = row.effect?.value;
-    let (own, bound) = (value.max(0.0), row.bound.value.max(0.0));
+    let (value, bound) = (value.max(0.0), row.bound.value.max(0.0));
     let share = match (row.role, row.bound.is_most) {
         // A benefit such as "at most 0.8 of the tokens" is larger the smaller its figure is.
-        (Role::Benefit, true) => bound / own,
-        _ => own / bound,
+        (Role::Benefit, true) => bound / value,
+        _ => value / bound,
     };
     // 0 over 0: the figure is exactly what is asked for.
     Some(if share.is_nan() { 1.0 } else { share })
@@ -46,7 +46,7 @@ fn point(decision: &Decision) -> Option<Point<'_>> {
     let mut gates = decision.of_role(Role::Gate);
     Some(Point {
         name: &decision.candidate,
-        // As many benefits are asked for as the last of them has to be shown.
+        // The weakest of the needed benefits: if it is shown, all of them are.
         benefit: *benefits.get(decision.benefits_needed.saturating_sub(1))?,
         cost: costs.reduce(f64::max)?,
         is_barred: gates.any(|row| row.state == State::Unmet),
@@ -61,7 +61,7 @@ pub(super) fn trade_offs(decisions: &[Decision]) -> Result<Option<Chart>, DrawEr
         let Some(point) = point(decision) else {
             continue;
         };
-        match panels.iter_mut().find(|own| own.0 == decision.policy) {
+        match panels.iter_mut().find(|panel| panel.0 == decision.policy) {
             Some(panel) => panel.1.push(point),
             None => panels.push((&decision.policy, vec![point])),
         }
@@ -117,16 +117,16 @@ fn panel(
     order.sort_by(|one, other| other.benefit.total_cmp(&one.benefit));
     let places: Vec<(i32, i32)> = order
         .iter()
-        .map(|own| (x(own.cost), y(own.benefit)))
+        .map(|point| (x(point.cost), y(point.benefit)))
         .collect();
     let mut labels: Vec<i32> = Vec::new();
     for (point, at) in order.into_iter().zip(&places) {
         let number = candidates.iter().position(|name| *name == point.name);
-        let own = colour(number.unwrap_or(0));
+        let colour = colour(number.unwrap_or(0));
         match (point.is_barred, point.is_partial) {
-            (true, _) => area.draw(&Cross::new(*at, 5, own.stroke_width(2)))?,
-            (false, true) => area.draw(&Circle::new(*at, 5, own.stroke_width(2)))?,
-            (false, false) => area.draw(&Circle::new(*at, 5, own.filled()))?,
+            (true, _) => area.draw(&Cross::new(*at, 5, colour.stroke_width(2)))?,
+            (false, true) => area.draw(&Circle::new(*at, 5, colour.stroke_width(2)))?,
+            (false, false) => area.draw(&Circle::new(*at, 5, colour.filled()))?,
         }
         // Labels of candidates with the same figures stand below each other, clear of the points beside them.
         let mut down = at.1 - 6;
@@ -134,10 +134,10 @@ fn panel(
             down += 14;
         }
         labels.push(down);
-        let beside = places.iter().filter(|own| (own.1 - at.1).abs() < 14);
+        let beside = places.iter().filter(|place| (place.1 - at.1).abs() < 14);
         let beside = beside
-            .filter(|own| (own.0 - at.0).abs() < 60)
-            .map(|own| own.0);
+            .filter(|place| (place.0 - at.0).abs() < 60)
+            .map(|place| place.0);
         let is_left = at.0 > left + width * 2 / 3;
         let label_at = match is_left {
             true => beside.min().unwrap_or(at.0) - 10 - 7 * point.name.chars().count() as i32,
@@ -156,16 +156,18 @@ mod tests {
     #[test]
     fn a_candidate_lies_where_its_rows_put_it() {
         let decisions = testing::decisions();
-        let mut placed = decisions.iter().filter_map(|own| Some((own, point(own)?)));
-        let (decision, own) = placed.next().unwrap();
+        let mut placed = decisions
+            .iter()
+            .filter_map(|decision| Some((decision, point(decision)?)));
+        let (decision, point) = placed.next().unwrap();
         let is_above = decision
             .of_role(Role::Cost)
             .any(|row| row.state == State::Unmet);
-        assert_eq!(own.cost > 1.0, is_above, "{}", own.cost);
+        assert_eq!(point.cost > 1.0, is_above, "{}", point.cost);
         let shown = decision.of_role(Role::Benefit);
         let shown = shown.filter(|row| row.state == State::Met).count();
         let is_shown = shown >= decision.benefits_needed;
-        assert_eq!(own.benefit >= 1.0, is_shown, "{}", own.benefit);
+        assert_eq!(point.benefit >= 1.0, is_shown, "{}", point.benefit);
         let drawn = trade_offs(&decisions).unwrap().unwrap().for_page();
         assert!(
             drawn.contains(&format!("#policy-{}", decision.policy)),

@@ -128,13 +128,13 @@ pub(super) fn costs(groups: &Groups<'_>) -> Vec<Cost> {
 
 fn cost(group: &Group<'_>) -> Option<Cost> {
     let cells = &group.cells;
-    let passes = group.passes.iter().filter(|own| own.is_measured(true));
+    let passes = group.passes.iter().filter(|pass| pass.is_measured(true));
     let passes: Vec<&&Sample> = passes.collect();
     let mut counted = Counted::default();
     for cell in cells {
         counted.add(&cell.counted);
     }
-    let timed: u64 = passes.iter().flat_map(|own| own.outcomes.values()).sum();
+    let timed: u64 = passes.iter().flat_map(|pass| pass.outcomes.values()).sum();
     if counted.calls == 0 || timed == 0 {
         return None;
     }
@@ -144,7 +144,7 @@ fn cost(group: &Group<'_>) -> Option<Cost> {
     let handling_ns = daemon.handling_ns() as f64 / calls;
     let store_ns = daemon.store_ns() as f64 / calls;
     let mean = |of: fn(&Sample) -> u64| {
-        passes.iter().map(|own| of(own)).sum::<u64>() as f64 / timed as f64
+        passes.iter().map(|pass| of(pass)).sum::<u64>() as f64 / timed as f64
     };
     let counts = daemon.store.iter();
     Some(Cost {
@@ -159,10 +159,13 @@ fn cost(group: &Group<'_>) -> Option<Cost> {
         system_calls: counted.system_calls as f64 / calls,
         disk_written_bytes: counted.disk_written_bytes as f64 / calls,
         counted_passes: counted.passes,
-        client_cpu_ns: mean(|own| own.cpu.client_ns),
-        daemon_cpu_ns: mean(|own| own.cpu.daemon_ns),
-        daemon_peak_bytes: cells.iter().map(|own| own.memory.peak).max().unwrap_or(0),
-        ready_ns: cells.iter().flat_map(|own| starts(own).to_vec()).collect(),
+        client_cpu_ns: mean(|pass| pass.cpu.client_ns),
+        daemon_cpu_ns: mean(|pass| pass.cpu.daemon_ns),
+        daemon_peak_bytes: cells.iter().map(|cell| cell.memory.peak).max().unwrap_or(0),
+        ready_ns: cells
+            .iter()
+            .flat_map(|cell| starts(cell).to_vec())
+            .collect(),
         store_counts: counts
             .map(|(name, count)| (name.clone(), *count as f64 / calls))
             .collect(),

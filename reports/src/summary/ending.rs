@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use rundir::{Arm, Outcome, Plan, Sample};
+use stats::median;
 
 use super::groups::{Group, Groups};
-use super::median;
 
 /// The outcomes of an arm's passes and calls.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -73,8 +73,8 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
             arm: arm.name.clone(),
             ..Ending::default()
         };
-        let own = groups.all().filter(|group| group.arm.name == arm.name);
-        for sample in own.flat_map(|group| &group.passes) {
+        let of_arm = groups.all().filter(|group| group.arm.name == arm.name);
+        for sample in of_arm.flat_map(|group| &group.passes) {
             *ending.passes.entry(sample.outcome).or_default() += 1;
             for (outcome, count) in &sample.outcomes {
                 *ending.calls.entry(*outcome).or_default() += count;
@@ -85,7 +85,7 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
             }
         }
         let skipped = plan.skipped.iter();
-        for skipped in skipped.filter(|own| own.arm == arm.name) {
+        for skipped in skipped.filter(|skipped| skipped.arm == arm.name) {
             let cell = format!("{} {}", skipped.workload, skipped.state);
             ending.skipped.insert(cell, skipped.reason.clone());
         }
@@ -96,7 +96,8 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
 
 pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
     let waited = |passes: &mut dyn Iterator<Item = &&Sample>| {
-        median(passes.map(|pass| pass.waited_ns as f64).collect())
+        let mut waits: Vec<f64> = passes.map(|pass| pass.waited_ns as f64).collect();
+        median(&mut waits)
     };
     let is_sound = |pass: &&&Sample| pass.outcome == Outcome::Ok && pass.waited_ns > 0;
     let is_wrong =
@@ -117,7 +118,8 @@ pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
             of_passes: group.passes.len() as u64,
             calls,
             waited_ns,
-            baseline_ns: sound.and_then(|own| waited(&mut own.passes.iter().filter(is_sound))),
+            baseline_ns: sound
+                .and_then(|baseline| waited(&mut baseline.passes.iter().filter(is_sound))),
         })
     };
     groups.all().filter_map(of_group).collect()

@@ -37,17 +37,17 @@ pub fn found(run: &Run) -> Vec<Found> {
     for workload in &run.plan.workloads {
         let compared = run.plan.arms.iter().filter(|arm| arm.same_as.is_none());
         for arm in compared {
-            let own = |sample: &&Sample| {
+            let has_scores = |sample: &&Sample| {
                 sample.workload == workload.name
                     && sample.arm == arm.name
                     && !sample.scores.is_empty()
             };
-            let mut passes = run.samples.iter().filter(own);
+            let mut passes = run.samples.iter().filter(has_scores);
             let Some(first) = passes.next() else {
                 continue;
             };
             let others: Vec<&Sample> = passes.collect();
-            for (method, scores) in first.scores.iter().filter(|(own, _)| *own != TASK) {
+            for (method, scores) in first.scores.iter().filter(|(name, _)| *name != TASK) {
                 let same = |other: &&Sample| other.scores.get(method) == Some(scores);
                 all.push(Found {
                     workload: workload.name.clone(),
@@ -72,13 +72,13 @@ mod tests {
         let mut run = run();
         let workload = run.plan.workloads[0].name.clone();
         let score = |sum| BTreeMap::from([("tokens".to_owned(), Score { sum, of: 2 })]);
-        let mut own: Vec<_> = run
+        let mut passes: Vec<_> = run
             .samples
             .iter_mut()
             .filter(|sample| sample.workload == workload && sample.arm == "direct")
             .collect();
-        own[0].scores.insert("grep".to_owned(), score(7));
-        own[1].scores.insert("grep".to_owned(), score(7));
+        passes[0].scores.insert("grep".to_owned(), score(7));
+        passes[1].scores.insert("grep".to_owned(), score(7));
         let found_here = found(&run);
         assert_eq!(found_here.len(), 1);
         assert!(!found_here[0].differs);

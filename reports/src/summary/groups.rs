@@ -45,12 +45,16 @@ impl<'a> Groups<'a> {
             }
         }
         let void = void(run);
-        for sample in run.samples.iter().filter(|own| !void.contains(&own.epoch)) {
+        for sample in run
+            .samples
+            .iter()
+            .filter(|sample| !void.contains(&sample.epoch))
+        {
             if let Some(group) = sorted.mutable(&sample.workload, &sample.state, &sample.arm) {
                 group.passes.push(sample);
             }
         }
-        for cell in run.cells.iter().filter(|own| !void.contains(&own.epoch)) {
+        for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
             if let Some(group) = sorted.mutable(&cell.workload, &cell.state, &cell.arm) {
                 group.cells.push(cell);
             }

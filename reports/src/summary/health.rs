@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use rundir::{Epoch, Journal, Outcome, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Comparison, Table, Verdict, compared_with, ratios_by_level};
+use stats::{Comparison, Table, Verdict, compared_with, median, ratios_by_level};
 
-use super::{Cell, FLOOR, median, void as void_epochs};
+use super::{Cell, FLOOR, void as void_epochs};
 use crate::text::percent;
 
 /// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
@@ -84,7 +84,8 @@ impl Health {
     /// The median A/A spread of the cells that `wanted` picks; 1.01 means 1 %.
     pub fn aa_spread(&self, wanted: impl Fn(&AaCell) -> bool) -> Option<f64> {
         let cells = self.aa.iter().filter(|cell| wanted(cell));
-        median(cells.filter_map(|cell| cell.spread).collect())
+        let mut spreads: Vec<f64> = cells.filter_map(|cell| cell.spread).collect();
+        median(&mut spreads)
     }
 
     /// The A/A check in a sentence.
@@ -106,9 +107,9 @@ impl Health {
 
 pub(super) fn health(run: &Run) -> Health {
     let reason = |epoch: u32| {
-        let ended = run.epochs.iter().find(|own| own.epoch == epoch);
+        let ended = run.epochs.iter().find(|ended| ended.epoch == epoch);
         match ended {
-            Some(own) => own.void.clone().unwrap_or_default(),
+            Some(ended) => ended.void.clone().unwrap_or_default(),
             None => "it did not come to its end".to_owned(),
         }
     };
@@ -174,7 +175,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         let is_main = cell.is_main();
         // Not with another arm that the plan names.
         let planned = run.plan.arm(&cell.arm);
-        let is_to_baseline = planned.is_none_or(|own| own.against.is_none());
+        let is_to_baseline = planned.is_none_or(|arm| arm.against.is_none());
         let needs_journal = is_to_baseline && NEED_A_JOURNAL.contains(&cell.metric.as_str());
         let with = compared_with(&run.plan, &cell.arm);
         let with: Vec<&str> = with.iter().map(String::as_str).collect();
@@ -233,8 +234,8 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         ));
     }
     for (epoch, reason) in &health.void {
-        let own = run.samples.iter().filter(|own| own.epoch == *epoch);
-        let failed = own.filter(|own| !matches!(own.outcome, Outcome::Ok | Outcome::Skipped));
+        let passes = run.samples.iter().filter(|pass| pass.epoch == *epoch);
+        let failed = passes.filter(|pass| !matches!(pass.outcome, Outcome::Ok | Outcome::Skipped));
         let failed = match failed.count() {
             0 => String::new(),
             failed => format!(" {failed} of its passes did not end well."),

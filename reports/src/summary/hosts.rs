@@ -56,17 +56,17 @@ pub struct SharedFiles {
 pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>, String> {
     let mut found = Vec::new();
     for (workload, arm, states) in groups.by_workload_and_arm(plan) {
-        let passes = || states.iter().flat_map(|own| &own.passes);
+        let passes = || states.iter().flat_map(|group| &group.passes);
         if !workload.calls.contains_key(HANDOFF) || passes().next().is_none() {
             continue;
         }
         // A pass with a late handoff keeps its other times, because lateness is a result here.
-        let times = all_calls(states.iter().flat_map(|own| &own.cells), HANDOFF)?;
+        let times = all_calls(states.iter().flat_map(|group| &group.cells), HANDOFF)?;
         let times = times.filter(|times| !times.is_empty());
         // Busy passes are in no histogram, but their handoffs are counted.
-        let timed = || passes().filter(|own| !own.warm_up);
-        let outcomes = timed().flat_map(|own| &own.outcomes);
-        let in_time = timed().filter_map(|own| own.calls.get(HANDOFF));
+        let timed = || passes().filter(|pass| !pass.warm_up);
+        let outcomes = timed().flat_map(|pass| &pass.outcomes);
+        let in_time = timed().filter_map(|pass| pass.calls.get(HANDOFF));
         found.push(Handoffs {
             workload: workload.name.clone(),
             arm: arm.name.clone(),
@@ -85,8 +85,8 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
 pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles> {
     let mut found = Vec::new();
     for (workload, arm, states) in groups.by_workload_and_arm(plan) {
-        let passes = states.iter().flat_map(|own| &own.passes);
-        let settled: Vec<_> = passes.filter_map(|own| own.settled).collect();
+        let passes = states.iter().flat_map(|group| &group.passes);
+        let settled: Vec<_> = passes.filter_map(|pass| pass.settled).collect();
         if settled.is_empty() {
             continue;
         }
@@ -141,22 +141,22 @@ mod tests {
         for cell in &mut run.cells {
             cell.latencies.clear();
             if cell.arm != "sqlite" {
-                let own = Latencies::new(&times).unwrap();
-                cell.latencies.insert(HANDOFF.to_owned(), own);
+                let latencies = Latencies::new(&times).unwrap();
+                cell.latencies.insert(HANDOFF.to_owned(), latencies);
             }
         }
         // A handoff on a busy machine is in no median, but it is counted.
-        run.samples[3].load.busy = Some("tasks waited for memory in 9 % of it".to_owned());
+        run.samples[3].load.busy = Some("tasks waited for memory in 9 % of this pass".to_owned());
         let found = summarise(&run).unwrap().handoffs;
         assert_eq!(found.len(), 3, "of one workload of two, each arm");
-        let own = |arm: &str| found.iter().find(|own| own.arm == arm).unwrap();
-        let direct = own("direct");
+        let of = |arm: &str| found.iter().find(|handoffs| handoffs.arm == arm).unwrap();
+        let direct = of("direct");
         // Warm-up passes are not counted.
         let passes = u64::from(EPOCHS * ROUNDS);
         assert_eq!((direct.written, direct.seen), (10 * passes, 7 * passes));
         assert_eq!(direct.median_ns, direct.max_ns);
         assert!(direct.median_ns.unwrap() >= 2_000_000);
-        let never = own("sqlite");
+        let never = of("sqlite");
         assert_eq!((never.written, never.seen), (10 * passes, 0));
         assert_eq!((never.median_ns, never.max_ns), (None, None));
     }

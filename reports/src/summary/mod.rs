@@ -27,7 +27,7 @@ use hosts::{handoffs, shared_files};
 use rundir::{Arm, CellEpoch, Latencies, Plan, Run, Sample};
 pub use stats::MAKESPAN;
 use stats::{
-    CellKey, Comparison, Interval, Modes, Series, Table, baselines, compare_arms,
+    Comparison, Interval, Modes, Series, SeriesKey, Table, baselines, compare_arms,
     compare_with_baseline, has_enough_calls, logs, modes, pool,
 };
 
@@ -40,7 +40,8 @@ pub struct Summary {
     /// The baseline arm.
     pub baseline: String,
     /// Its A/A arm, if the run has one.
-    pub same: Option<String>,
+    #[serde(rename = "same")]
+    pub aa_arm: Option<String>,
     /// The cells by workload, state, metric and arm, in the plan's order.
     pub cells: Vec<Cell>,
     /// The health of the run.
@@ -112,17 +113,20 @@ pub struct Cell {
 impl Summary {
     /// The cell of an arm.
     pub fn cell(&self, workload: &str, state: &str, metric: &str, arm: &str) -> Option<&Cell> {
-        let is_own = |own: &&Cell| {
-            own.arm == arm && own.metric == metric && own.workload == workload && own.state == state
+        let is_wanted = |cell: &&Cell| {
+            cell.arm == arm
+                && cell.metric == metric
+                && cell.workload == workload
+                && cell.state == state
         };
-        self.cells.iter().find(is_own)
+        self.cells.iter().find(is_wanted)
     }
 }
 
 impl Cell {
     /// Workload, cache state and metric.
-    pub fn key(&self) -> CellKey {
-        CellKey::new(&self.workload, &self.state, &self.metric)
+    pub fn key(&self) -> SeriesKey {
+        SeriesKey::new(&self.workload, &self.state, &self.metric)
     }
 
     /// The anchor of the cell's row on a page; all arms share it.
@@ -170,7 +174,7 @@ fn all_calls<'a>(
     cells: impl Iterator<Item = &'a &'a CellEpoch>,
     kind: &str,
 ) -> Result<Option<Histogram<u64>>, String> {
-    let kept: Vec<_> = cells.filter_map(|own| own.latencies.get(kind)).collect();
+    let kept: Vec<_> = cells.filter_map(|cell| cell.latencies.get(kind)).collect();
     Latencies::merged(&kept)
 }
 
@@ -180,7 +184,7 @@ fn all_calls<'a>(
 /// If a histogram is damaged.
 pub fn summarise(run: &Run) -> Result<Summary, String> {
     let plan = &run.plan;
-    let (baseline, same) = baselines(plan);
+    let (baseline, aa_arm) = baselines(plan);
     let mut health = health(run);
     let table = Table::of(&run.samples, &void(run), health.is_busy);
     let groups = Groups::of_run(run);
@@ -210,8 +214,8 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let all = all_calls(group.cells.iter(), &key.metric)?;
             let mut cell = cell(&key, arm, series, all.as_ref());
             let passes = group.passes.iter();
-            let passes = passes.filter(|own| own.is_measured(health.is_busy));
-            cell.calls = passes.map(|own| calls(own, &key.metric)).sum();
+            let passes = passes.filter(|pass| pass.is_measured(health.is_busy));
+            cell.calls = passes.map(|pass| calls(pass, &key.metric)).sum();
             cell.against_baseline = against_baseline;
             cell.against_floor = against_floor;
             cell.requests_per_call = requests.map(|cost| cost.requests);
@@ -227,7 +231,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
         shared_files: shared_files(plan, &groups),
         endings: endings(plan, &groups),
         baseline,
-        same,
+        aa_arm,
         cells,
         health,
         costs,
@@ -235,14 +239,14 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
 }
 
 /// The cells that have values, in the plan's order; the makespan first.
-fn keys(plan: &Plan, table: &Table) -> Vec<CellKey> {
+fn keys(plan: &Plan, table: &Table) -> Vec<SeriesKey> {
     let mut keys = Vec::new();
     for workload in &plan.workloads {
         for state in &workload.states {
             let metrics =
                 std::iter::once(MAKESPAN).chain(workload.calls.keys().map(String::as_str));
             for metric in metrics {
-                let key = CellKey::new(&workload.name, state, metric);
+                let key = SeriesKey::new(&workload.name, state, metric);
                 if table.0.contains_key(&key) {
                     keys.push(key);
                 }
@@ -252,7 +256,7 @@ fn keys(plan: &Plan, table: &Table) -> Vec<CellKey> {
     keys
 }
 
-fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>) -> Cell {
+fn cell(key: &SeriesKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>) -> Cell {
     let epochs = logs(series);
     let pooled = pool(&epochs);
     let values: Vec<f64> = series.values().copied().collect();
@@ -284,10 +288,6 @@ fn cell(key: &CellKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>>)
         against_floor: None,
         requests_per_call: None,
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    stats::median(&mut values)
 }
 
 #[cfg(test)]

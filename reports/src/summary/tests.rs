@@ -28,8 +28,8 @@ fn compared<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Comparison
 fn an_arm_is_compared_with_the_arm_that_the_plan_names_for_it() {
     let mut run = testing::run();
     let before = compared(&summarise(&run).unwrap(), "read", "sqlite").clone();
-    let own = run.plan.arms.iter_mut().find(|arm| arm.name == "sqlite");
-    own.unwrap().against = Some("direct-again".to_owned());
+    let sqlite = run.plan.arms.iter_mut().find(|arm| arm.name == "sqlite");
+    sqlite.unwrap().against = Some("direct-again".to_owned());
     let summary = summarise(&run).unwrap();
     let after = compared(&summary, "read", "sqlite");
     let ratio = cell(&summary, "read", "sqlite").typical_ns
@@ -119,11 +119,11 @@ fn a_ratio_is_to_the_mean_of_both_identical_arms() {
 fn only_rounds_that_all_compared_arms_have_are_paired() {
     let mut run = testing::run();
     run.samples
-        .retain(|own| own.warm_up || own.arm != "sqlite" || own.round < 4);
+        .retain(|pass| pass.warm_up || pass.arm != "sqlite" || pass.round < 4);
     run.samples
-        .retain(|own| own.warm_up || own.arm != "direct-again" || own.round > 1);
+        .retain(|pass| pass.warm_up || pass.arm != "direct-again" || pass.round > 1);
     // The rounds that only `direct` has must not change the ratio.
-    let alone = |own: &&mut Sample| own.arm == "direct" && !(2..4).contains(&own.round);
+    let alone = |pass: &&mut Sample| pass.arm == "direct" && !(2..4).contains(&pass.round);
     for sample in run.samples.iter_mut().filter(alone) {
         testing::scale_pass(sample, 100.0);
     }
@@ -145,7 +145,7 @@ fn a_cell_is_open_until_all_its_candidates_are_decided() {
     assert_eq!(open(&run, "micro/read"), ["direct-again"]);
     run.plan.margins.relative = 0.3;
     assert!(open(&run, "micro/read").is_empty());
-    run.samples.retain(|own| own.epoch < 2);
+    run.samples.retain(|pass| pass.epoch < 2);
     let both = ["direct-again", "sqlite"];
     assert_eq!(open(&run, "micro/read"), both);
     assert_eq!(open(&run, "agent/session"), both);
@@ -156,7 +156,7 @@ fn a_cell_is_open_until_all_its_candidates_are_decided() {
 #[test]
 fn a_pass_in_which_a_call_failed_is_in_no_latency() {
     let mut run = testing::run();
-    for sample in run.samples.iter_mut().filter(|own| own.round > 1) {
+    for sample in run.samples.iter_mut().filter(|pass| pass.round > 1) {
         sample.outcome = Outcome::WrongData;
         sample.reason = Some("byte 0 is wrong".to_owned());
         testing::scale_pass(sample, 1000.0);
@@ -262,9 +262,9 @@ fn a_cell_without_requests_was_answered_by_the_kernel() {
 
 /// Marks the first `count` timed passes as made on a busy machine.
 fn disturb(run: &mut Run, count: usize) {
-    let timed = run.samples.iter_mut().filter(|own| !own.warm_up);
+    let timed = run.samples.iter_mut().filter(|pass| !pass.warm_up);
     for sample in timed.take(count) {
-        sample.load.busy = Some("tasks waited for a processor in 45 % of it".to_owned());
+        sample.load.busy = Some("tasks waited for a processor in 45 % of this pass".to_owned());
     }
 }
 
@@ -312,8 +312,8 @@ fn a_run_with_a_tenth_of_busy_passes_leaves_them_out_and_has_verdicts() {
         summary.health.notes
     );
     let values = |summary: &Summary| -> usize {
-        let own = summary.cells.iter().filter(|cell| cell.is_main());
-        own.map(|cell| cell.passes).sum()
+        let main = summary.cells.iter().filter(|cell| cell.is_main());
+        main.map(|cell| cell.passes).sum()
     };
     assert_eq!(values(&summary), 6 * PASSES - busy);
     assert_eq!(compared(&summary, "read", "sqlite").verdict, Verdict::Worse);
@@ -326,8 +326,8 @@ fn a_busy_run_withholds_verdicts_against_memory_too() {
     testing::rename_arm(&mut run, "direct", FLOOR);
     let floor = |run: &Run| {
         let summary = summarise(run).unwrap();
-        let own = cell(&summary, "read", "sqlite").against_floor.clone();
-        own.unwrap()
+        let against_floor = cell(&summary, "read", "sqlite").against_floor.clone();
+        against_floor.unwrap()
     };
     assert_eq!(floor(&run).verdict, Verdict::Worse);
     disturb(&mut run, 6 * PASSES);
@@ -378,7 +378,7 @@ fn at_ratio(ratio: f64) -> Run {
 /// twice as long.
 fn with_slow_passes(ratio: f64, is_slow: impl Fn(&Sample) -> bool) -> Summary {
     let mut run = at_ratio(ratio);
-    for sample in run.samples.iter_mut().filter(|own| is_slow(own)) {
+    for sample in run.samples.iter_mut().filter(|pass| is_slow(pass)) {
         testing::scale_pass(sample, 2.0);
     }
     summarise(&run).unwrap()
@@ -391,7 +391,7 @@ fn is_baseline(sample: &Sample) -> bool {
 #[test]
 fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
     // In one round of six the baseline takes twice as long, which turns 1.5 times slower into 1.3 times faster.
-    let summary = with_slow_passes(1.5, |own| is_baseline(own) && own.round == 3);
+    let summary = with_slow_passes(1.5, |pass| is_baseline(pass) && pass.round == 3);
     let modes = cell(&summary, "read", "direct").modes.unwrap();
     assert!(
         (modes.high / modes.low / 2.0 - 1.0).abs() < 0.1,
@@ -408,7 +408,7 @@ fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
 
 #[test]
 fn a_verdict_that_depends_on_the_candidates_level_is_withheld() {
-    let summary = with_slow_passes(1.0, |own| own.arm == "sqlite" && own.round == 3);
+    let summary = with_slow_passes(1.0, |pass| pass.arm == "sqlite" && pass.round == 3);
     assert!(cell(&summary, "read", "direct").modes.is_none());
     let found = compared(&summary, "read", "sqlite");
     assert!(found.interval.unwrap().high < 1.05, "{found:?}");
@@ -417,7 +417,7 @@ fn a_verdict_that_depends_on_the_candidates_level_is_withheld() {
 
 #[test]
 fn a_verdict_that_holds_at_both_levels_stays() {
-    let summary = with_slow_passes(3.0, |own| is_baseline(own) && own.round == 3);
+    let summary = with_slow_passes(3.0, |pass| is_baseline(pass) && pass.round == 3);
     assert!(cell(&summary, "read", "direct").modes.is_some());
     let found = compared(&summary, "read", "sqlite");
     assert_eq!((found.verdict, &found.withheld), (Verdict::Worse, &None));
@@ -427,7 +427,10 @@ fn a_verdict_that_holds_at_both_levels_stays() {
 fn levels_that_all_arms_share_withhold_nothing() {
     // One epoch with a slower processor, and one slower round in each: every ratio is equal at both levels.
     for (ratio, verdict) in [(1.0, Verdict::Same), (1.3, Verdict::Worse)] {
-        for slow in [|own: &Sample| own.epoch == 2, |own: &Sample| own.round == 3] {
+        for slow in [
+            |pass: &Sample| pass.epoch == 2,
+            |pass: &Sample| pass.round == 3,
+        ] {
             let summary = with_slow_passes(ratio, slow);
             assert!(cell(&summary, "read", "direct").modes.is_some());
             let found = compared(&summary, "read", "sqlite");
@@ -443,21 +446,21 @@ fn a_void_epoch_counts_for_nothing() {
     run.epochs[1].steal = 0.9;
     run.epochs[1].stalled = [0.9; 3];
     run.epochs[1].hot_timed_ms = 0;
-    for sample in run.samples.iter_mut().filter(|own| own.epoch == 1) {
+    for sample in run.samples.iter_mut().filter(|pass| pass.epoch == 1) {
         testing::scale_pass(sample, if sample.arm == "sqlite" { 0.1 } else { 10.0 });
-        sample.load.busy = Some("tasks waited for memory in 90 % of it".to_owned());
+        sample.load.busy = Some("tasks waited for memory in 90 % of this pass".to_owned());
         sample.outcome = Outcome::Timeout;
         sample.outcomes = BTreeMap::from([(Outcome::Timeout, 1)]);
     }
-    for cell in run.cells.iter_mut().filter(|own| own.epoch == 1) {
+    for cell in run.cells.iter_mut().filter(|cell| cell.epoch == 1) {
         cell.counted.waited_ns *= 1000;
         cell.ready_ns = vec![1];
         cell.memory.peak = u64::MAX;
     }
     let mut without = testing::run();
-    without.samples.retain(|own| own.epoch != 1);
-    without.cells.retain(|own| own.epoch != 1);
-    without.epochs.retain(|own| own.epoch != 1);
+    without.samples.retain(|pass| pass.epoch != 1);
+    without.cells.retain(|cell| cell.epoch != 1);
+    without.epochs.retain(|epoch| epoch.epoch != 1);
     let (with, without) = (summarise(&run).unwrap(), summarise(&without).unwrap());
     let parts = |summary: &Summary| {
         let found = (&summary.cells, &summary.costs, &summary.ready);
@@ -480,9 +483,9 @@ fn a_void_epoch_counts_for_nothing() {
 #[test]
 fn a_run_of_two_epochs_says_that_it_is_partial() {
     let mut run = testing::run();
-    run.samples.retain(|own| own.epoch < 2);
-    run.cells.retain(|own| own.epoch < 2);
-    run.epochs.retain(|own| own.epoch < 2);
+    run.samples.retain(|pass| pass.epoch < 2);
+    run.cells.retain(|cell| cell.epoch < 2);
+    run.epochs.retain(|epoch| epoch.epoch < 2);
     let summary = summarise(&run).unwrap();
     let [note] = &summary.health.notes[..] else {
         panic!("{:?}", summary.health.notes);
@@ -567,7 +570,7 @@ fn only_an_arm_with_a_daemon_has_a_time_to_readiness() {
     for sample in &mut run.samples {
         sample.state = "cold".to_owned();
     }
-    for cell in run.cells.iter_mut().filter(|own| own.arm == "sqlite") {
+    for cell in run.cells.iter_mut().filter(|cell| cell.arm == "sqlite") {
         cell.state = "cold".to_owned();
         cell.ready_ns = vec![1_000_000_000, 12_000_000, 12_000_000];
     }
@@ -599,14 +602,14 @@ fn large() -> Run {
     }
     for epoch in 0..8 {
         for (number, workload) in run.plan.workloads.iter().enumerate() {
-            let own = &template.plan.workloads[number % 2].name;
+            let origin = &template.plan.workloads[number % 2].name;
             for state in &workload.states {
                 for (at, arm) in run.plan.arms.iter().enumerate() {
                     let like = &template.plan.arms[at.min(2)].name;
                     let mut passes = template.samples.iter().cycle();
                     for round in 0..35 {
                         let mut sample = passes
-                            .find(|pass| pass.arm == *like && pass.workload == *own)
+                            .find(|pass| pass.arm == *like && pass.workload == *origin)
                             .unwrap()
                             .clone();
                         (sample.epoch, sample.round) = (epoch, round);
@@ -616,7 +619,7 @@ fn large() -> Run {
                         run.samples.push(sample);
                     }
                     let mut cells = template.cells.iter();
-                    let cell = cells.find(|cell| cell.arm == *like && cell.workload == *own);
+                    let cell = cells.find(|cell| cell.arm == *like && cell.workload == *origin);
                     let mut cell = cell.unwrap().clone();
                     cell.epoch = epoch;
                     cell.arm.clone_from(&arm.name);

@@ -27,10 +27,10 @@ pub fn combine(parts: &[(f64, &Pooled)]) -> Option<Combined> {
     for (weight, pooled) in parts {
         let epochs = pooled.estimates.len();
         let error = pooled.error.filter(|_| epochs >= MIN_EPOCHS)?;
-        let own = (weight * error).powi(2);
+        let term = (weight * error).powi(2);
         mean += weight * pooled.mean;
-        variance += own;
-        squares += own.powi(2) / (epochs - 1) as f64;
+        variance += term;
+        squares += term.powi(2) / (epochs - 1) as f64;
     }
     if parts.is_empty() {
         return None;
@@ -164,8 +164,8 @@ mod tests {
     fn holm_corrects_the_smallest_most() {
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
         let expected = [0.03, 0.06, 0.06, 0.02];
-        for (own, expected) in adjusted.iter().zip(expected) {
-            assert!((own - expected).abs() < 1e-12, "{adjusted:?}");
+        for (value, expected) in adjusted.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-12, "{adjusted:?}");
         }
         assert!(holm(&[]).is_empty());
     }
@@ -175,7 +175,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let alarms = (0..2000).filter(|_| {
             let p: Vec<f64> = (0..50).map(|_| rng.random_range(0.0..1.0)).collect();
-            holm(&p).iter().any(|own| *own <= 0.05)
+            holm(&p).iter().any(|value| *value <= 0.05)
         });
         let alarms = alarms.count();
         assert!(alarms <= 140, "{alarms} of 2,000, at most 100 expected");
@@ -186,10 +186,10 @@ mod tests {
         #[test]
         fn holm_never_lowers_a_p_value_and_keeps_their_order(p in prop::collection::vec(0.0f64..1.0, 1..20)) {
             let adjusted = holm(&p);
-            for (at, own) in p.iter().enumerate() {
-                prop_assert!(adjusted[at] >= *own);
+            for (at, value) in p.iter().enumerate() {
+                prop_assert!(adjusted[at] >= *value);
                 for (other, theirs) in p.iter().enumerate() {
-                    prop_assert!(own > theirs || adjusted[at] <= adjusted[other]);
+                    prop_assert!(value > theirs || adjusted[at] <= adjusted[other]);
                 }
             }
         }
@@ -199,7 +199,7 @@ mod tests {
             old in prop::collection::vec(-1.0f64..1.0, 3..8),
             new in prop::collection::vec(-1.0f64..1.0, 3..8)
         ) {
-            let apart = |values: &[f64]| pool(&values.iter().map(|own| vec![*own]).collect::<Vec<_>>()).unwrap();
+            let apart = |values: &[f64]| pool(&values.iter().map(|value| vec![*value]).collect::<Vec<_>>()).unwrap();
             let (old, new) = (apart(&old), apart(&new));
             let there = combine(&[(1.0, &new), (-1.0, &old)]).unwrap();
             let back = combine(&[(1.0, &old), (-1.0, &new)]).unwrap();

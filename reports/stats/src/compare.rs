@@ -8,7 +8,7 @@ use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
 /// The maximum of [`Comparison::epochs_needed`].
 const MOST_EPOCHS: usize = 500;
 
-rundir::named! {
+inputs::named! {
     /// The verdict on the candidate; lower values are better.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
@@ -86,7 +86,8 @@ pub struct Comparison {
 impl Comparison {
     /// The larger distance of the interval's ends from 1, as a ratio of at least 1.
     pub fn reach(&self) -> Option<f64> {
-        self.interval.map(|own| own.high.max(1.0 / own.low))
+        self.interval
+            .map(|interval| interval.high.max(1.0 / interval.low))
     }
 
     /// Withholds the verdict.
@@ -104,10 +105,12 @@ pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Compar
     let pooled = pool(epochs)?;
     let interval = pooled.interval(alpha);
     let edge = margin.ratio.ln();
-    let all = |holds: fn(f64) -> bool| pooled.estimates.iter().all(|own| holds(*own));
+    let all = |holds: fn(f64) -> bool| pooled.estimates.iter().all(|estimate| holds(*estimate));
     let verdict = match interval {
-        Some(interval) if interval.low > edge && all(|own| own > 0.0) => Verdict::Worse,
-        Some(interval) if interval.high < -edge && all(|own| own < 0.0) => Verdict::Better,
+        Some(interval) if interval.low > edge && all(|estimate| estimate > 0.0) => Verdict::Worse,
+        Some(interval) if interval.high < -edge && all(|estimate| estimate < 0.0) => {
+            Verdict::Better
+        }
         Some(interval) if interval.low >= -edge && interval.high <= edge => Verdict::Same,
         _ => Verdict::Undecided,
     };
@@ -124,7 +127,11 @@ pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Compar
         ratio: pooled.mean.exp(),
         interval: interval.map(|logs| logs.map(f64::exp)),
         alpha,
-        epochs: pooled.estimates.iter().map(|own| own.exp()).collect(),
+        epochs: pooled
+            .estimates
+            .iter()
+            .map(|estimate| estimate.exp())
+            .collect(),
         rounds: epochs.iter().map(Vec::len).sum(),
         margin,
         verdict,
@@ -204,7 +211,7 @@ mod tests {
         ) {
             let there = compare(&values, 0.01, MARGIN).unwrap();
             let swapped: Vec<Vec<f64>> =
-                values.iter().map(|own| own.iter().map(|value| -value).collect()).collect();
+                values.iter().map(|epoch| epoch.iter().map(|value| -value).collect()).collect();
             let back = compare(&swapped, 0.01, MARGIN).unwrap();
             prop_assert!((there.ratio * back.ratio - 1.0).abs() < 1e-9);
             let expected = match there.verdict {

@@ -17,7 +17,7 @@ pub const MAKESPAN: &str = "makespan";
 
 /// A workload, a cache state and a metric: a call kind, or [`MAKESPAN`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CellKey {
+pub struct SeriesKey {
     /// The workload.
     pub workload: String,
     /// The cache state.
@@ -26,7 +26,7 @@ pub struct CellKey {
     pub metric: String,
 }
 
-impl CellKey {
+impl SeriesKey {
     /// The key of a metric in a workload and cache state.
     pub fn new(workload: &str, state: &str, metric: &str) -> Self {
         Self {
@@ -47,18 +47,18 @@ pub type Series = BTreeMap<(u32, u32), f64>;
 
 /// The values of a run, by cell and arm.
 #[derive(Clone, Debug, Default)]
-pub struct Table(pub BTreeMap<CellKey, BTreeMap<String, Series>>);
+pub struct Table(pub BTreeMap<SeriesKey, BTreeMap<String, Series>>);
 
 impl Table {
     /// Collects measured values. It leaves out passes of `void` epochs, and busy passes unless `also_busy`.
     pub fn of(samples: &[Sample], void: &BTreeSet<u32>, also_busy: bool) -> Self {
         let mut table = Self::default();
         let measured = samples.iter();
-        let measured =
-            measured.filter(|own| own.is_measured(also_busy) && !void.contains(&own.epoch));
+        let measured = measured
+            .filter(|sample| sample.is_measured(also_busy) && !void.contains(&sample.epoch));
         for sample in measured {
             let mut put = |metric: &str, value: f64| {
-                let key = CellKey::new(&sample.workload, &sample.state, metric);
+                let key = SeriesKey::new(&sample.workload, &sample.state, metric);
                 let arms = table.0.entry(key).or_default();
                 let series = arms.entry(sample.arm.clone()).or_default();
                 series.insert((sample.epoch, sample.round), value);
@@ -76,9 +76,9 @@ impl Table {
 
 /// The names of the baseline and of its A/A arm.
 pub fn baselines(plan: &Plan) -> (String, Option<String>) {
-    let same = plan.arms.iter().find(|arm| arm.same_as.is_some());
+    let aa_arm = plan.arms.iter().find(|arm| arm.same_as.is_some());
     let first = plan.arms.first().map(|arm| arm.name.clone());
-    match same {
+    match aa_arm {
         Some(arm) => (
             arm.same_as.clone().unwrap_or_default(),
             Some(arm.name.clone()),
@@ -88,15 +88,15 @@ pub fn baselines(plan: &Plan) -> (String, Option<String>) {
 }
 
 /// The margin of a cell whose baseline takes `typical_ns` nanoseconds: the widest margin of the plan.
-pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
+pub fn margin(plan: &Plan, key: &SeriesKey, typical_ns: f64) -> Margin {
     let margins = &plan.margins;
     let workload = plan.workload(&key.workload);
     let is_session = key.metric == MAKESPAN;
-    let calls = |own: &PlannedWorkload| own.calls.values().sum::<u64>() as f64;
+    let calls = |workload: &PlannedWorkload| workload.calls.values().sum::<u64>() as f64;
     let calls = workload.filter(|_| is_session).map_or(1.0, calls);
     let session_ms = workload
         .filter(|_| is_session)
-        .and_then(|own| own.session_ms);
+        .and_then(|workload| workload.session_ms);
     let of = |kind, share: f64| Margin {
         ratio: 1.0 + share,
         kind,
@@ -107,8 +107,8 @@ pub fn margin(plan: &Plan, key: &CellKey, typical_ns: f64) -> Margin {
     let widest = of(MarginKind::Relative, margins.relative);
     let others = std::iter::once(of(MarginKind::Absolute, absolute))
         .chain(session.map(|share| of(MarginKind::Session, share)));
-    others.fold(widest, |widest, own| match own.ratio > widest.ratio {
-        true => own,
+    others.fold(widest, |widest, margin| match margin.ratio > widest.ratio {
+        true => margin,
         false => widest,
     })
 }
@@ -127,7 +127,7 @@ pub fn logs(series: &Series) -> Vec<Vec<f64>> {
 pub fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
     let mut epochs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (at, value) in candidate {
-        let base = baselines.iter().map(|own| own.get(at).copied());
+        let base = baselines.iter().map(|baseline| baseline.get(at).copied());
         let values: Option<Vec<f64>> = std::iter::once(Some(*value)).chain(base).collect();
         if let Some(ratio) = values.and_then(|values| log_ratio(&values)) {
             epochs.entry(at.0).or_default().push(ratio);
@@ -138,33 +138,35 @@ pub fn log_ratios(candidate: &Series, baselines: &[&Series]) -> Vec<Vec<f64>> {
 
 /// The logarithm of the first value over the geometric mean of the others; `None` if a value is not above 0.
 fn log_ratio(values: &[f64]) -> Option<f64> {
-    let (own, base) = values.split_first()?;
+    let (candidate, base) = values.split_first()?;
     if base.is_empty() || values.iter().any(|value| *value <= 0.0) {
         return None;
     }
-    let mean = base.iter().map(|own| own.ln()).sum::<f64>() / base.len() as f64;
-    Some(own.ln() - mean)
+    let mean = base.iter().map(|value| value.ln()).sum::<f64>() / base.len() as f64;
+    Some(candidate.ln() - mean)
 }
 
 /// Compares `arm` with the mean of the arms `with` in a cell; `None` without a common round.
 pub fn compare_arms(
     plan: &Plan,
     table: &Table,
-    key: &CellKey,
+    key: &SeriesKey,
     arm: &str,
     with: &[&str],
 ) -> Option<Comparison> {
     let arms = table.0.get(key)?;
-    let baselines: Option<Vec<&Series>> = with.iter().map(|own| arms.get(*own)).collect();
+    let baselines: Option<Vec<&Series>> = with.iter().map(|name| arms.get(*name)).collect();
     let baselines = baselines?;
     let ratios = log_ratios(arms.get(arm)?, &baselines);
     let mut typical: Vec<f64> = baselines
         .iter()
-        .flat_map(|own| own.values().copied())
+        .flat_map(|baseline| baseline.values().copied())
         .collect();
     let margin = margin(plan, key, median(&mut typical)?);
     // The A/A check decides nothing, so its looks spend no error rate.
-    let is_identical = plan.arm(arm).is_some_and(|own| own.same_as.is_some());
+    let is_identical = plan
+        .arm(arm)
+        .is_some_and(|planned| planned.same_as.is_some());
     let is_check = with.len() == 1 && is_identical;
     let alpha = match is_check {
         true => 1.0 - LEVEL,
@@ -177,7 +179,7 @@ pub fn compare_arms(
 pub fn compare_with_baseline(
     plan: &Plan,
     table: &Table,
-    key: &CellKey,
+    key: &SeriesKey,
     arm: &str,
 ) -> Option<Comparison> {
     let with = compared_with(plan, arm);
@@ -188,28 +190,31 @@ pub fn compare_with_baseline(
 /// The arms whose mean `arm` is compared with: the arm that the plan names for it, else both identical arms.
 /// An identical arm is not compared with itself.
 pub fn compared_with(plan: &Plan, arm: &str) -> Vec<String> {
-    if let Some(against) = plan.arm(arm).and_then(|own| own.against.clone()) {
+    if let Some(against) = plan.arm(arm).and_then(|planned| planned.against.clone()) {
         return vec![against];
     }
-    let (baseline, same) = baselines(plan);
-    let same = same.filter(|same| arm != same);
-    std::iter::once(baseline).chain(same).collect()
+    let (baseline, aa_arm) = baselines(plan);
+    let aa_arm = aa_arm.filter(|aa_arm| arm != aa_arm);
+    std::iter::once(baseline).chain(aa_arm).collect()
 }
 
 /// The median ratios of `arm` to the mean of the arms `with`, one per combination of their levels in a cell.
 /// [`modes`] finds the levels; empty if each arm has one level.
 /// Levels that all arms share, such as a slower processor in one epoch, do not change the ratios.
 /// Levels of a single arm do.
-pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -> Vec<f64> {
+pub fn ratios_by_level(table: &Table, key: &SeriesKey, arm: &str, with: &[&str]) -> Vec<f64> {
     let Some(arms) = table.0.get(key) else {
         return Vec::new();
     };
     let series = std::iter::once(&arm).chain(with);
-    let Some(series) = series.map(|own| arms.get(*own)).collect::<Option<Vec<_>>>() else {
+    let Some(series) = series
+        .map(|name| arms.get(*name))
+        .collect::<Option<Vec<_>>>()
+    else {
         return Vec::new();
     };
-    let borders = series.iter().map(|own| {
-        let values: Vec<f64> = own.values().copied().collect();
+    let borders = series.iter().map(|of_arm| {
+        let values: Vec<f64> = of_arm.values().copied().collect();
         modes(&values).map(|modes| (modes.low * modes.high).sqrt())
     });
     let borders: Vec<Option<f64>> = borders.collect();
@@ -219,7 +224,7 @@ pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -
     let mut by_levels: BTreeMap<Vec<bool>, Vec<f64>> = BTreeMap::new();
     let mut rounds = 0;
     for at in series[0].keys() {
-        let values = series.iter().map(|own| own.get(at).copied());
+        let values = series.iter().map(|of_arm| of_arm.get(at).copied());
         let Some(values) = values.collect::<Option<Vec<f64>>>() else {
             continue;
         };
@@ -232,9 +237,9 @@ pub fn ratios_by_level(table: &Table, key: &CellKey, arm: &str, with: &[&str]) -
     let fewest = (MIN_LEVEL_SHARE * f64::from(rounds)).max(2.0);
     let often = by_levels
         .into_values()
-        .filter(|own| own.len() as f64 >= fewest);
+        .filter(|ratios| ratios.len() as f64 >= fewest);
     often
-        .filter_map(|mut own| Some(median(&mut own)?.exp()))
+        .filter_map(|mut ratios| Some(median(&mut ratios)?.exp()))
         .collect()
 }
 
@@ -244,12 +249,13 @@ const PRECISE: f64 = 1.0 / 3.0;
 /// The undecided arms of a cell by its main metric: the makespan of a session, else its one kind of calls.
 /// The A/A arm is undecided until its interval is within a third of the margin.
 pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTreeSet<String> {
-    let (baseline, same) = baselines(plan);
+    let (baseline, aa_arm) = baselines(plan);
     let precise = 1.0 + plan.margins.relative * PRECISE;
     let mut open = BTreeSet::new();
     let cells = table.0.keys();
-    let is_own = |key: &&CellKey| key.workload == workload && key.state == state && key.is_main();
-    for key in cells.filter(is_own) {
+    let is_wanted =
+        |key: &&SeriesKey| key.workload == workload && key.state == state && key.is_main();
+    for key in cells.filter(is_wanted) {
         for arm in &plan.arms {
             if arm.name == baseline {
                 continue;
@@ -257,10 +263,10 @@ pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTr
             let Some(found) = compare_with_baseline(plan, table, key, &arm.name) else {
                 continue;
             };
-            let is_open = match Some(&arm.name) == same.as_ref() {
+            let is_open = match Some(&arm.name) == aa_arm.as_ref() {
                 true => found
                     .interval
-                    .is_none_or(|own| own.high > precise || own.low < 1.0 / precise),
+                    .is_none_or(|interval| interval.high > precise || interval.low < 1.0 / precise),
                 false => found.verdict == Verdict::Undecided,
             };
             if is_open {

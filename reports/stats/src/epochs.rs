@@ -86,7 +86,10 @@ pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     }
     let mean = estimates.iter().sum::<f64>() / count;
     let error = (estimates.len() >= 2).then(|| {
-        let squares: f64 = estimates.iter().map(|own| (own - mean).powi(2)).sum();
+        let squares: f64 = estimates
+            .iter()
+            .map(|estimate| (estimate - mean).powi(2))
+            .sum();
         let between = squares / (count - 1.0) / count;
         between.max(within_epochs(&with_values)).sqrt()
     });

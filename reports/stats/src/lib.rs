@@ -15,7 +15,7 @@ mod testing;
 pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
 pub use comparisons::{
-    CellKey, MAKESPAN, Series, Table, baselines, compare_arms, compare_with_baseline,
+    MAKESPAN, Series, SeriesKey, Table, baselines, compare_arms, compare_with_baseline,
     compared_with, log_ratios, logs, margin, ratios_by_level, undecided,
 };
 pub use epochs::{

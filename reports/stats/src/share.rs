@@ -10,7 +10,7 @@ use crate::epochs::Interval;
 pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
     let hits = hits.min(of);
     let quantile =
-        |a: u64, b: u64, q: f64| Beta::new(a as f64, b as f64).map(|own| own.inverse_cdf(q));
+        |a: u64, b: u64, q: f64| Beta::new(a as f64, b as f64).map(|beta| beta.inverse_cdf(q));
     let low = match hits {
         0 => Ok(0.0),
         hits => quantile(hits, of - hits + 1, alpha / 2.0),

@@ -1,4 +1,4 @@
-//! What tests share.
+//! Helpers of tests.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

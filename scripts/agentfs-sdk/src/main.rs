@@ -125,11 +125,11 @@ impl Adapter {
 
     /// `.`, `..` and the entries of a directory.
     fn entries(&self, ino: INodeNo) -> Result<Vec<(String, Stats)>> {
-        let own = self.attr(ino)?;
+        let dir = self.attr(ino)?;
         let listed = self.wait(FileSystem::readdir_plus(&self.storage, number(ino)))?;
         let listed = listed.ok_or(FsError::NotADirectory)?;
         // The kernel knows the parent, and shows its own number.
-        let dots = [".", ".."].map(|name| (name.to_owned(), own.clone()));
+        let dots = [".", ".."].map(|name| (name.to_owned(), dir.clone()));
         let listed = listed.into_iter().map(|entry| (entry.name, entry.stats));
         Ok(dots.into_iter().chain(listed).collect())
     }
@@ -169,7 +169,7 @@ impl Filesystem for Adapter {
         let found = text(name)
             .and_then(|name| self.wait(FileSystem::lookup(&self.storage, number(parent), name)));
         entry(
-            found.and_then(|own| own.ok_or(FsError::NotFound.into())),
+            found.and_then(|stats| stats.ok_or(FsError::NotFound.into())),
             reply,
         );
     }
@@ -227,7 +227,7 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
         let target = self.wait(FileSystem::readlink(&self.storage, number(ino)));
-        match target.and_then(|own| own.ok_or(FsError::NotASymlink.into())) {
+        match target.and_then(|target| target.ok_or(FsError::NotASymlink.into())) {
             Ok(target) => reply.data(target.as_bytes()),
             Err(error) => reply.error(errno(&error)),
         }
@@ -245,9 +245,9 @@ impl Filesystem for Adapter {
     ) {
         let (storage, parent) = (&self.storage, number(parent));
         let made = text(name).and_then(|name| {
-            let own = (u64::from(rdev), req.uid(), req.gid());
+            let (rdev, uid, gid) = (u64::from(rdev), req.uid(), req.gid());
             self.wait(FileSystem::mknod(
-                storage, parent, name, mode, own.0, own.1, own.2,
+                storage, parent, name, mode, rdev, uid, gid,
             ))
         });
         entry(made, reply);
@@ -482,8 +482,8 @@ impl Filesystem for Adapter {
         match self.entries(ino) {
             Ok(entries) => {
                 for (at, (name, stats)) in entries.iter().enumerate().skip(offset as usize) {
-                    let own = INodeNo(stats.ino.cast_unsigned());
-                    if reply.add(own, at as u64 + 1, kind(stats.mode), name) {
+                    let inode = INodeNo(stats.ino.cast_unsigned());
+                    if reply.add(inode, at as u64 + 1, kind(stats.mode), name) {
                         break;
                     }
                 }
@@ -504,9 +504,9 @@ impl Filesystem for Adapter {
         match self.entries(ino) {
             Ok(entries) => {
                 for (at, (name, stats)) in entries.iter().enumerate().skip(offset as usize) {
-                    let own = INodeNo(stats.ino.cast_unsigned());
+                    let inode = INodeNo(stats.ino.cast_unsigned());
                     if reply.add(
-                        own,
+                        inode,
                         at as u64 + 1,
                         name,
                         &TTL,
@@ -524,13 +524,13 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         match self.wait(FileSystem::statfs(&self.storage)) {
-            Ok(own) => {
-                let (used, room) = (own.bytes_used.div_ceil(4096), 1 << 28);
+            Ok(usage) => {
+                let (used, room) = (usage.bytes_used.div_ceil(4096), 1 << 28);
                 reply.statfs(
                     used + room,
                     room,
                     room,
-                    own.inodes + room,
+                    usage.inodes + room,
                     room,
                     4096,
                     255,

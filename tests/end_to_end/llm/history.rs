@@ -24,7 +24,7 @@ fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
     let mount = Mount::new("memory", &memory, &[]);
     let plain = conformance(&mount.dir);
     mount.end();
-    // What is not made up is a file like any other.
+    // A file without a prompt works like any other file.
     assert_eq!(generate, plain);
     // Features that no answer can provide, as docs/LLM.md says.
     let exceptions = [

@@ -13,8 +13,8 @@ use object_store::{
 };
 use servers::{Fault, FaultProxy, Operation, Rule, ServerKind};
 
-use super::{Serving, found};
-use crate::common::s3_client;
+use super::{found, serve};
+use crate::common::{Server, s3_client};
 
 type Outcome = Result<(), String>;
 
@@ -283,11 +283,11 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
 }
 
 /// Checks that an object with other bytes than were signed is refused and not stored.
-fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outcome {
-    let endpoint = &serving.announcement.endpoint;
+fn refuses_damage(runtime: &tokio::runtime::Runtime, server: &Server) -> Outcome {
+    let endpoint = &server.announcement.endpoint;
     let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
     let way = FaultProxy::start(0, upstream).unwrap();
-    let far = s3_client(&way.endpoint(), &serving.announcement);
+    let far = s3_client(&way.endpoint(), &server.announcement);
     runtime.block_on(async {
         // Without a rule, the proxy forwards the object unchanged.
         put(&far, "undamaged", b"as it is").await?;
@@ -299,7 +299,7 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, serving: &Serving) -> Outco
         let damaged: u64 = way.fired().iter().map(|fired| fired.done).sum();
         expect(damaged == 1, "nothing was damaged")?;
         expect(sent.is_err(), "takes wrong bytes")?;
-        let kept = get(&serving.client(), "damaged").await;
+        let kept = get(&server.client(), "damaged").await;
         expect(kept.is_err(), "says no, and keeps wrong bytes")
     })
 }
@@ -380,11 +380,11 @@ fn each_server_has_the_features_in_the_table() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut wrong = Vec::new();
     for kind in found() {
-        let serving = Serving::new(kind.name(), &[]);
-        let client = serving.client();
+        let server = serve(kind.name(), &[]);
+        let client = server.client();
         for what in ASKED {
             let outcome = match what {
-                DAMAGED => refuses_damage(&runtime, &serving),
+                DAMAGED => refuses_damage(&runtime, &server),
                 what => runtime.block_on(ask(&client, what)),
             };
             let lack = lacking(kind).iter().find(|(row, _)| *row == what);

@@ -8,7 +8,9 @@ mod tests;
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::location::PathStep;
 

@@ -1,8 +1,9 @@
 //! Inputs of users: files, parsed with errors that name file, line and field, their digests, variables, and what they
-//! have installed.
+//! have installed. [`named!`] declares enums whose variants have names in them.
 
 mod document;
 mod location;
+mod named;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -161,11 +162,11 @@ pub fn toml_error(file: &Path, text: &str, path: &[PathStep<'_>], message: &str)
     }
 }
 
-/// Reads what line `line` of `file` holds.
+/// Reads a document as a `T`; an error names `file` and `line`.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.
-pub fn read_line<T: DeserializeOwned>(
+pub fn read_record<T: DeserializeOwned>(
     file: &Path,
     line: usize,
     document: Document,
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn json_errors_name_file_line_and_field() {
         let line = Document::from_json(r#"{"name": "a", "inner": {"count": -1}}"#).unwrap();
-        let error = read_line::<Outer>(Path::new("x.jsonl"), 7, line).unwrap_err();
+        let error = read_record::<Outer>(Path::new("x.jsonl"), 7, line).unwrap_err();
         insta::assert_snapshot!(error, @"x.jsonl:7: field `inner.count`: invalid value: integer `-1`, expected u32");
     }
 }

@@ -72,7 +72,7 @@ pub fn context_names() -> Vec<String> {
 /// The names of the built-in context policies that fit a session, which may have notes of earlier ones.
 pub(crate) fn context_names_of(has_notes: bool) -> Vec<String> {
     let mut names = context_names();
-    names.retain(|name| has_notes || context(name).is_ok_and(|own| !own.needs_notes()));
+    names.retain(|name| has_notes || context(name).is_ok_and(|policy| !policy.needs_notes()));
     names
 }
 
@@ -347,10 +347,10 @@ mod tests {
                 prop_assert_eq!(thought(&applied), thought(&conversation));
                 // The last prompt contains all earlier thinking, or none of it.
                 let last = |thinking| account(&applied, thinking).calls.last().unwrap().prompt;
-                let own = applied.steps.last().unwrap().emits.iter();
-                let own = own.filter(|part| part.kind == PartKind::Thinking).map(|part| part.tokens);
+                let emitted = applied.steps.last().unwrap().emits.iter();
+                let emitted = emitted.filter(|part| part.kind == PartKind::Thinking).map(|part| part.tokens);
                 let kept = last(ThinkingStays::Always) - last(ThinkingStays::Never);
-                prop_assert_eq!(kept, thought(&applied) - own.sum::<u64>());
+                prop_assert_eq!(kept, thought(&applied) - emitted.sum::<u64>());
             }
         }
 

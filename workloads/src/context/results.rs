@@ -1,4 +1,4 @@
-//! The policies of tool results: what of a large result stays in the context, and what is saved or stored in a file.
+//! The policies of tool results: which part of a large result stays in the context, and which a file keeps.
 
 use serde::Deserialize;
 use tokens::{Part, PartKind, Rewrite, Step};
@@ -50,9 +50,9 @@ impl Rewriter {
         if large.is_empty() {
             return self.keep(step);
         }
-        let mut own = self.begin(step);
+        let mut rewritten = self.begin(step);
         for entering in &step.enters {
-            own.enters.push(if is_large(entering) {
+            rewritten.enters.push(if is_large(entering) {
                 let receipt = self.receipt(entering);
                 Part {
                     tokens: receipt.tokens + evict.preview_tokens.min(entering.tokens),
@@ -62,16 +62,18 @@ impl Rewriter {
                 *entering
             });
         }
-        own.files.insert("write".to_owned(), large.len() as u64);
-        let entered = own.enters.len();
+        rewritten
+            .files
+            .insert("write".to_owned(), large.len() as u64);
+        let entered = rewritten.enters.len();
         if evict.read_back == 0.0 {
-            own.emits.clone_from(&step.emits);
-            add_files(&mut own, step);
-            self.push(own, 0..entered + step.emits.len());
+            rewritten.emits.clone_from(&step.emits);
+            add_files(&mut rewritten, step);
+            self.push(rewritten, 0..entered + step.emits.len());
         } else {
-            own.emits = large.iter().map(|_| read_call(self.stored)).collect();
-            *own.files.entry("read".to_owned()).or_default() += large.len() as u64;
-            self.push(own, 0..entered);
+            rewritten.emits = large.iter().map(|_| read_call(self.stored)).collect();
+            *rewritten.files.entry("read".to_owned()).or_default() += large.len() as u64;
+            self.push(rewritten, 0..entered);
             self.read_back(step, &large, evict.read_back);
         }
     }
@@ -122,18 +124,18 @@ impl Rewriter {
             let tokens = (part.tokens as f64 * share).ceil() as u64;
             Part::new(PartKind::ReadBack, tokens)
         });
-        let own = Step {
+        let following = Step {
             gap_ms: TURN_MS,
             enters: back.collect(),
             emits: step.emits.clone(),
             files: step.files.clone(),
             ..Step::default()
         };
-        self.push(own, large.len()..large.len() + step.emits.len());
+        self.push(following, large.len()..large.len() + step.emits.len());
     }
 
     pub(super) fn recall(&mut self, step: &Step, recall: &Recall) {
-        let mut own = self.begin(step);
+        let mut rewritten = self.begin(step);
         if step.compacted {
             self.live.clear();
         }
@@ -157,20 +159,22 @@ impl Rewriter {
                     receipt,
                 });
             }
-            own.enters.push(shown);
+            rewritten.enters.push(shown);
         }
-        let mut written = self.trim(&mut own, old, recall.budget_tokens);
+        let mut written = self.trim(&mut rewritten, old, recall.budget_tokens);
         written += large.len() as u64;
         if written > 0 {
-            own.files.insert("write".to_owned(), written);
+            rewritten.files.insert("write".to_owned(), written);
         }
         let mut first = 0;
         if !large.is_empty() && recall.read_back > 0.0 {
-            own.emits = large.iter().map(|_| read_call(self.stored)).collect();
-            own.files.insert("read".to_owned(), large.len() as u64);
-            let entered = own.enters.len();
-            self.push(own, 0..entered);
-            own = Step {
+            rewritten.emits = large.iter().map(|_| read_call(self.stored)).collect();
+            rewritten
+                .files
+                .insert("read".to_owned(), large.len() as u64);
+            let entered = rewritten.enters.len();
+            self.push(rewritten, 0..entered);
+            rewritten = Step {
                 gap_ms: TURN_MS,
                 ..Step::default()
             };
@@ -182,23 +186,23 @@ impl Rewriter {
                     tokens,
                     receipt: Some(*receipt),
                 });
-                own.enters.push(Part::new(PartKind::ReadBack, tokens));
+                rewritten.enters.push(Part::new(PartKind::ReadBack, tokens));
             }
-            let written = self.trim(&mut own, old, recall.budget_tokens);
+            let written = self.trim(&mut rewritten, old, recall.budget_tokens);
             if written > 0 {
-                own.files.insert("write".to_owned(), written);
+                rewritten.files.insert("write".to_owned(), written);
             }
             first = large.len();
         }
-        own.emits.clone_from(&step.emits);
-        add_files(&mut own, step);
-        let count = own.enters.len() + own.emits.len();
-        self.push(own, first..count);
+        rewritten.emits.clone_from(&step.emits);
+        add_files(&mut rewritten, step);
+        let count = rewritten.enters.len() + rewritten.emits.len();
+        self.push(rewritten, first..count);
     }
 
     /// Replaces the oldest results by receipts until the budget holds. The first `old` results were in the
-    /// context before `own`; the others enter with it. Returns the number of newly stored results.
-    fn trim(&mut self, own: &mut Step, mut old: usize, budget: u64) -> u64 {
+    /// context before `rewritten`; the others enter with it. Returns the number of newly stored results.
+    fn trim(&mut self, rewritten: &mut Step, mut old: usize, budget: u64) -> u64 {
         let mut written = 0;
         let mut held: u64 = self.live.iter().map(|live| live.tokens).sum();
         while held > budget {
@@ -213,14 +217,14 @@ impl Rewriter {
             let left = receipt.min(gone.tokens);
             held -= gone.tokens;
             if old > 0 {
-                own.rewrites.push(Rewrite {
+                rewritten.rewrites.push(Rewrite {
                     part: gone.part,
                     tokens: left,
                 });
                 old -= 1;
             } else {
                 // The results of one step exceed the budget, so this one enters only as a receipt.
-                own.enters[gone.part - self.parts].tokens = left;
+                rewritten.enters[gone.part - self.parts].tokens = left;
             }
         }
         written
@@ -242,9 +246,9 @@ fn is_large(part: &Part, above: u64) -> bool {
     part.kind == PartKind::Result && part.tokens > above
 }
 
-fn add_files(own: &mut Step, step: &Step) {
+fn add_files(rewritten: &mut Step, step: &Step) {
     for (kind, count) in &step.files {
-        *own.files.entry(kind.clone()).or_default() += count;
+        *rewritten.files.entry(kind.clone()).or_default() += count;
     }
 }
 

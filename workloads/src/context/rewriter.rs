@@ -60,12 +60,12 @@ impl Rewriter {
     }
 
     pub(super) fn keep(&mut self, step: &Step) {
-        let mut own = self.begin(step);
-        own.enters.clone_from(&step.enters);
-        own.emits.clone_from(&step.emits);
-        own.files.clone_from(&step.files);
-        own.reported = step.reported;
-        let count = own.enters.len() + own.emits.len();
-        self.push(own, 0..count);
+        let mut copy = self.begin(step);
+        copy.enters.clone_from(&step.enters);
+        copy.emits.clone_from(&step.emits);
+        copy.files.clone_from(&step.files);
+        copy.reported = step.reported;
+        let count = copy.enters.len() + copy.emits.len();
+        self.push(copy, 0..count);
     }
 }

@@ -55,7 +55,7 @@ pub struct Scenario {
     pub sha256: String,
 }
 
-named! {
+inputs::named! {
     /// The part of the environment that fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -104,7 +104,9 @@ impl Need {
             Need::Daemon => "it has no daemon",
             Need::Data => "it does not return what was written to it",
             Need::Persistence => "what it holds is gone with its daemon, and was never promised",
-            Need::OurDaemon => "its daemon is not one of ours, which alone can be told to do this",
+            Need::OurDaemon => {
+                "no daemon of `ctxbench mount` serves it, and only such a daemon can be told to do this"
+            }
             Need::Database => "it keeps nothing in a SQLite file",
             Need::LocalStore => "it keeps nothing on a local file system",
             Need::Bucket => "it keeps nothing in a bucket",
@@ -280,7 +282,10 @@ pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
 /// # Errors
 /// [`InputError`] if the scenario does not exist or is malformed.
 pub fn scenario(name: &str) -> Result<Scenario, InputError> {
-    let known: Vec<String> = scenarios()?.into_iter().map(|own| own.name).collect();
+    let known: Vec<String> = scenarios()?
+        .into_iter()
+        .map(|scenario| scenario.name)
+        .collect();
     let found = built_in::file(&FAULTS, "faults", name);
     let (file, text) = inputs::named("scenario", name, found, &known)?;
     Scenario::parse(&file, &text)

@@ -55,7 +55,7 @@ fn every_built_in_scenario_parses_and_an_unknown_name_lists_them() {
     let all = scenarios().unwrap();
     for group in Group::ALL {
         let mut groups = all.iter().map(|scenario| scenario.group);
-        assert!(groups.any(|own| own == *group), "{group:?}");
+        assert!(groups.any(|present| present == *group), "{group:?}");
     }
     let error = scenario("nonsense").unwrap_err().to_string();
     assert!(error.contains("kill-while-writing"), "{error}");

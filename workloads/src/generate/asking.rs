@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use super::notes::{Notebook, Question, notebook};
 use super::{check_range, path};
+use crate::notes::{Notebook, Question, notebook};
 use crate::script::{CallKind, FileOp, Script};
 
-/// The maximum number of notes, because each block writes all of them.
+/// The maximum number of notes, because each pass writes all of them.
 const NOTES_MAX: usize = 10_000;
 
 /// The parameters of a workload that asks questions.
@@ -17,7 +17,7 @@ pub struct Asking {
     operation: Operation,
     /// Number of notes.
     notes: usize,
-    /// Number of questions in a block.
+    /// Number of questions in a pass.
     calls: usize,
     /// The seed of notes and questions.
     seed: u64,
@@ -51,7 +51,7 @@ impl Asking {
             .filter(|question| question.evidence.is_some() && !question.is_reworded)
             .collect();
         for (number, question) in answered.iter().cycle().take(self.calls).enumerate() {
-            // Each name is unique in a block, because a backend may cache an answer.
+            // Each name is unique in a pass, because a backend may cache an answer.
             let (kind, name, says) = match self.operation {
                 Operation::Search => (
                     CallKind::Search,
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_in_a_block_asks_under_a_unique_name() {
+    fn every_call_in_a_pass_asks_under_a_unique_name() {
         let text = "operation = 'recall'\nnotes = 116\ncalls = 60\nseed = 1";
         let asking: Asking = toml::from_str(text).unwrap();
         let script = asking.script().unwrap();

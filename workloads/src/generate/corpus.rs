@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::notes::{Answerable, Note, Notebook, Question};
+use crate::notes::{Answerable, Note, Notebook, Question};
 
 /// The environment variable with another directory of corpora.
 const VARIABLE: &str = "CTXBENCH_CORPORA";
@@ -34,7 +34,7 @@ struct OwnQuestion {
 /// The text of a corpus.
 ///
 /// # Errors
-/// What is missing, and the command that installs it.
+/// The missing file, and the command that installs it.
 pub(crate) fn read(name: &str) -> Result<String, String> {
     let dir = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from(INSTALLED), PathBuf::from);
     let file = dir.join(format!("{name}.json"));
@@ -62,32 +62,35 @@ pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
             .map(|note| note.text.trim_end().to_owned())
             .ok_or_else(|| format!("corpus {name}: field `evidence`: there is no note {path}"))
     };
-    let questions = corpus.questions.into_iter().map(|own| {
-        let lines = own.evidence.iter().map(of_path);
+    let questions = corpus.questions.into_iter().map(|question| {
+        let lines = question.evidence.iter().map(of_path);
         let lines = lines.collect::<Result<Vec<String>, String>>()?;
         let lacks = |answer: &&String| {
             let mut lines = lines.iter();
             !lines.all(|line| line.to_lowercase().contains(*answer))
         };
-        if let Some(answer) = own.answer.as_ref().filter(lacks) {
+        if let Some(answer) = question.answer.as_ref().filter(lacks) {
             return Err(format!(
                 "corpus {name}: field `answer`: evidence of {:?} is not one line with {answer:?}",
-                own.text
+                question.text
             ));
         }
         let mut lines = lines.into_iter();
-        let evidence = lines
-            .next()
-            .ok_or_else(|| format!("corpus {name}: field `evidence`: {:?} has none", own.text))?;
+        let evidence = lines.next().ok_or_else(|| {
+            format!(
+                "corpus {name}: field `evidence`: {:?} has none",
+                question.text
+            )
+        })?;
         Ok(Question {
             keyword: String::new(),
             keywords: String::new(),
-            text: own.text,
+            text: question.text,
             is_reworded: false,
             answerable: Answerable::Once,
             evidence: Some(evidence),
             also: lines.collect(),
-            answer: own.answer,
+            answer: question.answer,
             superseded: Vec::new(),
         })
     });

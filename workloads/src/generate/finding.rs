@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::notes::{Notebook, notebook};
 use super::{check_range, corpus, path};
 use crate::exam::{Asked, Exam, Method};
+use crate::notes::{Notebook, notebook};
 use crate::script::{CallKind, FileOp, Script};
 
 /// The maximum number of notes.
@@ -45,7 +45,7 @@ impl Finding {
     /// The text of the corpus, if one is named.
     ///
     /// # Errors
-    /// What is missing, and the command that installs it.
+    /// The missing corpus, and the command that installs it.
     pub(crate) fn corpus(&self) -> Result<Option<String>, String> {
         self.corpus.as_deref().map(corpus::read).transpose()
     }

@@ -16,7 +16,7 @@ use crate::tasks::{Asks, Change, Find, LogLine, Message, Question, Task, TaskSta
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbox {
-    /// What the tasks are about.
+    /// The subject of the tasks.
     about: About,
     /// Threads of mail, tasks, or requests in the logs.
     size: usize,
@@ -153,7 +153,9 @@ impl Inbox {
             let change = self.changes(number).then(|| {
                 let id = ARRIVALS.0 + ARRIVALS.1 * arrived;
                 arrived += 1;
-                let others = PEOPLE.iter().filter(|own| !writers[thread].contains(*own));
+                let others = PEOPLE
+                    .iter()
+                    .filter(|person| !writers[thread].contains(*person));
                 let others: Vec<&str> = others.copied().collect();
                 let writer = others.choose(rng).copied().unwrap_or(PEOPLE[0]);
                 Change::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
@@ -197,7 +199,7 @@ impl Inbox {
         let after = talk(rng, more);
         let planted = match place % 2 {
             0 => {
-                // What arrives during a pass differs from every earlier value.
+                // A value that arrives during a pass differs from every earlier one.
                 let values = match id < ARRIVALS.0 {
                     true => 100..1000,
                     false => 1000..10_000,
@@ -271,13 +273,16 @@ impl Inbox {
         let asked = (0..self.questions).map(|number| {
             let changes = self.changes(number).then(|| {
                 // A task that can begin is done: others may begin then, and the answer changes in any case.
-                let open = now.tasks.iter().filter(|own| own.state == TaskState::Open);
-                let mut open = open.filter(|own| {
-                    let mut others = own.depends_on.iter();
+                let open = now
+                    .tasks
+                    .iter()
+                    .filter(|task| task.state == TaskState::Open);
+                let mut open = open.filter(|task| {
+                    let mut others = task.depends_on.iter();
                     others.all(|name| is_done(&now.tasks, name))
                 });
-                open.next().map(|own| Change::State {
-                    task: own.name.clone(),
+                open.next().map(|task| Change::State {
+                    task: task.name.clone(),
                     state: TaskState::Done,
                 })
             });
@@ -323,8 +328,8 @@ impl Inbox {
 }
 
 fn is_done(tasks: &[Task], name: &str) -> bool {
-    let mut done = tasks.iter().filter(|own| own.state == TaskState::Done);
-    done.any(|own| own.name == name)
+    let mut done = tasks.iter().filter(|task| task.state == TaskState::Done);
+    done.any(|task| task.name == name)
 }
 
 /// The lines of one request. `failing`: the service in front, whose error has its cause in a service behind it.

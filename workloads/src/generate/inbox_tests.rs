@@ -30,16 +30,16 @@ struct Shell {
 impl Shell {
     fn of(world: &World) -> Self {
         let mut files = BTreeMap::new();
-        for own in &world.messages {
-            files.insert(own.inbox_path(), own.text());
-            files.insert(own.thread_path(), own.text());
+        for message in &world.messages {
+            files.insert(message.inbox_path(), message.text());
+            files.insert(message.thread_path(), message.text());
         }
-        for own in &world.tasks {
-            files.insert(own.path(), own.text());
+        for task in &world.tasks {
+            files.insert(task.path(), task.text());
         }
-        for own in &world.log {
-            let file: &mut String = files.entry(own.path()).or_default();
-            *file += &format!("{}\n", own.text());
+        for line in &world.log {
+            let file: &mut String = files.entry(line.path()).or_default();
+            *file += &format!("{}\n", line.text());
         }
         Self { files }
     }
@@ -78,7 +78,7 @@ impl Console for Shell {
                     }
                     false => self.place(place),
                 };
-                let is_found = |line: &&str| texts.iter().any(|own| line.contains(own));
+                let is_found = |line: &&str| texts.iter().any(|text| line.contains(text));
                 let mut lines = Vec::new();
                 for (path, text) in files {
                     for line in text.lines().filter(is_found) {
@@ -170,7 +170,10 @@ proptest! {
 fn a_quarter_of_the_questions_is_about_something_that_has_just_changed() {
     for (about, size) in [(About::Mail, 40), (About::Tasks, 50), (About::Logs, 100)] {
         let tasks = made(about, size, 8, 1);
-        let changed = tasks.questions.iter().filter(|own| own.change.is_some());
+        let changed = tasks
+            .questions
+            .iter()
+            .filter(|question| question.change.is_some());
         assert_eq!(changed.count(), 2);
         assert_eq!(tasks, made(about, size, 8, 1), "the same seed");
         assert_ne!(tasks, made(about, size, 8, 2));
@@ -180,12 +183,15 @@ fn a_quarter_of_the_questions_is_about_something_that_has_just_changed() {
 #[test]
 fn names_sort_by_time_and_no_two_messages_have_one_number() {
     let tasks = made(About::Mail, 72, 50, 3);
-    let arrivals = tasks.questions.iter().filter_map(|own| match &own.change {
-        Some(Change::Message(message)) => Some(message),
-        _ => None,
-    });
+    let arrivals = tasks
+        .questions
+        .iter()
+        .filter_map(|question| match &question.change {
+            Some(Change::Message(message)) => Some(message),
+            _ => None,
+        });
     let messages = tasks.world.messages.iter().chain(arrivals);
-    let ids: Vec<u64> = messages.map(|own| own.id).collect();
+    let ids: Vec<u64> = messages.map(|message| message.id).collect();
     assert!(ids.is_sorted_by(|one, other| one < other));
     assert!(ids.iter().all(|id| (1000..10_000).contains(id)));
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use tokens::{Conversation, Fixed, PartKind, Step};
 
-use super::notes::{Question, notebook};
 use crate::conversation::{TURN_MS, part};
 use crate::exam::Exam;
+use crate::notes::{Question, notebook};
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
 

@@ -28,7 +28,7 @@ pub struct Micro {
     bytes: u32,
     /// Size of each file in bytes, if it differs from the size of a read or write.
     file_bytes: Option<u32>,
-    /// Number of calls of the operation in a block.
+    /// Number of calls of the operation in a pass.
     calls: u32,
 }
 

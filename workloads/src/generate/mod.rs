@@ -6,14 +6,13 @@ use std::ops::RangeInclusive;
 use crate::path::WorkspacePath;
 
 pub mod asking;
-pub mod clients;
+mod clients;
 pub(crate) mod corpus;
 pub mod finding;
 pub mod hosts;
 pub mod inbox;
 pub mod memory_session;
 pub mod micro;
-pub mod notes;
 pub mod offload;
 pub mod program;
 pub mod syncing;

@@ -22,7 +22,7 @@ pub struct OffloadComparison {
     bytes: usize,
     /// The share of each file's lines that is read back.
     read_back: f64,
-    /// Number of repetitions in a block.
+    /// Number of repetitions in a pass.
     repeats: u32,
     /// The seed of the meetings.
     seed: u64,

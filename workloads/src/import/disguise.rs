@@ -52,7 +52,7 @@ impl Disguise {
         }
     }
 
-    /// Whether names that may identify somebody are published.
+    /// Whether names that may identify a person are published.
     pub(super) fn keeps_names(&self) -> bool {
         self.fidelity == Fidelity::Content
     }

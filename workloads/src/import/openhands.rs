@@ -259,7 +259,7 @@ mod tests {
         let mut paths = session.calls().map(|call| call.path.as_deref());
         assert!(paths.all(|path| path == Some("repo/a.c")));
         let results = session.results();
-        let results = results.map(|own| (own.err, matches!(own.seen, Seen::Part { .. })));
+        let results = results.map(|result| (result.err, matches!(result.seen, Seen::Part { .. })));
         let expected = [(None, true), (Some(CallError::Other), false)];
         assert_eq!(results.collect::<Vec<_>>(), expected);
     }

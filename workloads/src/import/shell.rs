@@ -1,12 +1,12 @@
-//! The programs that a recorded shell command runs, by name: a trace of fidelity `shape` says nothing else of a command.
+//! The programs that a recorded shell command runs, by name: a trace of fidelity `shape` keeps only these of a command.
 //!
-//! A command is read, never run. A loop's body counts once, what stands inside double quotes not at all, and a filter
+//! A command is read, never run. A loop's body counts once, text inside double quotes not at all, and a filter
 //! behind a pipe is left out, because it reads no file.
 
 /// Programs whose first argument says what they do.
 const WITH_SUBCOMMAND: &str = "apt-get cargo docker go git mise npm pip pip3 pnpm poetry uv yarn";
 
-/// Subcommands that identify nobody. Others are left out.
+/// Subcommands that identify no person. Others are left out.
 const SUBCOMMANDS: &str = "add apply bench blame branch build cat-file check checkout ci clean clippy clone commit config diff doc \
     exec fetch fmt gc generate get grep init install list log ls-files ls-tree merge mod mv pull push rebase \
     remote reset restore rev-parse rm run show stash status sync tag test tool update update-ref vet version \
@@ -31,11 +31,11 @@ const NO_COMMAND: &str = "case done esac fi for function select }";
 /// Programs that read standard input behind a pipe.
 const FILTERS: &str = "awk cat cut egrep grep head jq less nl rg sed sort tail tee tr uniq wc xxd";
 
-/// What a program is called that is not widely known.
+/// The name given to a program that is not widely known.
 const OTHER: &str = "other";
 
 /// The names of the programs that `line` runs, in its order, such as `git status` and `ls`. `keeps_names`: whether
-/// names that may identify somebody are kept; otherwise they are [`OTHER`].
+/// names that may identify a person are kept; otherwise they are [`OTHER`].
 pub(super) fn commands(line: &str, keeps_names: bool) -> Vec<String> {
     let named = segments(line).into_iter();
     named
@@ -79,14 +79,14 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
             !is_value && !word.starts_with('-')
         });
         let subcommand = subcommand.filter(|word| keeps_names || lists(SUBCOMMANDS, word));
-        return Some(subcommand.map_or(program.to_owned(), |own| format!("{program} {own}")));
+        return Some(subcommand.map_or(program.to_owned(), |word| format!("{program} {word}")));
     }
     let module = rest.next_if_eq(&"-m").and_then(|_| rest.next());
     if program.starts_with("python") && module == Some("pip") {
         return Some(
             rest.next()
-                .map_or("pip".to_owned(), |own| match lists(SUBCOMMANDS, own) {
-                    true => format!("pip {own}"),
+                .map_or("pip".to_owned(), |word| match lists(SUBCOMMANDS, word) {
+                    true => format!("pip {word}"),
                     false => "pip".to_owned(),
                 }),
         );
@@ -97,7 +97,7 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
 
 /// Whether a list of words has `word`.
 pub(super) fn lists(all: &str, word: &str) -> bool {
-    all.split_whitespace().any(|own| own == word)
+    all.split_whitespace().any(|listed| listed == word)
 }
 
 fn is_number(word: &str) -> bool {
@@ -131,13 +131,13 @@ fn segments(line: &str) -> Vec<(Vec<String>, bool)> {
         }
         match next {
             '\'' => {
-                let own = word.get_or_insert_default();
-                own.extend(chars.by_ref().take_while(|own| *own != '\''));
+                let started = word.get_or_insert_default();
+                started.extend(chars.by_ref().take_while(|character| *character != '\''));
             }
             '"' => {
-                let own = word.get_or_insert_default();
+                let started = word.get_or_insert_default();
                 while let Some(quoted) = chars.next().filter(|quoted| *quoted != '"') {
-                    own.extend(match quoted {
+                    started.extend(match quoted {
                         '\\' => chars.next(),
                         _ => Some(quoted),
                     });
@@ -148,21 +148,26 @@ fn segments(line: &str) -> Vec<(Vec<String>, bool)> {
                     word.get_or_insert_default().push(escaped);
                 }
             }
-            '#' if word.is_none() => while chars.next_if(|own| *own != '\n').is_some() {},
+            '#' if word.is_none() => {
+                while chars.next_if(|character| *character != '\n').is_some() {}
+            }
             '<' if chars.next_if_eq(&'<').is_some() => {
                 let is_string = chars.next_if_eq(&'<').is_some();
                 chars.next_if_eq(&'-');
-                while chars.next_if(|own| *own == ' ').is_some() {}
+                while chars.next_if(|character| *character == ' ').is_some() {}
                 let mut end = String::new();
-                while let Some(own) =
-                    chars.next_if(|own| !own.is_whitespace() && !";&|)".contains(*own))
+                while let Some(character) = chars
+                    .next_if(|character| !character.is_whitespace() && !";&|)".contains(*character))
                 {
-                    end.extend(Some(own).filter(|own| !"'\"\\".contains(*own)));
+                    end.extend(Some(character).filter(|character| !"'\"\\".contains(*character)));
                 }
                 heredocs.extend(Some(end).filter(|_| !is_string));
             }
             '<' | '>' => {
-                while chars.next_if(|own| ">&|".contains(*own)).is_some() {}
+                while chars
+                    .next_if(|character| ">&|".contains(*character))
+                    .is_some()
+                {}
                 is_target = true;
             }
             // `&>` redirects both outputs.
@@ -194,7 +199,7 @@ fn skip_heredoc(chars: &mut impl Iterator<Item = char>, end: &str) {
     loop {
         let mut is_over = true;
         let line = chars.by_ref().inspect(|_| is_over = false);
-        let line: String = line.take_while(|own| *own != '\n').collect();
+        let line: String = line.take_while(|character| *character != '\n').collect();
         if is_over || line.trim() == end {
             return;
         }

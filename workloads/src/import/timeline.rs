@@ -466,7 +466,7 @@ fn call_tokens(call: &RecordedCall) -> u64 {
     tokens::count(&written.to_string())
 }
 
-/// What a result proves about the initial state of files.
+/// The initial states of files that a result proves.
 fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
     match &result.seen {
         Seen::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
@@ -654,7 +654,7 @@ mod tests {
         };
         let other_sha256 = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
         let no_result = error(|trace| {
-            let is_third = |event: &Event| matches!(event, Event::Result(own) if own.i == 3);
+            let is_third = |event: &Event| matches!(event, Event::Result(result) if result.i == 3);
             trace.events.retain(|event| !is_third(event));
         });
         let no_files = error(|trace| trace.files.clear());

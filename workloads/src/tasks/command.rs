@@ -1,6 +1,6 @@
 //! The shell commands of the scripts: the text that an agent types, and what it means. The harness performs them.
 
-/// What a `grep` prints of a match.
+/// The parts of a match that a `grep` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
     /// File and line.
@@ -26,7 +26,7 @@ pub enum Command {
         place: String,
         /// Whether to search everything below a directory (`-r`).
         is_recursive: bool,
-        /// What is printed.
+        /// The parts of a match to print.
         shows: Shows,
         /// Only the last of so many lines (`| tail -n`).
         last: Option<usize>,
@@ -76,7 +76,7 @@ impl Command {
                     [one] => vec![quoted(one)],
                     several => several
                         .iter()
-                        .map(|own| format!("-e {}", quoted(own)))
+                        .map(|text| format!("-e {}", quoted(text)))
                         .collect(),
                 };
                 let tail = last.map_or(String::new(), |last| format!(" | tail -n {last}"));

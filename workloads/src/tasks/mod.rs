@@ -50,7 +50,7 @@ impl Message {
     }
 }
 
-named! {
+inputs::named! {
     /// The state of a task.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum TaskState {
@@ -66,7 +66,7 @@ named! {
 impl TaskState {
     /// The state of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|own| own.name() == name).copied()
+        Self::ALL.iter().find(|state| state.name() == name).copied()
     }
 }
 
@@ -150,7 +150,7 @@ pub struct World {
     pub log: Vec<LogLine>,
 }
 
-/// What another program commits during a pass.
+/// A change that another program commits during a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A message arrives.
@@ -166,14 +166,14 @@ pub enum Change {
     Log(Vec<LogLine>),
 }
 
-/// What is asked.
+/// The task that a question sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Find the mail of a sender on a subject, read its thread, draft an answer with the latest value, file the mail.
     Find(Find),
     /// Which tasks can begin, and how many wait for others?
     Triage,
-    /// What is behind the last failed request of a service?
+    /// What caused the last failed request of a service?
     Cause {
         /// The service.
         service: String,
@@ -244,8 +244,8 @@ impl World {
             Change::Message(message) => self.messages.push(message.clone()),
             Change::State { task, state } => {
                 let mut all = self.tasks.iter_mut();
-                if let Some(own) = all.find(|own| own.name == *task) {
-                    own.state = *state;
+                if let Some(entry) = all.find(|entry| entry.name == *task) {
+                    entry.state = *state;
                 }
             }
             Change::Log(lines) => self.log.extend(lines.iter().cloned()),
@@ -284,15 +284,18 @@ impl World {
 
     /// The mail that a question is about.
     fn asked_mail(&self, find: &Find) -> Option<&Message> {
-        let mut own = self.messages.iter().filter(|own| own.sender == find.sender);
-        own.find(|own| own.subject.ends_with(&find.topic))
+        let mut mails = self
+            .messages
+            .iter()
+            .filter(|mail| mail.sender == find.sender);
+        mails.find(|mail| mail.subject.ends_with(&find.topic))
     }
 
     /// The latest value in the thread of a question's mail.
     fn value(&self, find: &Find) -> Option<String> {
         let thread = self.asked_mail(find)?.thread;
-        let bodies = self.messages.iter().filter(|own| own.thread == thread);
-        let mut values = bodies.filter_map(|own| last_value(&own.body, &find.fact));
+        let bodies = self.messages.iter().filter(|mail| mail.thread == thread);
+        let mut values = bodies.filter_map(|mail| last_value(&mail.body, &find.fact));
         values.next_back()
     }
 
@@ -316,9 +319,9 @@ fn triaged(blocked: u64, ready: BTreeSet<String>) -> String {
 pub struct Question {
     /// When it is asked, in seconds of the schedule.
     pub at_s: u64,
-    /// What another program commits [`LEAD_S`] seconds before.
+    /// The change that another program commits [`LEAD_S`] seconds before.
     pub change: Option<Change>,
-    /// What is asked.
+    /// The task that it sets.
     pub asks: Asks,
 }
 
@@ -336,7 +339,7 @@ pub struct Tasks {
 impl Tasks {
     /// Calls of the SQL script in a pass; the other scripts make as many, or one fewer for a question.
     pub fn calls(&self) -> u64 {
-        let calls = self.questions.iter().map(|own| match own.asks {
+        let calls = self.questions.iter().map(|question| match question.asks {
             Asks::Find(_) => 4,
             Asks::Triage | Asks::Cause { .. } => 2,
         });

@@ -25,13 +25,13 @@ pub enum Form {
 /// beside its own tools, favours SQL.
 const SHELL: &str = r#"{"name":"bash","description":"Run a command line in a shell. Returns its standard output and standard error. The working directory stays the workspace.","inputSchema":{"type":"object","properties":{"command":{"type":"string","description":"The command line"}},"required":["command"],"additionalProperties":false}}"#;
 
-/// What the prompt says of the files, as a schema says it of tables.
+/// The description of the files in the prompt, as a schema describes tables.
 const LAYOUT: &str = "The workspace: inbox/SENDER/DATE SUBJECT ID.eml; the same mail in threads/THREAD/ID SENDER.eml; drafts/ takes a file with To:, Subject:, an empty line and the text; mail that is moved to archive/ is filed; tasks/NAME.json with state (open, running, done) and depends_on; logs/ with lines of time, service, level, request=ID, message.";
 
-/// What it says of a view in addition.
+/// The additional description of a view.
 const VIEW: &str = " Computed on read: `:about?WORDS` lists mail with these words; tasks-by-state/STATE/ and tasks/NAME/depends-on/ list tasks; health/tasks.json counts open and blocked ones; logs/all.log has the lines of all services.";
 
-/// What stands in the prompt for the tools of a form; `None` where the tools say it themselves.
+/// The definitions of the tools of a form in the prompt; `None` where the tools bring their own.
 pub fn definitions(form: Form) -> Option<String> {
     match form {
         Form::Copy => Some(format!("[{SHELL}]\n{LAYOUT}")),
@@ -55,13 +55,13 @@ pub trait Console {
     /// The output of a shell command.
     ///
     /// # Errors
-    /// What the shell says of a failed command.
+    /// The message of the shell about a failed command.
     fn shell(&mut self, command: &Command) -> Result<String, String>;
 
     /// The answer of a tool.
     ///
     /// # Errors
-    /// What the tool says of a failed call.
+    /// The message of the tool about a failed call.
     fn tool(&mut self, name: &str, arguments: Value) -> Result<String, String>;
 }
 
@@ -104,12 +104,12 @@ fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Resul
     })?;
     // `threads/7/1012 ann.eml`, and in a view `: SUBJECT` after it.
     let name = format!(" {sender}.eml");
-    let mut own = listed.lines().filter_map(|line| {
+    let mut mails = listed.lines().filter_map(|line| {
         let (path, _) = line.split_once(&name)?;
         let (thread, id) = path.strip_prefix("threads/")?.split_once('/')?;
         Some((thread.to_owned(), id.parse::<u64>().ok()?))
     });
-    let (thread, id) = own.next().ok_or_else(|| no_answer("mail", &listed))?;
+    let (thread, id) = mails.next().ok_or_else(|| no_answer("mail", &listed))?;
     let read = console.shell(&Command::Read(vec![format!("threads/{thread}/*")]))?;
     let value = last_value(&read, fact).ok_or_else(|| no_answer("value", &read))?;
     let draft = find.draft(id, &value);
@@ -346,8 +346,8 @@ pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
     };
     if form == Form::Sql {
         let (sql, expected) = match (change, last) {
-            (Change::Message(own), _) => {
-                let sql = format!("SELECT body FROM messages WHERE id = {}", own.id);
+            (Change::Message(message), _) => {
+                let sql = format!("SELECT body FROM messages WHERE id = {}", message.id);
                 (sql, None)
             }
             (Change::State { task, state }, _) => {
@@ -364,7 +364,7 @@ pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
         return query(&sql, console).is_ok_and(|(rows, _)| rows.iter().any(is_it));
     }
     let (place, expected) = match (change, last) {
-        (Change::Message(own), _) => (own.thread_path(), own.text()),
+        (Change::Message(message), _) => (message.thread_path(), message.text()),
         (Change::State { task, state }, _) => (
             format!("tasks/{task}.json"),
             format!("\"{}\"", state.name()),

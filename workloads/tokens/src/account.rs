@@ -73,7 +73,7 @@ impl Account {
         terms: &Terms,
         delay_ms: impl Fn(&Step) -> u64,
     ) -> Self {
-        let own = |tokens: u64| (tokens as f64 * terms.per_o200k).round() as u64;
+        let converted = |tokens: u64| (tokens as f64 * terms.per_o200k).round() as u64;
         let mut account = Self {
             compactions: conversation.compactions(),
             ..Self::default()
@@ -95,9 +95,9 @@ impl Account {
             let cached = common.filter(|_| !expired).unwrap_or(0).min(prompt);
             let emitted: u64 = step.emits.iter().map(|part| part.tokens).sum();
             account.calls.push(CallTokens {
-                prompt: own(prompt),
-                cached: own(cached),
-                output: own(emitted),
+                prompt: converted(prompt),
+                cached: converted(cached),
+                output: converted(emitted),
                 expired,
             });
             before = Some(prompt);
@@ -110,7 +110,7 @@ impl Account {
             entering += step.enters.iter().map(|part| part.tokens).sum::<u64>() + emitted;
             delay = delay_ms(step);
         }
-        account.entering = own(entering);
+        account.entering = converted(entering);
         account
     }
 

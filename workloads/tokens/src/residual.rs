@@ -7,7 +7,7 @@ use crate::account::{Account, CallTokens, Terms};
 use crate::conversation::{Conversation, Fixed};
 
 /// The residuals of the ledger against reported prompts. A residual is `ledger / reported - 1`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Residual {
     /// Number of compared calls.
     pub calls: usize,
@@ -20,8 +20,10 @@ pub struct Residual {
     /// The median absolute residual of the prompts' growth beyond the fixed part, which no constant can hide.
     /// `None` if no prompt grows.
     pub growth_median_abs: Option<f64>,
-    /// The sum of all compared prompts: the ledger's, and the reported one.
-    pub prompts: (u64, u64),
+    /// The sum of all compared prompts in the ledger.
+    pub ledger_tokens: u64,
+    /// The sum of all compared prompts as reported.
+    pub reported_tokens: u64,
     /// The residuals of the cache; `None` if no call reported a cache read.
     pub cache: Option<CacheResidual>,
     /// Tokens of the context before the compaction where ledger and client differ most:
@@ -88,7 +90,7 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
     let account = Account::of(conversation, terms);
     let fixed = conversation.fixed as f64 * terms.per_o200k;
     let first = usize::from(conversation.fixed_is == Fixed::Inferred);
-    let mut prompts = (0, 0);
+    let (mut ledger_tokens, mut reported_tokens) = (0, 0);
     let (mut all, mut growth) = (Vec::new(), Vec::new());
     let steps = conversation.steps.iter().zip(&account.calls).skip(first);
     for (step, call) in steps {
@@ -96,7 +98,8 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
             continue;
         };
         let (ours, theirs) = (call.prompt as f64, reported.prompt as f64);
-        prompts = (prompts.0 + call.prompt, prompts.1 + reported.prompt);
+        ledger_tokens += call.prompt;
+        reported_tokens += reported.prompt;
         all.push(ours / theirs - 1.0);
         if theirs > fixed + 1.0 {
             growth.push(((ours - fixed) / (theirs - fixed) - 1.0).abs());
@@ -115,7 +118,8 @@ pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> 
         worst_abs: absolute.iter().copied().fold(0.0, f64::max),
         median_abs: median(absolute)?,
         growth_median_abs: median(growth),
-        prompts,
+        ledger_tokens,
+        reported_tokens,
         cache: cache_residual(conversation, terms),
         before_compaction,
     })
@@ -158,7 +162,8 @@ mod tests {
             ..Conversation::default()
         };
         let found = residual(&conversation, &Terms::default()).unwrap();
-        assert_eq!((found.calls, found.prompts), (2, (2300, 2350)));
+        let tokens = (found.ledger_tokens, found.reported_tokens);
+        assert_eq!((found.calls, tokens), (2, (2300, 2350)));
         assert!((found.worst_abs - 100.0 / 1300.0).abs() < 1e-9);
         // The growth is 100 instead of 50, then 200 instead of 300.
         let growth = found.growth_median_abs.unwrap();

@@ -66,7 +66,7 @@ fn every_instruction_set_makes_the_same_products_of_any_number_of_rows() {
             for ((weight, bias), got) in weight.chunks(inner).zip(&bias).zip(many) {
                 let (expected, error) = product(weight, x);
                 let expected = expected + f64::from(*bias);
-                // What is left is an error of floats.
+                // The rest of the error is the rounding of floats.
                 let error = error + expected.abs() * 1e-6;
                 let off = (f64::from(*got) - expected).abs();
                 assert!(off < error, "{got} is not {expected} within {error}");

@@ -1,4 +1,4 @@
-//! What a session does about a bucket that is not the one that its working copy knows.
+//! Sessions with a bucket that is not the one that their working copy knows.
 
 use std::sync::{Arc, Mutex};
 

@@ -117,7 +117,7 @@ pub struct Files {
     pub tree: Tree,
     /// The bytes of chunks that are at hand.
     pub bytes: BTreeMap<Hash, Bytes>,
-    /// Who makes nodes and tokens now.
+    /// The host that makes nodes and tokens now.
     pub writer: u64,
     /// The next inode number, which is also the next token's.
     pub next: u64,
@@ -269,7 +269,7 @@ impl Files {
                 is_last,
                 self.tree.node(was).and_then(Node::content).cloned(),
             ) {
-                // What takes its place may have its content.
+                // The node that takes its place may have its content.
                 let after = to.and_then(|to| changes.nodes.get(&to)?.content().map(whole));
                 self.destroy(&content, &after.unwrap_or_default());
             }

@@ -1,5 +1,5 @@
-//! One history: some hosts, a bucket, and a scheduler that chooses by a seed what happens next. At the end everything
-//! heals, and what must hold is checked.
+//! One history: some hosts, a bucket, and a scheduler that chooses each event by a seed. At the end all faults
+//! end, and the properties are checked.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ use crate::server::{Server, lock};
 /// Hosts at most, snapshots included.
 const HOSTS: usize = 4;
 
-/// What a history went through.
+/// Counters of the events in a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Commits in the log.
@@ -79,7 +79,7 @@ struct History {
 /// Runs the history of a seed.
 ///
 /// # Errors
-/// What did not hold.
+/// The property that did not hold.
 pub fn run(seed: u64, bug: Bug, is_verbose: bool) -> Result<Counts, String> {
     files::forget();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -352,7 +352,7 @@ impl History {
             if *disk.base != *base {
                 return Err(format!("host {} has another base", host.number));
             }
-            // What is nowhere stays as it is where it was changed.
+            // Content that is lost everywhere stays on the host that changed it.
             if self.counts.missing == 0 && !is_equal(&disk.files.tree, &base) {
                 let (files, base) = (show(&disk.files.tree), show(&base));
                 return Err(format!(
@@ -423,7 +423,7 @@ impl History {
         Ok(())
     }
 
-    /// What was acknowledged is there, unless an operation destroyed it; and every appended line is, once.
+    /// Checks that every acknowledged token is there, unless an operation destroyed it, and every appended line once.
     fn check_tokens(&self, tree: &Tree) -> Result<(), String> {
         let known = lock(&self.known);
         let mut destroyed = known.destroyed.clone();

@@ -19,7 +19,7 @@ use crate::server::{Client, Server, lock};
 /// Bytes up to which a file travels inside its commit.
 const INLINE: u64 = 200;
 
-/// What a host has on its disk: a power cut takes it back, a snapshot copies it.
+/// A host's disk: a power cut takes it back to an earlier state, a snapshot copies it.
 #[derive(Clone)]
 pub struct Disk {
     /// The working copy.
@@ -86,7 +86,7 @@ impl Disk {
         self.journal(&changes);
     }
 
-    /// What the journal says has changed, where it has.
+    /// The journalled nodes and names that differ from the base.
     fn changes(&self) -> Changes {
         let (work, base) = (&self.files.tree, &self.base);
         let mut changes = Changes::default();
@@ -218,7 +218,7 @@ impl Disk {
     }
 }
 
-/// What the histories' properties need to know of all hosts.
+/// Facts about all hosts that the histories' properties need.
 #[derive(Default)]
 pub struct Known {
     /// Tokens that an operation destroyed which may have been committed.
@@ -405,7 +405,7 @@ impl Replica for Copy {
     }
 }
 
-/// What a session is asked to do.
+/// A request to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// [`Session::join`].
@@ -580,7 +580,7 @@ impl Host {
         });
     }
 
-    /// Goes on with the action; what came of it, once it has ended.
+    /// Continues the action; returns its result once it has ended.
     pub fn poll(&mut self, known: &Arc<Mutex<Known>>) -> Option<(Action, Outcome)> {
         let task = self.task.as_mut()?;
         let mut context = Context::from_waker(Waker::noop());

@@ -62,7 +62,7 @@ pub struct Server {
     pub trouble: u32,
     /// Whether garbage collection runs in this history.
     pub collects: bool,
-    /// What must not have happened.
+    /// Events that must not happen.
     pub violations: Vec<String>,
     /// Requests that were executed.
     pub executed: u64,
@@ -83,7 +83,7 @@ pub struct Client {
     host: usize,
 }
 
-/// Locks what only one thread uses.
+/// Locks a mutex that only one thread uses.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread of a history has panicked")
 }
@@ -180,7 +180,7 @@ impl Server {
         Put::Created
     }
 
-    /// A commit refers only to what is there.
+    /// A commit refers only to existing objects.
     fn check_commit(&mut self, number: u64, body: &Bytes) {
         let commit = match Commit::decode(body) {
             Ok(commit) => commit,
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Decides what becomes of one of the waiting requests; returns the host that sent it.
+    /// Decides the outcome of one of the waiting requests; returns the host that sent it.
     pub fn advance(&mut self, random: &mut ChaCha8Rng) -> Option<usize> {
         let waiting: Vec<usize> = (0..self.pending.len())
             .filter(|at| self.pending[*at].answer.is_none())
@@ -245,7 +245,7 @@ impl Server {
         Some(pending.host)
     }
 
-    /// Executes one of the requests that nobody waits for.
+    /// Executes one of the requests that no host waits for.
     pub fn advance_late(&mut self, random: &mut ChaCha8Rng) {
         if self.late.is_empty() {
             return;

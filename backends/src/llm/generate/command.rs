@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use inputs::InputError;
 use models::Cancel;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use super::generator::{FileToMake, Generator, Made};
 use super::settings::Setting;
+use crate::child::{head, kill_group};
 use crate::llm::names::shown;
 use crate::store::{Errno, Result, StoreError};
 
@@ -66,7 +66,7 @@ impl CommandGenerator {
     /// Reads a definition. `launcher` is put before the command; it may bind its life to this process.
     ///
     /// # Errors
-    /// File, line and field of what is wrong.
+    /// File, line and field of the mistake.
     pub fn read(
         file: &Path,
         launcher: impl IntoIterator<Item = OsString>,
@@ -122,9 +122,8 @@ impl CommandGenerator {
             .spawn()
             .map_err(|error| self.failed(Errno::IO, &format!("cannot start: {error}")))?;
         let ended = self.wait(&mut process, &output, cancel);
-        kill_group(&process);
-        // Waiting for a killed child leaves no zombie.
-        let _ = process.wait();
+        // Also kills processes that the command has left behind.
+        kill_group(&mut process);
         let status = ended?;
         if !status.success() {
             let said = head(complaints, REASON_MAX).map_err(io)?;
@@ -162,21 +161,6 @@ impl CommandGenerator {
         let why = format!("the command of generator {}: {why}", self.name);
         StoreError::storage(errno, why)
     }
-}
-
-/// Kills what the command has started and left; an error means that nothing is left.
-fn kill_group(process: &Child) {
-    if let Some(group) = Pid::from_raw(process.id() as i32) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-/// The first bytes of a file.
-fn head(mut file: File, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 impl Generator for CommandGenerator {
@@ -262,7 +246,7 @@ mod tests {
         assert_eq!(error.errno, Errno::TIMEDOUT);
         assert!(begun.elapsed() < Duration::from_secs(20));
         for pid in std::fs::read_to_string(pids).unwrap().split_whitespace() {
-            // Init reaps what the shell has left.
+            // Init reaps the processes that the shell has left behind.
             while Path::new("/proc").join(pid).exists() {
                 assert!(begun.elapsed() < Duration::from_secs(20), "{pid}");
                 std::thread::sleep(Duration::from_millis(10));

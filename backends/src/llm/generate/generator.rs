@@ -61,7 +61,7 @@ pub trait Surroundings {
 pub struct FileToMake<'a> {
     /// Path from the root, such as `/src/main.py`.
     pub path: &'a str,
-    /// What the file is to hold, from its tree or its attribute `user.llmfs.prompt`.
+    /// The prompt of the file, from its tree or its attribute `user.llmfs.prompt`.
     pub about: Option<&'a str>,
     /// The file system that the file is in.
     pub around: &'a dyn Surroundings,

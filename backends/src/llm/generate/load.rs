@@ -1,11 +1,11 @@
 //! Loading a save file into an empty store.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use inputs::Document;
 
-use super::saved::{Bytes, Node, OLDEST, Pending, Saved, SavedError, VERSION};
+use super::saved::{Bytes, Node, Pending, Saved, SavedError, VERSION};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 
@@ -20,15 +20,16 @@ pub(super) fn load(
         path: path.to_owned(),
         why,
     };
-    let text = std::fs::read_to_string(path).map_err(|error| SavedError::File {
+    let bytes = std::fs::read(path).map_err(|error| SavedError::File {
         path: path.to_owned(),
         error,
     })?;
+    let text = String::from_utf8(bytes).map_err(|error| form(error.to_string()))?;
     let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
     let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;
-    if !(OLDEST..=VERSION).contains(&saved.v) {
+    if saved.v != VERSION {
         return Err(form(format!(
-            "it has version {}, and this program knows {OLDEST} to {VERSION}",
+            "it has version {}, and this program knows version {VERSION}",
             saved.v
         )));
     }
@@ -43,10 +44,9 @@ pub(super) fn load(
         now: Timestamp(node.mtime),
     };
     let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
-    let nodes = in_order(&saved.nodes);
     let mut inodes = BTreeMap::from([(ROOT, ROOT)]);
     let mut pending = Vec::new();
-    for node in nodes {
+    for node in &saved.nodes {
         let broken = |error| broken(node, error);
         let decode = |bytes: &Bytes| bytes.bytes().map_err(&form);
         let caller = caller(node);
@@ -140,30 +140,6 @@ pub(super) fn load(
             .map_err(|error| broken(node, error))?;
     }
     Ok(pending)
-}
-
-/// Directories first, parents before children where possible: version 1 wrote them in any order.
-fn in_order(nodes: &[Node]) -> Vec<&Node> {
-    let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
-    let (mut left, others): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(is_directory);
-    let mut ordered: Vec<&Node> = Vec::with_capacity(nodes.len());
-    let mut there = HashSet::from([ROOT]);
-    loop {
-        let (ready, rest): (Vec<&Node>, Vec<&Node>) = left.into_iter().partition(|node| {
-            let mut dirs = node.names.iter().map(|(dir, _)| dir);
-            dirs.all(|dir| there.contains(dir))
-        });
-        if ready.is_empty() {
-            // These have no parent in the save file; `load` refuses them by number.
-            ordered.extend(rest);
-            break;
-        }
-        there.extend(ready.iter().map(|node| node.node));
-        ordered.extend(ready);
-        left = rest;
-    }
-    ordered.extend(others);
-    ordered
 }
 
 type Decode<'a> = &'a dyn Fn(&Bytes) -> Result<Vec<u8>, SavedError>;

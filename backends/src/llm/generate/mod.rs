@@ -7,10 +7,10 @@
 mod answer;
 mod cache;
 mod command;
+mod generation;
 mod generator;
 mod layout;
 mod load;
-mod made;
 mod save;
 mod saved;
 mod settings;
@@ -51,7 +51,7 @@ pub const PROMPT: &str = "user.llmfs.prompt";
 /// The longest prompt in bytes.
 pub const PROMPT_MAX: usize = 64 * 1024;
 
-/// What a generated file system starts with.
+/// The initial settings of a generated file system.
 #[derive(Debug)]
 pub struct GenerateOptions {
     /// The topic of the file system, for the model.
@@ -236,7 +236,7 @@ impl GenerateStore {
         self.shared.waiting.write().remove(&ino);
         let files = &self.shared.files;
         if files.getxattr(ino, GENERATOR.as_bytes()).is_ok() {
-            for name in made::ATTRIBUTES {
+            for name in generation::ATTRIBUTES {
                 // Some of the attributes may be missing.
                 let _ = files.removexattr(caller, ino, name.as_bytes());
             }

@@ -18,9 +18,8 @@ use super::load;
 use crate::memory::MemoryStore;
 use crate::store::{Ino, StoreError};
 
-/// The format version that is written, and the oldest that is read.
+/// The format version.
 pub(super) const VERSION: u32 = 2;
-pub(super) const OLDEST: u32 = 1;
 
 /// Why a save file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +59,7 @@ pub enum SavedError {
     Form {
         /// The file.
         path: PathBuf,
-        /// What is invalid, and where.
+        /// The invalid field and its place.
         why: String,
     },
     /// A node cannot be saved or restored.
@@ -117,7 +116,8 @@ pub(super) struct Extent {
     pub(super) bytes: Bytes,
 }
 
-/// An inode; `E` are its extents, which are read from the store while they are written. Directories come before other nodes, parents before children; in version 1, in any order.
+/// An inode; `E` are its extents, which are read from the store while they are written. Directories come before other
+/// nodes, parents before children.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node<E = Vec<Extent>> {
@@ -160,7 +160,7 @@ pub(super) struct Node<E = Vec<Extent>> {
 pub(super) struct Pending {
     /// The name of the generator.
     pub(super) generator: String,
-    /// What the file is to hold.
+    /// The prompt of the file.
     pub(super) about: Option<String>,
 }
 

@@ -75,9 +75,9 @@ mod tests {
             "/.llmfs/prompt.default",
         ];
         assert_eq!(places, expected);
-        let own = Setting::Model.places("/src/.llmfs/model");
+        let places = Setting::Model.places("/src/.llmfs/model");
         assert_eq!(
-            own,
+            places,
             [
                 "/src/.llmfs/model.default",
                 "/.llmfs/model",

@@ -92,7 +92,7 @@ impl Generator for SettingGenerator {
     }
 }
 
-/// What a write to a live file does.
+/// The effect of a write to a live file.
 type Accept = fn(&AnswerCache, &[u8]) -> Result<()>;
 
 /// A live file: its name, its content, and how it takes a write; `None` for one that can only be read.

@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 use models::Cancel;
 
 use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
-use crate::llm::slice;
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
+    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode, slice,
 };
 
 impl Store for GenerateStore {
@@ -241,7 +240,7 @@ impl Store for GenerateStore {
             (self.shared.kernel.get(), name == GENERATOR.as_bytes())
         {
             // Without this, the kernel would serve a read from the cached size 0.
-            kernel.forget_inode(ino);
+            kernel.invalidate_inode(ino);
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The tree of names that a model proposes: its schema and its validation.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 
-use inputs::{Document, Mismatch};
+use inputs::Document;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ pub struct TreeEntry {
     /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// What the file is to hold, in a few words.
+    /// The prompt of the file, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
@@ -57,8 +58,8 @@ pub struct TreeEntry {
 /// Why a tree is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// The text is not JSON.
-    #[error("the tree is not JSON: {0}")]
+    /// The text is not JSON, or an object has a field twice.
+    #[error("the tree cannot be read as JSON: {0}")]
     NotJson(String),
     /// The JSON does not match the schema.
     #[error("the tree does not fit its schema: {0}")]
@@ -68,7 +69,7 @@ pub enum TreeError {
     Entry {
         /// Its path.
         path: String,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         why: String,
     },
     /// The tree has more than [`ENTRIES_MAX`] entries.
@@ -137,8 +138,8 @@ pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
 /// # Errors
 /// [`TreeError`], which names an invalid entry.
 pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
-    let document =
-        Document::from_json(text).map_err(|error| TreeError::NotJson(error.to_string()))?;
+    let short = |error: &dyn Error| error.to_string().chars().take(300).collect();
+    let document = Document::from_json(text).map_err(|error| TreeError::NotJson(short(&error)))?;
     if let Some(Document::List(entries)) = document.field("entries")
         && entries.len() > ENTRIES_MAX
     {
@@ -150,9 +151,8 @@ pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
         entries: Vec<TreeEntry>,
     }
     let tree: Result<Tree, _> = document.read();
-    let misfit = |error: Mismatch| error.to_string().chars().take(300).collect();
     check(
-        tree.map_err(|error| TreeError::Schema(misfit(error)))?
+        tree.map_err(|error| TreeError::Schema(short(&error)))?
             .entries,
     )
 }
@@ -346,6 +346,10 @@ mod tests {
             ),
             (r#"{"path":"l","kind":"file","mode":7}"#.to_owned(), "mode"),
             (r#"{"kind":"file"}"#.to_owned(), "path"),
+            (
+                r#"{"path":"a","path":"b","kind":"file"}"#.to_owned(),
+                "`path` is there twice",
+            ),
             (String::new(), "no entries"),
         ];
         for (entries, expected) in bad {

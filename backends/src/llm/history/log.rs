@@ -11,7 +11,7 @@ use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 const APPLICATION_ID: i32 = 0x6374_7848;
 
 /// The schema version, in SQLite's `user_version`.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Why a log file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +24,8 @@ pub enum LogError {
         /// The error of SQLite.
         error: rusqlite::Error,
     },
-    /// The file is no operation log, or has another schema version.
-    #[error("{} is no operation log of ctxbench\n  fix: name another file by --log-db", .path.display())]
+    /// The file is no operation log of this version.
+    #[error("{} is no operation log of ctxbench, or of another version\n  fix: name another file by --log-db", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,

@@ -8,28 +8,22 @@ use super::Applied;
 use crate::llm::names::{Names, shown};
 use crate::memory::MemoryStore;
 use crate::store::{
-    Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, Timestamp,
-    XattrMode,
+    Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode,
 };
 
-/// An operation as a log stores it. The data of a write has a column of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An operation as a log stores it. The data of a write has a column of its own. A change of this type, or of one
+/// in it, needs a new `VERSION` of the log.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Operation {
     SetAttr {
         ino: Ino,
-        permissions: Option<u16>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<i64>,
-        mtime: Option<i64>,
-        drop_privileges: bool,
+        change: Change,
     },
     Create {
         parent: Ino,
         name: Vec<u8>,
-        kind: u32,
+        kind: Kind,
         permissions: u16,
         rdev: u32,
         target: Vec<u8>,
@@ -52,7 +46,7 @@ pub(super) enum Operation {
         from_name: Vec<u8>,
         to: Ino,
         to_name: Vec<u8>,
-        mode: u8,
+        mode: RenameMode,
     },
     Write {
         ino: Ino,
@@ -62,8 +56,7 @@ pub(super) enum Operation {
     },
     Allocate {
         ino: Ino,
-        how: u8,
-        keep_size: bool,
+        how: Allocate,
         offset: u64,
         length: u64,
     },
@@ -71,7 +64,7 @@ pub(super) enum Operation {
         ino: Ino,
         name: Vec<u8>,
         value: Vec<u8>,
-        mode: u8,
+        mode: XattrMode,
     },
     RemoveXattr {
         ino: Ino,
@@ -79,80 +72,7 @@ pub(super) enum Operation {
     },
 }
 
-const RENAMES: [RenameMode; 3] = [
-    RenameMode::Replace,
-    RenameMode::NoReplace,
-    RenameMode::Exchange,
-];
-const XATTRS: [XattrMode; 3] = [XattrMode::Set, XattrMode::Create, XattrMode::Replace];
-
-fn index<T: PartialEq>(all: &[T], one: &T) -> u8 {
-    all.iter().position(|other| other == one).unwrap_or(0) as u8
-}
-
-fn at<T: Copy>(all: &[T], index: u8) -> T {
-    all[usize::from(index).min(all.len() - 1)]
-}
-
 impl Operation {
-    pub(super) fn set_attr(ino: Ino, change: &Change) -> Self {
-        Self::SetAttr {
-            ino,
-            permissions: change.permissions,
-            uid: change.uid,
-            gid: change.gid,
-            size: change.size,
-            atime: change.atime.map(|time| time.0),
-            mtime: change.mtime.map(|time| time.0),
-            drop_privileges: change.drop_privileges,
-        }
-    }
-
-    pub(super) fn create(parent: Ino, name: &[u8], node: &NewNode<'_>) -> Self {
-        Self::Create {
-            parent,
-            name: name.to_vec(),
-            kind: node.kind.mode_bits(),
-            permissions: node.permissions,
-            rdev: node.rdev,
-            target: node.target.to_vec(),
-        }
-    }
-
-    pub(super) fn rename(from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Self {
-        Self::Rename {
-            from: from.0,
-            from_name: from.1.to_vec(),
-            to: to.0,
-            to_name: to.1.to_vec(),
-            mode: index(&RENAMES, &mode),
-        }
-    }
-
-    pub(super) fn allocate(ino: Ino, how: Allocate, offset: u64, length: u64) -> Self {
-        let (how, keep_size) = match how {
-            Allocate::Reserve { keep_size } => (0, keep_size),
-            Allocate::PunchHole => (1, true),
-            Allocate::Zero { keep_size } => (2, keep_size),
-        };
-        Self::Allocate {
-            ino,
-            how,
-            keep_size,
-            offset,
-            length,
-        }
-    }
-
-    pub(super) fn set_xattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Self {
-        Self::SetXattr {
-            ino,
-            name: name.to_vec(),
-            value: value.to_vec(),
-            mode: index(&XATTRS, &mode),
-        }
-    }
-
     /// Applies the operation to the reference and updates `names`.
     pub(super) fn apply(
         &self,
@@ -170,27 +90,7 @@ impl Operation {
         };
         let nothing = |()| Applied::default();
         match self {
-            Operation::SetAttr {
-                ino,
-                permissions,
-                uid,
-                gid,
-                size,
-                atime,
-                mtime,
-                drop_privileges,
-            } => {
-                let change = Change {
-                    permissions: *permissions,
-                    uid: *uid,
-                    gid: *gid,
-                    size: *size,
-                    atime: atime.map(Timestamp),
-                    mtime: mtime.map(Timestamp),
-                    drop_privileges: *drop_privileges,
-                };
-                store.setattr(caller, *ino, &change).map(of)
-            }
+            Operation::SetAttr { ino, change } => store.setattr(caller, *ino, change).map(of),
             Operation::Create {
                 parent,
                 name,
@@ -200,7 +100,7 @@ impl Operation {
                 target,
             } => {
                 let node = NewNode {
-                    kind: Kind::from_mode(*kind).unwrap_or(Kind::File),
+                    kind: *kind,
                     permissions: *permissions,
                     rdev: *rdev,
                     target,
@@ -230,14 +130,13 @@ impl Operation {
                 to_name,
                 mode,
             } => {
-                let mode = at(&RENAMES, *mode);
                 let source = store.lookup(*from, from_name)?.ino;
                 let target = store.lookup(*to, to_name).ok().map(|attr| attr.ino);
                 let (from, to) = ((*from, from_name.as_slice()), (*to, to_name.as_slice()));
-                let orphan = store.rename(caller, from, to, mode)?;
+                let orphan = store.rename(caller, from, to, *mode)?;
                 let is_nothing = target == Some(source);
                 if !is_nothing {
-                    names.rename(source, target, from, to, mode);
+                    names.rename(source, target, from, to, *mode);
                 }
                 Ok(Applied {
                     is_nothing,
@@ -250,27 +149,18 @@ impl Operation {
             Operation::Allocate {
                 ino,
                 how,
-                keep_size,
                 offset,
                 length,
-            } => {
-                let keep_size = *keep_size;
-                let how = match how {
-                    0 => Allocate::Reserve { keep_size },
-                    1 => Allocate::PunchHole,
-                    _ => Allocate::Zero { keep_size },
-                };
-                store
-                    .fallocate(caller, *ino, how, *offset, *length)
-                    .map(nothing)
-            }
+            } => store
+                .fallocate(caller, *ino, *how, *offset, *length)
+                .map(nothing),
             Operation::SetXattr {
                 ino,
                 name,
                 value,
                 mode,
             } => store
-                .setxattr(caller, *ino, name, value, at(&XATTRS, *mode))
+                .setxattr(caller, *ino, name, value, *mode)
                 .map(nothing),
             Operation::RemoveXattr { ino, name } => {
                 store.removexattr(caller, *ino, name).map(nothing)
@@ -297,7 +187,7 @@ impl Operation {
     /// Whether the operation changes content or names. A prompt omits all others.
     pub(super) fn is_told(&self) -> bool {
         match self {
-            Operation::SetAttr { size, .. } => size.is_some(),
+            Operation::SetAttr { change, .. } => change.size.is_some(),
             Operation::SetXattr { .. } | Operation::RemoveXattr { .. } => false,
             _ => true,
         }
@@ -312,20 +202,14 @@ impl Operation {
         };
         let within = |parent: &Ino, name: &[u8]| names.shown_path_in(*parent, name);
         match self {
-            Operation::SetAttr {
-                ino,
-                size: Some(size),
-                ..
-            } => format!("truncate {} to {size} bytes", path(ino)),
-            Operation::SetAttr {
-                ino,
-                permissions,
-                uid,
-                gid,
-                ..
-            } => {
-                let mode = permissions.map_or_else(String::new, |mode| format!(" mode {mode:o}"));
-                let owner = if uid.is_some() || gid.is_some() {
+            Operation::SetAttr { ino, change } => {
+                if let Some(size) = change.size {
+                    return format!("truncate {} to {size} bytes", path(ino));
+                }
+                let mode = change
+                    .permissions
+                    .map_or_else(String::new, |mode| format!(" mode {mode:o}"));
+                let owner = if change.uid.is_some() || change.gid.is_some() {
                     " owner"
                 } else {
                     ""
@@ -340,11 +224,9 @@ impl Operation {
                 ..
             } => {
                 let path = within(parent, name);
-                match Kind::from_mode(*kind) {
-                    Some(Kind::Directory) => format!("mkdir {path}"),
-                    Some(Kind::Symlink) => {
-                        format!("symlink {path} -> {}", shown(target))
-                    }
+                match kind {
+                    Kind::Directory => format!("mkdir {path}"),
+                    Kind::Symlink => format!("symlink {path} -> {}", shown(target)),
                     _ => format!("create {path}"),
                 }
             }
@@ -360,7 +242,7 @@ impl Operation {
                 to_name,
                 mode,
             } => {
-                let verb = match at(&RENAMES, *mode) {
+                let verb = match mode {
                     RenameMode::Exchange => "exchange",
                     _ => "rename",
                 };
@@ -380,12 +262,15 @@ impl Operation {
             Operation::Allocate {
                 ino,
                 how,
-                keep_size,
                 offset,
                 length,
             } => {
-                let verb = if *how == 0 { "reserve" } else { "zero" };
-                let size = if *keep_size {
+                let (verb, keep_size) = match how {
+                    Allocate::Reserve { keep_size } => ("reserve", *keep_size),
+                    Allocate::PunchHole => ("zero", true),
+                    Allocate::Zero { keep_size } => ("zero", *keep_size),
+                };
+                let size = if keep_size {
                     ", and leave its size"
                 } else {
                     ""

@@ -50,7 +50,7 @@ pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
     (text, left_out + cut)
 }
 
-/// What a model is told, what it is asked, and the schema of its answer.
+/// A request to the model: instructions, question, and the schema of the answer.
 pub(super) type Asked = (&'static str, String, Schema);
 
 /// The schema of an object with these fields, which are all required.

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use super::HistoryStore;
 use super::operation::Operation;
-use crate::llm::{ERROR, slice};
+use crate::llm::ERROR;
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
-    Seek, Slow, StatFs, Store, XattrMode,
+    Seek, Slow, StatFs, Store, XattrMode, slice,
 };
 
 impl Store for HistoryStore {
@@ -32,7 +32,8 @@ impl Store for HistoryStore {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        self.change(caller, Operation::set_attr(ino, change))?
+        let change = *change;
+        self.change(caller, Operation::SetAttr { ino, change })?
             .attr()
     }
 
@@ -51,8 +52,15 @@ impl Store for HistoryStore {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        self.change(caller, Operation::create(parent, name, node))?
-            .attr()
+        let operation = Operation::Create {
+            parent,
+            name: name.to_vec(),
+            kind: node.kind,
+            permissions: node.permissions,
+            rdev: node.rdev,
+            target: node.target.to_vec(),
+        };
+        self.change(caller, operation)?.attr()
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -80,8 +88,14 @@ impl Store for HistoryStore {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        let applied = self.change(caller, Operation::rename(from, to, mode))?;
-        Ok(applied.orphan)
+        let operation = Operation::Rename {
+            from: from.0,
+            from_name: from.1.to_vec(),
+            to: to.0,
+            to_name: to.1.to_vec(),
+            mode,
+        };
+        Ok(self.change(caller, operation)?.orphan)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
@@ -131,7 +145,13 @@ impl Store for HistoryStore {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        self.change(caller, Operation::allocate(ino, how, offset, length))?;
+        let operation = Operation::Allocate {
+            ino,
+            how,
+            offset,
+            length,
+        };
+        self.change(caller, operation)?;
         Ok(())
     }
 
@@ -176,7 +196,13 @@ impl Store for HistoryStore {
         if name == ERROR.as_bytes() {
             return Err(Errno::PERM.into());
         }
-        self.change(caller, Operation::set_xattr(ino, name, value, mode))?;
+        let operation = Operation::SetXattr {
+            ino,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            mode,
+        };
+        self.change(caller, operation)?;
         Ok(())
     }
 
@@ -197,7 +223,7 @@ impl Store for HistoryStore {
     fn is_slow(&self, _ino: Ino, call: Slow) -> bool {
         match call {
             Slow::Read { .. } => true,
-            Slow::Judged => self.shared.options.policy.is_some(),
+            Slow::Approval => self.shared.options.policy.is_some(),
             _ => false,
         }
     }

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::store::NAME_MAX;
 
-/// Bytes of a name that the key and what replaces cut columns need.
+/// Bytes of a name that are reserved for the key and for columns that are cut.
 const ROOM: usize = 64;
 
-/// What is wrong with a definition, the text that it is about, and the path of its section.
+/// A fault in a definition: the text that it is about, the path of its section, and the message.
 struct Wrong<'a> {
     about: &'a str,
     section: Option<&'a str>,
@@ -71,16 +71,16 @@ fn line_of(text: &str, wrong: &Wrong<'_>) -> Option<usize> {
     Some(range.find(|at| lines[*at].contains(first))? + 1)
 }
 
-/// What rows name, and by which column.
+/// How rows name the entries of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameKind {
-    /// A directory or a link, by one column.
+    /// Directories or links, by one column.
     Value,
-    /// A file, by one column with text beside it.
+    /// Files, by one column with text beside it.
     Text,
-    /// A file, by one column alone.
+    /// Files, by one column alone.
     Column,
-    /// A file, by its key and what else there is.
+    /// Files, by the key and, optionally, other columns and text.
     Key,
 }
 
@@ -109,7 +109,7 @@ impl<'a> RowNames<'a> {
         })
     }
 
-    /// Whether both can have one name, and neither gets a mark then (`ViewStore::value_name`).
+    /// Whether both can give the same name, and no mark would tell the two apart (`ViewStore::value_name`).
     fn clashes(&self, other: &Self) -> bool {
         use NameKind::{Key, Text, Value};
         let gets_mark = matches!(
@@ -139,31 +139,21 @@ impl Definition {
     }
 
     fn find_fault(&self, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
+        const PART_MAX: usize = NAME_MAX - ROOM;
         let mut paths = BTreeSet::new();
-        let all = (self.directories.iter().map(|it| &it.path))
-            .chain(self.files.iter().map(|it| &it.path))
-            .chain(self.computed.iter().map(|it| &it.path))
-            .chain(self.links.iter().map(|it| &it.path))
-            .chain(self.questions.iter().map(|it| &it.path));
-        for path in all {
-            if !paths.insert(path) {
-                let message = format!("path {path:?}: it is there twice");
-                return Err(wrong_path(path, message));
-            }
-            let is_bad = |part: &str| matches!(part, "" | "." | "..");
-            if path.split('/').any(is_bad) {
-                let message = format!("path {path:?}: it has an empty part");
-                return Err(wrong_path(path, message));
-            }
-            // A marked name stands for a value.
-            if path.split('/').any(|part| part.starts_with(MARK)) {
-                let message = format!("path {path:?}: a name may not begin with `{MARK}`");
-                return Err(wrong_path(path, message));
-            }
-            if path.split('/').any(|part| part.len() > NAME_MAX - ROOM) {
-                let most = NAME_MAX - ROOM;
-                let message = format!("path {path:?}: a part has more than {most} bytes");
-                return Err(wrong_path(path, message));
+        for path in self.paths() {
+            let mut faults = path.split('/').map(|part| match part {
+                "" | "." | ".." => Some("it has an empty part".to_owned()),
+                // A marked name stands for a value.
+                _ if part.starts_with(MARK) => Some(format!("a name may not begin with `{MARK}`")),
+                _ if part.len() > PART_MAX => {
+                    Some(format!("a part has more than {PART_MAX} bytes"))
+                }
+                _ => None,
+            });
+            let twice = (!paths.insert(path)).then(|| "it is there twice".to_owned());
+            if let Some(fault) = twice.or_else(|| faults.find_map(|fault| fault)) {
+                return Err(wrong_path(path, format!("path {path:?}: {fault}")));
             }
         }
         for file in &self.computed {
@@ -312,7 +302,8 @@ impl Definition {
                 Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
             let names = Names::new(&template, None);
             let here = || all.iter().filter(|named| named.dir == dir);
-            // Beside a fixed name, others get a mark. A name with a key cannot, and a file and a directory would get the same.
+            // A name that equals a fixed one gets a mark. A name with a key cannot get one; a file and a directory of
+            // the same name would both get the same.
             let cannot_be_marked = |named: &&RowNames<'_>| match named.kind {
                 NameKind::Key => true,
                 NameKind::Text => here().any(|other| other.kind == NameKind::Value),
@@ -328,17 +319,21 @@ impl Definition {
         Ok(())
     }
 
-    /// Directories, and the fixed names and questions in them.
-    fn fixed_names(&self) -> BTreeSet<(&str, &str)> {
-        let paths = (self.directories.iter().map(|it| &it.path))
+    /// The paths of all sections.
+    fn paths(&self) -> impl Iterator<Item = &String> {
+        (self.directories.iter().map(|it| &it.path))
             .chain(self.files.iter().map(|it| &it.path))
             .chain(self.computed.iter().map(|it| &it.path))
             .chain(self.links.iter().map(|it| &it.path))
-            .chain(self.questions.iter().map(|it| &it.path));
+            .chain(self.questions.iter().map(|it| &it.path))
+    }
+
+    /// Directories, and the fixed names and questions in them.
+    fn fixed_names(&self) -> BTreeSet<(&str, &str)> {
         let split = |path| str::rsplit_once(path, '/').unwrap_or(("", path));
         let mut names: BTreeSet<(&str, &str)> =
             self.questions.iter().map(|it| split(&it.path)).collect();
-        for path in paths {
+        for path in self.paths() {
             let mut rest = path.as_str();
             while !rest.is_empty() {
                 let (dir, name) = split(rest);
@@ -488,7 +483,7 @@ pub(in super::super) enum KeyPlace {
     Unique,
 }
 
-/// Finds the key in a name, so that a name is one row and no other.
+/// Finds the key in a name, so that each name belongs to exactly one row.
 pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace, String> {
     let is_key = |part: &Part| *part == Part::Column(key.to_owned());
     let count = name.0.iter().filter(|part| is_key(part)).count();
@@ -502,13 +497,9 @@ pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace
         Part::Literal(text) => text.len(),
         Part::Column(_) => 0,
     };
-    let starts_with_digit = |part: Option<&Part>| match part {
-        Some(Part::Literal(text)) => text.starts_with(|char: char| char.is_ascii_digit()),
-        Some(Part::Column(_)) => true,
-        None => false,
-    };
-    let ends_with_digit = |part: Option<&Part>| match part {
-        Some(Part::Literal(text)) => text.ends_with(|char: char| char.is_ascii_digit()),
+    // Whether a digit can be next to the key; `nearest` is the character of a literal at the key's side.
+    let may_be_digit = |beside: Option<&Part>, nearest: fn(&str) -> Option<char>| match beside {
+        Some(Part::Literal(text)) => nearest(text).is_some_and(|char| char.is_ascii_digit()),
         Some(Part::Column(_)) => true,
         None => false,
     };
@@ -516,14 +507,15 @@ pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace
     if name.0[..at]
         .iter()
         .all(|part| matches!(part, Part::Literal(_)))
-        && !starts_with_digit(name.0.get(at + 1))
+        && !may_be_digit(name.0.get(at + 1), |text| text.chars().next())
     {
         return Ok(KeyPlace::First(if at == 0 { 0 } else { length(first) }));
     }
     let is_last = name.0[at + 1..]
         .iter()
         .all(|part| matches!(part, Part::Literal(_)));
-    if is_last && !ends_with_digit(at.checked_sub(1).and_then(|before| name.0.get(before))) {
+    let before = at.checked_sub(1).and_then(|before| name.0.get(before));
+    if is_last && !may_be_digit(before, |text| text.chars().next_back()) {
         return Ok(KeyPlace::Last(if at + 1 == name.0.len() {
             0
         } else {

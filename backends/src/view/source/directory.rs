@@ -1,6 +1,7 @@
-//! A plain directory as a table: a row for each file below it, kept up to date by the kernel's notices.
+//! A plain directory as a table: a row for each file below it, kept up to date by inotify.
 //!
-//! Changes that give no notice (by `mmap`, or by another host on a network file system) are seen within a second.
+//! Changes that inotify does not report (by `mmap`, or by another host on a network file system) are seen within a
+//! second.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
@@ -24,11 +25,12 @@ use crate::store::{Errno, Result, StoreError};
 /// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;
 
-/// How long the kernel's notices are relied on.
+/// How long a view relies on inotify before it walks the directory again.
 const WALK_EVERY: Duration = Duration::from_secs(1);
 
-/// `key` numbers the paths; `path` is relative, `dir` the path without the name, `stem` the name before its last dot; `modified` is in seconds; `json` is the
-/// content if it is JSON. Not the inode number: hard links have one. `reason` is why a file cannot be read.
+/// `key` numbers the paths; it is not the inode number, which hard links share. `path` is relative, `dir` the path
+/// without the name, `stem` the name before its last dot. `modified` is in seconds. `json` is the content if it is
+/// JSON. `reason` is why a file cannot be read.
 const SCHEMA: &str = "
 CREATE TABLE entry (
   key      INTEGER PRIMARY KEY,
@@ -48,7 +50,7 @@ CREATE VIEW file AS SELECT
   key, path, dir, name, stem, size, modified, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
 FROM entry;";
 
-/// How old the last change of a file must be for a further one to have another time.
+/// How old the last change of a file must be for the next change to get a different time.
 const TICK: Duration = Duration::from_millis(20);
 
 /// A path, or a part of it, as text that need not be UTF-8.
@@ -60,7 +62,7 @@ impl ToSql for Bytes<'_> {
     }
 }
 
-/// What tells that a file has changed.
+/// The metadata by which a walk detects a changed file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     ino: u64,
@@ -79,7 +81,7 @@ impl Stamp {
         }
     }
 
-    /// Whether a change after `looked` gives another stamp: a kernel's times of files can be as coarse as its ticks.
+    /// Whether a change after `looked` gives another stamp: the kernel's file times can be as coarse as its ticks.
     fn is_settled(&self, looked: SystemTime) -> bool {
         let since = looked.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (seconds, nanoseconds) = self.changed;
@@ -91,14 +93,14 @@ impl Stamp {
 /// A path's row.
 struct PathRow {
     key: i64,
-    /// `None` if the table does not have the row as it is.
+    /// `None` if the table does not have the present row.
     stamp: Option<Stamp>,
 }
 
-/// What a walk tells of a file.
+/// One result of a walk.
 enum Step {
     Changed(File),
-    /// The file with this key has gone.
+    /// The file with this key is gone.
     Gone(i64),
     /// The walk has ended.
     End(Result<()>),
@@ -115,33 +117,33 @@ struct File {
     content: std::result::Result<Vec<u8>, String>,
 }
 
-/// Steps that wait to be taken: each can have a content.
+/// The most queued steps: each can hold the content of a file.
 const STEPS: usize = 4;
 
-/// Walks the directory on a thread of its own: a file system that hangs holds up no call.
+/// Walks the directory on its own thread, so that a hanging file system blocks no call.
 struct Walker {
     root: PathBuf,
     notices: Arc<Inotify>,
     rows: HashMap<PathBuf, PathRow>,
-    /// The last key that a path was given.
+    /// The key of the newest path.
     last_key: i64,
     steps: SyncSender<Step>,
 }
 
-/// The tables' side of a walk.
+/// The receiver of the walks' results, which keeps the table up to date.
 struct Directory {
     root: PathBuf,
     notices: Arc<Inotify>,
-    /// Asks for a walk; true: one that tells of all files again.
+    /// Requests a walk; true: one that reports all files again.
     asks: Sender<bool>,
     steps: Receiver<Step>,
-    /// A walk was asked for, and has not ended.
+    /// A requested walk has not ended.
     is_walking: bool,
-    /// Whether a walk was ever asked for. The first has no deadline: it is part of the mount.
+    /// Whether a walk was ever requested. The first one is part of the mount, and has no deadline.
     has_walked: bool,
-    /// The table is not what the walks have told.
+    /// The table misses results of walks: the next walk must report all files again.
     begins_anew: bool,
-    /// The kernel has told of a change since the walk that has not ended began.
+    /// Inotify has reported a change since the present walk began.
     has_passed: bool,
     walked: Option<Instant>,
     stale: Duration,
@@ -194,8 +196,8 @@ pub(super) fn open(
     Sqlite::temporary(SCHEMA, Box::new(directory), definition.timeout())
 }
 
-/// The content of a file, or why it cannot be read. `None` if it has gone, or has become a link meanwhile: what is elsewhere is not
-/// part of the source.
+/// The content of a file, or why it cannot be read. `None` if it is gone, or has become a link: the target of a link is
+/// not part of the source.
 fn read(path: &Path, size: u64) -> Option<std::result::Result<Vec<u8>, String>> {
     let too_long = || format!("{TOO_LONG}a file of more than {} MiB", CONTENT_MAX >> 20);
     if size > CONTENT_MAX {
@@ -224,7 +226,7 @@ impl Walker {
         self.steps.send(step).map_err(|_| Unmounted)
     }
 
-    /// Walks, and tells what has changed since the last walk, or of all files.
+    /// Walks, and reports the changes since the last walk; with `anew`, all files.
     fn walk(&mut self, anew: bool) -> std::result::Result<Result<()>, Unmounted> {
         if anew {
             // Paths keep their keys: the files' inode numbers stay when the source comes back.
@@ -240,7 +242,8 @@ impl Walker {
                 | AddWatchFlags::IN_MOVE
                 | AddWatchFlags::IN_DELETE_SELF
                 | AddWatchFlags::IN_MOVE_SELF;
-            // Watched before it is read: what changes meanwhile is told. Without a watch, the walk each second finds it.
+            // Watch the directory before reading it, to be notified of changes in between. If the watch fails, the walk
+            // each second finds them.
             if let Err(error) = self.notices.add_watch(&dir, flags) {
                 tracing::debug!(dir = %dir.display(), %error, "watching a directory");
             }
@@ -258,7 +261,7 @@ impl Walker {
                 let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
                 let (file, entry) = match found {
                     Ok(found) => found,
-                    // What has gone since is told by the next notice.
+                    // The next notice reports the entry that is gone by now.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Ok(Err(away(&dir, error))),
                 };
@@ -281,7 +284,7 @@ impl Walker {
         Ok(Ok(()))
     }
 
-    /// Tells of a file, if it has changed; `looked` is before its metadata was read. False if it has gone.
+    /// Reports a file if it has changed. `looked` is a time before its metadata was read. False if it is gone.
     fn take(
         &mut self,
         path: &Path,
@@ -302,7 +305,7 @@ impl Walker {
         let Some(content) = read(path, file.len()) else {
             return Ok(false);
         };
-        // What cannot be read now is tried again by the next walk.
+        // The next walk tries an unreadable file again.
         let is_known = content.is_ok() && stamp.is_settled(looked);
         row.stamp = is_known.then_some(stamp);
         let key = row.key;
@@ -322,7 +325,7 @@ fn away(path: &Path, error: impl std::fmt::Display) -> StoreError {
 }
 
 impl Directory {
-    /// Whether the kernel has told of any change since the last call.
+    /// Whether inotify has reported any change since the last call.
     fn has_changed(&self) -> bool {
         let mut any = false;
         // An error means that there is nothing to read, or that the kernel cannot tell: the next walk finds out.
@@ -332,7 +335,7 @@ impl Directory {
         any
     }
 
-    /// Takes what a walk tells until it ends. What is not told by the `deadline` is left to the next call.
+    /// Takes the steps of the present walk until it ends. Steps after the `deadline` are left to the next call.
     fn take_steps(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
         while self.is_walking {
             let told = match deadline {
@@ -369,8 +372,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Walks the directory, once a walk that an earlier call began has ended. That one is enough if its watches, which it sets
-    /// before it reads, told of nothing that it may have passed.
+    /// Walks the directory, after the end of a walk that an earlier call began. That walk is enough if inotify has
+    /// reported no change since it began: it watches each directory before it reads it.
     fn walk(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
         let was_walking = self.is_walking;
         let before = self.take_steps(connection, deadline);
@@ -384,7 +387,7 @@ impl Directory {
         }
         let anew = std::mem::take(&mut self.begins_anew);
         if anew {
-            // Rows of files that have gone by now would stay.
+            // Rows of files that are gone by now would stay.
             connection.execute("DELETE FROM entry", ())?;
         }
         // An error means that the thread has ended: taking its steps says so.
@@ -438,7 +441,7 @@ fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Adds what the view calls for a file that cannot be read.
+/// Adds the function that the SQL view calls for a file that cannot be read.
 fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     // Innocuous: a view that SQLite does not trust may call it.
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
@@ -463,12 +466,12 @@ impl Tables for Directory {
         if !self.has_passed && age.is_some_and(|age| age < WALK_EVERY) {
             return Ok(());
         }
-        // What the kernel has told of is forgotten: only a walk knows it.
+        // The events are consumed: only a walk can find those changes now.
         self.walked = None;
         let is_first = !std::mem::replace(&mut self.has_walked, true);
         connection.execute_batch("BEGIN")?;
         let walked = self.walk(connection, (!is_first).then_some(deadline));
-        // Also a part of a walk: the next call goes on with it.
+        // Commit also a part of a walk: the next call continues it.
         let committed = connection.execute_batch("COMMIT");
         self.begins_anew |= committed.is_err();
         walked?;
@@ -526,7 +529,7 @@ mod tests {
             last_key: 0,
             steps,
         };
-        // As of a kernel whose times are coarse: what is written after the look has the same stamp.
+        // Simulates a kernel with coarse times: a write after the read of the metadata has the same stamp.
         let metadata = std::fs::metadata(&path).unwrap();
         let changed = metadata.modified().unwrap();
         let mut look = |after: u64| {

@@ -24,7 +24,7 @@ const PAGE_MAX: usize = 64 << 20;
 /// The longest list.
 const LIST_MAX: usize = 256 << 20;
 
-/// A page as it was last.
+/// The last version of a page.
 struct Page {
     url: reqwest::Url,
     tag: Option<String>,
@@ -33,10 +33,10 @@ struct Page {
     next: Option<reqwest::Url>,
 }
 
-/// What a server says of a page.
+/// A server's answer to the request for a page.
 enum Reply {
     Page(Box<Page>),
-    /// It is as it was; the header that names the next one, if there is one.
+    /// The page has not changed; with the `Link` header, if the answer has one.
     Same(Option<String>),
 }
 
@@ -58,7 +58,7 @@ struct Interface {
     hung: Option<Instant>,
 }
 
-/// How long calls fail at once after one waited the whole timeout: those that queued meanwhile do not wait as long again.
+/// How long calls fail at once after one waited the whole timeout, so that queued calls do not wait as long again.
 const HANGS: Duration = Duration::from_millis(250);
 
 fn quoted(name: &str) -> String {
@@ -80,7 +80,7 @@ pub(super) fn open(
     }
     // rustls takes its cryptography from the process; a second call changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A definition reaches nothing but its source: no server that it redirects to, and no proxy of the environment.
+    // A definition reaches only its source: follow no redirection, and use no proxy of the environment.
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
@@ -92,7 +92,7 @@ pub(super) fn open(
         .build()
         .map_err(|error| format!("an HTTP client: {error}"))?;
     let tables = definition.tables.iter().map(|definition| {
-        // An object that two pages have, because the list grew between them, is one row.
+        // If the list grows between two requests, two pages can contain one object: the primary key makes it one row.
         let columns: Vec<String> = definition
             .columns
             .iter()
@@ -128,7 +128,7 @@ pub(super) fn open(
 }
 
 fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
-    // Of the URL only what has no secrets in it.
+    // Show only the part of the URL that has no secrets.
     StoreError::storage(
         Errno::IO,
         format!("GET {}: {}", url.path(), error.to_string()),
@@ -245,7 +245,8 @@ impl Interface {
                 .pages
                 .get(pages.len())
                 .filter(|page| page.url == asked);
-            // A page that may be full stays as it is when the list grows behind it: only its whole answer names the next one.
+            // A full last page does not change when the list grows: only a whole answer can name the next page, so the
+            // request has no condition.
             let most = match (table.definition.page_rows, pages.first()) {
                 (Some(most), _) => most,
                 (None, Some(first)) => first.rows.len(),
@@ -308,7 +309,7 @@ impl Tables for Interface {
         if asked.is_ok() || Instant::now() < deadline {
             return asked;
         }
-        // A call that waited for another one had less time: that says nothing of the server.
+        // A call that had to wait for another one left the server less time, which proves no hang.
         if began.elapsed() > self.timeout / 2 {
             self.hung = Some(Instant::now());
         }

@@ -1,7 +1,7 @@
-//! What a view needs of the place where its rows are.
+//! The interface between a view and the source of its rows.
 //!
 //! A source answers queries in its own SQL with bound parameters, and changes rows only where it was opened for that. It
-//! reaches nothing else. What a call sees is what was committed before it, or up to `stale_ms` earlier.
+//! reaches nothing else. A call sees the commits before it, or those up to `stale_ms` earlier.
 
 mod directory;
 mod http;
@@ -46,13 +46,14 @@ pub(super) struct Column {
     pub(super) text: String,
     /// The expression for the bytes of its text form; NULL if it is.
     pub(super) length: String,
-    /// The condition that its text form is `:_value`.
+    /// The condition that its text form equals `:_value`.
     pub(super) is_value: String,
-    /// The expression for its value where that is a number and not equal to its text; NULL where it is. `None`: it always is.
+    /// The expression for a value that is a number and does not equal its text; NULL for other values. `None`: every
+    /// value equals its text.
     pub(super) number: Option<String>,
 }
 
-/// What a statement needs and gives.
+/// The parameters of a statement, and the columns of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) columns: Vec<Column>,
@@ -62,18 +63,18 @@ pub(super) struct Described {
 /// A statement that changes rows, and its parameters.
 pub(super) type Statement<'a> = (&'a str, Parameters<'a>);
 
-/// What a transaction has changed.
+/// The result of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// Rows of the statement that changed the fewest; with 0 the transaction was rolled back.
+    /// Rows changed by the statement that changed the fewest; 0 if the transaction was rolled back.
     pub(super) rows: usize,
     /// The first column of the first row that the first statement returned.
     pub(super) key: Option<i64>,
 }
 
-/// One connection to the place where the rows of a view are.
+/// One connection to the source of a view's rows.
 pub(super) trait Source: Send {
-    /// Makes sure that the next queries see what has been committed until now. The caller waits until `deadline` at most.
+    /// Makes the next queries see all commits until now. The caller waits until `deadline` at most.
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow.
@@ -117,7 +118,7 @@ const CONNECTIONS: usize = 8;
 /// Opens the source at `place`. `may_write` permits statements that change rows.
 ///
 /// # Errors
-/// What cannot be reached, and why.
+/// Why the source cannot be reached, in words.
 pub(super) fn open(
     definition: &SourceDefinition,
     place: &str,

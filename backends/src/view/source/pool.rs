@@ -1,4 +1,4 @@
-//! The connections to one source: a slow query holds up none but its own caller while others are free.
+//! The connections to one source: a slow query blocks only its own caller while other connections are free.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(in super::super) struct Version {
 /// Connections that are not in use.
 struct Idle {
     connections: Vec<(usize, Box<dyn Source>)>,
-    /// How many there are, with those in use.
+    /// The number of open connections, including those in use.
     opened: usize,
 }
 
@@ -32,13 +32,13 @@ pub(in super::super) struct Pool {
     timeout: Duration,
     idle: Mutex<Idle>,
     returned: Condvar,
-    /// How many calls change rows, or wait for it.
+    /// The number of calls that have a [`Turn`].
     changing: Mutex<usize>,
     changed: Condvar,
     queries: AtomicU64,
 }
 
-/// The right to change rows: not all connections wait for a database that another program locks.
+/// The right to change rows. Its limit keeps connections free for reads while another program locks the database.
 pub(in super::super) struct Turn<'a>(&'a Pool);
 
 impl Drop for Turn<'_> {
@@ -91,7 +91,7 @@ impl Pool {
         })
     }
 
-    /// A connection that sees what has been committed until now. The caller must not take a second one meanwhile.
+    /// A connection that sees all commits until now. The caller must not take a second one while it holds this one.
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow, or if no connection becomes free within the timeout.
@@ -129,7 +129,7 @@ impl Pool {
     fn take_any(&self, deadline: Instant) -> Result<Lent<'_>> {
         let mut idle = self.idle.lock();
         loop {
-            // The one that was used last: its statements and pages are at hand.
+            // The connection that was used last has its statements and pages cached.
             if let Some((number, source)) = idle.connections.pop() {
                 return Ok(Lent {
                     pool: self,
@@ -177,7 +177,7 @@ pub(in super::super) struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// What has been committed until now; `None` if the source cannot tell.
+    /// The version of the source's content; `None` if the source cannot tell.
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow.

@@ -1,7 +1,7 @@
 //! Rows of a PostgreSQL database that others own.
 //!
-//! Every query is a read-only transaction of its own. Without a channel to listen on, each call asks the server; with one,
-//! an empty request tells whether a notice has come, which the server sends before it answers.
+//! Every query is a read-only transaction of its own. Without a channel to listen on, each call queries the server.
+//! With a channel, each call sends an empty request: the server sends pending notices before its answer.
 
 mod session;
 
@@ -62,7 +62,7 @@ pub(in super::super) fn without_password(place: &str) -> String {
 /// Makes connections to the database at the URL `place`.
 ///
 /// # Errors
-/// What is wrong with the URL, or with the channel of the definition.
+/// Why the URL, or the channel of the definition, cannot be used.
 pub(super) fn opener(
     place: &str,
     definition: &SourceDefinition,
@@ -116,7 +116,7 @@ pub(super) fn opener(
 }
 
 impl Postgresql {
-    /// Waits for an answer, but not for ever.
+    /// Waits for an answer for a limited time.
     fn wait<T>(
         &self,
         asked: impl Future<Output = std::result::Result<T, Failure>>,
@@ -126,7 +126,7 @@ impl Postgresql {
         self.runtime.block_on(answer).unwrap_or(Err(Failure::Late))
     }
 
-    /// Runs `ask` in the session, which ends if that shows that it is of no use.
+    /// Runs `ask` in the session; drops the session after a failure that makes it unusable.
     fn in_session<T>(
         &mut self,
         ask: impl AsyncFnOnce(&mut Session) -> std::result::Result<T, Failure>,
@@ -138,7 +138,7 @@ impl Postgresql {
         match &answer {
             Err(failure) if failure.is_final() => {
                 if matches!(failure, Failure::Late) {
-                    // The server may still be at work for nobody.
+                    // The server may still run the query, whose result no caller reads.
                     let cancelled = session.client.cancel_token();
                     let cancelled =
                         async { tokio::time::timeout(GRACE, cancelled.cancel_query(NoTls)).await };
@@ -152,7 +152,7 @@ impl Postgresql {
         answer
     }
 
-    /// Waits for an empty answer: what the server has sent before it has then come, too.
+    /// Waits for an empty answer, and so for everything that the server sent before it.
     fn ping(&mut self) -> Result<()> {
         let ping = async |session: &mut Session| Ok(session.client.batch_execute("").await?);
         match self.in_session(ping) {
@@ -184,7 +184,7 @@ impl Postgresql {
         StoreError::storage(Errno::IO, format!("the source {}: {reason}", self.server))
     }
 
-    /// The error of a statement that changes rows: what the database refuses is the caller's mistake.
+    /// The error of a statement that changes rows. A value that the database refuses is the caller's mistake.
     fn refused(&self, failure: &Failure) -> StoreError {
         let Some(code) = failure.code() else {
             return self.away(failure);
@@ -201,7 +201,7 @@ impl Postgresql {
 }
 
 impl Source for Postgresql {
-    // Each request has the timeout of its own: a pool of connections seldom keeps a caller waiting.
+    // Each request has its own timeout instead of the deadline: a pool of connections seldom makes a caller wait.
     fn begin(&mut self, _deadline: Instant) -> Result<()> {
         if self.session.as_ref().is_none_or(|it| it.client.is_closed()) {
             self.connect()?;
@@ -225,7 +225,7 @@ impl Source for Postgresql {
     }
 
     fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
-        // Statements that change rows are none that a query can be over.
+        // A query cannot select from a statement that changes rows.
         let sql = match may_write {
             true => sql.to_owned(),
             false => format!(
@@ -260,7 +260,7 @@ impl Source for Postgresql {
         let (mut rows, mut bytes, mut is_whole) = (Vec::new(), 0, true);
         let mut is_again = false;
         loop {
-            // Rows that were handed over cannot be taken back.
+            // The request is not repeated after the first row: rows that were handed over cannot be taken back.
             let mut any = false;
             let mut counted = |row: Vec<Text>| {
                 any = true;
@@ -283,7 +283,7 @@ impl Source for Postgresql {
                     return Ok(());
                 }
                 Err(failure) if failure.is_no_value() => return Ok(()),
-                // The server was started anew, or a table has become another one.
+                // The server was restarted, or a table was replaced.
                 Err(failure)
                     if !is_again
                         && !any
@@ -304,7 +304,7 @@ impl Source for Postgresql {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
-        // A change is not repeated: whether a lost one was made is not known. So the connection is tried before.
+        // Test the connection first. A failed change is not repeated, because it may have been made.
         self.ping()?;
         let ran = self.in_session(async |session: &mut Session| session.run_all(statements).await);
         self.notices.fetch_add(1, Ordering::Relaxed);
@@ -321,7 +321,7 @@ fn column(name: &str, kind: &Type) -> Column {
     Column {
         name: name.to_owned(),
         is_value: format!("{quoted} = :{VALUE}"),
-        // Its parameters have the type of what they are compared with.
+        // A parameter has the type of the value that it is compared with.
         number: None,
         length: format!("octet_length({text})"),
         text,

@@ -1,4 +1,4 @@
-//! Rows of an SQLite database: one that others own, or a temporary one whose tables something else keeps up to date.
+//! Rows of an SQLite database: one of other programs, or a temporary one whose [`Tables`] are kept up to date.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use super::super::tree::VALUE;
 use super::{Changed, Column, Described, Parameter, Parameters, Source, Statement as Change, Text};
 use crate::store::{Errno, Result, StoreError};
 
-/// What begins the message of an error that is `EFBIG`.
+/// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
 
 /// How much of temporary tables is kept in memory.
@@ -32,7 +32,7 @@ pub(super) trait Tables: Send {
         Ok(())
     }
 
-    /// Makes the tables what the source has now. The caller waits until `deadline` at most.
+    /// Updates the tables from the source. The caller waits until `deadline` at most.
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow.
@@ -44,17 +44,17 @@ pub(super) struct Sqlite {
     connection: Option<Connection>,
     origin: Origin,
     may_write: bool,
-    /// What the connection allows now.
+    /// Whether the connection's authorizer allows changes now.
     allows_writing: Arc<AtomicBool>,
     deadline: Deadline,
-    /// How often the file has become another one.
+    /// How often the file was replaced by another one.
     files: u64,
 }
 
-/// How many instructions of a query run between two looks at the clock: well below a millisecond.
+/// Instructions of SQLite's virtual machine between two checks of the deadline: well below a millisecond.
 const INSTRUCTIONS: std::ffi::c_int = 10_000;
 
-/// When the query that runs is interrupted.
+/// The time at which the running query is interrupted.
 #[derive(Clone)]
 struct Deadline {
     timeout: Duration,
@@ -85,7 +85,7 @@ impl Deadline {
         Self::now() > self.at.load(Ordering::Relaxed)
     }
 
-    /// What an error is to the caller.
+    /// The caller's error for an error of SQLite.
     fn explain(&self, error: rusqlite::Error) -> StoreError {
         if let rusqlite::Error::SqliteFailure(_, Some(reason)) = &error
             && let Some(reason) = reason.strip_prefix(TOO_LONG)
@@ -113,7 +113,7 @@ impl Deadline {
 }
 
 enum Origin {
-    /// A file of others: device and inode tell whether it is still the one that is open.
+    /// A file of other programs. Device and inode show whether it is still the open one.
     File {
         path: PathBuf,
         identity: (u64, u64),
@@ -125,7 +125,7 @@ impl ToSql for Parameter<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
             Parameter::Integer(value) => ToSqlOutput::Owned(Value::Integer(*value)),
-            // Also what is no UTF-8: that is how the name of a text column was given.
+            // Bytes that are no UTF-8 are text, too: the name was made of a text column.
             Parameter::Text(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
             Parameter::Number(digits) => ToSqlOutput::Owned(number(digits)),
             Parameter::Null => ToSqlOutput::Owned(Value::Null),
@@ -133,7 +133,7 @@ impl ToSql for Parameter<'_> {
     }
 }
 
-/// What statements of a definition may do: read, and change rows while `may_write` says so.
+/// The authorizer of a definition's statements: they may read, and change rows while `may_write` is true.
 fn authorize(
     may_write: &Arc<AtomicBool>,
 ) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
@@ -146,7 +146,7 @@ fn authorize(
             Authorization::Allow
         }
         AuthAction::Transaction { .. } => Authorization::Allow,
-        // Tells only whether the database has changed.
+        // It reveals only whether the database has changed.
         AuthAction::Pragma {
             pragma_name: "data_version",
             pragma_value: None,
@@ -222,7 +222,7 @@ impl Sqlite {
         let allows_writing = Arc::new(AtomicBool::new(false));
         let deadline = Deadline::new(timeout);
         let make = || -> rusqlite::Result<Connection> {
-            // Without a name: what its cache does not hold is in a file that no directory lists.
+            // Without a name, SQLite keeps what does not fit its cache in a file that no directory lists.
             let mut connection = Connection::open("")?;
             connection.pragma_update(None, "cache_size", -TABLES_CACHE_KIB)?;
             connection.pragma_update(None, "journal_mode", "MEMORY")?;
@@ -250,7 +250,7 @@ impl Sqlite {
     }
 }
 
-/// What a reader gets if a disk is full: only a temporary file of SQLite is written then, not the disk of the source.
+/// The reader's error on a full disk: a read writes only temporary files of SQLite, not the disk of the source.
 fn of_temporary_file(error: StoreError) -> StoreError {
     match error.errno {
         Errno::NOSPC => {
@@ -275,7 +275,7 @@ fn text(value: ValueRef<'_>) -> Text {
     match value {
         ValueRef::Null => None,
         ValueRef::Integer(value) => Some(value.to_string().into_bytes()),
-        // Only of `Column::number`: all else is cast to text.
+        // Only `Column::number` gives one: all other values are cast to text.
         ValueRef::Real(value) => Some(value.to_string().into_bytes()),
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes.to_vec()),
     }
@@ -294,18 +294,19 @@ fn number(digits: &[u8]) -> Value {
 fn column(name: &str) -> Column {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     Column {
-        // The list can use an index, of a column without a type, too; what follows is exact. A name that is no number must not find all rows with 0.
+        // The list can use an index, also of a column without a type; the condition after it is exact. The CASE keeps a
+        // name that is no number from finding all rows with 0.
         is_value: format!(
             "{quoted} IN (:{VALUE}, \
              CASE WHEN CAST(CAST(:{VALUE} AS NUMERIC) AS TEXT) = :{VALUE} THEN CAST(:{VALUE} AS NUMERIC) END, \
              CAST(:{VALUE} AS BLOB)) AND CAST({quoted} AS TEXT) = :{VALUE}"
         ),
-        // Text that `||` makes has no affinity: a column with one is equal to it.
+        // The result of `||` has no affinity, so a number in a column with an affinity equals it.
         number: Some(format!(
             "CASE WHEN typeof({quoted}) IN ('integer', 'real') AND {quoted} <> ({quoted} || '') THEN {quoted} END"
         )),
         text: format!("CAST({quoted} AS TEXT)"),
-        // Of the column itself: long content is then not read for it.
+        // The length of the column, not of its text, does not read long content.
         length: format!("octet_length({quoted})"),
         name: name.to_owned(),
     }
@@ -321,7 +322,7 @@ impl Source for Sqlite {
                 let found = match identity(path) {
                     Ok(found) => found,
                     Err(error) => {
-                        // What was deleted must not be served from an open descriptor.
+                        // A deleted file must not be served from an open descriptor.
                         self.connection = None;
                         return Err(error);
                     }
@@ -346,7 +347,7 @@ impl Source for Sqlite {
                 let gone = || StoreError::storage(Errno::IO, "the temporary tables are gone");
                 let connection = self.connection.as_ref().ok_or_else(gone)?;
                 self.allows_writing.store(true, Ordering::Relaxed);
-                // It has limits of its own.
+                // A refresh has its own limits.
                 self.deadline.at.store(u64::MAX, Ordering::Relaxed);
                 let refreshed = tables.refresh(connection, deadline);
                 self.allows_writing.store(false, Ordering::Relaxed);
@@ -359,7 +360,7 @@ impl Source for Sqlite {
     fn version(&mut self) -> Result<Option<u64>> {
         self.deadline.start();
         let connection = self.connection()?;
-        // The pragma leaves out what this connection changes itself.
+        // The pragma does not count this connection's own changes.
         let asked = || -> rusqlite::Result<u32> {
             let mut pragma = connection.prepare_cached("PRAGMA data_version")?;
             pragma.query_row((), |row| row.get(0))
@@ -371,7 +372,7 @@ impl Source for Sqlite {
 
     fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
         let connection = self.connection().map_err(|error| error.to_string())?;
-        // Nothing runs. What a reader's mount will not run must be right, too.
+        // Prepare runs nothing. Statements must be valid even on a read-only mount, which never runs them.
         let before = self.allows_writing.swap(true, Ordering::Relaxed);
         let statement = connection.prepare(sql);
         self.allows_writing.store(before, Ordering::Relaxed);
@@ -424,7 +425,7 @@ impl Source for Sqlite {
         self.deadline.start();
         let connection = self.connection()?;
         run_all(connection, statements).map_err(|error| match error.sqlite_error_code() {
-            // What the database refuses is the caller's mistake.
+            // A value that the database refuses is the caller's mistake.
             Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
                 StoreError::storage(Errno::INVAL, error)
             }
@@ -438,7 +439,7 @@ impl Source for Sqlite {
 
 /// Runs statements in one transaction, which is rolled back if one of them changes no row.
 fn run_all(connection: &Connection, statements: &[Change<'_>]) -> rusqlite::Result<Changed> {
-    // Rolls back when it is dropped.
+    // A drop rolls the transaction back.
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let (mut fewest, mut first) = (usize::MAX, None);

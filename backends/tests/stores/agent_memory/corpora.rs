@@ -229,12 +229,13 @@ fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
             let mut memory = corpus.memory(&dir.path().join("m.db"));
             let plain = Plain::new(corpus.notes.iter().map(|note| &*note.text));
             let paths: Vec<&str> = corpus.notes.iter().map(|note| &*note.path).collect();
-            let bm25 =
-                budgets.map(|most| corpus.found(|own| plain.answer(&paths, &own.text, most)));
-            let text = budgets.map(|most| corpus.found(|own| recalled(&memory, &own.text, most)));
+            let bm25 = budgets
+                .map(|most| corpus.found(|question| plain.answer(&paths, &question.text, most)));
+            let text = budgets
+                .map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
             embed(&mut memory);
-            let meaning =
-                budgets.map(|most| corpus.found(|own| recalled(&memory, &own.text, most)));
+            let meaning = budgets
+                .map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
             for (at, budget) in budgets.iter().enumerate() {
                 let (bm25, text, meaning) = (bm25[at], text[at], meaning[at]);
                 println!(

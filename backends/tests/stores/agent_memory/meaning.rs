@@ -22,7 +22,7 @@ const MEANINGS: [&[&str]; 4] = [
     &["exit", "leave", "sell"],
 ];
 
-/// What the model has embedded, and what it may embed.
+/// The notes that the model has embedded, and how many more it may embed.
 #[derive(Debug, Default)]
 struct Asked {
     /// The first word of every note that was embedded, in order.

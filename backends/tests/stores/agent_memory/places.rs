@@ -12,9 +12,9 @@ fn akashi(path: &Path) -> (Memory, [Ino; 3]) {
     let akashi = Memory::open(path, Some("akashi"));
     let memory = akashi.dir(ROOT, "memory");
     let private = akashi.dir(memory, "private");
-    let own = akashi.dir(private, "akashi");
+    let home = akashi.dir(private, "akashi");
     let shared = akashi.dir(memory, "shared");
-    (akashi, [private, own, shared])
+    (akashi, [private, home, shared])
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn a_directory_with_a_reused_inode_number_has_no_old_history() {
 #[test]
 fn a_mount_hides_the_private_notes_of_other_agents() {
     let (_dir, path) = place();
-    let (akashi, [private, own, shared]) = akashi(&path);
+    let (akashi, [private, home, shared]) = akashi(&path);
     let market = akashi.dir(shared, "market");
-    akashi.write(own, "secret.md", "tags: none\nregime alpha\n");
+    akashi.write(home, "secret.md", "tags: none\nregime alpha\n");
     let note = akashi.write(market, "regime.md", "regime risk-off\n");
     akashi.set(note, "tags", "macro");
     assert!(akashi.ask(ROOT, ":search?regime").starts_with("2 notes"));
@@ -125,18 +125,18 @@ fn a_mount_hides_the_private_notes_of_other_agents() {
     }
     assert!(bob.ask(ROOT, ":search?regime").starts_with("1 notes"));
     bob.finds_nothing(private, ":search?alpha");
-    let escape = format!(":search?regime)+OR+within:d{own}+OR+(regime");
+    let escape = format!(":search?regime)+OR+within:d{home}+OR+(regime");
     bob.refuses(&escape, "");
-    bob.finds_nothing(ROOT, &format!(":search?within:d{own}"));
+    bob.finds_nothing(ROOT, &format!(":search?within:d{home}"));
     has(&bob.ask(ROOT, ":stats"), &["notes-below: 1\n"]);
 }
 
 #[test]
 fn the_history_of_a_note_hides_private_directories_of_other_agents() {
     let (_dir, path) = place();
-    let (akashi, [private, own, shared]) = akashi(&path);
-    akashi.write(own, "takeover-of-acme.md", "draft\n");
-    akashi.rename((own, "takeover-of-acme.md"), (shared, "plan.md"));
+    let (akashi, [private, home, shared]) = akashi(&path);
+    akashi.write(home, "takeover-of-acme.md", "draft\n");
+    akashi.rename((home, "takeover-of-acme.md"), (shared, "plan.md"));
     akashi.write(shared, "plan.md", "the plan\n");
     let written = "written /memory/private/akashi/takeover-of-acme.md";
     akashi.says(shared, "plan.md:history", &[written]);
@@ -157,11 +157,11 @@ fn the_history_of_a_note_hides_private_directories_of_other_agents() {
 #[test]
 fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     let (_dir, path) = place();
-    let (akashi, [_, own, shared]) = akashi(&path);
+    let (akashi, [_, home, shared]) = akashi(&path);
     // Created last, so that its inode number is not the lower one.
     let market = akashi.dir(shared, "market");
-    assert!(market > own);
-    let ino = akashi.write(own, "draft.md", "regime alpha\n");
+    assert!(market > home);
+    let ino = akashi.write(home, "draft.md", "regime alpha\n");
     let caller = akashi.caller();
     let linked = akashi.store.link(&caller, ino, market, b"regime.md");
     linked.unwrap();
@@ -182,7 +182,7 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     // Without the shared name the note is private again.
     let akashi = Memory::open(&path, Some("akashi"));
     akashi.unlink(market, "regime.md");
-    has(&akashi.ask(own, ":search?alpha"), &["\ndraft.md "]);
+    has(&akashi.ask(home, ":search?alpha"), &["\ndraft.md "]);
     drop(akashi);
     let bob = Memory::open(&path, Some("bob"));
     bob.finds_nothing(ROOT, ":search?alpha");

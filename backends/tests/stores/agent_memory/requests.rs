@@ -42,8 +42,8 @@ fn listings_omit_requests_and_answers_refuse_writes() {
 fn a_file_that_has_the_name_of_a_request_stays_reachable() {
     let (_dir, path) = place();
     let plain = SqliteStore::open(&path, &caller(START)).unwrap();
-    let own = create(&plain, ROOT, ":stats", Kind::File).ino;
-    plain.write(&caller(START), own, 0, b"my own\n").unwrap();
+    let stats = create(&plain, ROOT, ":stats", Kind::File).ino;
+    plain.write(&caller(START), stats, 0, b"my own\n").unwrap();
     drop(plain);
     let memory = Memory::open(&path, None);
     assert_eq!(memory.ask(ROOT, ":stats"), "my own\n");

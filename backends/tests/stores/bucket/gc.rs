@@ -119,7 +119,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     };
     assert_eq!(deleted("log/"), logs);
     assert_eq!(deleted("blob/").len(), 2, "{:?}", swept.deleted);
-    // A mount that was away too long commits where there was a commit before: that is kept, and told.
+    // A mount that was away too long commits with a number that was used before. The commit is kept and reported.
     client
         .put_new(Key::Log(3), Bytes::from_static(b"stray"))
         .await
@@ -142,7 +142,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert!(matches!(early, Err(HistoryError::TooOld(oldest)) if oldest == floor));
     assert_eq!(log(&client, "").await.unwrap().len(), 2);
     assert_eq!(world.check().await.problems, Vec::<String>::new());
-    // Content of a deleted blob is uploaded again, and that of one that is kept is not.
+    // The content of a deleted blob is uploaded again, and that of a kept blob is not.
     world
         .commit(&[("again.bin", &big("dead")), ("copy.bin", &big("last"))])
         .await;
@@ -150,7 +150,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert_eq!(world.check().await.problems, Vec::<String>::new());
 }
 
-/// What happens to the n-th request of a collection and to all after it.
+/// The failure of the n-th request of a collection and of all requests after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crash {
     /// The server refuses them.

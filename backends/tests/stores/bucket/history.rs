@@ -125,7 +125,7 @@ async fn a_check_finds_damage_to_every_kind_of_object() {
         problems[0].starts_with("Log(3): it is damaged"),
         "{problems:?}"
     );
-    // What was committed after a damaged commit cannot be reached.
+    // No commit after a damaged one can be reached.
     world.damage(b"a small file");
     let problems = world.check().await.problems;
     assert!(

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::common::{s3_builder, serve_embedded};
 use crate::hosts::config_of;
 use bytes::Bytes;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions};
 use s3::check::check_access;
@@ -28,6 +29,7 @@ mod requests;
 
 /// A server with a bucket, and the configuration of an agent's memory in it.
 struct World {
+    access: Access,
     config: S3Config,
     dir: tempfile::TempDir,
     _server: Embedded,
@@ -41,15 +43,10 @@ impl World {
 
     async fn with(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let access = Access::random(port).unwrap();
-        let server = Embedded::serve_with(listener, dir.path(), &access, quirk).unwrap();
-        servers::create_bucket(&access, servers::BUCKET)
-            .await
-            .unwrap();
+        let (server, access) = serve_embedded(dir.path(), quirk).await;
         Self {
             config: config(&access),
+            access,
             dir,
             _server: server,
         }
@@ -69,15 +66,7 @@ impl World {
 
     /// Another tool: a plain S3 client.
     fn tool(&self) -> AmazonS3 {
-        AmazonS3Builder::new()
-            .with_endpoint(&self.config.endpoint)
-            .with_allow_http(true)
-            .with_region(&self.config.region)
-            .with_bucket_name(&self.config.bucket)
-            .with_access_key_id(&self.config.access_key.id)
-            .with_secret_access_key(&self.config.access_key.secret.0)
-            .build()
-            .unwrap()
+        s3_builder(&self.access).build().unwrap()
     }
 
     /// The configuration behind a proxy that injects faults.
@@ -101,7 +90,7 @@ impl World {
                 let bytes = std::fs::read(&path).ok()?;
                 let at = bytes
                     .windows(content.len())
-                    .position(|own| own == content)?;
+                    .position(|window| window == content)?;
                 Some((path, at))
             })
             .collect();
@@ -193,7 +182,7 @@ fn config(access: &Access) -> S3Config {
     }
 }
 
-/// What turns the mirror of one tree into that of another.
+/// The requests that turn the mirror of one tree into that of another.
 fn mirrored(old: &Tree, new: &Tree) -> MirrorPlan {
     plan(&files(old, MirrorMode::All), &files(new, MirrorMode::All))
 }

@@ -47,20 +47,23 @@ async fn the_embedded_server_denies_what_the_policy_of_the_docs_denies() {
     let text = include_str!("../../../../docs/s3-policy.json");
     let policy: Policy = serde_json::from_str(text).unwrap();
     let mut named = Vec::new();
-    for own in &policy.statement {
-        assert_eq!((&*own.effect, &*own.principal), ("Deny", "*"));
-        let actions = match &own.action {
+    for statement in &policy.statement {
+        assert_eq!((&*statement.effect, &*statement.principal), ("Deny", "*"));
+        let actions = match &statement.action {
             Actions::One(one) => std::slice::from_ref(one),
             Actions::Many(many) => many,
         };
-        let keys = own.resource.strip_prefix("arn:aws:s3:::BUCKET/").unwrap();
+        let keys = statement
+            .resource
+            .strip_prefix("arn:aws:s3:::BUCKET/")
+            .unwrap();
         named.extend(actions.iter().map(|action| (&**action, keys)));
         // The embedded server has one access key, which is not that of garbage collection.
         let exempt = match actions.iter().any(|action| action == "s3:PutObject") {
-            true => own.condition["Null"].get("s3:if-none-match"),
-            false => own.condition["ArnNotEquals"].get("aws:PrincipalArn"),
+            true => statement.condition["Null"].get("s3:if-none-match"),
+            false => statement.condition["ArnNotEquals"].get("aws:PrincipalArn"),
         };
-        assert!(exempt.is_some(), "{:?}", own.condition);
+        assert!(exempt.is_some(), "{:?}", statement.condition);
     }
     let logs = "*/.ctx/*";
     let expected = ["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"];
@@ -89,7 +92,7 @@ async fn the_embedded_server_denies_what_the_policy_of_the_docs_denies() {
         let overwritten = tool.put(&path, "2".into()).await.map(drop);
         let deleted = tool.delete(&path).await;
         for (action, outcome) in [("s3:PutObject", overwritten), ("s3:DeleteObject", deleted)] {
-            let mut keys = named.iter().filter(|(own, _)| *own == action);
+            let mut keys = named.iter().filter(|(denied, _)| *denied == action);
             let denies = keys.any(|(_, pattern)| is_match(pattern, key));
             assert_eq!(
                 is_denied(&outcome),

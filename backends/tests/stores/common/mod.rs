@@ -264,7 +264,7 @@ impl Driven<'_> {
             _ => None,
         };
         if let Some((dir, n)) = named {
-            // What a store keeps of names is used by the next steps, and compared by `dump`.
+            // A store caches names: the next steps use the cache, and `dump` compares it.
             let _ = self.store.lookup(self.ino(dir), &name(n));
         }
         result.map_err(|error| error.errno.raw_os_error())

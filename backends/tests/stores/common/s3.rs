@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use backends::s3::{OpenError, OpenOptions, S3Store};
 use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
@@ -17,12 +17,14 @@ use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
 use servers::{Access, Embedded, Fault, FaultProxy, Operation, Quirk, Rule, When};
 
-use crate::common::{caller, create, embedded, names, now, read, resize, walk};
+use crate::common::{
+    caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk,
+};
 
 /// How long one request may take on a way that is broken.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a call may take beyond that on a busy machine.
+/// How much longer a call may take on a busy machine.
 pub const SLACK: Duration = Duration::from_secs(8);
 
 /// How long a condition is waited for.
@@ -56,7 +58,7 @@ pub fn service() -> &'static Service {
     SERVICE.get_or_init(|| Service::start(Quirk::None))
 }
 
-/// A mount of `agent`'s memory on a server, with nothing that happens by itself: a test says when.
+/// A mount of `agent`'s memory on a server. It polls and uploads only when a test asks for it.
 pub fn config_of(access: &Access, agent: &str, writer: &str) -> S3Config {
     S3Config {
         endpoint: access.endpoint.clone(),
@@ -172,21 +174,13 @@ impl Memory {
         ]);
     }
 
-    /// How often the rule has done something: a fault that never happened proves nothing.
+    /// How often the rule was applied. A fault that never happened proves nothing.
     pub fn fired(&self) -> u64 {
         self.proxy().fired().iter().map(|fired| fired.done).sum()
     }
 
     fn bucket(&self) -> AmazonS3 {
-        AmazonS3Builder::new()
-            .with_endpoint(&self.access.endpoint)
-            .with_region(&self.access.region)
-            .with_bucket_name(servers::BUCKET)
-            .with_access_key_id(&self.access.access_key)
-            .with_secret_access_key(&self.access.secret_key)
-            .with_allow_http(true)
-            .build()
-            .unwrap()
+        s3_builder(&self.access).build().unwrap()
     }
 
     /// Everything in the bucket that belongs to the memory, by key.
@@ -268,15 +262,11 @@ pub fn copy_cache(from: &Path, to: &Path) {
 }
 
 /// Waits for a condition.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not so: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    wait_up_to(PATIENCE, what, is_so);
 }
 
-/// What `work` answers, which took no longer than the timeout.
+/// The result of `work`, which must take no longer than the timeout.
 pub fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
@@ -285,7 +275,7 @@ pub fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The requests and bytes that `work` takes, without those that are none.
+/// The counters of requests and bytes that `work` increments.
 pub fn spent(store: &S3Store, work: impl FnOnce()) -> BTreeMap<&'static str, u64> {
     let requests = || {
         let all = store.counters().into_iter();
@@ -297,7 +287,7 @@ pub fn spent(store: &S3Store, work: impl FnOnce()) -> BTreeMap<&'static str, u64
     spent.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The counters of requests that are expected, for [`only_requests`].
+/// The numbers of requests by kind, from what [`spent`] returns.
 pub fn only_requests(spent: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
     let kinds = ["s3_get", "s3_put", "s3_list", "s3_head", "s3_delete"];
     let of = |(name, count): (&&'static str, &u64)| kinds.contains(name).then_some((*name, *count));
@@ -347,7 +337,7 @@ pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
 /// Appends as the kernel does: at the end that it knows.
 pub fn append(store: &S3Store, ino: Ino, more: &[u8]) {
     let end = store.getattr(ino).unwrap().size;
-    store.append(0, &now(), ino, end, more).unwrap();
+    store.append(&now(), ino, end, more).unwrap();
 }
 
 pub fn bytes(store: &S3Store, ino: Ino) -> Vec<u8> {
@@ -365,7 +355,7 @@ pub fn text(store: &S3Store, name: &str) -> String {
     text_in(store, ROOT, name)
 }
 
-/// What reading a file of the root answers.
+/// The content of a file of the root, or the error of reading it.
 pub fn try_text(store: &S3Store, name: &str) -> Result<String, Errno> {
     let attr = store.lookup(ROOT, name.as_bytes()).map_err(|e| e.errno)?;
     let mut out = Vec::new();
@@ -384,7 +374,7 @@ pub fn rename(store: &S3Store, from: &str, to: &str, mode: RenameMode) {
     }
 }
 
-/// Removes a file of the root that nobody has open.
+/// Removes a file of the root that is not open.
 pub fn unlink(store: &S3Store, name: &str) {
     if let Some(ino) = store.unlink(&now(), ROOT, name.as_bytes()).unwrap() {
         store.reclaim(ino).unwrap();

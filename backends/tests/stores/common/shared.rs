@@ -1,13 +1,15 @@
-//! What the end-to-end tests use, too: checks of texts, files, and servers.
+//! Shared with the end-to-end tests: checks of texts, files, and servers.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use backends::view::find_postgresql;
+use object_store::aws::AmazonS3Builder;
 use servers::{Access, Embedded, Quirk};
 use tokio::runtime::Runtime;
 
@@ -36,8 +38,8 @@ pub fn write_files(dir: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// What a test needs, if it is installed. If not, the test reports it and passes. The variable `required`, set in CI, makes
-/// that a failure.
+/// A program that a test needs, if it is installed. If not, the test reports it and passes. The variable `required`,
+/// set in CI, makes that a failure.
 pub fn installed<T>(found: Result<T, impl Display>, required: &str) -> Option<T> {
     match found {
         Ok(found) => Some(found),
@@ -49,20 +51,89 @@ pub fn installed<T>(found: Result<T, impl Display>, required: &str) -> Option<T>
     }
 }
 
+/// Waits until a condition holds, for `most`.
+pub fn wait_up_to(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + most;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The rows of [`beside_writers`], numbered from 0.
+pub const ROWS: usize = 20;
+
+/// Two writers give rows new versions, and two readers check every row, for `time`. A writer gets a row and its new
+/// version. A reader gets a row and the version that it has at least.
+pub fn beside_writers<W: FnMut(usize, usize) + Send>(
+    time: Duration,
+    writers: [W; 2],
+    read: impl Fn(usize, usize) + Sync,
+) {
+    // The newest version of each row that is committed.
+    let committed: [AtomicUsize; ROWS] = Default::default();
+    let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let reader = || {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            for (row, newest) in committed.iter().enumerate() {
+                read(row, newest.load(Ordering::SeqCst));
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for (number, mut write) in writers.into_iter().enumerate() {
+            let (is_over, committed) = (&is_over, &committed);
+            scope.spawn(move || {
+                let versions = (number + 2..).step_by(2);
+                for version in versions.take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    write(version % ROWS, version);
+                    committed[version % ROWS].store(version, Ordering::SeqCst);
+                }
+            });
+        }
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        let ended = readers.map(|reader| reader.join());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    let newest = committed.iter().map(|row| row.load(Ordering::SeqCst)).max();
+    let reads = reads.into_inner();
+    assert!(
+        reads > 200 && newest > Some(20),
+        "{reads} reads, {newest:?} written"
+    );
+}
+
 /// An embedded S3 server with its bucket, on a runtime of its own. It ends when it is dropped.
 pub fn embedded(dir: &Path, quirk: Quirk) -> (Runtime, Embedded, Access) {
     let runtime = Runtime::new().unwrap();
-    let (server, access) = runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let access = Access::random(listener.local_addr().unwrap().port()).unwrap();
-        let server = Embedded::serve_with(listener, dir, &access, quirk).unwrap();
-        // A second server of a directory finds the bucket of the first.
-        servers::create_bucket(&access, servers::BUCKET)
-            .await
-            .unwrap();
-        (server, access)
-    });
+    let (server, access) = runtime.block_on(serve_embedded(dir, quirk));
     (runtime, server, access)
+}
+
+/// As [`embedded`], on the runtime of the caller.
+pub async fn serve_embedded(dir: &Path, quirk: Quirk) -> (Embedded, Access) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let access = Access::random(listener.local_addr().unwrap().port()).unwrap();
+    let server = Embedded::serve_with(listener, dir, &access, quirk).unwrap();
+    // A second server of a directory finds the bucket of the first.
+    servers::create_bucket(&access, servers::BUCKET)
+        .await
+        .unwrap();
+    (server, access)
+}
+
+/// The settings of a client of a server's bucket.
+pub fn s3_builder(access: &Access) -> AmazonS3Builder {
+    AmazonS3Builder::new()
+        .with_endpoint(&access.endpoint)
+        .with_region(&access.region)
+        .with_bucket_name(servers::BUCKET)
+        .with_access_key_id(&access.access_key)
+        .with_secret_access_key(&access.secret_key)
+        .with_allow_http(true)
 }
 
 /// Serves HTTP, and returns its URL: `answer` is given the lines of each request. An empty answer

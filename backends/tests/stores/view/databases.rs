@@ -93,7 +93,7 @@ pub enum Database {
 pub struct Mail {
     pub dir: tempfile::TempDir,
     pub db: Database,
-    /// What a view of it is given.
+    /// The source of its view.
     pub place: String,
     /// Of the database and its owner.
     pub name: String,

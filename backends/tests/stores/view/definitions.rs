@@ -1,4 +1,4 @@
-//! What is wrong with a definition is said before anything is mounted.
+//! Errors in a definition are reported before anything is mounted.
 
 use super::databases::Mail;
 use super::*;

@@ -1,4 +1,4 @@
-//! What is too slow, too long or too many, and a database that is away.
+//! Limits of time, length and number, and a database that does not answer.
 
 use std::ops::ControlFlow;
 

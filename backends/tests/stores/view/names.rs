@@ -3,7 +3,7 @@
 use super::databases::Mail;
 use super::*;
 
-/// Opens all that a directory, and those below it, list; the paths of what is no directory.
+/// Opens every entry of a directory and of those below it. Returns the paths of files and links.
 fn open_all(store: &dyn Store, dir: &str) -> Vec<String> {
     let mut found = Vec::new();
     for name in list(store, dir) {

@@ -1,8 +1,8 @@
-//! What only PostgreSQL has: roles, channels, a server that ends, locks.
+//! Features of PostgreSQL alone: roles, channels, a server that ends, locks.
 
 use super::*;
 
-/// What makes the database tell of each change; docs/VIEW.md shows it.
+/// The trigger that notifies of each change; docs/VIEW.md shows it.
 const TRIGGER: &str = "
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY mail; RETURN NULL; END $$;
 CREATE TRIGGER tell AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON messages EXECUTE FUNCTION tell();";
@@ -29,13 +29,13 @@ fn answers_are_kept_until_the_channel_notifies_of_a_change() {
         let text = read(&store, FIRST).unwrap();
         assert!(text.ends_with(&format!("\n\n{round}\n")), "{text}");
     }
-    // Nobody tells of this one.
+    // Without the trigger, the mount learns nothing of the next change.
     mail.run("ALTER TABLE messages DISABLE TRIGGER tell");
     mail.run("UPDATE messages SET body = 'untold'");
     lacks(&read(&store, FIRST).unwrap(), &["untold"]);
     mail.run("NOTIFY mail");
     shows(&store, FIRST, &["untold"]);
-    // What the mount itself changes.
+    // A change by the mount itself.
     let drafts = go(&store, "drafts").unwrap();
     assert!(list(&store, "drafts").is_empty());
     write_new(&store, drafts, "new", "To: ann\nSubject: s\n\nx\n").unwrap();

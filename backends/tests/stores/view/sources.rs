@@ -271,7 +271,7 @@ fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
 
     let server = Issues::new(1);
     let store = issues(&server.serve(), 600).unwrap();
-    // It accepts requests, and does not answer: its answers wait for the list.
+    // The server accepts requests, but its answers wait for this lock.
     let list = server.issues.lock().unwrap();
     let began = Instant::now();
     std::thread::scope(|scope| {

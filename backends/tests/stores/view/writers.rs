@@ -20,7 +20,7 @@ fn drafts() -> Vec<(Mail, ViewStore, Ino)> {
     mails().into_iter().map(with_draft).collect()
 }
 
-fn create_draft(store: &dyn Store, name: &str, text: &str) {
+fn create_draft(store: &ViewStore, name: &str, text: &str) {
     write_new(store, go(store, "drafts").unwrap(), name, text).unwrap();
 }
 
@@ -67,7 +67,7 @@ fn a_change_that_begins_during_a_commit_is_committed_by_its_own_close() {
         other("BEGIN; UPDATE messages SET is_read = 0");
         let first = open_cut(&store, ino).unwrap();
         let long = draft(&"first ".repeat(100));
-        write(&store, first, ino, 0, &long).unwrap();
+        write(&store, first, 0, &long).unwrap();
         std::thread::scope(|scope| {
             let first = scope.spawn(|| close(&store, first, ino));
             std::thread::sleep(Duration::from_millis(150));
@@ -91,10 +91,10 @@ fn the_close_of_a_reader_commits_no_half_of_a_file() {
         let reader = store.open(ino, false).unwrap();
         let text = draft("whole");
         let (half, rest) = text.split_at(5);
-        write(&store, writer, ino, 0, half).unwrap();
+        write(&store, writer, 0, half).unwrap();
         store.close(reader, ino).unwrap();
         assert_eq!(mail.value("SELECT version FROM messages"), "1");
-        write(&store, writer, ino, 5, rest).unwrap();
+        write(&store, writer, 5, rest).unwrap();
         store.close(writer, ino).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "whole");
         assert_eq!(mail.value("SELECT version FROM messages"), "2");
@@ -106,7 +106,7 @@ fn a_stale_change_can_be_made_again_at_once() {
     for (mail, store, ino) in drafts() {
         let writer = open_cut(&store, ino).unwrap();
         mail.run("UPDATE messages SET body = 'theirs', version = version + 1");
-        write(&store, writer, ino, 0, &draft("ours")).unwrap();
+        write(&store, writer, 0, &draft("ours")).unwrap();
         assert_eq!(errno(store.close(writer, ino)), Errno::STALE);
         overwrite(&store, ino, &draft("ours")).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "ours");
@@ -118,17 +118,19 @@ fn a_stale_change_can_be_made_again_at_once() {
 }
 
 /// The file is opened twice, and both write: a part of the first, then all of the second, then the rest.
-fn write_twice(store: &dyn Store, ino: Ino) -> [Result<()>; 2] {
+fn write_twice(store: &ViewStore, ino: Ino) -> [Result<()>; 2] {
     let texts = [draft(&"a".repeat(100)), draft("bbb")];
     let writers = [(); 2].map(|()| open_cut(store, ino).unwrap());
     let (part, rest) = texts[0].split_at(20);
-    write(store, writers[0], ino, 0, part).unwrap();
-    write(store, writers[1], ino, 0, &texts[1]).unwrap();
-    write(store, writers[0], ino, 20, rest).unwrap();
+    write(store, writers[0], 0, part).unwrap();
+    write(store, writers[1], 0, &texts[1]).unwrap();
+    write(store, writers[0], 20, rest).unwrap();
     for (writer, text) in writers.iter().zip(&texts) {
-        let mut own = Vec::new();
-        store.read_handle(*writer, ino, 0, 999, &mut own).unwrap();
-        assert_eq!(String::from_utf8(own).unwrap(), *text);
+        let mut content = Vec::new();
+        store
+            .read_handle(*writer, ino, 0, 999, &mut content)
+            .unwrap();
+        assert_eq!(String::from_utf8(content).unwrap(), *text);
         let attr = store.getattr_handle(*writer, ino).unwrap();
         assert_eq!(attr.size, text.len() as u64);
     }
@@ -143,11 +145,11 @@ fn two_descriptors_of_a_file_never_mix_their_bytes() {
         assert_eq!(errno(second), Errno::STALE);
         assert_eq!(mail.value("SELECT body FROM messages"), "a".repeat(100));
         has(&reason(&store, ino), &["read it again"]);
-        // Nor one that was opened without a cut, and has read nothing.
+        // Nor does a handle that was opened without a cut, and has read nothing.
         let writers = [(); 2].map(|()| store.open(ino, true).unwrap());
         overwrite(&store, ino, &draft("ccc")).unwrap();
         for writer in writers {
-            write(&store, writer, ino, 4, "us").unwrap();
+            write(&store, writer, 4, "us").unwrap();
             assert_eq!(errno(close(&store, writer, ino)), Errno::STALE);
         }
         assert_eq!(read(&store, DRAFT).unwrap(), draft("ccc"));
@@ -163,9 +165,9 @@ fn two_descriptors_of_a_file_never_mix_their_bytes() {
 fn a_descriptor_goes_on_with_what_it_has_committed_and_with_no_other_content() {
     for (mail, store, ino) in drafts() {
         let writer = open_cut(&store, ino).unwrap();
-        write(&store, writer, ino, 0, &draft("one")).unwrap();
-        store.fsync_handle(writer, ino, false).unwrap();
-        let append = |text: &str| store.append(writer, &caller(2), ino, 0, text.as_bytes());
+        write(&store, writer, 0, &draft("one")).unwrap();
+        store.fsync_handle(writer).unwrap();
+        let append = |text: &str| store.append_handle(writer, text.as_bytes());
         append("two\n").unwrap();
         store.close(writer, ino).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("one\ntwo"));
@@ -184,8 +186,8 @@ fn a_created_file_is_the_file_of_its_row_once_it_is_committed() {
         let dir = go(&store, "drafts").unwrap();
         let new = create(&store, dir, "new.eml", Kind::File).ino;
         let [writer, late] = [(); 2].map(|()| store.open(new, true).unwrap());
-        write(&store, writer, new, 0, &draft("one")).unwrap();
-        store.fsync_handle(writer, new, false).unwrap();
+        write(&store, writer, 0, &draft("one")).unwrap();
+        store.fsync_handle(writer).unwrap();
         let reader = store.open(new, false).unwrap();
         for handle in [writer, reader] {
             let mut bytes = Vec::new();
@@ -195,11 +197,11 @@ fn a_created_file_is_the_file_of_its_row_once_it_is_committed() {
         let size = store.getattr(new).unwrap().size;
         assert_eq!(size, draft("one").len() as u64);
         let end = size as usize;
-        write(&store, writer, new, end, "two\n").unwrap();
+        write(&store, writer, end, "two\n").unwrap();
         close(&store, writer, new).unwrap();
         assert_eq!(read(&store, "drafts/new.eml").unwrap(), draft("one\ntwo"));
-        // One that was opened before there was a row makes no second one, and changes the first only from its beginning.
-        write(&store, late, new, 0, &draft("late")).unwrap();
+        // A handle opened before the row existed makes no second row, and changes the first only from its beginning.
+        write(&store, late, 0, &draft("late")).unwrap();
         assert_eq!(errno(store.close(late, new)), Errno::STALE);
         assert_eq!(list(&store, "drafts").len(), 1);
         write_anew(&store, late, new, &draft("late"));
@@ -221,14 +223,14 @@ fn calls_that_wait_for_a_database_are_slow_and_no_others() {
             Slow::Fsync,
             Slow::Open,
             Slow::Change,
-            Slow::Judged,
+            Slow::Approval,
             read,
         ];
         let slow = || calls.map(|call| store.is_slow(ino, call));
         let writer = open_cut(&store, ino).unwrap();
         assert_eq!(slow(), [true, true, false, false, false, false]);
-        write(&store, writer, ino, 0, &draft("two")).unwrap();
-        assert!(store.is_slow(dir, Slow::Judged), "names are rows");
+        write(&store, writer, 0, &draft("two")).unwrap();
+        assert!(store.is_slow(dir, Slow::Approval), "names are rows");
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0");
         std::thread::scope(|scope| {
@@ -240,7 +242,7 @@ fn calls_that_wait_for_a_database_are_slow_and_no_others() {
         });
         assert_eq!(slow(), [false; 6]);
         store.release(writer);
-        assert!(!mail.view(false).is_slow(ROOT, Slow::Judged));
+        assert!(!mail.view(false).is_slow(ROOT, Slow::Approval));
     }
 }
 
@@ -256,7 +258,7 @@ fn writers_that_wait_for_a_lock_leave_connections_to_readers() {
         let writers = paths.iter().map(|path| {
             let ino = go(&store, path).unwrap();
             let writer = open_cut(&store, ino).unwrap();
-            write(&store, writer, ino, 0, &draft("two")).unwrap();
+            write(&store, writer, 0, &draft("two")).unwrap();
             (writer, ino)
         });
         let writers: Vec<(u64, Ino)> = writers.collect();
@@ -281,12 +283,12 @@ fn writers_that_wait_for_a_lock_leave_connections_to_readers() {
     }
 }
 
-fn save_by_rename(store: &dyn Store, text: &str) -> Result<()> {
+fn save_by_rename(store: &ViewStore, text: &str) -> Result<()> {
     create_draft(store, ".tmp", text);
     rename_over(store)
 }
 
-fn rename_over(store: &dyn Store) -> Result<()> {
+fn rename_over(store: &ViewStore) -> Result<()> {
     let drafts = go(store, "drafts")?;
     let (from, to) = ((drafts, &b".tmp"[..]), (drafts, &b"Draft 8.eml"[..]));
     store
@@ -319,9 +321,9 @@ fn a_save_by_rename_takes_what_was_written_after_the_fsync_of_a_new_file() {
         let ino = create(&store, drafts, ".tmp", Kind::File).ino;
         let writer = store.open(ino, true).unwrap();
         let text = draft("first");
-        write(&store, writer, ino, 0, &text).unwrap();
-        store.fsync_handle(writer, ino, false).unwrap();
-        write(&store, writer, ino, text.len() - 1, " and more\n").unwrap();
+        write(&store, writer, 0, &text).unwrap();
+        store.fsync_handle(writer).unwrap();
+        write(&store, writer, text.len() - 1, " and more\n").unwrap();
         rename_over(&store).unwrap();
         close(&store, writer, ino).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("first and more"));
@@ -389,10 +391,10 @@ fn impatient(journal: &str) -> (Mail, ViewStore, Ino) {
 }
 
 /// Cuts a file and writes it, without closing it.
-fn write_anew(store: &dyn Store, writer: u64, ino: Ino, text: &str) {
+fn write_anew(store: &ViewStore, writer: u64, ino: Ino, text: &str) {
     let cut = store.setattr_handle(writer, &caller(2), ino, &size_change(0));
     cut.unwrap();
-    write(store, writer, ino, 0, text).unwrap();
+    write(store, writer, 0, text).unwrap();
 }
 
 #[test]
@@ -400,9 +402,9 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
     for (mail, store, ino) in drafts() {
         let writer = open_cut(&store, ino).unwrap();
         let reader = store.open(ino, false).unwrap();
-        write(&store, writer, ino, 0, "no header").unwrap();
+        write(&store, writer, 0, "no header").unwrap();
         for _ in 0..2 {
-            assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::INVAL);
+            assert_eq!(errno(store.fsync_handle(writer)), Errno::INVAL);
             assert_eq!(errno(store.close(writer, ino)), Errno::INVAL);
         }
         store.close(reader, ino).unwrap();
@@ -410,23 +412,23 @@ fn a_refused_change_stays_refused_and_is_committed_once_the_lock_ends() {
     }
     let (mail, store, ino) = impatient("WAL");
     let writer = open_cut(&store, ino).unwrap();
-    write(&store, writer, ino, 0, &draft("two")).unwrap();
+    write(&store, writer, 0, &draft("two")).unwrap();
     mail.run("BEGIN IMMEDIATE");
     for _ in 0..2 {
-        assert_eq!(errno(store.fsync_handle(writer, ino, false)), Errno::BUSY);
+        assert_eq!(errno(store.fsync_handle(writer)), Errno::BUSY);
     }
     assert_eq!(errno(store.close(writer, ino)), Errno::BUSY);
     mail.run("COMMIT");
-    store.fsync_handle(writer, ino, false).unwrap();
+    store.fsync_handle(writer).unwrap();
     assert_eq!(mail.value("SELECT body FROM messages"), "two");
 }
 
 #[test]
 fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
-    let append = |store: &dyn Store, ino: Ino| {
+    let append = |store: &ViewStore, ino: Ino| {
         let writer = store.open(ino, true).unwrap();
         // Where the kernel takes the end to be does not matter.
-        let appended = store.append(writer, &caller(2), ino, 3, b"more\n");
+        let appended = store.append_handle(writer, b"more\n");
         appended.unwrap();
         close(store, writer, ino).unwrap();
     };
@@ -434,7 +436,7 @@ fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
     for (_, store, ino) in drafts() {
         overwrite(&store, ino, &long).unwrap();
         let refused = open_cut(&store, ino).unwrap();
-        write(&store, refused, ino, 0, &"refused".repeat(9)).unwrap();
+        write(&store, refused, 0, &"refused".repeat(9)).unwrap();
         assert_eq!(errno(store.close(refused, ino)), Errno::INVAL);
         append(&store, ino);
         assert_eq!(read(&store, DRAFT).unwrap(), format!("{long}more\n"));
@@ -450,7 +452,7 @@ fn a_program_that_opens_a_file_goes_on_with_what_readers_see() {
 fn a_writer_of_a_deleted_file_changes_no_row_that_gets_its_key() {
     for (mail, store, ino) in drafts() {
         let writer = open_cut(&store, ino).unwrap();
-        write(&store, writer, ino, 0, &draft("ours")).unwrap();
+        write(&store, writer, 0, &draft("ours")).unwrap();
         let idle = store.open(ino, true).unwrap();
         let dir = go(&store, "drafts").unwrap();
         store.unlink(&caller(2), dir, b"Draft 8.eml").unwrap();
@@ -458,9 +460,9 @@ fn a_writer_of_a_deleted_file_changes_no_row_that_gets_its_key() {
         assert_eq!(go(&store, DRAFT).unwrap(), ino);
         assert_eq!(read(&store, DRAFT).unwrap(), draft("theirs"));
         for writer in [writer, idle] {
-            store.fsync_handle(writer, ino, false).unwrap();
+            store.fsync_handle(writer).unwrap();
             store.close(writer, ino).unwrap();
-            let later = write(&store, writer, ino, 0, &draft("ours"));
+            let later = write(&store, writer, 0, &draft("ours"));
             fails(later, Errno::STALE, &["deleted"]);
             let cut = store.setattr_handle(writer, &caller(2), ino, &size_change(0));
             assert_eq!(errno(cut), Errno::STALE);
@@ -498,7 +500,7 @@ fn a_save_by_rename_waits_for_a_commit_and_replaces_what_is_not_committed() {
     for (mail, store, ino) in drafts() {
         let body = || mail.value("SELECT body FROM messages WHERE id = 8");
         let writer = open_cut(&store, ino).unwrap();
-        write(&store, writer, ino, 0, &draft("theirs")).unwrap();
+        write(&store, writer, 0, &draft("theirs")).unwrap();
         save_by_rename(&store, &draft("saved")).unwrap();
         assert_eq!(read(&store, DRAFT).unwrap(), draft("saved"));
         store.close(writer, ino).unwrap();
@@ -506,7 +508,7 @@ fn a_save_by_rename_waits_for_a_commit_and_replaces_what_is_not_committed() {
 
         create_draft(&store, ".tmp", &draft("saved again"));
         let writer = open_cut(&store, ino).unwrap();
-        write(&store, writer, ino, 0, &draft("theirs")).unwrap();
+        write(&store, writer, 0, &draft("theirs")).unwrap();
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0 WHERE id = 8");
         std::thread::scope(|scope| {
@@ -531,7 +533,7 @@ fn a_new_file_that_is_deleted_during_its_commit_has_no_row() {
         for _ in 0..100 {
             let new = create(&store, dir, "new.eml", Kind::File).ino;
             let writer = store.open(new, true).unwrap();
-            write(&store, writer, new, 0, &draft("new")).unwrap();
+            write(&store, writer, 0, &draft("new")).unwrap();
             let begins = std::sync::Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -571,7 +573,7 @@ fn a_sync_commits_every_file_that_the_database_takes() {
     for (mail, store, refused) in drafts() {
         let write_open = |ino: Ino, text: &str| {
             let writer = open_cut(&store, ino).unwrap();
-            write(&store, writer, ino, 0, text).unwrap();
+            write(&store, writer, 0, text).unwrap();
         };
         write_open(refused, "no header");
         for id in 20..25 {

@@ -255,8 +255,7 @@ pub fn serve() -> anyhow::Result<()> {
 
 /// Performs a job on the file, directory or workspace `at`. Failed calls are in the answer.
 fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<Answer> {
-    let mut own = Caller::default();
-    let caller = &mut own;
+    let caller = &mut Caller::default();
     match job {
         Job::Change(changes) => changes.perform(at, caller)?,
         Job::ChangeAndHold(changes) => kept.held = changes.write_and_hold(at, caller)?,
@@ -297,14 +296,16 @@ fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<Answer> {
         }
         Job::Unlock => kept.lock = None,
         Job::AwaitText(text) => sharing::await_text(at, &text, caller),
-        Job::OpenMany(files) => timed(caller, |own| client::open_many(at, files, own)),
-        Job::ManyFiles(files) => timed(caller, |own| client::many_files(at, files, own)),
+        Job::OpenMany(files) => timed(caller, |caller| client::open_many(at, files, caller)),
+        Job::ManyFiles(files) => timed(caller, |caller| client::many_files(at, files, caller)),
         Job::LargeFile { mib, written_mib } => {
-            timed(caller, |own| client::large_file(at, mib, written_mib, own));
+            timed(caller, |caller| {
+                client::large_file(at, mib, written_mib, caller)
+            });
         }
-        Job::OddNames => timed(caller, |own| client::odd_names(at, own)),
-        Job::DeepPath(depth) => timed(caller, |own| client::deep_path(at, depth, own)),
-        Job::RemoveTree => timed(caller, |own| client::remove_tree(at, own)),
+        Job::OddNames => timed(caller, |caller| client::odd_names(at, caller)),
+        Job::DeepPath(depth) => timed(caller, |caller| client::deep_path(at, depth, caller)),
+        Job::RemoveTree => timed(caller, |caller| client::remove_tree(at, caller)),
         Job::WriteSeries(series) => series.write(at, caller),
         Job::ReadSeries(series) => series.read(at, caller),
         Job::RemoveSeries(series) => series.remove(at, caller),
@@ -318,7 +319,7 @@ fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<Answer> {
         }
         Job::ReadAny => remote::read_any(at, caller),
     }
-    Ok(own.answer)
+    Ok(std::mem::take(&mut caller.answer))
 }
 
 /// Removes a file that may be gone already.
@@ -361,7 +362,8 @@ mod tests {
         let _ = caller.call::<()>("read", || Err(io::Error::from_raw_os_error(5)));
         caller.late("read", "not seen within 10 ms".to_owned());
         caller.wrong("read", "byte 3 of 9".to_owned());
-        let kinds: Vec<_> = caller.answer.failures.iter().map(|own| own.what).collect();
+        let failures = caller.answer.failures.iter();
+        let kinds: Vec<_> = failures.map(|failure| failure.what).collect();
         assert_eq!(
             kinds,
             [

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rundir::faults::Fact;
 use serde::{Deserialize, Serialize};
 
-use super::super::watch::wait_until;
+use super::super::processes::wait_until;
 use super::Caller;
 
-/// Interval between two looks for awaited files.
+/// Interval between two polls for awaited files.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time limit for awaited files.

@@ -10,7 +10,7 @@ use rundir::faults::{Recovery, Return};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
-use super::super::watch::{send, stands_still, wait_until};
+use super::super::processes::{send, stands_still, wait_until};
 use super::{Injected, ScenarioError, TestBed, infra};
 
 /// How long a daemon without a connection may take to end by itself, before it counts as left behind.

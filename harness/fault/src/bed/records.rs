@@ -12,7 +12,7 @@ use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
 use super::super::agent::{Answer, Changes, Job};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
-use super::super::second::Second;
+use super::super::second_mount::Second;
 use super::mount::MOUNT;
 use super::{Injected, ScenarioError, TestBed, infra};
 

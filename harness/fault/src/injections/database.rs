@@ -21,7 +21,7 @@ use super::super::bed::{Injected, TestBed, infra};
 /// The mount options that a refused mount may name as a fix.
 const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
 
-/// What a check says of a database without a problem.
+/// The result of a check of a database without a problem.
 const WHOLE: &str = "whole";
 
 /// Page size of the stores' databases, in bytes.

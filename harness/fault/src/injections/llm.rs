@@ -202,7 +202,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     }
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let said = said.get(said_before..).unwrap_or_default();
-    judge(bed, fault, read, said);
+    check_failure(bed, fault, read, said);
     if said.contains(KEY) || bed.daemon_log().contains(KEY) {
         bed.breach("a log shows the API key");
     }
@@ -232,7 +232,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
 }
 
 /// Checks that a failure gives an error number and a log line, never an empty file.
-fn judge(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
+fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
     let Some(read) = read else {
         return;
     };

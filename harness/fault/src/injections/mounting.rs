@@ -9,8 +9,8 @@ use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::bed::{Injected, TestBed, infra, skipped};
-use super::super::second::{Second, mount_over};
-use super::super::watch::wait_until;
+use super::super::processes::wait_until;
+use super::super::second_mount::{Second, mount_over};
 
 /// How long a daemon may take to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(20);

@@ -122,7 +122,9 @@ fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
     std::thread::sleep(Duration::from_micros(dice.random_range(MOMENTS_US)));
     bed.disk()?.plant(&unsynced, false)?;
     let counters = bed.counters();
-    *redo_syncs += counters.map_or(0, |own| own.store.get("redo_syncs").copied().unwrap_or(0));
+    *redo_syncs += counters.map_or(0, |counters| {
+        counters.store.get("redo_syncs").copied().unwrap_or(0)
+    });
     bed.lose_power()?;
     let answer = bed.end()?;
     if answer.is_some_and(|answer| answer.failures.is_empty()) {

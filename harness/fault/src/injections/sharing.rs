@@ -9,7 +9,7 @@ use workloads::fault::WriteMode;
 
 use super::super::agent::{Answer, Job, word};
 use super::super::bed::{Injected, TestBed, skipped};
-use super::super::second::Second;
+use super::super::second_mount::Second;
 use super::super::watch::Agent;
 
 /// Several processes add lines to one file.
@@ -190,6 +190,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
         };
     }
     delays.sort_by(f64::total_cmp);
+    // The median of an even number is the upper of the middle two.
     if let (Some(median), Some(longest)) = (delays.get(delays.len() / 2), delays.last()) {
         bed.fact("visible_ms_median", Fact::Number(*median));
         bed.fact("visible_ms_longest", Fact::Number(*longest));

@@ -12,7 +12,8 @@ use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::bed::{Injected, TestBed, infra};
-use super::super::watch::{Agent, send, state_of, wait_until};
+use super::super::processes::{send, state_of, wait_until};
+use super::super::watch::Agent;
 
 /// How long a call must be in flight to count as waiting.
 const UNDER_WAY: Duration = Duration::from_millis(300);

@@ -7,11 +7,11 @@ use crate::reporting::ReportInputs;
 
 /// The headline of a run: operations and sessions, each arm's ratio to the baseline.
 pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
-    let summary = &report_inputs.own.summary;
-    let plan = &report_inputs.own.run.plan;
+    let summary = &report_inputs.reported.summary;
+    let plan = &report_inputs.reported.run.plan;
     let arms = plan.arms.iter().map(|arm| arm.name.as_str());
     let arms: Vec<&str> = arms
-        .filter(|arm| *arm != summary.baseline && Some(*arm) != summary.same.as_deref())
+        .filter(|arm| *arm != summary.baseline && Some(*arm) != summary.aa_arm.as_deref())
         .collect();
     let mut rows = Vec::new();
     let baseline = summary
@@ -27,13 +27,13 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
             time(cell.typical_ns),
         ];
         for arm in &arms {
-            let own = summary.cells.iter().find(|own| {
-                own.arm == *arm
-                    && own.workload == cell.workload
-                    && own.state == cell.state
-                    && own.metric == cell.metric
+            let compared = summary.cells.iter().find(|other| {
+                other.arm == *arm
+                    && other.workload == cell.workload
+                    && other.state == cell.state
+                    && other.metric == cell.metric
             });
-            let comparison = own.and_then(|own| own.against_baseline.as_ref());
+            let comparison = compared.and_then(|cell| cell.against_baseline.as_ref());
             row.push(comparison.map_or("–".to_owned(), ratio));
         }
         rows.push(row);

@@ -19,7 +19,7 @@ use rundir::{MODEL_FILES, ModelFiles, Plan};
 use workloads::definition::CacheState;
 
 use self::headline::summary_table;
-use self::planned::Prepared;
+use self::planned::PreparedRun;
 use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
@@ -27,17 +27,17 @@ use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
 use crate::model_files;
 use crate::model_options::ModelArgs;
-use crate::plan::{LiveArm, SAME};
+use crate::plan::{AA_ARM, LiveArm};
 use crate::probe::Prober;
 use crate::progress::Progress;
 use crate::reporting::ReportInputs;
-use crate::run::{Ended, Runner};
+use crate::run::{RunEnd, Runner};
 use crate::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
 ///
 /// A run has epochs, each with a scratch file system, daemons, an order and a processor of its own. In each epoch every
-/// cell (backend × workload × cache state) is measured in rounds: all arms are mounted at once, and short passes
+/// cell (workload × cache state) is measured in rounds with all arms: these are mounted at once, and short passes
 /// alternate between them. Cells that are decided stop; the others go on until --budget is used up.
 ///
 /// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C ends the run
@@ -58,7 +58,7 @@ pub struct Run {
     resume: Option<PathBuf>,
 }
 
-/// What is to be measured, and how long.
+/// The selection of cells, and the limits of the measurement.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// A built-in suite, or the path of a suite file.
@@ -80,7 +80,7 @@ pub struct Options {
     /// The most epochs [default: as the suite says, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
-    /// The most rounds of a cell in an epoch [default: as many as the budget allows].
+    /// The most rounds of a cell in an epoch [default: as the suite says, else 60].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// The difference below which we do not care, in percent.
@@ -89,7 +89,7 @@ pub struct Options {
     /// The same in microseconds a call; the wider margin holds [default: as the suite says, else 1].
     #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
     margin_us: Option<f64>,
-    /// What decides all random choices [default: the time].
+    /// The seed of all random choices [default: the time].
     #[arg(long)]
     pub seed: Option<u64>,
     /// The directory that gets a directory for each run.
@@ -120,7 +120,8 @@ pub struct Options {
     /// and --state.
     #[arg(long)]
     pub no_model_files: bool,
-    /// Measure `direct` once more with every call lengthened by so many percent: what a run must find.
+    /// Add an arm whose calls are lengthened by so many percent, which the run must find: a copy of `memory`, together with
+    /// an identical one, or a copy of `direct` if `memory` is not measured.
     #[arg(long, value_name = "PERCENT", hide = true)]
     pub slowed: Vec<u32>,
     #[command(flatten)]
@@ -231,7 +232,7 @@ impl Options {
             Some(dir) => self.resumed(registry, dir)?,
             None => self.planned(registry)?,
         };
-        let Prepared {
+        let PreparedRun {
             dir,
             plan,
             writer,
@@ -282,16 +283,16 @@ impl Options {
         // Remove the scratch before the probes start.
         drop(machine);
         match ended {
-            Ended::Complete => {}
-            Ended::Interrupted => return Ok(RunOutcome::Interrupted(dir)),
-            Ended::ScratchFull(reason) => {
+            RunEnd::Complete => {}
+            RunEnd::Interrupted => return Ok(RunOutcome::Interrupted(dir)),
+            RunEnd::ScratchFull(reason) => {
                 bail!(
                     "the scratch is full: {reason}\n  what was recorded is readable in {}\n  fix: free space, or name another disk with --scratch-dir, and start a new run",
                     dir.display()
                 );
             }
-            Ended::NoScratch(error) => return Err(error),
-            Ended::CannotRecord(error) => {
+            RunEnd::NoScratch(error) => return Err(error),
+            RunEnd::CannotRecord(error) => {
                 return Err(anyhow::Error::new(error).context(format!(
                     "results cannot be written any more; what was recorded is readable in {}",
                     dir.display()
@@ -354,7 +355,7 @@ fn probers(
         // The probes run programs, which need paths.
         .filter(|arm| {
             arm.versions.is_ok()
-                && arm.name != SAME
+                && arm.name != AA_ARM
                 && arm.slowed_percent.is_none()
                 && arm.backend.has_paths()
         });

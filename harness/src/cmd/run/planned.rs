@@ -87,7 +87,7 @@ impl Options {
         words.join(" ")
     }
 
-    pub(super) fn planned(&self, registry: &Registry) -> anyhow::Result<Prepared> {
+    pub(super) fn planned(&self, registry: &Registry) -> anyhow::Result<PreparedRun> {
         let mut suite = self.suite()?;
         if let Err(problem) = suite.check_duplicates() {
             bail!("{problem}");
@@ -101,9 +101,12 @@ impl Options {
             for state in &entry.states {
                 if !workload.states.contains(state) {
                     let name = state.name();
+                    let states: Vec<&str> =
+                        workload.states.iter().map(|state| state.name()).collect();
                     bail!(
-                        "workload {} makes no sense {name}; see `ctxbench list`",
-                        entry.name
+                        "workload {} has no cache state {name} (it has {}); see `ctxbench list`",
+                        entry.name,
+                        states.join(", ")
                     );
                 }
             }
@@ -118,14 +121,14 @@ impl Options {
         // A plan names arms with their servers.
         let only = std::mem::take(&mut suite.only).into_iter();
         let only =
-            only.map(|(own, workloads)| Ok((registry.find(&own)?.describe().name, workloads)));
+            only.map(|(name, workloads)| Ok((registry.find(&name)?.describe().name, workloads)));
         suite.only = only.collect::<anyhow::Result<_>>()?;
         let policy = self.policy(&suite)?;
         let mut arms = arms(backends);
-        for (own, other) in &suite.against {
+        for (name, other) in &suite.against {
             let other = registry.find(other)?.describe().name;
-            let own = registry.find(own)?.describe().name;
-            for arm in arms.iter_mut().filter(|arm| arm.name == own) {
+            let name = registry.find(name)?.describe().name;
+            for arm in arms.iter_mut().filter(|arm| arm.name == name) {
                 arm.against = Some(other.clone());
             }
         }
@@ -159,9 +162,9 @@ impl Options {
                 call_timeout_ms: (call_timeout * 1000.0).ceil() as u64,
                 placement: self.placement.name().to_owned(),
             },
-            policy: policy.as_ref().map(|own| PlannedPolicy {
-                name: own.policy.name.clone(),
-                sha256: identity(&own.text),
+            policy: policy.as_ref().map(|policy| PlannedPolicy {
+                name: policy.policy.name.clone(),
+                sha256: identity(&policy.text),
             }),
             policies: match self.named_policy(&suite) {
                 None => identities(),
@@ -170,20 +173,31 @@ impl Options {
             ..Plan::default()
         };
         let plan = plan::plan(&inputs, given);
-        if let Some(own) = &policy {
-            let unknown = own.check_names_before_run(&plan)?;
+        if let Some(policy) = &policy {
+            let unknown = policy.check_names_before_run(&plan)?;
             if !unknown.is_empty() {
                 eprintln!(
                     "warning: policy {} names arms that neither ctxbench nor this run has: {} (correct them, or decide with a run that has them)",
-                    own.policy.name,
+                    policy.policy.name,
                     unknown.join(", ")
                 );
             }
-            let missing = own.policy.unanswered(&plan);
+            let mut arms = plan.arms.iter();
+            let candidates = &policy.policy.candidates;
+            let is_candidate = |arm: &rundir::Arm| {
+                arm.name != policy.policy.baseline && candidates.fit(&arm.name, Some(&arm.backend))
+            };
+            if !arms.any(is_candidate) {
+                eprintln!(
+                    "warning: no arm of this run is a candidate of policy {}: {candidates} (name some by --backend)",
+                    policy.policy.name
+                );
+            }
+            let missing = policy.policy.unanswered(&plan);
             if !missing.is_empty() {
                 eprintln!(
                     "warning: policy {} needs more evidence than this run makes: {}",
-                    own.policy.name,
+                    policy.policy.name,
                     missing.join(", ")
                 );
             }
@@ -197,7 +211,7 @@ impl Options {
         };
         let scratch = self.scratch(&workloads, arms.len())?;
         let environment = environment(scratch.receipt()).context("looking at the machine")?;
-        let policy = policy.as_ref().map(|own| own.text.as_str());
+        let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
             // Check prices now, not after minutes of measuring.
@@ -206,7 +220,7 @@ impl Options {
             }
         }
         let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
-        Ok(Prepared {
+        Ok(PreparedRun {
             dir,
             plan,
             writer,
@@ -302,20 +316,20 @@ impl Options {
         }
         // A backend that the user names takes part in everything.
         let named = &self.backend;
-        suite.only.retain(|own, _| !named.contains(own));
+        suite.only.retain(|name, _| !named.contains(name));
         for workloads in suite.only.values_mut() {
-            workloads.retain(|name| suite.workloads.iter().any(|own| own.name == *name));
+            workloads.retain(|name| suite.workloads.iter().any(|entry| entry.name == *name));
         }
         let only = &suite.only;
         suite
             .backends
-            .retain(|own| only.get(own).is_none_or(|workloads| !workloads.is_empty()));
+            .retain(|name| only.get(name).is_none_or(|workloads| !workloads.is_empty()));
         let backends = &suite.backends;
-        suite.only.retain(|own, _| backends.contains(own));
+        suite.only.retain(|name, _| backends.contains(name));
         let is_there = |name: &String| backends.contains(name);
         suite
             .against
-            .retain(|own, other| is_there(own) && is_there(other));
+            .retain(|name, other| is_there(name) && is_there(other));
         suite.probes &= !self.no_probes;
         let is_narrowed =
             !(self.workload.is_empty() && self.backend.is_empty() && self.state.is_empty());
@@ -327,7 +341,7 @@ impl Options {
 }
 
 /// A run that can be measured.
-pub(super) struct Prepared {
+pub(super) struct PreparedRun {
     pub(super) dir: PathBuf,
     pub(super) plan: Plan,
     pub(super) writer: Writer,
@@ -343,7 +357,7 @@ pub(super) struct Prepared {
 fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
     let largest = workloads
         .iter()
-        .map(|own| pass_bytes(own))
+        .map(|workload| pass_bytes(workload))
         .max()
         .unwrap_or(0);
     // A store holds content in its log and its database. Finished passes of an arm keep up to 32 MiB.

@@ -10,12 +10,12 @@ use rundir::Writer;
 use workloads::catalogue;
 
 use super::Options;
-use super::planned::Prepared;
+use super::planned::PreparedRun;
 use crate::environment::environment;
 use crate::plan::arms;
 
 impl Options {
-    pub(super) fn resumed(&self, registry: &Registry, dir: &Path) -> anyhow::Result<Prepared> {
+    pub(super) fn resumed(&self, registry: &Registry, dir: &Path) -> anyhow::Result<PreparedRun> {
         let (writer, run) = Writer::resume(dir)?;
         if let Some(why) = run.plan.measures_nothing() {
             bail!(
@@ -83,7 +83,7 @@ impl Options {
                 );
             }
         }
-        Ok(Prepared {
+        Ok(PreparedRun {
             dir: dir.to_owned(),
             plan: run.plan.clone(),
             writer,

@@ -25,7 +25,7 @@ pub struct Bucket {
     /// The bucket [default: $CTXBENCH_S3_BUCKET, or ctxbench].
     #[arg(long)]
     bucket: Option<String>,
-    /// What comes before `agents/` in every key, such as `team/`.
+    /// The beginning of every key, before `agents/`, such as `team/`.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
     /// Whose memory [default: of s3 the user's name; of agent-memory none, and then no namespaces].
@@ -67,7 +67,7 @@ pub struct Behaviour {
     /// so before, both versions of a file that differs are kept.
     #[arg(long, conflicts_with = "allow_offline")]
     pub refill_bucket: bool,
-    /// What waits for the bucket: nothing, fsync, or close as well.
+    /// The calls that wait for the bucket: none, fsync, or close as well.
     #[arg(long, value_enum, default_value_t = Sync::Local)]
     sync: Sync,
     /// Which files are also written as objects that other S3 tools can read.

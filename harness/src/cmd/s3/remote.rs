@@ -1,4 +1,4 @@
-//! What the commands for a memory in a bucket share: the connection, progress, moments, and output.
+//! Shared parts of the commands for a memory in a bucket: connection, progress, points in time, and output.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

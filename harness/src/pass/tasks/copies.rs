@@ -47,21 +47,21 @@ impl Copies {
             tasks,
             lines,
         } = self.rows().map_err(io::Error::other)?;
-        for own in messages {
-            self.put(&own.inbox_path(), &own.text())?;
-            self.put(&own.thread_path(), &own.text())?;
-            self.last_message = own.id as i64;
+        for message in messages {
+            self.put(&message.inbox_path(), &message.text())?;
+            self.put(&message.thread_path(), &message.text())?;
+            self.last_message = message.id as i64;
         }
-        for own in tasks {
-            let (path, text) = (own.path(), own.text());
+        for task in tasks {
+            let (path, text) = (task.path(), task.text());
             if self.tasks.get(&path) != Some(&text) {
                 self.put(&path, &text)?;
                 self.tasks.insert(path, text);
             }
         }
         let mut logs: BTreeMap<String, String> = BTreeMap::new();
-        for (id, own) in lines {
-            *logs.entry(own.path()).or_default() += &format!("{}\n", own.text());
+        for (id, line) in lines {
+            *logs.entry(line.path()).or_default() += &format!("{}\n", line.text());
             self.last_line = id;
         }
         for (path, text) in logs {
@@ -82,7 +82,7 @@ impl Copies {
         fs::write(path, text)
     }
 
-    /// What the copies do not have yet, and all tasks.
+    /// The messages and log lines that the copies do not have yet, and all tasks.
     fn rows(&self) -> rusqlite::Result<Rows> {
         let sql = "SELECT id, thread_id, sender, sent_at, subject, body FROM messages WHERE id > ?1 AND folder = 'inbox' ORDER BY id";
         let mut messages = self.db.prepare_cached(sql)?;
@@ -114,14 +114,14 @@ impl Copies {
             "SELECT id, at, service, level, request, message FROM log WHERE id > ?1 ORDER BY id";
         let mut lines = self.db.prepare_cached(sql)?;
         let lines = lines.query_map([self.last_line], |row| {
-            let own = LogLine {
+            let line = LogLine {
                 at: row.get(1)?,
                 service: row.get(2)?,
                 level: row.get(3)?,
                 request: row.get(4)?,
                 message: row.get(5)?,
             };
-            Ok((row.get(0)?, own))
+            Ok((row.get(0)?, line))
         })?;
         Ok(Rows {
             messages: messages.collect::<rusqlite::Result<_>>()?,
@@ -153,8 +153,8 @@ pub(super) fn drafted(root: &Path, draft: &Draft) -> Result<(), String> {
     let end = format!(" {}.eml", draft.answers);
     let count = |dir: &str| {
         let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten();
-        let own = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(&end));
-        own.count()
+        let matching = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(&end));
+        matching.count()
     };
     let (filed, left) = (
         count("archive"),

@@ -8,7 +8,7 @@ mod source;
 
 use std::path::PathBuf;
 
-use backends::inbox::Source;
+use backends::source::Source;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, Question, Tasks, World};
 
@@ -20,11 +20,11 @@ use source::{Writer, writer};
 /// The method of the scores, as policies name it.
 const METHOD: &str = "task";
 
-/// Pause between looks for a change.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// Pause between polls for a change.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What a pass of tasks needs beside the workspace.
-pub struct Desk<'a> {
+/// The input of a pass of tasks, besides the workspace.
+pub struct TaskContext<'a> {
     pub tasks: &'a Tasks,
     /// The source that the backend shows; `None` for one whose files are copied from a database in `dir`.
     pub shown: Option<Source>,
@@ -59,7 +59,7 @@ pub fn unsupported(
 }
 
 /// A task pass under way.
-struct Errand<'a> {
+struct TaskPass<'a> {
     form: Form,
     writer: Box<dyn Writer>,
     /// The copies in the workspace, and what they show; `None` for a backend that shows the source.
@@ -77,25 +77,25 @@ impl Pass<'_> {
     /// Performs the tasks, and notes their calls, scores and outcome.
     pub(super) fn by_tasks<C: Clock>(
         &self,
-        desk: &Desk<'_>,
-        hosts: &mut Hosts,
+        context: &TaskContext<'_>,
+        workspaces: &mut Workspaces,
         clock: &C,
         watchdog: &Watchdog,
         times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
         passed: &mut Passed,
     ) {
         watchdog.enter(PREPARE_LIMIT);
-        let errand = Errand::prepare(desk, hosts);
+        let task_pass = TaskPass::prepare(context, workspaces);
         watchdog.leave();
-        let mut errand = match errand {
-            Ok(errand) => errand,
+        let mut task_pass = match task_pass {
+            Ok(task_pass) => task_pass,
             Err(error) => {
-                let (outcome, why) = lost(hosts, watchdog, Outcome::Setup);
+                let (outcome, why) = lost(workspaces, watchdog, Outcome::Setup);
                 return passed.note(outcome, format!("preparing the source: {error}{why}"));
             }
         };
-        let root = errand.root(hosts);
-        for question in &desk.tasks.questions {
+        let root = task_pass.root(workspaces);
+        for question in &context.tasks.questions {
             if self.interrupt.is_set() {
                 passed.interrupted = true;
                 return;
@@ -105,21 +105,21 @@ impl Pass<'_> {
                 clock,
                 watchdog,
                 root: &root,
-                tools: hosts.first.domain_tools(),
+                tools: workspaces.first.domain_tools(),
                 made: Made::default(),
                 failed: None,
             };
-            let changed = errand.before(question, &mut console, self.call_timeout);
+            let changed = task_pass.before(question, &mut console, self.call_timeout);
             console.made = Made::default();
             let answer = match &changed {
-                Ok(()) => perform(&question.asks, errand.form, &mut console),
+                Ok(()) => perform(&question.asks, task_pass.form, &mut console),
                 Err(_) => Err(String::new()),
             };
             let (made, failed) = (std::mem::take(&mut console.made), console.failed.take());
             let (mut outcome, mut reason) = match (changed, failed, answer) {
                 (Err((outcome, reason)), ..) => (outcome, reason),
                 (_, Some(error), _) => (Outcome::Errno, error),
-                (_, _, answer) => errand.judge(question, answer),
+                (_, _, answer) => task_pass.outcome_of(question, answer),
             };
             let slowest = made.took.iter().copied().max().unwrap_or(0);
             if outcome == Outcome::Ok && slowest > self.call_timeout.as_nanos() as u64 {
@@ -127,12 +127,12 @@ impl Pass<'_> {
                 (outcome, reason) = (Outcome::Timeout, format!("a call took {seconds:.1} s"));
             }
             if outcome != Outcome::Ok {
-                let (worse, why) = lost(hosts, watchdog, outcome);
+                let (worse, why) = lost(workspaces, watchdog, outcome);
                 (outcome, reason) = (worse, format!("{:?}: {reason}{why}", question.asks));
             }
             note_calls(&made, outcome, times, passed);
             if self.reads_back {
-                errand.count(&made);
+                task_pass.count(&made);
             }
             if outcome != Outcome::Ok {
                 passed.note(outcome, reason);
@@ -142,32 +142,32 @@ impl Pass<'_> {
             }
         }
         watchdog.enter(PREPARE_LIMIT);
-        let finished = errand.finish(&root);
+        let finished = task_pass.finish(&root);
         watchdog.leave();
         if let Err((outcome, reason)) = finished {
-            let (outcome, why) = lost(hosts, watchdog, outcome);
+            let (outcome, why) = lost(workspaces, watchdog, outcome);
             return passed.note(outcome, format!("{reason}{why}"));
         }
         if self.reads_back {
-            let stated = hosts
+            let stated = workspaces
                 .first
                 .domain_tools()
                 .map(|tools| tools.definitions().to_owned());
-            let stated = definitions(errand.form).or(stated).unwrap_or_default();
+            let stated = definitions(task_pass.form).or(stated).unwrap_or_default();
             passed
                 .sample
                 .scores
-                .insert(METHOD.to_owned(), errand.scores(&stated));
+                .insert(METHOD.to_owned(), task_pass.scores(&stated));
         }
     }
 }
 
 /// The outcome if a daemon ended or the watchdog cut a call, and what to add to the reason.
-fn lost(hosts: &mut Hosts, watchdog: &Watchdog, otherwise: Outcome) -> (Outcome, String) {
+fn lost(workspaces: &mut Workspaces, watchdog: &Watchdog, otherwise: Outcome) -> (Outcome, String) {
     if let Some(cut) = watchdog.killed() {
         return (Outcome::Hang, format!("; {cut}"));
     }
-    match hosts.exit_reason() {
+    match workspaces.exit_reason() {
         Some(reason) => (Outcome::Crash, format!("; {reason}")),
         None => (otherwise, String::new()),
     }
@@ -200,23 +200,23 @@ fn note_calls(
         .sum::<u64>();
 }
 
-impl<'a> Errand<'a> {
+impl<'a> TaskPass<'a> {
     /// Fills the source, and the first copy of it.
-    fn prepare(desk: &Desk<'a>, hosts: &mut Hosts) -> io::Result<Self> {
-        let source = desk.shown.clone();
-        let source = source.unwrap_or_else(|| Source::database(desk.dir));
+    fn prepare(context: &TaskContext<'a>, workspaces: &mut Workspaces) -> io::Result<Self> {
+        let source = context.shown.clone();
+        let source = source.unwrap_or_else(|| Source::database(context.dir));
         source.make()?;
         let mut writer = writer(&source)?;
-        writer.reset(&desk.tasks.world)?;
-        let form = match (&desk.shown, hosts.first.domain_tools()) {
+        writer.reset(&context.tasks.world)?;
+        let form = match (&context.shown, workspaces.first.domain_tools()) {
             (None, _) => Form::Copy,
             (Some(_), Some(_)) => Form::Sql,
             (Some(_), None) => Form::View,
         };
-        let now = desk.tasks.world.clone();
+        let now = context.tasks.world.clone();
         let copies = match form {
             Form::Copy => {
-                let mut copies = Copies::start(source.path(), &copied_to(hosts))?;
+                let mut copies = Copies::start(source.path(), &copied_to(workspaces))?;
                 copies.update()?;
                 Some((copies, now.clone()))
             }
@@ -227,18 +227,18 @@ impl<'a> Errand<'a> {
             writer,
             copies,
             now,
-            next_copy_s: desk.tasks.copies_every_s,
+            next_copy_s: context.tasks.copies_every_s,
             uncopied_s: Vec::new(),
             counts: BTreeMap::new(),
-            tasks: desk.tasks,
+            tasks: context.tasks,
         })
     }
 
     /// Where the agent's shell works.
-    fn root(&self, hosts: &Hosts) -> PathBuf {
+    fn root(&self, workspaces: &Workspaces) -> PathBuf {
         match self.form {
-            Form::Copy => copied_to(hosts),
-            Form::View | Form::Sql => hosts.first.root().to_owned(),
+            Form::Copy => copied_to(workspaces),
+            Form::View | Form::Sql => workspaces.first.root().to_owned(),
         }
     }
 
@@ -270,7 +270,7 @@ impl<'a> Errand<'a> {
                             format!("a commit is not seen within {} s", patience.as_secs_f64());
                         return Err((Outcome::Timeout, what));
                     }
-                    std::thread::sleep(LOOK_EVERY);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 self.add("lag-us", (at.elapsed().as_micros() as u64).max(1));
             }
@@ -307,7 +307,11 @@ impl<'a> Errand<'a> {
     }
 
     /// Compares an answer with the reference: of now, or else of what a copy shows.
-    fn judge(&mut self, question: &Question, answer: Result<String, String>) -> (Outcome, String) {
+    fn outcome_of(
+        &mut self,
+        question: &Question,
+        answer: Result<String, String>,
+    ) -> (Outcome, String) {
         let answer = match answer {
             Ok(answer) => answer,
             Err(reason) => return (Outcome::Errno, reason),
@@ -381,8 +385,8 @@ impl<'a> Errand<'a> {
 }
 
 /// The directory of the copied files.
-fn copied_to(hosts: &Hosts) -> PathBuf {
-    hosts.first.root().join("copied")
+fn copied_to(workspaces: &Workspaces) -> PathBuf {
+    workspaces.first.root().join("copied")
 }
 
 #[cfg(test)]

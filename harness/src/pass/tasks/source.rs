@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use backends::inbox::Source;
+use backends::source::Source;
 use rusqlite::{Connection, params};
 use workloads::tasks::{Change, Draft, LogLine, Message, Task, World};
 
@@ -41,44 +41,44 @@ fn failed(error: rusqlite::Error) -> io::Error {
 
 struct Database(Connection);
 
-fn insert_message(db: &Connection, own: &Message) -> rusqlite::Result<()> {
+fn insert_message(db: &Connection, message: &Message) -> rusqlite::Result<()> {
     let sql = "INSERT INTO messages (id, thread_id, sender, recipient, sent_at, subject, body, folder) VALUES (?1, ?2, ?3, 'me', ?4, ?5, ?6, 'inbox')";
     db.prepare_cached(sql)?.execute(params![
-        own.id as i64,
-        own.thread as i64,
-        own.sender,
-        own.sent_at,
-        own.subject,
-        own.body
+        message.id as i64,
+        message.thread as i64,
+        message.sender,
+        message.sent_at,
+        message.subject,
+        message.body
     ])?;
     Ok(())
 }
 
-fn insert_task(db: &Connection, own: &Task) -> rusqlite::Result<()> {
+fn insert_task(db: &Connection, task: &Task) -> rusqlite::Result<()> {
     let sql =
         "INSERT INTO tasks (name, title, owner, heartbeat, state) VALUES (?1, ?2, ?3, ?4, ?5)";
     db.prepare_cached(sql)?.execute(params![
-        own.name,
-        own.title,
-        own.owner,
-        own.heartbeat,
-        own.state.name()
+        task.name,
+        task.title,
+        task.owner,
+        task.heartbeat,
+        task.state.name()
     ])?;
     let mut insert = db.prepare_cached("INSERT INTO depends_on VALUES (?1, ?2)")?;
-    for other in &own.depends_on {
-        insert.execute(params![own.name, other])?;
+    for other in &task.depends_on {
+        insert.execute(params![task.name, other])?;
     }
     Ok(())
 }
 
-fn insert_line(db: &Connection, own: &LogLine) -> rusqlite::Result<()> {
+fn insert_line(db: &Connection, line: &LogLine) -> rusqlite::Result<()> {
     let sql = "INSERT INTO log (at, service, level, request, message) VALUES (?1, ?2, ?3, ?4, ?5)";
     db.prepare_cached(sql)?.execute(params![
-        own.at,
-        own.service,
-        own.level,
-        own.request,
-        own.message
+        line.at,
+        line.service,
+        line.level,
+        line.request,
+        line.message
     ])?;
     Ok(())
 }
@@ -89,14 +89,14 @@ impl Database {
         transaction.execute_batch(
             "DELETE FROM messages; DELETE FROM tasks; DELETE FROM depends_on; DELETE FROM log;",
         )?;
-        for own in &world.messages {
-            insert_message(&transaction, own)?;
+        for message in &world.messages {
+            insert_message(&transaction, message)?;
         }
-        for own in &world.tasks {
-            insert_task(&transaction, own)?;
+        for task in &world.tasks {
+            insert_task(&transaction, task)?;
         }
-        for own in &world.log {
-            insert_line(&transaction, own)?;
+        for line in &world.log {
+            insert_line(&transaction, line)?;
         }
         transaction.commit()
     }

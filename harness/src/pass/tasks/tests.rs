@@ -31,14 +31,14 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
         let described = backend.describe();
         let access = backend.access();
         let expectations = Expectations::new(&script, CacheState::Hot, &described, access);
-        let mut hosts = Hosts::one(backend.open(&config).unwrap());
+        let mut workspaces = Workspaces::one(backend.open(&config).unwrap());
         let interrupt = Interrupt::never();
         let mut run = || {
             let pass = Pass {
                 expectations: &expectations,
                 program: Path::new("/nonexistent"),
                 access,
-                desk: Some(Desk {
+                task_context: Some(TaskContext {
                     tasks: script.tasks.as_ref().unwrap(),
                     shown: backend.source(&config.dir),
                     dir: &config.dir,
@@ -53,11 +53,11 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
                 call_timeout: Duration::from_secs(10),
                 interrupt: &interrupt,
             };
-            let (clock, mut scratch) = (Instant::now(), Scratch::new());
-            pass.run(&mut hosts, watchdog, &clock, &mut scratch, &mut || {})
+            let (clock, mut buffer) = (Instant::now(), ResultBuffer::new());
+            pass.run(&mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
         };
         let first = run();
-        assert_eq!(first.verdict, None);
+        assert_eq!(first.worst_outcome, None);
         run()
     });
     result.unwrap()
@@ -81,7 +81,7 @@ fn copies_and_sql_tools_answer_every_question() {
     ] {
         for (arm, most_stale) in [("direct", stale), ("tools-sql", 0)] {
             let passed = passed(named(arm), tasks(workload));
-            assert_eq!(passed.verdict, None, "{workload} on {arm}");
+            assert_eq!(passed.worst_outcome, None, "{workload} on {arm}");
             let questions = tasks(workload).questions.len() as u64;
             let (calls, of) = score(&passed, "calls");
             assert!(
@@ -116,7 +116,7 @@ fn a_copy_that_is_never_renewed_is_stale_and_one_before_each_question_is_not() {
         let mut tasks = tasks("agent/inbox-find");
         tasks.copies_every_s = every_s;
         let passed = passed(named("direct"), tasks);
-        assert_eq!(passed.verdict, None);
+        assert_eq!(passed.worst_outcome, None);
         score(&passed, "stale-answers")
     };
     assert_eq!(stale(5), (0, 12));
@@ -195,7 +195,7 @@ fn a_wrong_answer_is_wrong_data() {
         Box::new(Lying(named("tools-sql"))),
         tasks("agent/inbox-log"),
     );
-    let (outcome, reason) = passed.verdict.unwrap();
+    let (outcome, reason) = passed.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("expected"), "{reason}");
     assert!(passed.sample.outcomes[&Outcome::WrongData] >= 2);

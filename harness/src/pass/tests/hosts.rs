@@ -99,7 +99,7 @@ fn writers() -> Script {
 #[test]
 fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
     let handed = passed(handoff(), &[700]);
-    assert!(handed.verdict.is_none(), "{:?}", handed.verdict);
+    assert!(handed.worst_outcome.is_none(), "{:?}", handed.worst_outcome);
     assert_eq!(
         handed.sample.calls["handoff"].total_ns, 700,
         "timed as a whole"
@@ -112,7 +112,7 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
     let mut script = handoff();
     script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
     let unseen = split(|_, _| {}, script, &[700, 50], 30);
-    let (outcome, reason) = unseen.verdict.unwrap();
+    let (outcome, reason) = unseen.worst_outcome.unwrap();
     assert_eq!(
         (outcome, reason.as_str()),
         (
@@ -134,15 +134,15 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
 fn a_single_host_backend_refuses_a_second_host() {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
-    let mut hosts = Hosts::one(Broken::default().open(&config).unwrap());
-    let error = hosts.add_second(&config).unwrap_err();
+    let mut workspaces = Workspaces::one(Broken::default().open(&config).unwrap());
+    let error = workspaces.add_second(&config).unwrap_err();
     assert_eq!(error.to_string(), "no second host can have it");
 }
 
 #[test]
 fn one_directory_loses_no_line_of_two_hosts() {
     let found = passed(writers(), &[10, 20, 30, 40]);
-    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     assert_eq!(found.sample.calls["edit"].count, 4);
     let expected = Settled {
         lines: 4,
@@ -163,9 +163,9 @@ fn a_host_that_replaces_the_file_loses_the_lines_of_the_other() {
     };
     let found = split(replace, writers(), &[1; 4], 10_000);
     assert!(
-        found.verdict.is_none(),
+        found.worst_outcome.is_none(),
         "a loss is a count: {:?}",
-        found.verdict
+        found.worst_outcome
     );
     let expected = Settled {
         lines: 4,
@@ -195,13 +195,18 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
         ..Settled::default()
     };
     let found = split(keep, writers(), &[1; 4], 10_000);
-    assert_eq!(found.sample.settled, Some(expected), "{:?}", found.verdict);
+    assert_eq!(
+        found.sample.settled,
+        Some(expected),
+        "{:?}",
+        found.worst_outcome
+    );
 }
 
 #[test]
 fn a_pass_reports_hosts_that_never_agree() {
     let found = split(|_, _| {}, writers(), &[1; 4], 60);
-    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     let expected = Settled {
         lines: 4,
         on_one: 4,
@@ -215,7 +220,7 @@ fn a_damaged_line_is_wrong_data_and_not_a_loss() {
     let damage: fn(&Path, &Path) =
         |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
     let found = split(damage, writers(), &[1; 4], 60);
-    let (outcome, reason) = found.verdict.unwrap();
+    let (outcome, reason) = found.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("a line that no host wrote"), "{reason}");
     assert_eq!(found.sample.settled, None);
@@ -230,6 +235,6 @@ fn a_mount_without_a_bucket_syncs_file_by_file() {
     };
     script.call(CallKind::SyncNew, vec![sync_all(&["a", "b"])]);
     let synced = passed(script, &[90]);
-    assert!(synced.verdict.is_none(), "{:?}", synced.verdict);
+    assert!(synced.worst_outcome.is_none(), "{:?}", synced.worst_outcome);
     assert_eq!(synced.sample.calls["sync-new"].total_ns, 90);
 }

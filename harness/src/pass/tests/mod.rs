@@ -63,17 +63,17 @@ impl Made {
             let described = self.backend.describe();
             let expectations =
                 Expectations::new(&self.script, self.state, &described, Access::Paths);
-            let mut hosts = Hosts::one(self.backend.open(&config).unwrap());
+            let mut workspaces = Workspaces::one(self.backend.open(&config).unwrap());
             if self.script.needs_second_host() {
-                hosts.add_second(&config).unwrap();
+                workspaces.add_second(&config).unwrap();
             }
-            let mut scratch = Scratch::new();
-            let root = hosts.first.root().to_owned();
+            let mut buffer = ResultBuffer::new();
+            let root = workspaces.first.root().to_owned();
             let mut steps = Steps {
                 root: &root,
                 watchdog,
                 limit: self.timeout,
-                scratch: &mut scratch,
+                buffer: &mut buffer,
             };
             steps.fill(&self.script).unwrap();
             (self.tamper)(&root);
@@ -84,7 +84,7 @@ impl Made {
                 state: self.state,
                 program: Path::new("/nonexistent"),
                 access: Access::Paths,
-                desk: None,
+                task_context: None,
                 slowed_percent: self.slowed_percent,
                 counting: match self.is_counted {
                     true => Counting::Now,
@@ -95,7 +95,7 @@ impl Made {
                 call_timeout: self.timeout,
                 interrupt: &self.interrupt,
             };
-            pass.run(&mut hosts, watchdog, &clock, &mut scratch, &mut || {})
+            pass.run(&mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
         });
         passed.unwrap()
     }
@@ -137,7 +137,7 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
         wrong.sample.waited_ns, 300,
         "the caller waited for wrong bytes, too"
     );
-    let (outcome, reason) = wrong.verdict.unwrap();
+    let (outcome, reason) = wrong.worst_outcome.unwrap();
     assert_eq!(
         (outcome, reason.as_str()),
         (Outcome::WrongData, "read a: byte 1 of 5 is wrong")
@@ -145,10 +145,10 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
 
     let failed = tampered(remove, None);
     assert_eq!(failed.sample.outcomes[&Outcome::Errno], 1);
-    assert_eq!(failed.verdict.unwrap().0, Outcome::Errno);
+    assert_eq!(failed.worst_outcome.unwrap().0, Outcome::Errno);
 
     let died = tampered(remove, Some("the daemon was killed"));
-    let (outcome, reason) = died.verdict.unwrap();
+    let (outcome, reason) = died.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Crash);
     assert!(reason.ends_with("; the daemon was killed"), "{reason}");
     assert_eq!(
@@ -161,7 +161,7 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
 #[test]
 fn a_pass_with_read_back_checks_files_that_no_call_touches() {
     let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
-    let verdict = |reads_back| {
+    let worst_outcome = |reads_back| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
         let made = Made {
@@ -169,19 +169,19 @@ fn a_pass_with_read_back_checks_files_that_no_call_touches() {
             reads_back,
             ..Made::of(script, &[100])
         };
-        made.passed().verdict
+        made.passed().worst_outcome
     };
-    let (outcome, reason) = verdict(true).unwrap();
+    let (outcome, reason) = worst_outcome(true).unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.starts_with("reading everything back: "), "{reason}");
-    assert_eq!(verdict(false), None);
+    assert_eq!(worst_outcome(false), None);
 }
 
 #[test]
 fn a_pass_does_not_read_guessed_content_back() {
     let spoil: fn(&Path) = |root| std::fs::write(root.join("b"), "sXcond").unwrap();
     let remove: fn(&Path) = |root| std::fs::remove_file(root.join("b")).unwrap();
-    let verdict = |tamper, guesses_content| {
+    let worst_outcome = |tamper, guesses_content| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
         let backend = Broken {
@@ -193,12 +193,12 @@ fn a_pass_does_not_read_guessed_content_back() {
             tamper,
             ..Made::of(script, &[100])
         };
-        made.passed().verdict.map(|(outcome, _)| outcome)
+        made.passed().worst_outcome.map(|(outcome, _)| outcome)
     };
-    assert_eq!(verdict(spoil, false), Some(Outcome::WrongData));
-    assert_eq!(verdict(spoil, true), None, "nobody read b");
+    assert_eq!(worst_outcome(spoil, false), Some(Outcome::WrongData));
+    assert_eq!(worst_outcome(spoil, true), None, "nobody read b");
     assert_eq!(
-        verdict(remove, true),
+        worst_outcome(remove, true),
         Some(Outcome::WrongData),
         "names are no guess"
     );
@@ -211,7 +211,7 @@ fn a_pass_times_its_calls_and_nothing_between_them() {
     script.meanwhile(vec![FileOp::Remove(path("a"))]);
     script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
     let found = passed(script, &[100, 300, 7777, 50]);
-    assert!(found.verdict.is_none(), "{:?}", found.verdict);
+    assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     assert_eq!(found.sample.makespan_ns, 450);
     let read = &found.sample.calls["read"];
     assert_eq!((read.count, read.total_ns, read.max_ns), (2, 400, 300));
@@ -245,7 +245,7 @@ fn a_call_that_ends_too_late_is_a_timeout() {
         found.sample.outcomes,
         BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
     );
-    let (outcome, reason) = found.verdict.unwrap();
+    let (outcome, reason) = found.worst_outcome.unwrap();
     assert_eq!(
         (outcome, reason.as_str()),
         (Outcome::Timeout, "read a: took 2.0 s")
@@ -276,7 +276,7 @@ fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
         ..Made::of(script, &[])
     };
     let found = made.passed_by(Slow(std::cell::Cell::new(0), Instant::now()));
-    assert_eq!(found.verdict, None);
+    assert_eq!(found.worst_outcome, None);
     assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 12)]));
 }
 
@@ -288,7 +288,7 @@ fn a_pass_keeps_its_worst_failure() {
     found.note(Outcome::WrongData, "third".to_owned());
     found.note(Outcome::Timeout, "fourth".to_owned());
     assert_eq!(
-        found.verdict,
+        found.worst_outcome,
         Some((Outcome::WrongData, "second".to_owned()))
     );
 }
@@ -328,7 +328,7 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
         script.meanwhile(vec![FileOp::Read(path("b"))]);
         script.call(CallKind::Read, vec![op]);
         let found = passed(script, &[1, 1]);
-        assert_eq!(found.verdict, None, "{what}");
+        assert_eq!(found.worst_outcome, None, "{what}");
         let counted = found.counted.unwrap();
         assert_eq!(counted.system_calls, calls, "{what}");
         assert_eq!((counted.passes, counted.calls), (1, 1), "{what}");
@@ -349,7 +349,7 @@ fn an_uncounted_pass_reads_no_daemon_counters() {
     };
     // An empty list of counts panics when the counters are read.
     let found = made.passed();
-    assert_eq!((found.verdict, found.counted), (None, None));
+    assert_eq!((found.worst_outcome, found.counted), (None, None));
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn requests_between_the_timed_calls_are_not_counted() {
         ..Made::of(script, &[1, 1, 1])
     };
     let found = made.passed();
-    assert_eq!(found.verdict, None);
+    assert_eq!(found.worst_outcome, None);
     let daemon = found.counted.unwrap().daemon.unwrap();
     assert_eq!(daemon.count("read"), 5 + 8);
     assert!(counts.lock().unwrap().is_empty());
@@ -389,7 +389,7 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
     assert_eq!(straight.sample.makespan_ns, 1500);
     // 1000 ns and 100 more, after three readings. 500 ns and 50 more, which one reading exceeds.
     let slowed = made(10, &[7, 1000, 40, 40, 20, 7, 500, 60]).passed();
-    assert_eq!(slowed.verdict, None);
+    assert_eq!(slowed.worst_outcome, None);
     assert_eq!(slowed.sample.makespan_ns, 1100 + 560);
     assert_eq!(slowed.sample.calls["stat"].max_ns, 1100);
     let counted = slowed.counted.unwrap();
@@ -418,7 +418,7 @@ fn an_interrupted_pass_is_marked_and_not_read_back() {
     };
     let found = made.passed_by(Interrupting(flag, std::cell::Cell::new(0)));
     assert!(found.interrupted);
-    assert_eq!(found.verdict, None);
+    assert_eq!(found.worst_outcome, None);
     // The call after the pause is in the next stretch, which is not made.
     assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 2)]));
 }
@@ -458,7 +458,7 @@ fn an_unproved_cache_state_is_an_infra_failure() {
         ..Made::of(two_reads(), &[1, 1])
     };
     // The files have just been written, so no read reaches the disk.
-    let (outcome, reason) = made.passed().verdict.unwrap();
+    let (outcome, reason) = made.passed().worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Infra);
     assert!(reason.contains("the state cold is not proved"), "{reason}");
 }
@@ -489,12 +489,12 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         };
         let few = Expectations::new(&few, state, &described, Access::Paths);
         assert_eq!(few.restoration(), None);
-        let mut scratch = Scratch::new();
+        let mut buffer = ResultBuffer::new();
         let mut steps = Steps {
             root: dir.path(),
             watchdog,
             limit: Duration::from_secs(10),
-            scratch: &mut scratch,
+            buffer: &mut buffer,
         };
         steps.fill(&script).unwrap();
         for op in &ops {

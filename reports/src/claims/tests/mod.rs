@@ -80,11 +80,11 @@ fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     assert_eq!(missing.status, NotMeasured);
     let command = "ctxbench run --workload micro/other --state hot --backend sqlite";
     assert_eq!(missing.settle.as_deref(), Some(command));
-    let own = judged(
+    let with_command = judged(
         &format!("{}\nsettle = 'make it'", latency(&place, "below = 1.0")),
         &[&run],
     );
-    assert_eq!(own.settle.as_deref(), Some("make it"));
+    assert_eq!(with_command.settle.as_deref(), Some("make it"));
     let without = judged(&latency(READ, "below = 1.0"), &[]);
     assert_eq!(without.status, NotMeasured);
 }
@@ -107,7 +107,7 @@ fn readiness_is_judged_by_the_daemons_start() {
 fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
     let claim = latency(READ, "below = 1000.0");
     let mut wrong = testing::run();
-    for sample in wrong.samples.iter_mut().filter(|own| own.arm == "sqlite") {
+    for sample in wrong.samples.iter_mut().filter(|pass| pass.arm == "sqlite") {
         sample.outcome = Outcome::WrongData;
         sample.outcomes = [(Outcome::WrongData, 4)].into();
     }
@@ -127,7 +127,7 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
         "{found:?}"
     );
     let mut short = testing::run();
-    short.samples.retain(|own| own.epoch < 2);
+    short.samples.retain(|sample| sample.epoch < 2);
     let found = judged(&claim, &[&short]);
     assert_eq!(found.status, NotMeasured);
     assert!(found.evidence.contains("fewer than 3 epochs"), "{found:?}");
@@ -174,7 +174,7 @@ fn sizes(factor: f64) -> Run {
     for sample in run
         .samples
         .iter_mut()
-        .filter(|own| own.workload == "agent/session")
+        .filter(|pass| pass.workload == "agent/session")
     {
         testing::scale_pass(sample, factor);
     }
@@ -308,8 +308,13 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
     let claim = "says = { below = 10.0, unit = 'ms' }\ntest.lag = { arm = 'sqlite', workload = 'micro/read' }";
     let mut run = testing::run();
     assert_eq!(judged(claim, &[&run]).status, NotMeasured);
-    let is_own = |own: &&mut Sample| own.arm == "sqlite" && own.workload == "micro/read";
-    for (sample, lag_us) in run.samples.iter_mut().filter(is_own).zip([300, 8_000, 500]) {
+    let is_reader = |pass: &&mut Sample| pass.arm == "sqlite" && pass.workload == "micro/read";
+    for (sample, lag_us) in run
+        .samples
+        .iter_mut()
+        .filter(is_reader)
+        .zip([300, 8_000, 500])
+    {
         let lag = Score {
             sum: 2 * lag_us,
             of: 2,
@@ -324,7 +329,7 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
         judged(&claim.replace("10.0", "5.0"), &[&run]).status,
         Refuted
     );
-    run.samples.iter_mut().find(is_own).unwrap().outcome = Outcome::WrongData;
+    run.samples.iter_mut().find(is_reader).unwrap().outcome = Outcome::WrongData;
     assert_eq!(judged(claim, &[&run]).status, NotMeasured);
 }
 

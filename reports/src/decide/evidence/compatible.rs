@@ -1,4 +1,4 @@
-//! Whether runs may be decided on together: one machine, and no two plans of the same thing.
+//! Checks that one decision may use several runs: one machine, one build, and equal plans for all that they share.
 
 use rundir::Run;
 
@@ -19,11 +19,11 @@ pub fn check_compatible(runs: &[&Run]) -> Result<(), String> {
     Ok(())
 }
 
-fn different(one: &Run, other: &Run, what: &str, own: &str, its: &str) -> Result<(), String> {
-    match own == its {
+fn different(one: &Run, other: &Run, what: &str, left: &str, right: &str) -> Result<(), String> {
+    match left == right {
         true => Ok(()),
         false => Err(format!(
-            "{} and {}: different {what}: {own}, {its}",
+            "{} and {}: different {what}: {left}, {right}",
             one.dir.display(),
             other.dir.display()
         )),
@@ -31,37 +31,37 @@ fn different(one: &Run, other: &Run, what: &str, own: &str, its: &str) -> Result
 }
 
 fn differs_in_machine(one: &Run, other: &Run) -> Result<(), String> {
-    let (own, its) = (&one.environment, &other.environment);
-    different(one, other, "processors", &own.cpu, &its.cpu)?;
-    let [cpus, others] = [own, its].map(|machine| machine.cpus.to_string());
+    let (left, right) = (&one.environment, &other.environment);
+    different(one, other, "processors", &left.cpu, &right.cpu)?;
+    let [cpus, others] = [left, right].map(|machine| machine.cpus.to_string());
     different(one, other, "numbers of processors", &cpus, &others)?;
-    different(one, other, "kernels", &own.kernel, &its.kernel)
+    different(one, other, "kernels", &left.kernel, &right.kernel)
 }
 
 fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
-    let (own, its) = (&one.plan, &other.plan);
+    let (left, right) = (&one.plan, &other.plan);
     different(
         one,
         other,
         "builds of ctxbench",
-        &own.ctxbench,
-        &its.ctxbench,
+        &left.ctxbench,
+        &right.ctxbench,
     )?;
-    let both_measure = !own.workloads.is_empty() && !its.workloads.is_empty();
+    let both_measure = !left.workloads.is_empty() && !right.workloads.is_empty();
     if both_measure {
-        let [margins, others] = [own, its].map(|plan| format!("{:?}", plan.margins));
+        let [margins, others] = [left, right].map(|plan| format!("{:?}", plan.margins));
         different(one, other, "margins", &margins, &others)?;
-        let [placement, others] = [own, its].map(|plan| &plan.settings.placement);
+        let [placement, others] = [left, right].map(|plan| &plan.settings.placement);
         different(one, other, "placements", placement, others)?;
     }
-    for workload in &its.workloads {
-        if let Some(known) = own.workload(&workload.name) {
+    for workload in &right.workloads {
+        if let Some(known) = left.workload(&workload.name) {
             let what = format!("definitions of {}", workload.name);
             different(one, other, &what, &known.sha256, &workload.sha256)?;
         }
     }
-    for arm in &its.arms {
-        let usable = own
+    for arm in &right.arms {
+        let usable = left
             .arm(&arm.name)
             .filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
         if let Some(same) = usable {

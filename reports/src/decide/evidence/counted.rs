@@ -13,9 +13,10 @@ use crate::evidence::CRON_KILL;
 
 impl Evidence<'_> {
     pub(super) fn passes(&self, workload: &str, arm: &str) -> Found {
-        let own = self.runs.iter().flat_map(|own| own.passes(workload, arm));
-        let tried = own.map(|own| own.outcome);
-        let tried = tried.filter(|own| !matches!(own, Outcome::Skipped | Outcome::Infra));
+        let runs = self.runs.iter();
+        let passes = runs.flat_map(|run| run.passes(workload, arm));
+        let tried = passes.map(|pass| pass.outcome);
+        let tried = tried.filter(|outcome| !matches!(outcome, Outcome::Skipped | Outcome::Infra));
         let tried: Vec<Outcome> = tried.collect();
         if tried.is_empty() {
             return match self.left_out(workload, arm) {
@@ -23,7 +24,8 @@ impl Evidence<'_> {
                 None => run_gap(workload, &[arm], format!("passes of {workload} on {arm}")),
             };
         }
-        let failed = tried.iter().filter(|own| **own != Outcome::Ok).count();
+        let failed = tried.iter().filter(|outcome| **outcome != Outcome::Ok);
+        let failed = failed.count();
         let words = format!("{failed} of {} passes failed", tried.len());
         let source = format!("{SAMPLES}: outcomes of {workload}");
         Found::exact(failed as f64, words, &source)
@@ -38,7 +40,7 @@ impl Evidence<'_> {
             }
             other => return other,
         }
-        let tokens = self.runs.iter().find_map(|own| own.result_tokens(workload));
+        let tokens = self.runs.iter().find_map(|run| run.result_tokens(workload));
         match tokens {
             Some(tokens) => {
                 let words = format!("{tokens} tokens of verified results");
@@ -55,7 +57,7 @@ impl Evidence<'_> {
 
     pub(super) fn probes(&self, aspect: Aspect, names: &[String], arm: &str) -> Found {
         let name = aspect.name();
-        let tried = self.runs.iter().flat_map(|own| own.probes(name, arm));
+        let tried = self.runs.iter().flat_map(|run| run.probes(name, arm));
         let tried = tried.filter(|probe| names.is_empty() || names.contains(&probe.name));
         let tried: Vec<&Probe> = tried.collect();
         let broken = tried.iter().find(|probe| probe.outcome == Outcome::Infra);
@@ -82,8 +84,8 @@ impl Evidence<'_> {
             feature.split(':').next().unwrap_or_default()
         }
         let is_wanted =
-            |name: &str| groups.is_empty() || groups.iter().any(|own| own == group_of(name));
-        let probes = self.runs.iter().flat_map(|own| &own.run.probes);
+            |name: &str| groups.is_empty() || groups.iter().any(|group| group == group_of(name));
+        let probes = self.runs.iter().flat_map(|run| &run.run.probes);
         let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
         // A group of which nothing was tried would pass.
         let is_tried = |group: &&String| {
@@ -101,17 +103,18 @@ impl Evidence<'_> {
     }
 
     fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
-        self.runs.iter().flat_map(|own| own.outcomes(arm)).collect()
+        self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
     }
 
     pub(super) fn faults(&self, scenarios: &[String], figure: FaultFigure, arm: &str) -> Found {
-        let kills = self.runs.iter().flat_map(|own| own.kills(arm));
-        let kills = kills.filter(|own| scenarios.contains(&own.scenario));
+        let kills = self.runs.iter().flat_map(|run| run.kills(arm));
+        let kills = kills.filter(|kill| scenarios.contains(&kill.scenario));
         let kills: Vec<&Fault> = kills.collect();
         let mut outcomes = self.outcomes(arm);
-        outcomes.retain(|own| scenarios.is_empty() || scenarios.contains(&own.scenario));
-        let mut seen: BTreeSet<&str> = outcomes.iter().map(|own| own.scenario.as_str()).collect();
-        seen.extend(kills.iter().map(|own| own.scenario.as_str()));
+        outcomes.retain(|outcome| scenarios.is_empty() || scenarios.contains(&outcome.scenario));
+        let seen = outcomes.iter().map(|outcome| outcome.scenario.as_str());
+        let mut seen: BTreeSet<&str> = seen.collect();
+        seen.extend(kills.iter().map(|kill| kill.scenario.as_str()));
         let mut wanted = scenarios.iter();
         let lacking =
             wanted.find(|name| !seen.contains(name.as_str()) && !self.is_unfit(name, arm));
@@ -123,35 +126,36 @@ impl Evidence<'_> {
             return missing(format!("fault {name} on {arm}"), command);
         }
         let sum = |of_kill: fn(&Fault) -> u64, of_outcome: fn(&FaultOutcome) -> u64| -> u64 {
-            let of_kills = kills.iter().map(|own| of_kill(own)).sum::<u64>();
-            of_kills + outcomes.iter().map(|own| of_outcome(own)).sum::<u64>()
+            let of_kills = kills.iter().map(|kill| of_kill(kill)).sum::<u64>();
+            let of_outcomes = outcomes.iter().map(|outcome| of_outcome(outcome));
+            of_kills + of_outcomes.sum::<u64>()
         };
         let (count, what) = match figure {
             FaultFigure::LostRecords => {
-                let lost = sum(|own| own.lost, FaultOutcome::broken);
+                let lost = sum(|kill| kill.lost, FaultOutcome::broken);
                 (lost, "records lost or torn")
             }
             FaultFigure::FailedCalls => {
-                let failed = sum(|own| own.failed_calls, FaultOutcome::errors);
+                let failed = sum(|kill| kill.failed_calls, FaultOutcome::errors);
                 (failed, "calls failed")
             }
             FaultFigure::ManualRecoveries => {
                 let by_hand = sum(
-                    |own| u64::from(!own.recovered),
-                    |own| u64::from(own.needs_hand()),
+                    |kill| u64::from(!kill.recovered),
+                    |outcome| u64::from(outcome.needs_hand()),
                 );
                 (by_hand, "manual recoveries")
             }
             FaultFigure::Hangs => {
                 let hangs = sum(
-                    |own| u64::from(own.outcome == Outcome::Hang),
-                    |own| u64::from(own.hang.is_some()),
+                    |kill| u64::from(kill.outcome == Outcome::Hang),
+                    |outcome| u64::from(outcome.hang.is_some()),
                 );
                 (hangs, "hangs")
             }
         };
-        let killed = kills.iter().filter(|own| own.killed).count();
-        let slowest = kills.iter().map(|own| own.recovery_ms).max();
+        let killed = kills.iter().filter(|kill| kill.killed).count();
+        let slowest = kills.iter().map(|kill| kill.recovery_ms).max();
         let how = match (killed, slowest) {
             (_, None) => format!(" in {} scenarios", outcomes.len()),
             (0, Some(_)) => ", no daemon to kill".to_owned(),
@@ -166,24 +170,29 @@ impl Evidence<'_> {
 
     /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
     fn is_unfit(&self, scenario: &str, arm: &str) -> bool {
-        let mut all = self.runs.iter().flat_map(|own| &own.run.fault_outcomes);
-        all.any(|own| own.scenario == scenario && own.backend == arm && own.status == Status::Unfit)
+        let mut all = self.runs.iter().flat_map(|run| &run.run.fault_outcomes);
+        all.any(|outcome| {
+            outcome.scenario == scenario
+                && outcome.backend == arm
+                && outcome.status == Status::Unfit
+        })
     }
 
     pub(super) fn kept(&self, loss: &str, arm: &str) -> Found {
         let outcomes = self.outcomes(arm).into_iter();
-        let audits = outcomes.filter_map(|own| own.audits.get(loss));
-        let points = self.runs.iter().flat_map(|own| own.crash_points(loss, arm));
-        let audits: Vec<&Audit> = audits.chain(points.map(|own| &own.audit)).collect();
-        let present: u64 = audits.iter().map(|own| own.present).sum();
+        let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
+        let points = self.runs.iter();
+        let points = points.flat_map(|run| run.crash_points(loss, arm));
+        let audits: Vec<&Audit> = audits.chain(points.map(|series| &series.audit)).collect();
+        let present: u64 = audits.iter().map(|audit| audit.present).sum();
         let known = audits
             .iter()
-            .map(|own| own.looks() - own.absent - own.phantom);
+            .map(|audit| audit.looks() - audit.absent - audit.phantom);
         let all: u64 = known.sum();
         if all == 0 {
-            let promises = self.arm(arm).map(|own| &own.backend.promises);
+            let promises = self.arm(arm).map(|planned| &planned.backend.promises);
             // A plan that lists promises and none for this loss has no audit to offer.
-            if promises.is_some_and(|own| !own.is_empty() && !own.contains_key(loss)) {
+            if promises.is_some_and(|listed| !listed.is_empty() && !listed.contains_key(loss)) {
                 let words = format!("promises nothing for {loss}");
                 return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
             }
@@ -216,7 +225,7 @@ impl Evidence<'_> {
                 }
                 BurdenPart::Mounts => (backend.mounts as usize, plural(backend.mounts, "mount")),
                 BurdenPart::Privileges => (privileges.len(), privileges.join(", ")),
-                // The file of another file system that names no need does not say that there is none.
+                // The description of an external backend may leave its needs out.
                 BurdenPart::Dependencies if backend.file.is_some() && backend.needs.is_empty() => {
                     unknown.push("dependencies");
                     continue;
@@ -228,7 +237,7 @@ impl Evidence<'_> {
                         unknown.push("recovery steps");
                         continue;
                     }
-                    // What a plain directory needs as well, such as a repaired disk, is not the backend's.
+                    // A step that a plain directory needs as well, such as a repaired disk, is not the backend's.
                     let of_disk = steps(&self.outcomes("direct"));
                     let steps: BTreeSet<_> = &steps(&outcomes) - &of_disk;
                     (steps.len(), plural(steps.len() as u32, "recovery step"))
@@ -259,9 +268,9 @@ impl Evidence<'_> {
         let Some(given) = given else {
             return Found::Unknown(format!("the description of {arm} does not say"));
         };
-        let wanted = what.iter().map(|own| own.name());
+        let wanted = what.iter().map(|property| property.name());
         let has: Vec<&str> = wanted
-            .filter(|name| given.iter().any(|own| own == name))
+            .filter(|name| given.iter().any(|property| property == name))
             .collect();
         let words = match has.is_empty() {
             true => "none".to_owned(),
@@ -297,12 +306,12 @@ fn plural(count: u32, noun: &str) -> String {
     }
 }
 
-/// What had to be done by hand after faults that left the store's own bytes alone.
+/// The manual steps after faults that left the store's own bytes alone.
 fn steps(outcomes: &[&FaultOutcome]) -> BTreeSet<String> {
-    let outcomes = outcomes.iter().filter(|own| !is_destroyed(own));
-    let manual = outcomes.filter(|own| own.needs_hand());
+    let outcomes = outcomes.iter().filter(|outcome| !is_destroyed(outcome));
+    let manual = outcomes.filter(|outcome| outcome.needs_hand());
     manual
-        .filter_map(|own| Some(own.recovery.as_ref()?.step.clone().unwrap_or_default()))
+        .filter_map(|outcome| Some(outcome.recovery.as_ref()?.step.clone().unwrap_or_default()))
         .collect()
 }
 

@@ -15,24 +15,29 @@ pub(super) const HISTORY: &str = "llm-history";
 
 impl Evidence<'_> {
     pub(super) fn score(&self, score: &Score, arm: &str, as_baseline: bool) -> Found {
-        let other = |own: &Option<String>| own.clone().filter(|_| as_baseline);
+        let other = |name: &Option<String>| name.clone().filter(|_| as_baseline);
         let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
         let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
-        let own = self.runs.iter().flat_map(|own| own.passes(&workload, arm));
+        let runs = self.runs.iter();
+        let passes = runs.flat_map(|run| run.passes(&workload, arm));
+        let scored = passes.map(|pass| &pass.scores);
         let mut values: Vec<(f64, String)> = Vec::new();
         let mut is_measured = false;
-        for scores in own.map(|own| &own.scores).filter(|own| !own.is_empty()) {
+        for scores in scored.filter(|scores| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(&method, name));
             let Some((name, counts)) = found else {
                 continue;
             };
-            let sums: Option<Vec<&Sum>> = score.counts.iter().map(|own| counts.get(own)).collect();
+            let sums = score.counts.iter().map(|count| counts.get(count));
+            let sums: Option<Vec<&Sum>> = sums.collect();
             let Some(sums) = sums else { continue };
-            let sum: u64 = sums.iter().map(|own| own.sum).sum();
+            let sum: u64 = sums.iter().map(|part| part.sum).sum();
             let of = match score.per {
-                Per::Question => sums.iter().map(|own| own.of).max().map(|of| of as f64),
-                Per::ThousandTokens => counts.get("tokens").map(|own| own.sum as f64 / 1000.0),
+                Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
+                Per::ThousandTokens => counts
+                    .get("tokens")
+                    .map(|tokens| tokens.sum as f64 / 1000.0),
             };
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
@@ -50,11 +55,9 @@ impl Evidence<'_> {
                 values.push((value, words));
             }
         }
-        let low = values.iter().map(|own| own.0).fold(f64::INFINITY, f64::min);
-        let high = values
-            .iter()
-            .map(|own| own.0)
-            .fold(f64::NEG_INFINITY, f64::max);
+        let figures = || values.iter().map(|(value, _)| *value);
+        let low = figures().fold(f64::INFINITY, f64::min);
+        let high = figures().fold(f64::NEG_INFINITY, f64::max);
         match values.into_iter().next() {
             Some((value, words)) => Found::Value(Reading {
                 value,
@@ -94,7 +97,7 @@ impl Evidence<'_> {
             }
         }
         let mut runs = self.runs.iter();
-        let Some(cost) = runs.find_map(|own| own.context(&figure.workload, policy)) else {
+        let Some(cost) = runs.find_map(|run| run.context(&figure.workload, policy)) else {
             let what = format!("context {policy} of {}", figure.workload);
             return run_gap(&figure.workload, &[arm], what);
         };
@@ -123,7 +126,7 @@ impl Evidence<'_> {
     }
 
     fn made_up(&self, arm: &str) -> Option<(&ModelFiles, &MountedModel)> {
-        let found = self.runs.iter().find_map(|own| own.model_files())?;
+        let found = self.runs.iter().find_map(|run| run.model_files())?;
         let is = |name: &str| matches(&format!("{name}*"), arm);
         match (is(GENERATE), is(HISTORY)) {
             (true, _) => Some((found, &found.generate)),
@@ -150,9 +153,9 @@ impl Evidence<'_> {
             return gap("made-up files");
         };
         let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
-            let add = |sum: (u64, u64), own: &(u64, u64)| (sum.0 + own.0, sum.1 + own.1);
-            let (own, all) = pairs.iter().fold((0, 0), add);
-            (all > 0).then(|| (own as f64 / all as f64, format!("{own} of {all}")))
+            let add = |sum: (u64, u64), pair: &(u64, u64)| (sum.0 + pair.0, sum.1 + pair.1);
+            let (part, all) = pairs.iter().fold((0, 0), add);
+            (all > 0).then(|| (part as f64 / all as f64, format!("{part} of {all}")))
         };
         let asked = mounted.steps.iter().filter(|step| step.calls > 0);
         let calls: u64 = asked.clone().map(|step| step.calls).sum();
@@ -198,7 +201,7 @@ impl Evidence<'_> {
         let mut runs = self.runs.iter();
         let found = match figure {
             HostFigure::LinesOutside | HostFigure::LostLines => {
-                let found = runs.find_map(|own| own.shared_files(workload, arm));
+                let found = runs.find_map(|run| run.shared_files(workload, arm));
                 found.map(|found| {
                     let words = format!(
                         "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
@@ -208,12 +211,12 @@ impl Evidence<'_> {
                         HostFigure::LostLines => found.lost,
                         _ => found.only_in_copies + found.on_one + found.lost,
                     };
-                    // For 25 lines that each host appends: passes differ in number.
+                    // Lines a pass, as runs differ in the number of passes.
                     (value as f64 / found.passes.max(1) as f64, words)
                 })
             }
             HostFigure::HandoffMs | HostFigure::UnseenNotes => {
-                let found = runs.find_map(|own| own.handoffs(workload, arm));
+                let found = runs.find_map(|run| run.handoffs(workload, arm));
                 found.map(|found| match (figure, found.median_ns) {
                     (HostFigure::UnseenNotes, _) => {
                         let unseen = found.written.saturating_sub(found.seen);
@@ -244,8 +247,8 @@ impl Evidence<'_> {
     }
 }
 
-/// Imports in made-up files that name a file of the tree, and all of them: the check `45 imports in the Python files, 0 of
-/// them of a file that is listed`.
+/// Imports in made-up files that name a file of the tree, and all imports. The check reads `45 imports in the Python
+/// files, 0 of them of a file that is listed`.
 pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
     let checks = mounted.consistency.iter();
     let listed = checks.filter(|(what, _)| what.starts_with("listing against"));
@@ -255,7 +258,7 @@ pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
         numbers.collect::<Vec<_>>()
     });
     numbers.fold((0, 0), |sum, numbers| match numbers[..] {
-        [all, own, ..] => (sum.0 + own, sum.1 + all),
+        [all, plausible, ..] => (sum.0 + plausible, sum.1 + all),
         _ => sum,
     })
 }
@@ -263,9 +266,9 @@ pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
 /// The numbers of a result such as `4 of 4`.
 fn of(result: &str) -> Option<(u64, u64)> {
     let mut words = result.split([' ', ';']);
-    let own = words.next()?.parse().ok()?;
+    let part = words.next()?.parse().ok()?;
     (words.next()? == "of").then_some(())?;
-    Some((own, words.next()?.parse().ok()?))
+    Some((part, words.next()?.parse().ok()?))
 }
 
 /// A number with three digits.

@@ -1,7 +1,7 @@
-//! Times of cells: an arm's own, and what an arm adds to the baseline's.
+//! Times of cells: an arm's own, and the time that an arm adds to the baseline's.
 
 use rundir::{PlannedWorkload, SAMPLES};
-use stats::{CellKey, Comparison, Interval, compare_arms};
+use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::{Evidence, Found, Reading, run_gap};
 use crate::decide::measure::{Latency, Scale};
@@ -20,7 +20,7 @@ pub(in crate::decide) struct Figure {
     pub(in crate::decide) reading: Reading,
     /// The baseline in words.
     pub(in crate::decide) baseline: String,
-    /// What a call of the candidate adds, in nanoseconds; `None` of what is no time.
+    /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
     pub(in crate::decide) added_ns: Option<f64>,
     /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
     pub(in crate::decide) session: Option<String>,
@@ -41,9 +41,9 @@ impl Figure {
 impl<'a> Evidence<'a> {
     /// The candidate's own time in milliseconds.
     pub(super) fn time(&self, latency: &Latency, arm: &str) -> Found {
-        let readings = self.runs.iter().filter_map(|own| {
-            let cell = cell(own, latency, arm)?;
-            let known = cell.interval.filter(|_| !own.summary.health.is_busy);
+        let readings = self.runs.iter().filter_map(|run| {
+            let cell = cell(run, latency, arm)?;
+            let known = cell.interval.filter(|_| !run.summary.health.is_busy);
             let (low, high) = match known {
                 Some(interval) => (interval.low / 1e6, interval.high / 1e6),
                 None => (0.0, f64::INFINITY),
@@ -52,7 +52,7 @@ impl<'a> Evidence<'a> {
                 value: cell.typical_ns / 1e6,
                 low,
                 high,
-                words: own_words(cell),
+                words: cell_words(cell),
                 source: source(latency),
             };
             Some((known.map_or(0, |_| cell.epochs), reading))
@@ -73,9 +73,11 @@ impl<'a> Evidence<'a> {
     ) -> Result<Figure, Found> {
         let runs = self.runs.iter();
         let mut all: Vec<(usize, Figure)> = runs
-            .filter_map(|own| timed(own, latency, scale, arm, baseline))
+            .filter_map(|run| timed(run, latency, scale, arm, baseline))
             .collect();
-        let readings = all.iter().map(|(n, own)| (*n, own.reading.clone()));
+        let readings = all
+            .iter()
+            .map(|(epochs, figure)| (*epochs, figure.reading.clone()));
         match most_precise(readings.collect()) {
             Some((at, reading)) => Ok(Figure {
                 reading,
@@ -92,22 +94,22 @@ impl<'a> Evidence<'a> {
 
 /// The epochs behind a time, 0 without an interval, and the time.
 fn timed(
-    own: &RunEvidence<'_>,
+    run: &RunEvidence<'_>,
     latency: &Latency,
     scale: Scale,
     arm: &str,
     baseline: &str,
 ) -> Option<(usize, Figure)> {
-    let workload = own.run.plan.workload(&latency.workload)?;
-    let candidate = cell(own, latency, arm)?;
-    let base = cell(own, latency, baseline)?;
+    let workload = run.run.plan.workload(&latency.workload)?;
+    let candidate = cell(run, latency, arm)?;
+    let base = cell(run, latency, baseline)?;
     let itself = Interval {
         low: 1.0,
         high: 1.0,
     };
     let (ratio, interval, withheld) = match arm == baseline {
         true => (1.0, Some(itself), None),
-        false => ratio(&compared(own, latency, candidate, baseline)?),
+        false => ratio(&compared(run, latency, candidate, baseline)?),
     };
     let (of_pass, calls_of_pass) = match latency.metric.as_str() {
         MAKESPAN => (1, workload.calls.values().sum::<u64>().max(1)),
@@ -129,12 +131,12 @@ fn timed(
     let (low, high) = match interval {
         Some(interval) => {
             let [one, other] =
-                [interval.low, interval.high].map(|own| in_unit(own).unwrap_or(value));
+                [interval.low, interval.high].map(|end| in_unit(end).unwrap_or(value));
             (one.min(other), one.max(other))
         }
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
-    let mut words = format!("{}, ×{ratio:.2}", own_words(candidate));
+    let mut words = format!("{}, ×{ratio:.2}", cell_words(candidate));
     if let Some(interval) = interval.filter(|_| arm != baseline) {
         words += &format!(" [{:.2}, {:.2}]", interval.low, interval.high);
     }
@@ -150,7 +152,7 @@ fn timed(
             words,
             source: source(latency),
         },
-        baseline: own_words(base),
+        baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
     };
@@ -171,27 +173,27 @@ fn ratio(comparison: &Comparison) -> (f64, Option<Interval>, Option<String>) {
 }
 
 fn compared(
-    own: &RunEvidence<'_>,
+    run: &RunEvidence<'_>,
     latency: &Latency,
     candidate: &Cell,
     baseline: &str,
 ) -> Option<Comparison> {
-    let plan = &own.run.plan;
+    let plan = &run.run.plan;
     let planned = plan.arm(&candidate.arm);
     let has_other = planned.is_some_and(|arm| arm.against.is_some());
-    if own.summary.baseline == baseline && !has_other {
+    if run.summary.baseline == baseline && !has_other {
         return candidate.against_baseline.clone();
     }
-    let key = CellKey::new(&latency.workload, &latency.state, &latency.metric);
-    let mut comparison = compare_arms(plan, own.table(), &key, &candidate.arm, &[baseline])?;
-    if own.summary.health.is_busy {
+    let key = SeriesKey::new(&latency.workload, &latency.state, &latency.metric);
+    let mut comparison = compare_arms(plan, run.table(), &key, &candidate.arm, &[baseline])?;
+    if run.summary.health.is_busy {
         comparison.withhold("this machine was busy");
     }
     Some(comparison)
 }
 
-fn cell<'a>(own: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {
-    own.summary
+fn cell<'a>(run: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {
+    run.summary
         .cell(&latency.workload, &latency.state, &latency.metric, arm)
 }
 
@@ -222,8 +224,8 @@ fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
     ))
 }
 
-/// The reading of the run with the most epochs, and its place. Another run counts if it has as many epochs, or if its interval
-/// leaves out that reading's value: then everything between both is possible.
+/// The reading of the run with the most epochs, and its index. Another run widens it if that run has as many epochs, or
+/// if its interval excludes that reading's value: then everything between both is possible.
 fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
     let most = readings.iter().map(|(epochs, _)| *epochs).max()?;
     let at = readings.iter().position(|(epochs, _)| *epochs == most)?;
@@ -249,9 +251,9 @@ fn hull(one: Reading, other: Reading) -> Reading {
     }
 }
 
-fn own_words(cell: &Cell) -> String {
+fn cell_words(cell: &Cell) -> String {
     let interval = cell.interval;
-    let interval = interval.map(|own| format!(" [{}, {}]", time(own.low), time(own.high)));
+    let interval = interval.map(|ends| format!(" [{}, {}]", time(ends.low), time(ends.high)));
     format!("{}{}", time(cell.typical_ns), interval.unwrap_or_default())
 }
 
@@ -297,7 +299,7 @@ mod tests {
             ),
         ] {
             let readings = runs.iter();
-            let readings = readings.map(|(epochs, own)| (*epochs, reading(own.0, own.1)));
+            let readings = readings.map(|(epochs, ends)| (*epochs, reading(ends.0, ends.1)));
             let (at, found) = most_precise(readings.collect()).unwrap();
             assert_eq!(
                 (at, found.low, found.high),

@@ -1,5 +1,5 @@
-//! The evidence of several runs, pooled by kind: what they say about one measure of one arm.
-//! Rows, bounds and verdicts are not known here.
+//! The evidence of several runs about one measure of one arm, pooled by kind.
+//! Rows, bounds and verdicts are in other modules.
 
 mod compatible;
 mod counted;
@@ -29,7 +29,7 @@ pub struct Evidence<'a> {
 /// Evidence that is missing, and the command that makes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Gap {
-    /// What is missing, and why.
+    /// The missing evidence, with the reason.
     pub what: String,
     pub command: String,
 }
@@ -58,7 +58,7 @@ impl Reading {
     }
 }
 
-/// What the runs say about a measure of an arm.
+/// The evidence about a measure of an arm.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
     Value(Reading),
@@ -89,9 +89,9 @@ impl<'a> Evidence<'a> {
     /// purpose are none.
     pub fn arms(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        let arms = self.runs.iter().flat_map(|own| &own.run.plan.arms);
+        let arms = self.runs.iter().flat_map(|run| &run.run.plan.arms);
         let arms = arms.filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none());
-        let made_up = self.runs.iter().any(|own| own.model_files().is_some());
+        let made_up = self.runs.iter().any(|run| run.model_files().is_some());
         let models = [figures::GENERATE, figures::HISTORY].into_iter();
         let models = models.filter(|_| made_up).map(str::to_owned);
         for name in arms.map(|arm| arm.name.clone()).chain(models) {
@@ -114,26 +114,29 @@ impl<'a> Evidence<'a> {
     fn planned(&self, name: &str) -> impl Iterator<Item = &'a Arm> + Clone {
         self.runs
             .iter()
-            .filter_map(move |own| own.run.plan.arm(name))
+            .filter_map(move |run| run.run.plan.arm(name))
     }
 
-    /// What the runs say about a measure of an arm. `as_baseline` selects the baseline's workload, method and context
-    /// policy where a measure names another one.
+    /// The evidence of all runs about a measure of an arm. `as_baseline` selects the baseline's workload, method and
+    /// context policy where a measure names another one.
     pub(super) fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
-        if let Some(why) = self.arm(arm).and_then(|own| own.unavailable.as_ref()) {
+        if let Some(why) = self
+            .arm(arm)
+            .and_then(|planned| planned.unavailable.as_ref())
+        {
             let what = format!("{arm} cannot be used here: {why}");
             return missing(what, "ctxbench doctor".to_owned());
         }
         match measure {
-            Measure::Latency(own) => self.time(own, arm),
+            Measure::Latency(latency) => self.time(latency, arm),
             Measure::Passes { workload } => self.passes(workload, arm),
             Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
             Measure::Conformance { groups } => self.conformance(groups, arm),
             Measure::Faults { scenarios, figure } => self.faults(scenarios, *figure, arm),
             Measure::Kept { loss } => self.kept(loss.name(), arm),
-            Measure::Score(own) => self.score(own, arm, as_baseline),
+            Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
-            Measure::Context(own) => self.context(own, arm, as_baseline),
+            Measure::Context(figure) => self.context(figure, arm, as_baseline),
             Measure::ModelFiles { figure } => self.model_files(*figure, arm),
             Measure::Hosts { workload, figure } => self.hosts(workload, *figure, arm),
             Measure::Burden { of } => self.burden(of, arm),
@@ -144,17 +147,17 @@ impl<'a> Evidence<'a> {
     /// The reason of a plan for leaving out a workload on an arm in every cache state. A workload that no arm can run,
     /// such as that of a program which is not installed, says nothing about the arm.
     fn left_out(&self, workload: &str, arm: &str) -> Option<String> {
-        self.runs.iter().map(|own| &own.run.plan).find_map(|plan| {
+        self.runs.iter().map(|run| &run.run.plan).find_map(|plan| {
             let planned = plan.workload(workload)?;
             let reason = |arm: &str| {
                 let skipped = plan.skipped.iter();
-                let mut own = skipped.filter(|own| own.workload == workload && own.arm == arm);
-                let first = own.next()?;
-                (1 + own.count() == planned.states.len()).then(|| first.reason.clone())
+                let mut cells = skipped.filter(|cell| cell.workload == workload && cell.arm == arm);
+                let first = cells.next()?;
+                (1 + cells.count() == planned.states.len()).then(|| first.reason.clone())
             };
-            let own = reason(arm)?;
+            let why = reason(arm)?;
             let all = plan.arms.iter().all(|arm| reason(&arm.name).is_some());
-            (!all).then_some(own)
+            (!all).then_some(why)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What bars adoption whatever the policy says: wrong data, lost acknowledged bytes, crashes, hangs, failed set-ups.
+//! Results that bar adoption under every policy: wrong data, lost acknowledged bytes, crashes, hangs, failed set-ups.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ const BARRING: [Outcome; 4] = [
     Outcome::Setup,
 ];
 
-/// Looks at a store of which a fault has destroyed bytes: no backend promises those, and the faults of `direct` destroy none.
+/// The audits after a fault that destroyed bytes of the store. No backend promises those bytes, and the faults of
+/// `direct` destroy none.
 const DESTROYED: [&str; 2] = ["damaged", "log-gone"];
 
 /// Whether the fault has destroyed bytes of the store itself.
@@ -27,10 +28,10 @@ pub(super) fn is_destroyed(outcome: &FaultOutcome) -> bool {
 impl Evidence<'_> {
     /// Passes of an arm that bar its adoption, warm-up passes and void epochs included.
     pub(in crate::decide) fn barring_passes(&self, arm: &str) -> Found {
-        let samples = self.runs.iter().flat_map(|own| &own.run.samples);
-        let own = samples.filter(|sample| sample.arm == arm);
+        let samples = self.runs.iter().flat_map(|run| &run.run.samples);
+        let samples = samples.filter(|sample| sample.arm == arm);
         let (mut all, mut barring) = (0u64, BTreeMap::<&str, u64>::new());
-        for sample in own {
+        for sample in samples {
             all += 1;
             if BARRING.contains(&sample.outcome) {
                 *barring.entry(sample.outcome.name()).or_default() += 1;
@@ -58,12 +59,12 @@ impl Evidence<'_> {
         Found::exact(count as f64, words, SAMPLES)
     }
 
-    /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` if no run looked.
+    /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
     pub(in crate::decide) fn lost_records(&self, arm: &str) -> Found {
         let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
         let mut places: Vec<String> = Vec::new();
-        for own in &self.runs {
-            for fault in own.run.faults.iter().filter(|fault| fault.arm == arm) {
+        for run in &self.runs {
+            for fault in run.run.faults.iter().filter(|fault| fault.arm == arm) {
                 looked |= !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped);
                 checked += fault.acknowledged;
                 lost += fault.lost;
@@ -71,22 +72,22 @@ impl Evidence<'_> {
                     places.push(fault.scenario.clone());
                 }
             }
-            let outcomes = own.run.fault_outcomes.iter();
+            let outcomes = run.run.fault_outcomes.iter();
             let outcomes =
                 outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
             for outcome in outcomes {
                 looked |= outcome.status == rundir::faults::Status::Ran;
-                let own = outcome.broken();
+                let broken = outcome.broken();
                 let audits = outcome.audits.values();
                 checked += audits.map(|audit| audit.present).sum::<u64>();
                 // Bytes that no task wrote are no record of the audit.
-                let other = u64::from(own == 0 && outcome.cell() == CellKind::Lost);
-                lost += own + other;
-                if own + other > 0 {
+                let other = u64::from(broken == 0 && outcome.cell() == CellKind::Lost);
+                lost += broken + other;
+                if broken + other > 0 {
                     places.push(outcome.scenario.clone());
                 }
             }
-            let points = own.run.crash_points.iter();
+            let points = run.run.crash_points.iter();
             for series in points.filter(|series| series.backend == arm) {
                 looked |= series.status == rundir::faults::Status::Ran;
                 checked += series.audit.present;
@@ -95,7 +96,7 @@ impl Evidence<'_> {
                     places.push(format!("crash points, {}", series.loss));
                 }
             }
-            let shared = own.summary.shared_files.iter();
+            let shared = run.summary.shared_files.iter();
             for files in shared.filter(|files| files.arm == arm) {
                 looked = true;
                 checked += files.lines;

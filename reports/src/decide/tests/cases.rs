@@ -7,8 +7,9 @@ use super::PolicyVerdict::{self, Adopt, AdoptIf, Archive, NotDecided};
 use super::evidence::*;
 use crate::testing;
 
-/// A policy, a candidate, evidence that adopts it, and changes of the evidence with their verdicts.
+/// A verdict, and the change of the evidence that leads to it: in words, and as a function.
 pub(super) type Change = (PolicyVerdict, &'static str, fn(&mut Run));
+/// A policy, a candidate, evidence that adopts it, and changes of the evidence with their verdicts.
 pub(super) type Case = (&'static str, &'static str, fn() -> Run, Vec<Change>);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -21,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "calls fail when the daemon dies", |run| {
                     run.faults
                         .iter_mut()
-                        .for_each(|own| own.failed_calls = u64::from(own.killed))
+                        .for_each(|fault| fault.failed_calls = u64::from(fault.killed))
                 }),
                 (Archive, "a tool does not work", |run| {
                     probe(run, "tool", "grep", "sqlite", Outcome::Errno)
@@ -73,7 +74,8 @@ pub(super) fn cases() -> Vec<Case> {
                     task(run, "agent/inbox-triage", &counts);
                 }),
                 (NotDecided, "no task was measured", |run| {
-                    run.samples.iter_mut().for_each(|own| own.scores.clear())
+                    let passes = run.samples.iter_mut();
+                    passes.for_each(|pass| pass.scores.clear())
                 }),
                 (AdoptIf, "one answer of fifty is stale", |run| {
                     task(run, "agent/inbox-find", &[("stale-answers", 2)])
@@ -125,7 +127,7 @@ pub(super) fn cases() -> Vec<Case> {
                     probe(run, "conformance", rename, "sqlite", Outcome::Errno);
                 }),
                 (NotDecided, "conformance was not tried", |run| {
-                    run.probes.retain(|own| own.aspect != "conformance")
+                    run.probes.retain(|probe| probe.aspect != "conformance")
                 }),
                 (NotDecided, "a busy machine", |run| testing::make_busy(run)),
                 (AdoptIf, "git takes three times as long", |run| {
@@ -156,7 +158,8 @@ pub(super) fn cases() -> Vec<Case> {
                     recalls(run, &[("evidence-in-budget", 0)])
                 }),
                 (NotDecided, "no question was asked", |run| {
-                    run.samples.iter_mut().for_each(|own| own.scores.clear())
+                    let passes = run.samples.iter_mut();
+                    passes.for_each(|pass| pass.scores.clear())
                 }),
                 (AdoptIf, "it finds less than a search", |run| {
                     recalls(run, &[("evidence-in-budget", 60)])
@@ -188,22 +191,24 @@ pub(super) fn cases() -> Vec<Case> {
                     }
                 }),
                 (Archive, "a line is lost", |run| {
-                    settle(run, |own| own.lost = 1)
+                    settle(run, |settled| settled.lost = 1)
                 }),
                 (NotDecided, "nobody lost a machine", |run| {
                     run.crash_points.clear()
                 }),
                 (AdoptIf, "lines end in conflict copies", |run| {
-                    settle(run, |own| (own.on_both, own.only_in_copies) = (40, 10))
+                    settle(run, |settled| {
+                        (settled.on_both, settled.only_in_copies) = (40, 10)
+                    })
                 }),
                 (Archive, "a record is lost in a kill", |run| {
                     run.faults[1].lost = 1
                 }),
                 (Archive, "no note is seen", |run| {
-                    let cells = run.cells.iter_mut().filter(|own| own.arm == "sqlite");
+                    let cells = run.cells.iter_mut().filter(|cell| cell.arm == "sqlite");
                     cells
-                        .filter(|own| own.workload == "agent/handoff")
-                        .for_each(|own| own.latencies.clear());
+                        .filter(|cell| cell.workload == "agent/handoff")
+                        .for_each(|cell| cell.latencies.clear());
                 }),
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
@@ -225,13 +230,13 @@ pub(super) fn cases() -> Vec<Case> {
                     let inline = run
                         .contexts
                         .iter()
-                        .find(|own| own.policy == "inline")
+                        .find(|context| context.policy == "inline")
                         .unwrap()
                         .conversation
                         .clone();
                     run.contexts
                         .iter_mut()
-                        .for_each(|own| own.conversation = inline.clone());
+                        .for_each(|context| context.conversation = inline.clone());
                 }),
                 (NotDecided, "no context was counted", |run| {
                     run.contexts.clear()

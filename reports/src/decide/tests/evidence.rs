@@ -8,10 +8,12 @@ use crate::testing;
 pub(super) const ASKED: &str = "how often it was asked for what";
 
 pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
-    let names = run.plan.workloads.iter_mut().map(|own| &mut own.name);
-    let names = names.chain(run.samples.iter_mut().map(|own| &mut own.workload));
-    let names = names.chain(run.cells.iter_mut().map(|own| &mut own.workload));
-    let names = names.chain(run.contexts.iter_mut().map(|own| &mut own.workload));
+    let workloads = run.plan.workloads.iter_mut();
+    let names = workloads.map(|workload| &mut workload.name);
+    let names = names.chain(run.samples.iter_mut().map(|pass| &mut pass.workload));
+    let names = names.chain(run.cells.iter_mut().map(|cell| &mut cell.workload));
+    let contexts = run.contexts.iter_mut();
+    let names = names.chain(contexts.map(|context| &mut context.workload));
     for name in names.filter(|name| *name == from) {
         *name = to.to_owned();
     }
@@ -20,9 +22,12 @@ pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
 /// Adds a workload with the passes of another one, whose calls are of one kind.
 pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
     let mut other = run.clone();
-    other.plan.workloads.retain(|own| own.name == from);
-    other.samples.retain(|own| own.workload == from);
-    other.cells.retain(|own| own.workload == from);
+    other
+        .plan
+        .workloads
+        .retain(|workload| workload.name == from);
+    other.samples.retain(|pass| pass.workload == from);
+    other.cells.retain(|cell| cell.workload == from);
     let old = other.plan.workloads[0].calls.keys().next().unwrap().clone();
     testing::rename_calls(&mut other, &old, kind);
     rename_workload(&mut other, from, to);
@@ -39,16 +44,16 @@ pub(super) fn score(
     counts: &[(&str, u64)],
 ) {
     for sample in testing::passes(run, workload, arm) {
-        let own = sample.scores.entry(method.to_owned()).or_default();
+        let scores = sample.scores.entry(method.to_owned()).or_default();
         for (name, sum) in counts {
-            own.insert((*name).to_owned(), Score { sum: *sum, of: 100 });
+            scores.insert((*name).to_owned(), Score { sum: *sum, of: 100 });
         }
     }
 }
 
 pub(super) fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome: Outcome) {
     run.probes
-        .retain(|own| (&*own.aspect, &*own.name, &*own.arm) != (aspect, name, arm));
+        .retain(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) != (aspect, name, arm));
     run.probes
         .push(Probe::new(aspect, name, arm, outcome, "scripted"));
 }
@@ -95,9 +100,9 @@ pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
 
 /// Changes what two writers left on `sqlite`.
 pub(super) fn settle(run: &mut Run, change: fn(&mut Settled)) {
-    let passes = run.samples.iter_mut().filter(|own| own.arm == "sqlite");
+    let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
     passes
-        .filter_map(|own| own.settled.as_mut())
+        .filter_map(|pass| pass.settled.as_mut())
         .for_each(change);
 }
 
@@ -106,13 +111,13 @@ pub(super) fn made_up(run: &mut Run) -> &mut MountedModel {
 }
 
 pub(super) fn slow(run: &mut Run, workload: &str, arm: &str, factor: f64) {
-    testing::passes(run, workload, arm).for_each(|own| testing::scale_pass(own, factor));
+    testing::passes(run, workload, arm).for_each(|pass| testing::scale_pass(pass, factor));
 }
 
 pub(super) fn set_session(run: &mut Run, workload: &str, ms: Option<u64>) {
     let mut workloads = run.plan.workloads.iter_mut();
     workloads
-        .find(|own| own.name == workload)
+        .find(|planned| planned.name == workload)
         .unwrap()
         .session_ms = ms;
 }
@@ -133,7 +138,8 @@ pub(super) fn cron() -> Run {
     }
     probe(&mut run, "visible", ASKED, "direct", Outcome::Errno);
     probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
-    run.faults.iter_mut().for_each(|own| own.failed_calls = 0);
+    let faults = run.faults.iter_mut();
+    faults.for_each(|fault| fault.failed_calls = 0);
     run
 }
 
@@ -213,7 +219,7 @@ pub(super) fn roaming() -> Run {
     copy_workload(&mut run, "agent/session", "agent/sync-100", "sync-new");
     write_heavy(&mut run);
     let passes = run.samples.iter_mut();
-    for sample in passes.filter(|own| own.workload == "agent/two-writers") {
+    for sample in passes.filter(|pass| pass.workload == "agent/two-writers") {
         sample.settled = Some(Settled {
             lines: 50,
             on_both: 50,

@@ -27,7 +27,7 @@ fn of_text(text: &str, run: &Run, candidate: &str) -> Decision {
     let contexts = contexts(run, &Prices::built_in().unwrap()).unwrap();
     let evidence = Evidence::of(run, &summary, &contexts);
     let mut all = decide(&policy, text, &evidence).into_iter();
-    all.find(|own| own.candidate == candidate)
+    all.find(|decision| decision.candidate == candidate)
         .unwrap_or_else(|| panic!("{} does not fit {candidate}", policy.name))
 }
 
@@ -90,9 +90,9 @@ fn every_benefit_can_be_won_and_every_cost_lost() {
     for (policy, candidate, make, changes) in cases() {
         for run in runs(make, changes) {
             for row in of(policy, &run, candidate).rows {
-                let own = won.entry((policy.to_owned(), row.title)).or_default();
-                own[0] |= row.state == State::Met;
-                own[1] |= row.state == State::Unmet;
+                let [is_won, is_lost] = won.entry((policy.to_owned(), row.title)).or_default();
+                *is_won |= row.state == State::Met;
+                *is_lost |= row.state == State::Unmet;
             }
         }
     }
@@ -122,8 +122,9 @@ fn forty_wrong_passes_archive_a_candidate_that_wins_its_rows() {
             Outcome::Setup,
         ] {
             let mut run = make();
-            let own = run.samples.iter_mut().filter(|own| own.arm == candidate);
-            own.take(40).for_each(|own| own.outcome = wrong);
+            let passes = run.samples.iter_mut();
+            let passes = passes.filter(|pass| pass.arm == candidate);
+            passes.take(40).for_each(|pass| pass.outcome = wrong);
             let found = of(policy, &run, candidate);
             assert_eq!(found.verdict, Archive, "{policy}");
             assert!(
@@ -178,7 +179,7 @@ fn the_named_flip_really_flips() {
 #[test]
 fn a_flip_of_a_count_names_the_next_whole_number() {
     let mut run = coding();
-    run.probes.retain(|own| own.name != "grep");
+    run.probes.retain(|probe| probe.name != "grep");
     for tool in ["a", "b", "c"] {
         probe(&mut run, "tool", tool, "sqlite", Outcome::Errno);
     }
@@ -217,7 +218,7 @@ fn missing_evidence_names_the_command_that_makes_it() {
         "ctxbench run --workload program/git --backend sqlite",
     ] {
         let mut missing = found.missing.iter();
-        assert!(missing.any(|own| own.command == command), "{command}");
+        assert!(missing.any(|gap| gap.command == command), "{command}");
     }
 }
 
@@ -237,10 +238,10 @@ fn one_epoch_or_two_leave_every_latency_open() {
 fn of_both(runs: &[Run; 2], which: &[usize]) -> Decision {
     let summaries = runs.each_ref().map(|run| summarise(run).unwrap());
     let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
-    let own = which.iter();
-    let own = own.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &contexts));
+    let chosen = which.iter();
+    let chosen = chosen.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &contexts));
     let evidence = Evidence {
-        runs: own.collect(),
+        runs: chosen.collect(),
     };
     let (file, text) = find("coding-agent").unwrap();
     let policy = Policy::parse(&file, &text).unwrap();
@@ -262,7 +263,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
 fn a_latency_says_its_share_of_the_session_and_what_was_not_replayed() {
     let mut run = coding();
     let mut workloads = run.plan.workloads.iter_mut();
-    let session = workloads.find(|own| own.name.starts_with("agent/"));
+    let session = workloads.find(|workload| workload.name.starts_with("agent/"));
     session.unwrap().not_replayed.insert("exec".to_owned(), 25);
     let found = of("coding-agent", &run, "sqlite");
     let row = row(&found, "A recorded session waits longer");
@@ -301,7 +302,7 @@ fn a_right_conclusion_with_the_wrong_figure_is_a_result_of_its_own() {
     let stands: BTreeMap<&str, Stands> = found
         .sources
         .iter()
-        .map(|own| (own.aspect.as_str(), own.stands))
+        .map(|source| (source.aspect.as_str(), source.stands))
         .collect();
     assert_eq!(found.sources.len(), 7);
     // No call `read` in this session, no token counted: open. One need more: right.
@@ -369,7 +370,9 @@ fn evidence_of_several_runs_is_pooled() {
     conformance.samples.clear();
     conformance.plan.workloads.clear();
     let mut measured = coding();
-    measured.probes.retain(|own| own.aspect != "conformance");
+    measured
+        .probes
+        .retain(|probe| probe.aspect != "conformance");
     let runs = [conformance, measured];
     assert_eq!(of_both(&runs, &[0, 1]).verdict, Adopt);
     assert_eq!(of_both(&runs, &[1]).verdict, NotDecided);

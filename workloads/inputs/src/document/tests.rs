@@ -63,7 +63,7 @@ struct Flat {
     rest: BTreeMap<String, u8>,
 }
 
-/// What is read of a JSON text, and what `serde_json` reads.
+/// Reads a text by this crate and by `serde_json`.
 fn read(text: &str) -> (Result<Everything, Mismatch>, serde_json::Result<Everything>) {
     let value: serde_json::Value = serde_json::from_str(text).unwrap();
     (

@@ -31,7 +31,7 @@ pub(super) const ANSWERS: usize = 8 << 20;
 pub(super) struct Answers {
     pub(super) rows: HashMap<Vec<u8>, Vec<Vec<Text>>>,
     pub(super) bytes: usize,
-    /// The count of notices until which they are right.
+    /// The count of notices for which these answers are current.
     pub(super) notices: u64,
 }
 
@@ -69,7 +69,7 @@ impl Failure {
         self.database().map(DbError::code)
     }
 
-    /// Whether the connection is of no use any more.
+    /// Whether the connection is unusable now.
     pub(super) fn is_final(&self) -> bool {
         match self.code() {
             Some(code) => code.code().starts_with("57P") || code.code().starts_with("08"),
@@ -77,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// A value, as a name says it, is none that its column can have.
+    /// Whether a value from a name is not valid for its column's type.
     pub(super) fn is_no_value(&self) -> bool {
         self.database().is_some_and(|error| {
             let is_data = error.code().code().starts_with("22");

@@ -52,7 +52,7 @@ const BEFORE_INTERRUPT: Duration = Duration::from_millis(1500);
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether memory is measured. One outage of each kind is enough, because measuring takes long.
-fn is_weighed(cause: OutageCause) -> bool {
+fn measures_memory(cause: OutageCause) -> bool {
     matches!(
         cause,
         OutageCause::ServerKilled | OutageCause::ServerStopped | OutageCause::SlowDown
@@ -85,7 +85,7 @@ pub fn outage(
     let there = Series::new("there", 6, BLOB);
     world.others_write(bed, &there)?;
     let bulk = Series::new("bulk", LARGE_FILES, LARGE);
-    if is_weighed(cause) {
+    if measures_memory(cause) {
         write(bed, &Series::new("filler", LARGE_FILES_BEFORE, LARGE))?;
         sync(bed, bed.root())?;
     }
@@ -116,7 +116,7 @@ pub fn outage(
     bed.perform(bed.root().join("made-meanwhile"), &Job::MakeDir)?;
     bed.perform(bed.root(), &Job::RemoveSeries(old))?;
     bed.write(10)?;
-    let before = match is_weighed(cause) {
+    let before = match measures_memory(cause) {
         true => {
             let before = watch_memory(bed);
             bed.perform(bed.root(), &Job::WriteSeries(bulk.clone()))?;
@@ -132,7 +132,7 @@ pub fn outage(
     }
     let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
     bed.wait_until(left, Duration::from_millis(100), |_| Ok(false))?;
-    if is_weighed(cause) {
+    if measures_memory(cause) {
         weigh(bed, before);
     }
 
@@ -143,7 +143,7 @@ pub fn outage(
     for series in [&there, &mine, &replaced] {
         read(bed, series)?;
     }
-    if is_weighed(cause) {
+    if measures_memory(cause) {
         read(bed, &bulk)?;
     }
     no_conflict(bed)?;
@@ -158,9 +158,10 @@ pub fn outage(
     Ok(())
 }
 
-/// An outage in words, the proxy's fault that makes it, and in what the proxy deviates from the cause. No proxy
-/// takes part where there is no deviation, not even an empty one.
-fn means(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>) {
+/// Describes an outage: in words, by the proxy's fault that simulates it, and by how the simulation differs from the real
+/// cause. Without a fault, the harness kills the server or makes the proxy refuse connections. The difference is `None` if
+/// the proxy simulates nothing, and empty if the simulation does not differ.
+fn describe(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>) {
     let told = |words: &str, fault, deviation| (words.to_owned(), fault, deviation);
     let refused = |status, code: &str, deviation| {
         let words = format!("every request was answered {status} {code}");
@@ -195,7 +196,7 @@ fn means(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>) {
 
 /// Begins an outage, and describes it.
 fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64) -> Injected {
-    let (what, fault, deviation) = means(cause);
+    let (what, fault, deviation) = describe(cause);
     match fault {
         Some(fault) => world.set(vec![Rule::always(fault)]),
         None if cause == OutageCause::Partition => world.partition(true)?,

@@ -73,7 +73,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
         }
     }
     let counters = bed.counters();
-    let conflicts = counters.and_then(|own| own.store.get("s3_conflicts").copied());
+    let conflicts = counters.and_then(|counters| counters.store.get("s3_conflicts").copied());
     let conflicts = conflicts.unwrap_or(0);
     bed.count("conflicts_detected", conflicts);
     if conflicts != files {

@@ -3,7 +3,6 @@
 //! The faults live in the sibling modules.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,15 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use backends::backend::{Launch, Workspace, WorkspaceConfig};
 use backends::promise::Acknowledgement;
+use backends::s3::BucketMount;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
 use tokio::runtime::Runtime;
 
 use super::super::super::agent::{Answer, Job, Series};
 use super::super::super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
-
-/// The agent id in the object keys.
-const AGENT: &str = "agent";
 
 /// The prefix of every object key.
 const PREFIX: &str = "faults/";
@@ -126,33 +123,23 @@ impl World {
     }
 
     fn launch(&self, bed: &TestBed, endpoint: &str, writer: &str, cache: PathBuf) -> Launch {
-        let words = [
-            ("--endpoint", endpoint.to_owned()),
-            ("--region", self.region.clone()),
-            ("--bucket", BUCKET.to_owned()),
-            ("--prefix", PREFIX.to_owned()),
-            ("--agent-id", AGENT.to_owned()),
-            ("--writer", writer.to_owned()),
-            ("--timeout", Self::timeout(bed).to_string()),
-        ];
-        let words = words.into_iter();
-        let mut arguments: Vec<OsString> = words
-            .flat_map(|(name, value)| [name.into(), value.into()])
-            .collect();
-        arguments.extend(["--cache".into(), cache.into()]);
+        let mount = BucketMount {
+            endpoint,
+            region: &self.region,
+            bucket: BUCKET,
+            prefix: PREFIX,
+            cache: &cache,
+            writer: Some(writer),
+            keys: Some(self.keys.clone()),
+        };
+        let mut launch = mount.launch();
+        let timeout = Self::timeout(bed).to_string();
+        let options = &mut launch.arguments;
+        options.extend(["--timeout".into(), timeout.into()]);
         if bed.backend.describe().name.starts_with("s3-fsync") {
-            arguments.extend(["--sync".into(), "fsync".into()]);
+            options.extend(["--sync".into(), "fsync".into()]);
         }
-        let (id, secret) = self.keys.clone();
-        Launch {
-            arguments,
-            environment: vec![
-                ("AWS_ACCESS_KEY_ID", id),
-                ("AWS_SECRET_ACCESS_KEY", secret),
-                ("AWS_SESSION_TOKEN", String::new()),
-                ("CTXBENCH_S3_KEY", String::new()),
-            ],
-        }
+        launch
     }
 
     // ── The fault ──────────────────────────────────────────────────────────────────────────────
@@ -406,7 +393,11 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     let after = started.elapsed();
     let failed = match bed.perform(bed.root(), &Job::Sync)? {
         None => Some("sync hung".to_owned()),
-        Some(answer) => answer.failures.into_iter().next().map(|own| own.text),
+        Some(answer) => answer
+            .failures
+            .into_iter()
+            .next()
+            .map(|failure| failure.text),
     };
     match (is_by_itself, failed) {
         (true, None) => bed.recovered(Return::ByItself, after, None),

@@ -86,7 +86,7 @@ impl Shared {
     /// size and get no data.
     pub(super) fn tell_kernel(&self, ino: Ino, content: &[u8]) {
         if let (Some(Kernel(kernel)), [.., last]) = (self.kernel.get(), content) {
-            kernel.learn(ino, content.len() as u64 - 1, &[*last]);
+            kernel.store_pages(ino, content.len() as u64 - 1, &[*last]);
         }
     }
 

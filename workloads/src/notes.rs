@@ -118,7 +118,8 @@ pub struct Question {
     pub evidence: Option<String>,
     /// Further lines of evidence, each as good as the first.
     pub also: Vec<String>,
-    /// What a part of a note of evidence must have, in lower case, to be as good as the line; `None` if it must be the line.
+    /// The answer in lower case: a part of a note of evidence that contains it is as good as the line. `None` if only
+    /// the line counts.
     pub answer: Option<String>,
     /// Lines with superseded answers.
     pub superseded: Vec<String>,
@@ -372,13 +373,13 @@ mod tests {
     #[test]
     fn every_row_of_the_table_is_an_attribute_with_all_its_fields() {
         assert_eq!(ATTRIBUTES.len(), TABLE.lines().count());
-        for (line, own) in TABLE.lines().zip(ATTRIBUTES.iter()) {
+        for (line, attribute) in TABLE.lines().zip(ATTRIBUTES.iter()) {
             let fields = [
-                own.word,
-                own.states,
-                own.mentions,
-                own.asks,
-                own.asks_otherwise,
+                attribute.word,
+                attribute.states,
+                attribute.mentions,
+                attribute.asks,
+                attribute.asks_otherwise,
             ];
             assert_eq!(fields.join(" | "), line);
         }

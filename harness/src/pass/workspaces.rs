@@ -1,4 +1,4 @@
-//! The one or two hosts that mount a workspace. Counts the lines that two hosts added to shared files.
+//! The one or two mounts of an arm. Counts the lines that two hosts added to shared files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,17 +14,17 @@ use workloads::script::{Bytes, FileOp, Host};
 use crate::interrupt::Interrupt;
 use crate::supervise::Watchdog;
 use backends::attribute;
-use replay::{OpenFiles, Scratch, only_lines, perform, prepare};
+use replay::{OpenFiles, ResultBuffer, only_lines, perform, prepare};
 
 /// Pause between comparisons of two hosts.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One or two hosts and the subtree in which a pass works.
-pub struct Hosts {
+/// The mount of an arm, a second one if the script needs two hosts, and the subtree in which a pass works.
+pub struct Workspaces {
     /// Declared before `first`, so that it is dropped first: it may use resources of `first`.
     second: Option<Box<dyn Workspace>>,
     pub(crate) first: Box<dyn Workspace>,
-    /// Relative to the root of each host; empty for the root itself.
+    /// Relative to the root of each mount; empty for the root itself.
     pub(crate) subtree: PathBuf,
 }
 
@@ -44,8 +44,8 @@ impl From<io::Error> for Trouble {
     }
 }
 
-impl Hosts {
-    /// One host.
+impl Workspaces {
+    /// One mount.
     pub fn one(first: Box<dyn Workspace>) -> Self {
         Self {
             second: None,
@@ -67,7 +67,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Gives the watchdog the kill handles of these hosts for calls that hang.
+    /// Gives the watchdog the kill handles of these mounts for calls that hang.
     pub fn answer_for(&self, watchdog: &Watchdog) {
         watchdog.depend_on(self.first.kill_handle());
         if let Some(second) = &self.second {
@@ -110,26 +110,26 @@ impl Hosts {
 
     /// Syncs both hosts, lets each poll for the other's commits, and waits until both show the same files twice
     /// in a row. Waits at most `patience`; `limit` is for each step.
-    pub(super) fn rest(
+    pub(super) fn wait_until_equal(
         &mut self,
         patience: Duration,
         limit: Duration,
         watchdog: &Watchdog,
         interrupt: &Interrupt,
-    ) -> Result<Rested, Trouble> {
+    ) -> Result<SettledFiles, Trouble> {
         let began = Instant::now();
         let mut before: Option<Tree> = None;
         loop {
             let mut shown = Vec::new();
             let subtree = self.subtree.clone();
-            for host in self.each() {
+            for mount in self.each() {
                 watchdog.enter(limit);
-                host.sync()?;
-                pull(host.root())?;
+                mount.sync()?;
+                pull(mount.root())?;
             }
-            for host in self.each() {
+            for mount in self.each() {
                 watchdog.enter(limit);
-                shown.push(tree(&host.root().join(&subtree)));
+                shown.push(tree(&mount.root().join(&subtree)));
             }
             let is_over =
                 began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
@@ -145,10 +145,10 @@ impl Hosts {
             };
             let agree = agreed.is_some() && agreed == before;
             if agree || is_over {
-                return Ok(Rested { shown: all, agree });
+                return Ok(SettledFiles { shown: all, agree });
             }
             before = agreed;
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -156,13 +156,13 @@ impl Hosts {
 /// Files by path with their content.
 type Tree = BTreeMap<String, Vec<u8>>;
 
-/// The files of all hosts once both agree or the patience is over.
-pub(super) struct Rested {
+/// The files of all hosts, once both show the same ones or the patience is over.
+pub(super) struct SettledFiles {
     shown: Vec<Tree>,
     agree: bool,
 }
 
-impl Rested {
+impl SettledFiles {
     /// Counts on which hosts and in which files each line of `added` is. `added` are the lines whose write succeeded, `tried` all
     /// lines that a host tried to write.
     pub(super) fn count(
@@ -215,12 +215,12 @@ impl Rested {
 fn tree(root: &Path) -> io::Result<Tree> {
     let everything = FileOp::Search(WorkspacePath::root());
     let prepared = prepare(root, &everything, &mut OpenFiles::new())?;
-    let mut scratch = Scratch::new();
-    perform(&prepared, &mut scratch)?;
-    let files = scratch.entries.iter().filter(|entry| !entry.is_dir);
+    let mut buffer = ResultBuffer::new();
+    perform(&prepared, &mut buffer)?;
+    let files = buffer.entries.iter().filter(|entry| !entry.is_dir);
     let files = files.map(|file| {
-        let name = String::from_utf8_lossy(&scratch.names[file.name.clone()]);
-        let content = scratch.data[file.content.clone()].to_vec();
+        let name = String::from_utf8_lossy(&buffer.names[file.name.clone()]);
+        let content = buffer.data[file.content.clone()].to_vec();
         (name.into_owned(), content)
     });
     Ok(files.collect())

@@ -1,4 +1,4 @@
-//! What claims may name beside the parts of a run: the built-in backends, workloads and fault scenarios.
+//! The names that claims may use besides those of a run: built-in backends, workloads and fault scenarios.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Catalogue for BuiltIn {
 
     fn names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let workloads = catalogue::workload_names().into_iter().collect();
-        let backends = self.0.all().map(|own| own.describe().name);
+        let backends = self.0.all().map(|backend| backend.describe().name);
         (workloads, backends.collect())
     }
 }

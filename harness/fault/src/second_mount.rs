@@ -9,7 +9,7 @@ use std::time::Duration;
 use backends::READY;
 use backends::backend::{Backend, Workspace, WorkspaceConfig};
 
-use super::watch::wait_until;
+use super::processes::wait_until;
 
 /// The result of mounting a second time.
 pub enum Second {

@@ -1,5 +1,5 @@
 //! SQL as an agent's tools: `query`, and `execute` where rows may be changed. In-process, over a SQLite file that other
-//! programs write. How an agent reaches them is in [`crate::inbox`], and in the MCP server of the harness.
+//! programs write. How an agent reaches them is in [`crate::tools`], and in the crate `mcp`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a statement waits for a writer's lock.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 
-/// Between two looks at the clock, in instructions of SQLite's machine.
+/// Instructions of SQLite's virtual machine between two checks of the deadline.
 const CLOCK_STEPS: i32 = 10_000;
 
 /// The definition of a tool, as it stands in an agent's prompt.
@@ -40,7 +40,7 @@ const CLOCK_STEPS: i32 = 10_000;
 pub struct ToolDefinition {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its description for the model.
     pub description: String,
     /// Its arguments: a JSON object of schemas.
     pub properties: Value,
@@ -189,7 +189,7 @@ impl SqlTool {
         all
     }
 
-    /// Calls a tool; `None` if it has no such tool. The answer, or the reason why there is none, is what the agent reads.
+    /// Calls a tool; `None` if it has no such tool. The agent reads the answer, or the reason why there is none.
     pub fn call(&mut self, tool: &str, arguments: Value) -> Option<Result<String, String>> {
         let is_write = match tool {
             "query" => false,
@@ -275,7 +275,7 @@ fn rows(
     let mut found = statement.query(params_from_iter(parameters))?;
     let (mut rows, mut bytes, mut is_cut) = (Vec::new(), columns.to_string().len(), false);
     while let Some(row) = found.next()? {
-        // Before a value is copied: SQLite holds it until the next row.
+        // Check the size before copying a value: SQLite holds it until the next row.
         let mut text = 0;
         for column in 0..width {
             if let ValueRef::Text(value) = row.get_ref(column)? {
@@ -513,7 +513,7 @@ mod tests {
         let answer: Value = serde_json::from_str(&execute(many).unwrap()).unwrap();
         assert_eq!(answer["changed_rows"], 2000);
         assert!(answer["truncated"].is_string());
-        // A reader keeps the rollback journal's commit from ending: nothing is changed, and that is said.
+        // A reader blocks the commit of a rollback journal. The tool must report that nothing has changed.
         let reader = Connection::open(dir.path().join("a.db")).unwrap();
         reader
             .execute_batch("BEGIN; SELECT count(*) FROM t")

@@ -1,7 +1,7 @@
-//! `--rebuild-cache`: a new cache takes over what only the old one has.
+//! `--rebuild-cache`: a new cache takes over the changes that only the old one has.
 //!
-//! What the log has is in the bucket. So only unsent changes are taken from the old cache, file by file, as far as each
-//! can be read. Unsent deletions are not repeated.
+//! The bucket has every committed change. So only unsent changes are taken from the old cache, file by file, as far as
+//! each can be read. Unsent deletions are not repeated.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, names, nodes};
 use crate::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 
-/// Moves a cache out of the way; where to.
-pub(super) fn set_aside(file: &Path) -> std::result::Result<PathBuf, OpenError> {
+/// Quarantines a cache; returns its new path.
+pub(super) fn quarantine(file: &Path) -> std::result::Result<PathBuf, OpenError> {
     let stamp = Timestamp::now().0 / 1_000_000_000;
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(format!(".aside-{stamp}"));
-    let aside = PathBuf::from(aside);
-    move_files(file, &aside)?;
-    Ok(aside)
+    let mut quarantined = file.as_os_str().to_owned();
+    quarantined.push(format!(".aside-{stamp}"));
+    let quarantined = PathBuf::from(quarantined);
+    move_files(file, &quarantined)?;
+    Ok(quarantined)
 }
 
-/// Undoes [`set_aside`].
-pub(super) fn put_back(aside: &Path, file: &Path) -> std::result::Result<(), OpenError> {
-    move_files(aside, file)
+/// Undoes [`quarantine`].
+pub(super) fn restore(quarantined: &Path, file: &Path) -> std::result::Result<(), OpenError> {
+    move_files(quarantined, file)
 }
 
 fn move_files(from: &Path, to: &Path) -> std::result::Result<(), OpenError> {
@@ -54,19 +54,19 @@ struct Unsent {
     kind: Kind,
     permissions: u16,
     target: Vec<u8>,
-    /// What the file was when the old cache last followed the log.
+    /// The file's content when the old cache last followed the log.
     base: Option<Content>,
 }
 
-/// Takes over the unsent changes of the cache at `aside`; what was taken, and what could not be, in words.
-pub(super) fn take_over(
-    aside: &Path,
+/// Recovers the unsent changes of the quarantined cache; returns lines on what was recovered and what could not be.
+pub(super) fn recover(
+    quarantined: &Path,
     store: &SqliteStore,
     cache: &Cache,
     owner: &Caller,
 ) -> Result<Vec<String>> {
-    let place = aside.display();
-    let old = SqliteStore::open_noting(aside, owner, notes::apply);
+    let place = quarantined.display();
+    let old = SqliteStore::open_noting(quarantined, owner, notes::apply);
     let opened = old.map_err(|error| error.to_string()).and_then(|old| {
         let unsent = unsent(&old).map_err(|error| error.to_string())?;
         Ok((old, unsent))
@@ -125,7 +125,7 @@ fn unsent(old: &SqliteStore) -> Result<Vec<Unsent>> {
             base: id.and_then(|id| base.node(id)?.content().cloned()),
         });
     }
-    // Directories before what is in them.
+    // Directories before their entries.
     unsent.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(unsent)
 }

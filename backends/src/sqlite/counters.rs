@@ -1,10 +1,10 @@
-//! What the store counts of its own work.
+//! Counters of a store's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the mount.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     pub(super) statements: AtomicU64,
     /// Statements of commits: the rows of many changes, which no single call causes.
     pub(super) commit_statements: AtomicU64,
@@ -15,7 +15,7 @@ pub(super) struct Tally {
     pub(super) checkpoints: AtomicU64,
 }
 
-impl Tally {
+impl Counters {
     pub(super) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
