@@ -38,16 +38,16 @@ fn built() -> Graph {
         .collect();
     let names: BTreeSet<&str> = ours
         .iter()
-        .map(|own| own["name"].as_str().unwrap())
+        .map(|package| package["name"].as_str().unwrap())
         .collect();
-    let crates = ours.iter().map(|own| {
-        let manifest = std::path::Path::new(own["manifest_path"].as_str().unwrap());
+    let crates = ours.iter().map(|package| {
+        let manifest = std::path::Path::new(package["manifest_path"].as_str().unwrap());
         let place = manifest.parent().unwrap().strip_prefix(&top).unwrap();
-        let dependencies = own["dependencies"].as_array().unwrap();
+        let dependencies = package["dependencies"].as_array().unwrap();
         let of_kind = |is_wanted: fn(&Value) -> bool| -> BTreeSet<&str> {
-            let own = dependencies.iter().filter(|own| is_wanted(&own["kind"]));
-            let own = own.map(|own| own["name"].as_str().unwrap());
-            own.filter(|name| names.contains(name)).collect()
+            let wanted = dependencies.iter().filter(|used| is_wanted(&used["kind"]));
+            let used = wanted.map(|used| used["name"].as_str().unwrap());
+            used.filter(|name| names.contains(name)).collect()
         };
         let (built, dev) = (of_kind(|kind| kind != "dev"), of_kind(|kind| kind == "dev"));
         let built_names = built.iter().map(|name| (*name).to_owned());
@@ -55,7 +55,7 @@ fn built() -> Graph {
         let uses = built_names.chain(dev_names);
         let place = place.to_str().unwrap().to_owned();
         (
-            own["name"].as_str().unwrap().to_owned(),
+            package["name"].as_str().unwrap().to_owned(),
             (place, uses.collect()),
         )
     });

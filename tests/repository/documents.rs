@@ -13,8 +13,9 @@ fn documents() -> Vec<PathBuf> {
     let mut all = Vec::new();
     for dir in [".", "docs", "docs/example", "docs/results"] {
         for entry in std::fs::read_dir(top.join(dir)).unwrap().flatten() {
-            if entry.path().extension().is_some_and(|own| own == "md") {
-                all.push(entry.path());
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                all.push(path);
             }
         }
     }
@@ -73,10 +74,10 @@ fn every_link_has_an_existing_file_and_heading() {
 
 /// A shell command that succeeds if a name in the architecture is a path, a workload, or an item of a crate.
 fn search(name: &str) -> String {
-    let Some((own, rest)) = name.split_once("::") else {
+    let Some((package, rest)) = name.split_once("::") else {
         return format!("ls -d {name} || ls workloads/{name}.toml");
     };
-    let place = documented()[own].0.clone() + "/src/" + &rest.replace("::", "/");
+    let place = documented()[package].0.clone() + "/src/" + &rest.replace("::", "/");
     let (module, item) = place.rsplit_once('/').unwrap();
     format!(
         "ls -d {place} || ls {place}.rs || grep -qrwE 'pub (fn|struct|enum|trait) {item}' {module} {module}.rs"
@@ -100,19 +101,108 @@ fn every_path_and_module_in_the_architecture_exists() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The `ctxbench` commands in a text's shell blocks, without pipes and comments.
-fn commands(text: &str) -> Vec<Vec<String>> {
-    let text = text.replace("```console\n", "```sh\n");
-    let text = text.replace("\n$ ", "\n");
-    let blocks = text.split("```sh\n").skip(1);
-    let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or("").lines());
-    let parts = lines.flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
+/// The lines of a text's shell blocks, and the code between single backticks of its prose.
+fn code(text: &str) -> Vec<String> {
+    let text = text
+        .replace("```console\n", "```sh\n")
+        .replace("\n$ ", "\n");
+    let mut code = Vec::new();
+    for (number, part) in text.split("```").enumerate() {
+        match part.strip_prefix("sh\n") {
+            Some(block) if number % 2 == 1 => code.extend(block.lines().map(str::to_owned)),
+            _ if number % 2 == 1 => {}
+            _ => {
+                let quoted = part
+                    .lines()
+                    .flat_map(|line| line.split('`').skip(1).step_by(2));
+                code.extend(quoted.map(str::to_owned));
+            }
+        }
+    }
+    code
+}
+
+/// The commands of `programs` in a text's code, without pipes and comments.
+fn commands(text: &str, programs: &[&str]) -> Vec<Vec<String>> {
+    let code = code(text);
+    let parts = code
+        .iter()
+        .flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
     let words = parts.map(|part| part.split_whitespace().map(str::to_owned).collect());
-    let own = words.filter(|words: &Vec<String>| {
-        let program = words.first().map(String::as_str);
-        matches!(program, Some("ctxbench" | "target/release/ctxbench"))
+    let named = words.filter(|words: &Vec<String>| {
+        let program = words.first();
+        program.is_some_and(|program| programs.contains(&program.as_str()))
     });
-    own.collect()
+    named.collect()
+}
+
+#[test]
+fn every_documented_make_target_exists() {
+    let makefile = std::fs::read_to_string(top().join("Makefile")).unwrap();
+    let targets: BTreeSet<&str> = makefile
+        .lines()
+        .filter(|line| !line.starts_with(['\t', '.']))
+        .filter_map(|line| Some(line.split_once(':')?.0))
+        .collect();
+    let (mut seen, mut missing) = (0, Vec::new());
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for words in commands(&text, &["make"]) {
+            let named = words.iter().skip(1);
+            // Options and variables are no targets.
+            let named = named.filter(|word| !word.contains('=') && !word.starts_with('-'));
+            for target in named {
+                seen += 1;
+                if !targets.contains(target.as_str()) {
+                    missing.push(format!("{}: make {target}", document.display()));
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} targets were found");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// The most words of the pages in `docs` that are written by hand; a word has a letter or digit.
+const WORDS_MAX: usize = 15_000;
+
+/// The page that `ctxbench completions --markdown` writes.
+const COMMANDS: &str = "docs/results/commands.md";
+
+#[test]
+fn the_documents_stay_short() {
+    let dir = top().join("docs");
+    let pages = documents().into_iter();
+    let pages = pages.filter(|page| page.parent() == Some(&dir));
+    let words: BTreeMap<PathBuf, usize> = pages
+        .map(|page| {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let words = text.split_whitespace();
+            let words = words.filter(|word| word.contains(char::is_alphanumeric));
+            let count = words.count();
+            (page, count)
+        })
+        .collect();
+    let all: usize = words.values().sum();
+    assert!(words.len() > 10, "{words:?}");
+    assert!(
+        all <= WORDS_MAX,
+        "{all} words, {WORDS_MAX} at most: shorten what is said twice: {words:#?}"
+    );
+}
+
+#[test]
+fn the_page_of_commands_is_of_this_program() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ctxbench"));
+    let output = command
+        .args(["completions", "--markdown"])
+        .output()
+        .unwrap();
+    let page = std::fs::read_to_string(top().join(COMMANDS)).unwrap();
+    assert!(
+        page.as_bytes() == output.stdout,
+        "write it anew: ctxbench completions --markdown > {COMMANDS}"
+    );
 }
 
 #[test]
@@ -138,7 +228,7 @@ fn every_documented_command_has_its_options() {
     let lines = std::fs::read_to_string(&workflow).unwrap();
     texts.push((workflow, format!("```sh\n{lines}```")));
     for (document, text) in texts {
-        for words in commands(&text) {
+        for words in commands(&text, &["ctxbench", "target/release/ctxbench"]) {
             let mut path: Vec<String> = words.iter().skip(1).take(1).cloned().collect();
             let has_actions = help(&path).contains("\nCommands:\n");
             path.extend(words.iter().skip(2).take(usize::from(has_actions)).cloned());
@@ -183,7 +273,7 @@ fn a_recalled_answer_costs_the_tokens_that_a_run_measured() {
             .map(|line| line.split(" | ").collect::<Vec<_>>());
         let mut rows = rows.skip_while(|row| !row.contains(&"tokens a question"));
         let heading = rows.next().unwrap();
-        let column = heading.iter().position(|own| *own == "tokens a question");
+        let column = heading.iter().position(|name| *name == "tokens a question");
         let asked = ["| micro/find-by-request-1000", arm, method];
         let row = rows.find(|row| row.starts_with(&asked)).unwrap();
         let measured: f64 = row[column.unwrap()].parse().unwrap();

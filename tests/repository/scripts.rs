@@ -59,14 +59,14 @@ fn the_parts_of_the_evidence_take_at_most_45_minutes_and_name_what_exists() {
     let known = text(&list.stdout);
     let known: Vec<&str> = known
         .split([' ', ',', '\n'])
-        .filter(|own| !own.is_empty())
+        .filter(|name| !name.is_empty())
         .collect();
     let is_known = |name: &str| {
         let stem = name.split('@').next().unwrap();
         // The list names the default server's arms.
         let stem = stem.strip_suffix("-embedded").unwrap_or(stem);
-        let on_server = |own: &&&str| own.starts_with(&format!("{stem}-"));
-        known.contains(&stem) || known.iter().any(|own| on_server(&own))
+        let on_server = |name: &&&str| name.starts_with(&format!("{stem}-"));
+        known.contains(&stem) || known.iter().any(|name| on_server(&name))
     };
     for line in plan.lines().filter(|line| !line.contains("has no suite")) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -129,10 +129,10 @@ struct Repository(tempfile::TempDir);
 
 impl Repository {
     fn new() -> Self {
-        let own = Self(tempfile::tempdir().unwrap());
-        own.git(&["init", "-q", "-b", "main"]);
-        own.commit("backends/src/lib.rs", "1");
-        own
+        let repository = Self(tempfile::tempdir().unwrap());
+        repository.git(&["init", "-q", "-b", "main"]);
+        repository.commit("backends/src/lib.rs", "1");
+        repository
     }
 
     fn git(&self, arguments: &[&str]) -> String {
