@@ -409,3 +409,25 @@ fn the_log_of_a_mount_in_the_foreground_goes_to_a_file() {
     has(&stderr(&failed), &[reason]);
     has(&text_of(scratch.path(), "mount.log"), &[logged, reason]);
 }
+
+#[test]
+fn calls_that_fail_as_on_any_file_system_leave_the_log_empty() {
+    for backend in ["memory", "sqlite", "agent-memory"] {
+        let Some(scratch) = mountable() else { return };
+        let dir = scratch.dir("ctx");
+        let mount = Mount::new(backend, &dir, &[]);
+        // `test -t` asks by ioctl whether the file is a terminal.
+        let calls = "printf note > a; test -t 0 < a; cat missing; rmdir a; mkdir a; mv a a/b; ln a c; setfattr -n x -v 1 a; truncate -s 9 a; rm a";
+        let status = Command::new("sh")
+            .args(["-c", calls])
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "{}", stderr(&status));
+        has(
+            &stderr(&status),
+            &["missing", "Not a directory", "File exists"],
+        );
+        assert_eq!(mount.end_with_log(), "", "{backend}");
+    }
+}
