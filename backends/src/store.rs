@@ -455,7 +455,7 @@ pub enum Slow {
         /// Number of bytes.
         size: usize,
     },
-    /// [`Store::open`] for writing.
+    /// [`OpenFiles::open`] for writing.
     Open,
     /// [`Store::setattr`] of a size, without an open file.
     Resize,
@@ -700,8 +700,7 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Whether the kernel asks for attributes with each listing. They are of no use where it may not cache them, and cost
-    /// much where a store computes those of each entry.
+    /// Whether the kernel asks for attributes with each listing. A view says no: it would compute those of each row.
     fn lists_attributes(&self) -> bool {
         true
     }

@@ -469,7 +469,7 @@ impl CellTask {
             arm.memory = system::process_memory(daemon);
         }
         if let Some(cold) = passed.not_hot.take() {
-            // A pass with cold caches is repeated like a pass on a busy machine.
+            // A pass that was not hot counts as one on a busy machine.
             load.busy.get_or_insert(cold);
         }
         let went_wrong = passed.worst_outcome.is_some();

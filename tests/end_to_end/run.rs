@@ -256,6 +256,23 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     has(&stderr(&output), &["File exists"]);
 }
 
+/// A policy that no arm of a run of plain directories and databases fits.
+const NOBODYS_POLICY: &str = r#"
+name = "nobodys"
+question = "Who is a candidate of a policy that wants a bucket, where no arm has one?"
+essay = "Nobody: neither a plain directory nor a database is in a bucket, and a run of these two says so."
+baseline = "direct"
+benefits_needed = 1
+[candidates]
+can = ["bucket"]
+names = ["s3*"]
+[[benefit]]
+title = "The whole state is one file"
+measure.gives = { what = ["one-file"] }
+unit = "properties more"
+at_least = 1
+"#;
+
 /// Decides on a run in every format. With so few rounds latencies decide nothing, but a killed daemon does.
 fn decides(out: &Path) {
     let decide = |options: &[&str]| {
@@ -285,6 +302,15 @@ fn decides(out: &Path) {
     let missing = decide(&["--candidate", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
     has(&stderr(&missing), &["no candidate nonsense fits"]);
+    let policy = out.with_extension("toml");
+    fs::write(&policy, NOBODYS_POLICY).unwrap();
+    let nobody = decide(&["--policy", policy.to_str().unwrap()]);
+    assert_eq!(nobody.status.code(), Some(1));
+    let said = stderr(&nobody);
+    has(
+        &said,
+        &["direct", "nobodys: can = [\"bucket\"], names = [\"s3*\"]"],
+    );
 
     // Another machine's run is refused, unless the user asks for it.
     let other = out.with_extension("other");

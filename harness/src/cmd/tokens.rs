@@ -533,7 +533,8 @@ fn milliseconds(text: &str) -> Result<u64, String> {
         .to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(wrong)?;
     match u64::try_from(time.as_millis()) {
-        Ok(0) | Err(_) => Err("must be at least a millisecond, or 0".to_owned()),
+        Err(_) => Err("must be at least a millisecond, or 0".to_owned()),
+        Ok(0) if !span.is_zero() => Err("must be at least a millisecond, or 0".to_owned()),
         Ok(milliseconds) => Ok(milliseconds),
     }
 }

@@ -177,7 +177,7 @@ impl Default for Margins {
     }
 }
 
-/// The limits of a quiet machine. A pass beyond any of them is repeated.
+/// The limits of a quiet machine. A round with a pass beyond any of them is in no figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -261,6 +261,13 @@ pub struct Arm {
     pub unavailable: Option<String>,
     /// The backend.
     pub backend: ArmBackend,
+}
+
+impl Arm {
+    /// Whether a policy can decide on it: not on an identical arm, and not on one that is slower on purpose.
+    pub fn can_be_candidate(&self) -> bool {
+        self.same_as.is_none() && self.slowed_percent.is_none()
+    }
 }
 
 /// The parts of a backend's description and receipt that a plan keeps.

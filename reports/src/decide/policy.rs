@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
+use super::evidence::MODEL_ARMS;
 use super::measure::{Measure, Scale};
 use crate::summary::MAKESPAN;
 
@@ -59,11 +60,14 @@ pub struct Candidates {
     pub except: Vec<String>,
 }
 
-/// As the table of a policy file, in one line.
+/// As the table of a policy file, in one line; `any arm` if it is empty.
 impl fmt::Display for Candidates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = toml::to_string(self).unwrap_or_default();
-        f.write_str(&table.trim_end().replace('\n', ", "))
+        match table.trim_end() {
+            "" => f.write_str("any arm"),
+            table => f.write_str(&table.replace('\n', ", ")),
+        }
     }
 }
 
@@ -406,6 +410,17 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    /// Whether a run of a plan has a candidate that it fits.
+    pub fn has_candidate(&self, plan: &Plan) -> bool {
+        let arms = plan.arms.iter().filter(|arm| arm.can_be_candidate());
+        let arms = arms.map(|arm| (arm.name.as_str(), Some(&arm.backend)));
+        let models = MODEL_ARMS
+            .into_iter()
+            .filter(|_| plan.model_files.is_some());
+        let mut all = arms.chain(models.map(|name| (name, None)));
+        all.any(|(name, backend)| name != self.baseline && self.candidates.fit(name, backend))
     }
 
     /// The cells that its rows need and that a plan does not have, in words.

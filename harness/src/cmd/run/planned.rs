@@ -182,15 +182,10 @@ impl Options {
                     unknown.join(", ")
                 );
             }
-            let mut arms = plan.arms.iter();
-            let candidates = &policy.policy.candidates;
-            let is_candidate = |arm: &rundir::Arm| {
-                arm.name != policy.policy.baseline && candidates.fit(&arm.name, Some(&arm.backend))
-            };
-            if !arms.any(is_candidate) {
+            if !policy.policy.has_candidate(&plan) {
                 eprintln!(
-                    "warning: no arm of this run is a candidate of policy {}: {candidates} (name some by --backend)",
-                    policy.policy.name
+                    "warning: no arm of this run is a candidate of policy {}: {} (name some by --backend)",
+                    policy.policy.name, policy.policy.candidates
                 );
             }
             let missing = policy.policy.unanswered(&plan);

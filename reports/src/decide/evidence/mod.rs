@@ -58,6 +58,9 @@ impl Reading {
     }
 }
 
+/// The arms that the files of a language model are, in a run that measured those.
+pub(super) const MODEL_ARMS: [&str; 2] = [figures::GENERATE, figures::HISTORY];
+
 /// The evidence about a measure of an arm.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
@@ -90,10 +93,10 @@ impl<'a> Evidence<'a> {
     pub fn arms(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let arms = self.runs.iter().flat_map(|run| &run.run.plan.arms);
-        let arms = arms.filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none());
+        let arms = arms.filter(|arm| arm.can_be_candidate());
         let made_up = self.runs.iter().any(|run| run.model_files().is_some());
-        let models = [figures::GENERATE, figures::HISTORY].into_iter();
-        let models = models.filter(|_| made_up).map(str::to_owned);
+        let models = MODEL_ARMS.into_iter().filter(|_| made_up);
+        let models = models.map(str::to_owned);
         for name in arms.map(|arm| arm.name.clone()).chain(models) {
             if !names.contains(&name) {
                 names.push(name);

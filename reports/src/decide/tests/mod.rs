@@ -6,10 +6,11 @@ mod evidence;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rundir::{Outcome, Run};
+use rundir::{ModelFilesPlan, Outcome, Run};
 
 use self::cases::{Change, cases};
 use self::evidence::{coding, cron, probe, roaming, slow};
+use super::policy::Candidates;
 use super::rows::Effect;
 use super::sources::Stands;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
@@ -465,6 +466,33 @@ fn a_malformed_policy_names_file_line_and_field() {
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn a_run_has_a_candidate_if_an_arm_for_itself_or_a_model_fits() {
+    let text = find("cron-controller").unwrap().1;
+    let mut policy = Policy::parse(Path::new("p.toml"), &text).unwrap();
+    let mut run = testing::run();
+    run.plan.model_files = None;
+    let mut has = |candidates: &str, run: &Run| {
+        policy.candidates = toml::from_str(candidates).unwrap();
+        policy.has_candidate(&run.plan)
+    };
+    assert!(has("names = ['sqlite']", &run));
+    assert!(!has("names = ['direct*']", &run), "the baseline, twice");
+    assert!(!has("names = ['llm-*']", &run));
+    run.plan.model_files = Some(ModelFilesPlan::default());
+    assert!(has("names = ['llm-*']", &run));
+    let wanted = |candidates: &str| {
+        toml::from_str::<Candidates>(candidates)
+            .unwrap()
+            .to_string()
+    };
+    assert_eq!(
+        wanted("can = ['mount']\nnames = ['a', 'b*']"),
+        r#"can = ["mount"], names = ["a", "b*"]"#
+    );
+    assert_eq!(wanted(""), "any arm");
 }
 
 #[test]
