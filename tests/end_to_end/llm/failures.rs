@@ -16,8 +16,8 @@ fn a_program_that_retries_a_read_after_a_signal_causes_one_call() {
     let late = Behaviour::SayAfter(Duration::from_millis(1500), "at last\n".to_owned());
     let Some(lab) = behaving(late) else { return };
     let mount = lab.generate(&["--parallel", "8"]);
-    // Python handles the timer's signal and retries the read, as Go does.
-    let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\nprint(open('a.txt').read(), end='')";
+    // Python handles the timer's signal and retries the read, as Go does. At its end it would be killed by one.
+    let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\ntext = open('a.txt').read()\nsignal.setitimer(signal.ITIMER_REAL, 0)\nprint(text, end='')";
     let read = said(&mount.dir, &format!("python3 -c \"{timer}\""));
     assert_eq!(read, "at last\n");
     assert_eq!(lab.server.calls(), 1, "each signal asked anew");
