@@ -92,6 +92,25 @@ pub fn rooted() -> Option<Scratch> {
     is_root().then(Scratch::new)
 }
 
+/// Runs a test in a process of its own. Whatever program another test of this process starts inherits all open files and
+/// closes them, and each close flushes the file: a test of what is not flushed yet would fail.
+pub fn in_own_process(test: impl FnOnce()) {
+    const IS_OWN: &str = "CTXBENCH_TEST_IN_OWN_PROCESS";
+    let thread = std::thread::current();
+    let name = thread.name().unwrap();
+    // With one test thread, tests run on the main thread, and no other test runs beside them.
+    if name == "main" || std::env::var_os(IS_OWN).is_some() {
+        return test();
+    }
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    own.args([name, "--exact", "--test-threads=1", "--nocapture"]);
+    let output = own.env(IS_OWN, "1").output().unwrap();
+    print!("{}", stdout(&output));
+    eprint!("{}", stderr(&output));
+    assert!(output.status.success(), "{name} failed in its own process");
+    has(&stdout(&output), &["1 passed"]);
+}
+
 /// The words of a command line, none of which holds a space.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()

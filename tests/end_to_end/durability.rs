@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::common::{
-    Mount, Scratch, Succeeds, as_root, ctxbench, has, mountable, refused, text_of,
+    Mount, Scratch, Succeeds, as_root, ctxbench, has, in_own_process, mountable, refused, text_of,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -179,6 +179,10 @@ fn a_killed_daemon_keeps_closed_files_with_writeback() {
 /// `close` reports it.
 #[test]
 fn close_fails_if_a_killed_daemon_lost_dirty_pages() {
+    in_own_process(lose_dirty_pages);
+}
+
+fn lose_dirty_pages() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("ctx");
     let mount = Mount::new("sqlite", &dir, &["--writeback"]);

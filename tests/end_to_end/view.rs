@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, lacks,
-    mountable, mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words,
-    write_files,
+    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has,
+    in_own_process, lacks, mountable, mounts_under, refused, replays, said, serve_http, sh, stdout,
+    text_of, words, write_files,
 };
 use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
@@ -149,6 +149,10 @@ const INVALID: Option<i32> = Some(22);
 
 #[test]
 fn open_files_of_a_row_keep_their_contents_apart_and_a_refused_text_says_why() {
+    in_own_process(use_open_files);
+}
+
+fn use_open_files() {
     let Some(scratch) = mountable() else { return };
     let (_database, mount) = mailbox(&scratch, "DELETE");
     let dir = &mount.dir;
@@ -191,11 +195,17 @@ fn open_files_of_a_row_keep_their_contents_apart_and_a_refused_text_says_why() {
     let written = log.write_all(b"Lost.\n");
     assert_eq!(written.unwrap_err().raw_os_error(), STALE);
     log.sync_all().unwrap();
+    // A mount waits some seconds for its open files.
+    drop(log);
     mount.end();
 }
 
 #[test]
 fn writers_that_wait_for_a_locked_database_delay_no_reader() {
+    in_own_process(read_beside_waiting_writers);
+}
+
+fn read_beside_waiting_writers() {
     let Some(scratch) = mountable() else { return };
     let (database, mount) = mailbox(&scratch, "WAL");
     let drafts = (0..6).map(|number| {
