@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +15,6 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach};
 use crate::promise::Promises;
 use crate::source::Source;
-use crate::store::{Caller, Store};
 
 /// The abilities of a backend. The harness skips a cell that needs a missing capability, with a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,9 +36,6 @@ pub struct Capabilities {
     /// A second host can mount the same files at the same time: [`Workspace::second_host`].
     pub several_hosts: bool,
 }
-
-/// Opens a store whose root belongs to the caller.
-pub type Opener = fn(&Caller) -> io::Result<Arc<dyn Store>>;
 
 /// A requirement of a backend, such as a program on the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -170,11 +165,6 @@ pub trait Backend: Send + Sync {
     /// Its durability promises. For a third-party file system, those of POSIX.
     fn promises(&self) -> Promises {
         Promises::POSIX
-    }
-
-    /// How `ctxbench mount` opens its store, if its name is all that this takes.
-    fn opener(&self) -> Option<Opener> {
-        None
     }
 
     /// The same backend with `launch` replacing its own daemon options, so that its daemons use a fault

@@ -16,6 +16,7 @@ mod fio;
 pub mod fuse;
 pub mod llm;
 pub mod memory;
+pub mod mount_command;
 mod mounted;
 pub mod null;
 pub mod promise;

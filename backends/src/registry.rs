@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use inputs::InputError;
 
-use crate::agent_memory::AgentMemoryMount;
+use crate::agent_memory::{AgentMemoryMount, AgentMemoryOptions};
 use crate::backend::Backend;
 use crate::direct::Direct;
 use crate::external::{self, External};
 use crate::fio::Fio;
 use crate::llm::{LlmMode, LlmMount};
-use crate::memory::MemoryMount;
+use crate::memory::{MemoryMount, MemoryOptions};
+use crate::mount_command::MountCommand;
 use crate::mounted::{Mounted, MountedStore};
-use crate::null::NullMount;
-use crate::s3::{S3Bare, S3Mount, S3Variant};
+use crate::null::{NullMount, NullOptions};
+use crate::s3::{S3Bare, S3Mount, S3Options, S3Variant};
 use crate::services::Services;
 use crate::services::model::Answers;
 use crate::services::s3::Server;
-use crate::sqlite::SqliteMount;
+use crate::sqlite::{SqliteMount, SqliteOptions};
 use crate::state::State;
 use crate::tools::SqlTools;
-use crate::view::ViewMount;
+use crate::view::{ViewMount, ViewOptions};
 
 /// The backends of one process, and the servers that they share.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,19 @@ impl Registry {
     /// The servers that the backends share.
     pub fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+
+    /// What `ctxbench mount` can mount, in the order of its help, besides the file systems of language models: their
+    /// options are the harness's, which knows what models cost.
+    pub fn mount_commands() -> Vec<MountCommand> {
+        vec![
+            MountCommand::of::<SqliteOptions>(),
+            MountCommand::of::<AgentMemoryOptions>(),
+            MountCommand::of::<S3Options>(),
+            MountCommand::of::<ViewOptions>(),
+            MountCommand::of::<MemoryOptions>(),
+            MountCommand::of::<NullOptions>(),
+        ]
     }
 
     /// Every backend of this program, in the order of reports.

@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,7 +14,7 @@ use backends::llm::generate::{
 };
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
-use backends::store::{Caller, Store};
+use backends::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use inputs::variable;
 use models::{
@@ -98,9 +97,8 @@ pub struct ModelArgs {
     price: Option<Price>,
 }
 
-/// How `llm-history` behaves.
+/// A log of operations, from which a language model says what files hold: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of llm-history")]
 pub struct HistoryArgs {
     /// Keep the log in this SQLite file; without it, it is gone with the mount.
     #[arg(long, value_name = "FILE")]
@@ -111,11 +109,12 @@ pub struct HistoryArgs {
     /// Bytes of the log that a question holds at most.
     #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     log_bytes: usize,
+    #[command(flatten)]
+    model: ModelArgs,
 }
 
-/// How `llm-generate` behaves.
+/// Files that a language model makes up when they are first read: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of llm-generate")]
 pub struct GenerateArgs {
     /// The subject of the file system [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
@@ -137,6 +136,8 @@ pub struct GenerateArgs {
     /// given more than once.
     #[arg(long, value_name = "FILE")]
     generator: Vec<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
 }
 
 /// A number in a range; `otherwise` says which.
@@ -182,7 +183,7 @@ fn price(text: &str) -> Result<Price, String> {
 }
 
 /// A model that is ready, with its server.
-pub struct Ready {
+pub struct ReadyModel {
     pub model: Box<dyn Model>,
     /// The engine that runs it, for reports.
     pub engine: String,
@@ -193,7 +194,7 @@ pub struct Ready {
     pub server: Option<LlamaServer>,
 }
 
-impl Ready {
+impl ReadyModel {
     /// A model without a server of its own.
     fn of(
         model: impl Model + 'static,
@@ -289,7 +290,7 @@ impl ModelArgs {
     }
 
     /// Starts or connects to the model and checks that it is available.
-    pub fn ready(&self) -> anyhow::Result<Ready> {
+    pub fn ready(&self) -> anyhow::Result<ReadyModel> {
         let timeout = Duration::from_secs_f64(self.answer_timeout);
         let provider = self.provider();
         let mut ready = match provider {
@@ -308,7 +309,7 @@ impl ModelArgs {
                 let (file, engine) = (path.display(), cassette.engine());
                 let identity = format!("recording of {engine}");
                 let engine = format!("recording {file} of {engine}");
-                Ready::of(cassette, engine, identity, provider)
+                ReadyModel::of(cassette, engine, identity, provider)
             }
             Provider::Openai => {
                 let Some(base_url) = &self.base_url else {
@@ -322,7 +323,7 @@ impl ModelArgs {
                 };
                 let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
                 client.check()?;
-                Ready::of(client, base_url.clone(), base_url.clone(), provider)
+                ReadyModel::of(client, base_url.clone(), base_url.clone(), provider)
             }
             Provider::Local => self.local(timeout)?,
         };
@@ -336,11 +337,16 @@ impl ModelArgs {
         Ok(ready)
     }
 
-    fn local(&self, timeout: Duration) -> anyhow::Result<Ready> {
+    fn local(&self, timeout: Duration) -> anyhow::Result<ReadyModel> {
         if let (Some(base_url), Some(model)) = (&self.base_url, &self.model) {
             let client = OpenAi::new(local_config(base_url, model, timeout))?;
             let engine = format!("the llama-server at {base_url}, one thread");
-            return Ok(Ready::of(client, engine, base_url.clone(), Provider::Local));
+            return Ok(ReadyModel::of(
+                client,
+                engine,
+                base_url.clone(),
+                Provider::Local,
+            ));
         }
         let file = match &self.model {
             Some(named) => PathBuf::from(named),
@@ -359,9 +365,9 @@ impl ModelArgs {
             LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
         let engine = format!("llama-server {version}, one thread");
         let client = OpenAi::new(config)?;
-        Ok(Ready {
+        Ok(ReadyModel {
             server: Some(server),
-            ..Ready::of(client, engine, identity_of(&file)?, Provider::Local)
+            ..ReadyModel::of(client, engine, identity_of(&file)?, Provider::Local)
         })
     }
 
@@ -407,17 +413,17 @@ impl ModelArgs {
             .with_patience(Duration::from_secs_f64(self.answer_timeout)))
     }
 
-    /// The asker of a mount, with its log beside `dir`.
-    fn asker(&self, dir: &Path) -> anyhow::Result<Asking> {
+    /// The asker of a mount, with its log beside the mount.
+    fn asker(&self, at: MountPoint<'_>) -> anyhow::Result<Asking> {
         let ready = self.ready()?;
-        let path = beside(dir, ".llmfs.log");
+        let path = at.beside(".llmfs.log");
         let log =
             LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
         let meter = self.meter(ready.model, ready.provider)?;
         let asker = Asker::new(meter, self.options(), Some(log));
         asker.log(&format!(
             "mounting {}: {} by {}",
-            dir.display(),
+            at.dir.display(),
             asker.model(),
             ready.engine
         ));
@@ -471,25 +477,46 @@ fn local_config(base_url: &str, model: &str, timeout: Duration) -> OpenAiConfig 
     config
 }
 
-/// A store, and the server that must live as long.
-type Opened = (Arc<dyn Store>, Option<LlamaServer>);
+impl StoreOptions for HistoryArgs {
+    const NAME: &'static str = "llm-history";
+    const EXAMPLES: &'static [&'static str] = &[
+        "llm-history guess    # after `make model`",
+        "llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess",
+    ];
 
-impl HistoryArgs {
-    /// Opens the store that is mounted on `dir`.
-    pub fn open(&self, model: &ModelArgs, dir: &Path, owner: &Caller) -> anyhow::Result<Opened> {
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         let options = HistoryOptions {
-            policy: self.policy.clone(),
+            policy: self.policy,
             log_bytes: self.log_bytes,
         };
-        let asking = model.asker(dir)?;
-        let store = HistoryStore::open(asking.asker, options, self.log_db.as_deref(), owner)?;
-        Ok((Arc::new(store), asking.server))
+        let asking = self.model.asker(at)?;
+        let store = HistoryStore::open(asking.asker, options, self.log_db.as_deref(), at.owner)?;
+        Ok(OpenedStore {
+            server: asking.server,
+            ..OpenedStore::of(store, Self::NAME)
+        })
+    }
+}
+
+impl StoreOptions for GenerateArgs {
+    const NAME: &'static str = "llm-generate";
+    const EXAMPLES: &'static [&'static str] = &[
+        "llm-generate --prompt 'A small Python project' project    # after `make model`",
+        "llm-generate --tree tree.json --base-url http://127.0.0.1:11434/v1 --model qwen3 project",
+    ];
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        let (options, asking) = self.options_and_asker(at)?;
+        let store = GenerateStore::open(asking.asker, options, at.owner)?;
+        Ok(OpenedStore {
+            server: asking.server,
+            ..OpenedStore::of(store, Self::NAME)
+        })
     }
 }
 
 impl GenerateArgs {
-    /// Opens the store that is mounted on `dir`.
-    pub fn open(&self, model: &ModelArgs, dir: &Path, owner: &Caller) -> anyhow::Result<Opened> {
+    fn options_and_asker(&self, at: MountPoint<'_>) -> anyhow::Result<(GenerateOptions, Asking)> {
         let tree = match &self.tree {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -505,18 +532,18 @@ impl GenerateArgs {
             .or_else(|| first(CACHE_VARIABLES).map(PathBuf::from))
             .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".ctxbench.cache")))
             // Not in a world-writable directory: another user could create it first, with forged answers.
-            .unwrap_or_else(|| beside(dir, ".llmfs.cache"));
+            .unwrap_or_else(|| at.beside(".llmfs.cache"));
         let save = self
             .save
             .clone()
-            .unwrap_or_else(|| beside(dir, ".llmfs.json"));
+            .unwrap_or_else(|| at.beside(".llmfs.json"));
         let mut generators = Generators::standard();
         let commands = self
             .generator
             .iter()
             .map(|file| CommandGenerator::read(file, launcher()?).map_err(anyhow::Error::from));
         let commands = commands.collect::<anyhow::Result<Vec<_>>>()?;
-        let asking = model.asker(dir)?;
+        let asking = self.model.asker(at)?;
         for (command, file) in commands.into_iter().zip(&self.generator) {
             let (name, file) = (command.name(), file.display());
             let line = format!("generator {name}: the command of {file}, and no model");
@@ -536,15 +563,6 @@ impl GenerateArgs {
             generators,
             cache: AnswerCache::new(folder, &asking.identity, !self.no_cache),
         };
-        let store = GenerateStore::open(asking.asker, options, owner)?;
-        Ok((Arc::new(store), asking.server))
+        Ok((options, asking))
     }
-}
-
-/// `DIR.suffix` for `DIR`.
-pub fn beside(dir: &Path, suffix: &str) -> PathBuf {
-    let dir: PathBuf = dir.components().collect();
-    let mut beside = OsString::from(dir);
-    beside.push(suffix);
-    beside.into()
 }

@@ -21,9 +21,9 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
         "run --budget 0: above 0",
         "run --call-timeout 0: above 0",
         "run --workload micro/rename --state cold: none of the workloads",
-        "mount nonsense /tmp: sqlite, agent-memory, s3, llm-history, llm-generate, view, memory, null",
-        "mount memory /tmp --db x: --db is for the sqlite and agent-memory backends only",
-        "mount memory /tmp --embeddings none: --embeddings is for the agent-memory backend only",
+        "mount nonsense /tmp: sqlite, agent-memory, s3, view, memory, null, llm-history, llm-generate",
+        "mount memory /tmp --db x: unexpected argument '--db'",
+        "mount view /tmp --source x: --definition",
     ] {
         let (line, reason) = case.split_once(": ").unwrap();
         has(&refused(&words(line)), &[reason]);
@@ -234,7 +234,9 @@ fn a_directory_without_a_run_is_refused() {
 
 /// The commands that a help lists.
 fn commands_in(help: &str) -> Vec<&str> {
-    let (_, listed) = help.split_once("\nCommands:\n").unwrap_or_default();
+    let heading = ["\nCommands:\n", "\nStores:\n"];
+    let listed = heading.iter().find_map(|heading| help.split_once(heading));
+    let (_, listed) = listed.unwrap_or_default();
     let lines = listed.lines().take_while(|line| !line.is_empty());
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     // The second line of a description begins with more spaces.
@@ -260,7 +262,7 @@ fn every_command_shows_examples_in_its_help() {
         commands.extend(names.map(|name| format!("{command} {name}")));
         shown.push(command);
     }
-    for nested in ["s3 gc", "trace import"] {
+    for nested in ["s3 gc", "trace import", "mount llm-generate"] {
         assert!(shown.iter().any(|command| command == nested), "{shown:?}");
     }
     assert!(stdout(&run(["list"])).contains("agent/vsm-cycle"));

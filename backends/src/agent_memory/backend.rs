@@ -2,12 +2,66 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
+use s3::config::check_name;
+
+use super::{AgentMemory, Embeddings};
 use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
-use crate::sqlite::backend::{PROMISES, STORE, offline_read};
+use crate::sqlite::backend::{Database, PROMISES, STORE, offline_read};
+
+/// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
+#[derive(Debug, Args)]
+pub(crate) struct AgentMemoryOptions {
+    #[command(flatten)]
+    database: Database,
+    /// Whose memory [default: no namespaces].
+    #[arg(long, value_name = "NAME")]
+    agent_id: Option<String>,
+    /// The sentence model by which it recalls, as a directory, or `none`: full text alone [default: that of
+    /// CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
+}
+
+impl StoreOptions for AgentMemoryOptions {
+    const NAME: &'static str = "agent-memory";
+    const EXAMPLES: &'static [&'static str] = &[
+        "agent-memory ctx    # notes in ctx.db",
+        "agent-memory --agent-id akashi --db avm.db /tmp/avm    # then: cat '/tmp/avm/:search?RSI'",
+    ];
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        let agent = self.agent_id.as_deref();
+        if let Some(agent) = agent {
+            check_name("agent", agent)?;
+        }
+        let wanted = embeddings_of(self.embeddings);
+        let path = self.database.prepare(at)?;
+        let mut memory = AgentMemory::open(&path, at.owner, agent)?;
+        if let Embeddings::Off { reason } = &wanted {
+            tracing::info!("recall is by full text alone: {reason}");
+        }
+        memory
+            .set_embeddings(wanted)
+            .map_err(|reason| format!("the embedding model: {reason}"))?;
+        Ok(OpenedStore::of(memory, path.display().to_string()))
+    }
+}
+
+/// The model of `--embeddings`, or the installed one.
+fn embeddings_of(given: Option<PathBuf>) -> Embeddings {
+    let off = |reason: String| Embeddings::Off { reason };
+    match given {
+        Some(dir) if dir.as_os_str() == "none" => off("--embeddings none".to_owned()),
+        Some(dir) => Embeddings::In(dir),
+        None => embeddings::find().map_or_else(|missing| off(missing.to_string()), Embeddings::In),
+    }
+}
 
 /// A mount of a [`super::AgentMemory`].
 pub(crate) struct AgentMemoryMount {
@@ -36,7 +90,7 @@ impl MountedStore for AgentMemoryMount {
     }
 
     fn store(&self) -> String {
-        "agent-memory".to_owned()
+        AgentMemoryOptions::NAME.to_owned()
     }
 
     fn gives(&self) -> &'static [&'static str] {

@@ -38,7 +38,7 @@ use crate::store::{
     Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
 };
 use answers::{Answer, Answers};
-pub(crate) use backend::AgentMemoryMount;
+pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;
 pub use embedder::{Embedder, EmbeddingState, Embeddings};
 use embeddings::Model;

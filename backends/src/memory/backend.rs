@@ -1,11 +1,30 @@
 //! The `memory` backend.
 
-use std::sync::Arc;
+use clap::Args;
 
 use super::MemoryStore;
-use crate::backend::{Description, Opener};
+use crate::backend::Description;
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
+
+/// Files in the daemon's memory, which are gone when it ends.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryOptions {
+    #[command(flatten)]
+    gather: Writeback,
+}
+
+impl StoreOptions for MemoryOptions {
+    const NAME: &'static str = "memory";
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        Ok(OpenedStore {
+            writeback: self.gather.writeback,
+            ..OpenedStore::of(MemoryStore::new(at.owner), Self::NAME)
+        })
+    }
+}
 
 /// A mount of a [`MemoryStore`].
 pub(crate) struct MemoryMount;
@@ -20,10 +39,6 @@ impl MountedStore for MemoryMount {
         );
         description.capabilities.persistent = false;
         description
-    }
-
-    fn opener(&self) -> Option<Opener> {
-        Some(|owner| Ok(Arc::new(MemoryStore::new(owner))))
     }
 
     fn promises(&self) -> Promises {

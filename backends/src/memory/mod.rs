@@ -14,7 +14,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode,
     ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
-pub(crate) use backend::MemoryMount;
+pub(crate) use backend::{MemoryMount, MemoryOptions};
 use content::Content;
 use tree::{Body, Directory, Entry, Node, Tree};
 

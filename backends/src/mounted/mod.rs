@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, Opener, Unavailable, Versions, Workspace,
+    Backend, Capabilities, Description, Launch, Need, Unavailable, Versions, Workspace,
     WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
@@ -31,11 +31,6 @@ pub(crate) trait MountedStore: Send + Sync {
     /// Its name in `ctxbench mount`.
     fn store(&self) -> String {
         self.describe().name
-    }
-
-    /// As [`Backend::opener`]. A store with options is opened in `harness/src/cmd/mount.rs` instead.
-    fn opener(&self) -> Option<Opener> {
-        None
     }
 
     /// As [`Backend::promises`].
@@ -215,10 +210,6 @@ impl Backend for Mounted {
 
     fn promises(&self) -> Promises {
         self.store.promises()
-    }
-
-    fn opener(&self) -> Option<Opener> {
-        self.store.opener()
     }
 
     fn source(&self, dir: &Path) -> Option<Source> {

@@ -1,11 +1,24 @@
 //! The `null` backend.
 
-use std::sync::Arc;
+use clap::Args;
 
 use super::NullStore;
-use crate::backend::{Description, Opener};
+use crate::backend::Description;
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
+
+/// Fixed names, attributes and bytes, to measure what every mount costs.
+#[derive(Debug, Args)]
+pub(crate) struct NullOptions {}
+
+impl StoreOptions for NullOptions {
+    const NAME: &'static str = "null";
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        Ok(OpenedStore::of(NullStore::new(at.owner), Self::NAME))
+    }
+}
 
 /// A mount of a [`NullStore`].
 pub(crate) struct NullMount;
@@ -20,10 +33,6 @@ impl MountedStore for NullMount {
         );
         description.capabilities.holds_data = false;
         description
-    }
-
-    fn opener(&self) -> Option<Opener> {
-        Some(|owner| Ok(Arc::new(NullStore::new(owner))))
     }
 
     fn promises(&self) -> Promises {

@@ -12,7 +12,7 @@ use crate::store::{
     Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store,
 };
 
-pub(crate) use backend::NullMount;
+pub(crate) use backend::{NullMount, NullOptions};
 
 /// The size of every file in bytes.
 pub const FILE_BYTES: u64 = 1024;

@@ -5,7 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::S3Options;
 use crate::backend::{Description, Launch, Need, Unavailable, Versions, WorkspaceConfig};
+use crate::mount_command::StoreOptions;
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::services::Services;
@@ -175,7 +177,7 @@ impl MountedStore for S3Mount {
     }
 
     fn store(&self) -> String {
-        "s3".to_owned()
+        S3Options::NAME.to_owned()
     }
 
     fn gives(&self) -> &'static [&'static str] {

@@ -17,6 +17,7 @@ mod link;
 mod mirroring;
 mod notes;
 mod open;
+mod options;
 mod recovery;
 mod tables;
 
@@ -43,6 +44,8 @@ pub(crate) use bare::S3Bare;
 use engine::Engine;
 use invalidation::{Invalidation, Stale};
 pub use open::{OpenError, OpenOptions};
+pub(crate) use options::S3Options;
+pub use options::{BucketOptions, Mirror, OptionError};
 use tables::Placeholders;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.

@@ -2,14 +2,89 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
+
+use super::{SqliteStore, go_on_without_log};
 use crate::backend::{Description, Launch, WorkspaceConfig};
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 
 /// The file name of the database in a workspace's directory.
 pub(crate) const STORE: &str = "store.db";
+
+/// The options of every store that is in a database on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct Database {
+    /// The database; created where missing [default: DIR.db].
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    #[command(flatten)]
+    log: WithoutLog,
+}
+
+impl Database {
+    /// The path of the database, ready to be opened.
+    ///
+    /// # Errors
+    /// As [`go_on_without_log`].
+    pub(crate) fn prepare(self, at: MountPoint<'_>) -> Result<PathBuf, StoreOpenError> {
+        let path = self.db.unwrap_or_else(|| at.beside(".db"));
+        self.log.prepare(&path)?;
+        Ok(path)
+    }
+}
+
+/// The option by which a database without its log is opened.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WithoutLog {
+    /// Mount although the log of the database (`FILE-wal`) was removed after a crash: what was in the log alone is gone,
+    /// and what is mounted is an earlier state.
+    #[arg(long)]
+    without_log: bool,
+}
+
+impl WithoutLog {
+    /// Prepares the database at `path`, if the option is given.
+    ///
+    /// # Errors
+    /// As [`go_on_without_log`].
+    pub(crate) fn prepare(self, path: &Path) -> Result<(), StoreOpenError> {
+        if self.without_log && go_on_without_log(path)? {
+            let path = path.display();
+            tracing::warn!("{path}: its log is gone; this is an earlier state of it");
+        }
+        Ok(())
+    }
+}
+
+/// One SQLite file.
+#[derive(Debug, Args)]
+pub(crate) struct SqliteOptions {
+    #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
+    gather: Writeback,
+}
+
+impl StoreOptions for SqliteOptions {
+    const NAME: &'static str = "sqlite";
+    const EXAMPLES: &'static [&'static str] = &[
+        "sqlite ctx          # files in ctx.db",
+        "sqlite --db notes.db ~/notes",
+    ];
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        let path = self.database.prepare(at)?;
+        let source = path.display().to_string();
+        Ok(OpenedStore {
+            writeback: self.gather.writeback,
+            ..OpenedStore::of(SqliteStore::open(&path, at.owner)?, source)
+        })
+    }
+}
 
 /// A mount of a [`super::SqliteStore`].
 pub(crate) struct SqliteMount {
@@ -37,7 +112,7 @@ impl MountedStore for SqliteMount {
     }
 
     fn store(&self) -> String {
-        "sqlite".to_owned()
+        SqliteOptions::NAME.to_owned()
     }
 
     fn gives(&self) -> &'static [&'static str] {

@@ -42,7 +42,7 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
     RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode,
 };
-pub(crate) use backend::SqliteMount;
+pub(crate) use backend::{SqliteMount, SqliteOptions};
 use batch::Committer;
 pub use check::{Checked, check, go_on_without_log};
 use checkpoint::Checkpointer;

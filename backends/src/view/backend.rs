@@ -4,10 +4,49 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use clap::Args;
+
+use super::{ViewStore, definition};
 use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::source::{Source, TASKS_AND_LOGS};
+
+/// Rows of a database, files of a directory or answers of an interface, by a definition: see docs/VIEW.md.
+#[derive(Debug, Args)]
+pub(crate) struct ViewOptions {
+    /// The definition, as a .toml file or the name of a shipped one: vsm, mail, issues.
+    #[arg(long, value_name = "NAME")]
+    definition: Option<String>,
+    /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
+    #[arg(long, value_name = "PLACE")]
+    source: Option<String>,
+    /// Let writers change rows, where the definition says how.
+    #[arg(long)]
+    writable: bool,
+}
+
+impl StoreOptions for ViewOptions {
+    const NAME: &'static str = "view";
+    const EXAMPLES: &'static [&'static str] = &[
+        "view --definition mail --source mail.db inbox    # rows of a database as files",
+        "view --definition vsm --source ~/controller ~/vsm",
+    ];
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        let shipped = definition::shipped().join(", ");
+        let name = self.definition.ok_or_else(|| {
+            format!("a view needs --definition: {shipped}, or a .toml file (see docs/VIEW.md)")
+        })?;
+        let place = self
+            .source
+            .ok_or("a view needs --source: the database, directory or URL that it shows")?;
+        let (file, text) = definition::find(&name)?;
+        let view = ViewStore::open((&file, &text), &place, self.writable, at.owner)?;
+        Ok(OpenedStore::of(view, name))
+    }
+}
 
 /// A mounted view, by what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +84,7 @@ impl MountedStore for ViewMount {
     }
 
     fn store(&self) -> String {
-        "view".to_owned()
+        ViewOptions::NAME.to_owned()
     }
 
     fn promises(&self) -> Promises {
@@ -107,7 +146,7 @@ impl MountedStore for ViewMount {
 /// # Errors
 /// If the shipped definition is missing.
 fn mail_definition() -> io::Result<String> {
-    let (_, mail) = super::definition::find("mail").map_err(io::Error::other)?;
+    let (_, mail) = definition::find("mail").map_err(io::Error::other)?;
     Ok(mail + TASKS_AND_LOGS)
 }
 

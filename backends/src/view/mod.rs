@@ -14,7 +14,7 @@ mod template;
 mod tree;
 mod writing;
 
-pub(crate) use backend::ViewMount;
+pub(crate) use backend::{ViewMount, ViewOptions};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -101,7 +101,7 @@ impl Arguments {
             Command::Mcp(mcp) => mcp.run(registry),
             Command::Remember(remember) => remember.run(),
             Command::Recall(recall) => recall.run(),
-            Command::Mount(mount) => mount.run(registry),
+            Command::Mount(mount) => mount.run(),
             Command::WithParent(with) => with.run(),
             Command::Conform(conform) => conform.run(registry),
             Command::Worker(worker) => worker.run(),

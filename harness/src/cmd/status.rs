@@ -11,7 +11,7 @@ use backends::fuse::connection::{Health, Mount, PATIENCE, health, mounts};
 use clap::Args;
 use serde_json::json;
 
-use super::mount::mountable;
+use super::mount::stores;
 use crate::environment::in_utc;
 
 /// List what ctxbench has mounted here.
@@ -110,12 +110,9 @@ impl Daemon {
 
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
-        let mut names = mountable().into_iter().map(|one| one.get_name().to_owned());
-        names.find(|name| {
-            self.arguments
-                .iter()
-                .any(|argument| argument == Path::new(name))
-        })
+        let named = |argument: &PathBuf| stores().find(|store| argument == Path::new(store.name));
+        let store = self.arguments.iter().find_map(named)?;
+        Some(store.name.to_owned())
     }
 
     /// When it was started, in UTC.

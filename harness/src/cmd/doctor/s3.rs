@@ -10,7 +10,8 @@ use s3::config::S3Config;
 use s3::session::{Broken, SessionError};
 use servers::ServerKind;
 
-use crate::cmd::s3::{Bucket, Remote};
+use crate::cmd::s3::Remote;
+use backends::s3::BucketOptions;
 
 /// The agent whose first commit the doctor creates, to find out whether the server honours preconditions.
 const AGENT: &str = "ctxbench-doctor";
@@ -47,7 +48,7 @@ fn why(kind: ServerKind) -> String {
 }
 
 fn print_given() -> Result<(), String> {
-    let checked = match Bucket::of_environment(AGENT).config(None) {
+    let checked = match BucketOptions::of_environment(AGENT).config() {
         Ok(config) => {
             print_config(&config);
             check(&config)

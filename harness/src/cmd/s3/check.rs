@@ -3,12 +3,11 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use backends::s3::{BucketOptions, Mirror};
 use clap::Args;
 use s3::check::check;
 use s3::config::MirrorMode;
 
-use super::Bucket;
-use super::bucket::Mirror;
 use super::remote::Remote;
 
 /// Read everything that can be reached in the log of a memory, and compare it with its digests. Nothing is written.
@@ -25,12 +24,12 @@ pub struct Check {
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 impl Check {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         let (mode, mirror) = (self.mirror.mode(), remote.mirror());
         let has_mirror = mode != MirrorMode::Off && remote.config.seal.is_none();
         let mirror = has_mirror.then_some((&mirror, mode));

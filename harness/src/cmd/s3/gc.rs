@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use backends::s3::BucketOptions;
 use clap::Args;
 use jiff::{Span, SpanRelativeTo};
 use s3::checkout::now;
 use s3::gc::{GcOptions, collect};
 use s3::session::GRACE;
 
-use super::Bucket;
 use super::remote::Remote;
 
 /// Remove what only states older than a given age need. No other command deletes from a log.
@@ -30,7 +30,7 @@ pub struct Gc {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 /// Parses an age such as `30d`.
@@ -45,7 +45,7 @@ fn age(text: &str) -> Result<Duration, String> {
 
 impl Gc {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         let options = GcOptions {
             older_than: self.older_than,
             grace: Duration::from_nanos(GRACE.unsigned_abs()),

@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use backends::s3::{BucketOptions, Mirror};
 use clap::Args;
 use s3::mirror::{LATE, import};
 
-use super::Bucket;
-use super::bucket::Mirror;
 use super::remote::Remote;
 
 /// Commit what other S3 tools wrote into the readable mirror of a memory.
@@ -27,12 +26,12 @@ pub struct Import {
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 impl Import {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         if remote.config.seal.is_some() {
             anyhow::bail!("an encrypted memory has no mirror (copy the files into a mount)");
         }

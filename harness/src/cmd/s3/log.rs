@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use backends::s3::BucketOptions;
 use clap::Args;
 use s3::history::{self, Event};
 
-use super::Bucket;
 use super::remote::{Remote, time};
 
 /// List the commits of a memory, newest first: number, time, writer, and the paths that each changed.
@@ -22,12 +22,12 @@ pub struct Log {
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 impl Log {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         let entries = remote.run(history::log(&remote.client, &self.path))?;
         if entries.is_empty() {
             let config = &remote.config;

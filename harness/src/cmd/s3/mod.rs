@@ -1,6 +1,5 @@
 //! `ctxbench s3`: S3 servers, and commands for a memory in a bucket.
 
-mod bucket;
 mod check;
 mod gc;
 mod import;
@@ -13,7 +12,6 @@ mod sync;
 
 use std::process::ExitCode;
 
-pub use bucket::{Behaviour, Bucket};
 use clap::{Args, Subcommand};
 pub use remote::Remote;
 

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use backends::s3::BucketOptions;
 use clap::Args;
 use s3::history::{self, At};
 
-use super::Bucket;
 use super::remote::{Remote, moment};
 
 /// Bring back what a file or directory held at a commit or time, in a new commit.
@@ -27,12 +27,12 @@ pub struct Restore {
     #[arg(long, value_name = "PATH")]
     to: Option<String>,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         let path = self.path.trim_matches('/');
         let (to, writer) = (self.to.as_deref(), &remote.config.writer);
         let done = remote.run(history::restore(&remote.client, path, self.at, to, writer))?;

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use backends::s3::BucketOptions;
 use clap::Args;
 use s3::history::{self, At};
 
-use super::Bucket;
 use super::remote::{Remote, moment};
 
 /// Print a file as it was at a commit or time.
@@ -22,12 +22,12 @@ pub struct Show {
     #[arg(long, value_name = "COMMIT|TIME", value_parser = moment)]
     at: Option<At>,
     #[command(flatten)]
-    bucket: Bucket,
+    bucket: BucketOptions,
 }
 
 impl Show {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let remote = Remote::new(self.bucket.config(None)?)?;
+        let remote = Remote::new(self.bucket.config()?)?;
         let path = self.path.trim_matches('/');
         let at = self.at.unwrap_or(At::Head);
         let mut out = std::io::stdout();

@@ -1,24 +1,57 @@
-//! The options that select a bucket, shared by several commands.
+//! The options of a mount of a bucket; those that select the bucket are shared with the commands of `ctxbench s3`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use inputs::variable;
-use s3::config::{MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
+use s3::config::{
+    ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key,
+};
+
+use super::{OpenOptions, S3Store};
+use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
+use crate::sqlite::backend::WithoutLog;
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
 
+/// Milliseconds between two polls, unless an option says otherwise.
+const POLL_MS: u64 = 1000;
+
+/// Milliseconds that a change waits for others, unless an option says otherwise.
+const DELAY_MS: u64 = 200;
+
+/// The seconds that one request may take, unless an option says otherwise.
+const TIMEOUT_S: u64 = 30;
+
+/// Why options name no bucket that can be used. It never holds a key.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionError {
+    /// Neither an option nor the environment names an agent.
+    #[error("no agent is given (name it with --agent-id)")]
+    NoAgent,
+    /// The file of `--key-file` cannot be read.
+    #[error("reading the key in {}: {error}", .file.display())]
+    KeyFile {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A name or a key is not valid, or there is no access key.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
 /// Which bucket, and whose memory in it. Access keys come from `AWS_ACCESS_KEY_ID` and
 /// `AWS_SECRET_ACCESS_KEY`, or a profile of `~/.aws/credentials`.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of s3")]
-pub struct Bucket {
+#[command(next_help_heading = "The bucket")]
+pub struct BucketOptions {
     /// The server [default: $CTXBENCH_S3_ENDPOINT, or AWS by its region].
     #[arg(long, value_name = "URL")]
-    pub endpoint: Option<String>,
+    endpoint: Option<String>,
     /// The region [default: $AWS_REGION, or us-east-1].
     #[arg(long)]
     region: Option<String>,
@@ -28,13 +61,9 @@ pub struct Bucket {
     /// The beginning of every key, before `agents/`, such as `team/`.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
-    /// Whose memory [default: of s3 the user's name; of agent-memory none, and then no namespaces].
-    #[arg(
-        long,
-        value_name = "NAME",
-        help_heading = "Options of s3 and agent-memory"
-    )]
-    pub agent_id: Option<String>,
+    /// Whose memory [default: the user's name].
+    #[arg(long, value_name = "NAME")]
+    agent_id: Option<String>,
     /// The bucket is part of the server's name, as with AWS, and not of the path.
     #[arg(long)]
     virtual_host: bool,
@@ -42,31 +71,30 @@ pub struct Bucket {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How many seconds one request may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }
 
-/// How a mount of a bucket behaves.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of s3")]
-pub struct Behaviour {
+/// A bucket on an S3 server, with a local cache: see docs/S3.md.
+#[derive(Debug, Args)]
+pub(crate) struct S3Options {
     /// The local cache and journal; created where missing [default: DIR.s3.db].
     #[arg(long, value_name = "FILE")]
-    pub cache: Option<PathBuf>,
+    cache: Option<PathBuf>,
     /// The writer's name in the log and in the names of conflict files [default: agent and host].
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
     /// Mount the cache if the server does not answer now. Changes are uploaded when it does.
     #[arg(long)]
-    pub allow_offline: bool,
+    allow_offline: bool,
     /// Begin with a new cache, because this one is damaged, or is of an earlier log. The old one is set aside; the changes
     /// that only it has are taken from it, as far as it can be read.
     #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
-    pub rebuild_cache: bool,
+    rebuild_cache: bool,
     /// Begin a new log with what the cache holds, because the bucket was emptied by mistake. Where another host has done
     /// so before, both versions of a file that differs are kept.
     #[arg(long, conflicts_with = "allow_offline")]
-    pub refill_bucket: bool,
+    refill_bucket: bool,
     /// The calls that wait for the bucket: none, fsync, or close as well.
     #[arg(long, value_enum, default_value_t = Sync::Local)]
     sync: Sync,
@@ -74,11 +102,15 @@ pub struct Behaviour {
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
     /// Milliseconds between two polls for commits of others.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "MS", default_value_t = POLL_MS, value_parser = clap::value_parser!(u64).range(10..))]
     poll: u64,
     /// Milliseconds that a change waits for others to join its commit.
-    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "MS", default_value_t = DELAY_MS, value_parser = clap::value_parser!(u64).range(10..))]
     delay: u64,
+    #[command(flatten)]
+    log: WithoutLog,
+    #[command(flatten)]
+    bucket: BucketOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,7 +135,18 @@ pub enum Mirror {
     All,
 }
 
+impl Sync {
+    fn mode(self) -> SyncMode {
+        match self {
+            Self::Local => SyncMode::Local,
+            Self::Fsync => SyncMode::Fsync,
+            Self::Close => SyncMode::Close,
+        }
+    }
+}
+
 impl Mirror {
+    /// The same choice, as the mirror takes it.
     pub fn mode(self) -> MirrorMode {
         match self {
             Self::Off => MirrorMode::Off,
@@ -113,7 +156,7 @@ impl Mirror {
     }
 }
 
-impl Bucket {
+impl BucketOptions {
     /// The bucket that the environment names, for the memory of `agent_id`.
     pub fn of_environment(agent_id: &str) -> Self {
         Self {
@@ -124,12 +167,15 @@ impl Bucket {
             agent_id: Some(agent_id.to_owned()),
             virtual_host: false,
             key_file: None,
-            timeout: 30,
+            timeout: TIMEOUT_S,
         }
     }
 
-    /// The configuration. `None` for `behaviour` stands for its defaults.
-    pub fn config(&self, behaviour: Option<&Behaviour>) -> anyhow::Result<S3Config> {
+    /// The configuration, with the defaults of a mount.
+    ///
+    /// # Errors
+    /// See [`OptionError`].
+    pub fn config(&self) -> Result<S3Config, OptionError> {
         let region = self.region.clone().or_else(|| variable("AWS_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let given = self.endpoint.clone();
@@ -137,13 +183,10 @@ impl Bucket {
         let is_aws = given.is_none();
         let endpoint = given.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let agent = self.agent_id.clone().or_else(|| variable("USER"));
-        let agent = agent.context("no agent is given (name it with --agent-id)")?;
+        let agent = agent.ok_or(OptionError::NoAgent)?;
         check_name("agent", &agent)?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
-        let writer = behaviour.and_then(|behaviour| behaviour.writer.clone());
-        let writer = writer.unwrap_or_else(|| format!("{agent}@{host}"));
-        check_name("writer", &writer)?;
         let mut prefix = self.prefix.trim_start_matches('/').to_owned();
         if !prefix.is_empty() && !prefix.ends_with('/') {
             prefix.push('/');
@@ -156,31 +199,69 @@ impl Bucket {
             region,
             bucket: bucket.unwrap_or_else(|| "ctxbench".to_owned()),
             prefix,
+            writer: format!("{agent}@{host}"),
             agent,
-            writer,
             path_style: !(self.virtual_host || is_aws),
-            sync: behaviour.map_or(SyncMode::Local, |behaviour| match behaviour.sync {
-                Sync::Local => SyncMode::Local,
-                Sync::Fsync => SyncMode::Fsync,
-                Sync::Close => SyncMode::Close,
-            }),
-            poll: Duration::from_millis(behaviour.map_or(1000, |behaviour| behaviour.poll)),
-            delay: Duration::from_millis(behaviour.map_or(200, |behaviour| behaviour.delay)),
+            sync: SyncMode::default(),
+            poll: Duration::from_millis(POLL_MS),
+            delay: Duration::from_millis(DELAY_MS),
             timeout: Duration::from_secs(self.timeout),
-            mirror: behaviour
-                .map_or_else(Mirror::default, |behaviour| behaviour.mirror)
-                .mode(),
+            mirror: Mirror::default().mode(),
             seal: self.seal()?,
         })
     }
 
-    fn seal(&self) -> anyhow::Result<Option<Secret<[u8; 32]>>> {
+    fn seal(&self) -> Result<Option<Secret<[u8; 32]>>, OptionError> {
         if let Some(file) = &self.key_file {
-            let text = std::fs::read_to_string(file);
-            let text = text.with_context(|| format!("reading the key in {}", file.display()))?;
+            let text = std::fs::read_to_string(file).map_err(|error| OptionError::KeyFile {
+                file: file.clone(),
+                error,
+            })?;
             return Ok(Some(seal_key(&text, &file.display().to_string())?));
         }
         let key = variable(SEAL_VARIABLE).map(|key| seal_key(&key, SEAL_VARIABLE));
         Ok(key.transpose()?)
+    }
+}
+
+impl S3Options {
+    fn config(&self) -> Result<S3Config, OptionError> {
+        let config = self.bucket.config()?;
+        let writer = self.writer.clone().unwrap_or(config.writer);
+        check_name("writer", &writer)?;
+        Ok(S3Config {
+            writer,
+            sync: self.sync.mode(),
+            mirror: self.mirror.mode(),
+            poll: Duration::from_millis(self.poll),
+            delay: Duration::from_millis(self.delay),
+            ..config
+        })
+    }
+}
+
+impl StoreOptions for S3Options {
+    const NAME: &'static str = "s3";
+    const EXAMPLES: &'static [&'static str] = &[
+        "s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory",
+        "s3 --agent-id alice --allow-offline ~/memory     # on the train, with the cache of yesterday",
+    ];
+
+    fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
+        let config = self.config()?;
+        let options = OpenOptions {
+            allow_offline: self.allow_offline,
+            refill_bucket: self.refill_bucket,
+            rebuild_cache: self.rebuild_cache,
+        };
+        let cache = self.cache.unwrap_or_else(|| at.beside(".s3.db"));
+        self.log.prepare(&cache)?;
+        let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
+        let store = S3Store::open(config, &cache, at.owner, options)?;
+        let notes = store.notes().to_vec();
+        Ok(OpenedStore {
+            notes,
+            ..OpenedStore::of(store, source)
+        })
     }
 }
