@@ -124,8 +124,10 @@ fn a_run_finds_every_line_of_two_writers() {
     assert_eq!(settled("direct", "on_both"), 16);
     let [both, copies] = ["on_both", "only_in_copies"].map(|what| settled("s3-embedded", what));
     assert_eq!(both + copies, 16, "no line is lost");
-    // Only the file that both hosts create before the first poll can conflict. Appended parts are concatenated.
-    assert!(settled("s3-embedded", "conflict_copies") <= 1);
+    // Both hosts create the file before the first poll, and a rewrite that has read it before a commit of the other host
+    // arrives is no append to what has arrived: each such version is a copy, with a line that the file does not have.
+    let conflicts = settled("s3-embedded", "conflict_copies");
+    assert!(conflicts <= copies, "{conflicts} copies for {copies} lines");
     assert!(both > copies, "{both} and {copies}");
 
     let report = text_of(&out, "report.md");
