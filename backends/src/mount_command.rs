@@ -22,13 +22,13 @@ pub struct MountPoint<'a> {
 }
 
 impl MountPoint<'_> {
-    /// `DIR.suffix` for `DIR`.
+    /// The path of the directory with `suffix` at its end: of `ctx`, `ctx.db` with `.db`.
     pub fn beside(&self, suffix: &str) -> PathBuf {
         beside(self.dir, suffix)
     }
 }
 
-/// `DIR.suffix` for `DIR`.
+/// The path of `dir` with `suffix` at its end: of a directory `ctx`, `ctx.db` with `.db`.
 pub fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let mut beside: OsString = dir.components().collect::<PathBuf>().into();
     beside.push(suffix);
@@ -62,7 +62,7 @@ impl OpenedStore {
     }
 }
 
-/// An option of stores that only their mount changes.
+/// An option of stores whose files nothing but the mount changes.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Writeback {
     /// Let the kernel gather writes until a file is closed or synced. What was written and neither closed nor synced
@@ -72,11 +72,13 @@ pub struct Writeback {
 }
 
 /// The options of a store in `ctxbench mount`. The documentation of the type is the store's help.
+///
+/// No field has the name of an option of every mount, such as `log` or `threads`, or is called `dir`; clap refuses that.
 pub trait StoreOptions: Args {
     /// The name of the store there.
     const NAME: &'static str;
 
-    /// Examples for its help, as arguments of `ctxbench mount`, besides those that fit every store.
+    /// Examples for its help, as arguments of `ctxbench mount`. The help adds one with `--daemon`.
     const EXAMPLES: &'static [&'static str] = &[];
 
     /// Opens the store.
@@ -117,9 +119,14 @@ impl MountCommand {
             .help("An empty directory")
             .value_parser(value_parser!(PathBuf))
             .required(true);
-        let usual = ["ctx", "--daemon ctx"].map(|rest| format!("{} {rest}", self.name));
-        let own = self.examples.iter().map(|example| (*example).to_owned());
-        let lines = own.chain(usual).take(self.examples.len().max(2));
+        let plain = [format!("{} ctx", self.name)];
+        let examples = match self.examples {
+            [] => plain.to_vec(),
+            examples => examples.iter().map(ToString::to_string).collect(),
+        };
+        let first = examples[0].split("  ").next().unwrap_or_default();
+        let in_background = format!("--daemon {first}");
+        let lines = examples.iter().chain([&in_background]);
         let lines = lines.map(|line| format!("\n  ctxbench mount {line}"));
         let command = (self.augment)(Command::new(self.name).arg(dir));
         command.after_help(format!("Examples:{}", lines.collect::<String>()))

@@ -106,7 +106,7 @@ fn a_panic_fails_only_the_call_that_meets_it() {
         while met < 6 {
             asked += 1;
             assert!(asked < 30, "{met} of {asked} panics met a call");
-            backends::fuse::ask(&control, backends::fuse::Command::PanicNext).unwrap();
+            backends::fuse::ask(&control, backends::fuse::ControlCommand::PanicNext).unwrap();
             let name = dir.join(format!("new-{asked}"));
             let failed = match met % 3 {
                 0 => fs::metadata(&name).map(|_| ()),
@@ -158,7 +158,7 @@ fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     assert_eq!(text_of(&dir, "later"), "later");
     mount.end();
     let refused = with_path("mount memory --without-log", &dir);
-    has(&stderr(&refused), &["--without-log is for"]);
+    has(&stderr(&refused), &["unexpected argument '--without-log'"]);
 }
 
 #[test]
@@ -402,10 +402,12 @@ fn the_log_of_a_mount_in_the_foreground_goes_to_a_file() {
     has(&text_of(scratch.path(), "mount.log"), &[logged]);
 
     // The user sees why a mount fails without reading the log, which keeps its earlier lines.
-    let mut command = ctxbench(words("mount view --log"));
+    let mut command = ctxbench(words(
+        "mount view --definition missing.toml --source x --log",
+    ));
     let failed = command.arg(&log).arg(&dir).output().unwrap();
     assert_eq!(failed.status.code(), Some(1));
-    let reason = "ctxbench: a view needs --definition";
+    let reason = "missing.toml";
     has(&stderr(&failed), &[reason]);
     has(&text_of(scratch.path(), "mount.log"), &[logged, reason]);
 }

@@ -230,13 +230,25 @@ fn every_documented_command_has_its_options() {
     for (document, text) in texts {
         for words in commands(&text, &["ctxbench", "target/release/ctxbench"]) {
             let mut path: Vec<String> = words.iter().skip(1).take(1).cloned().collect();
-            let has_actions = help(&path).contains("\nCommands:\n");
-            path.extend(words.iter().skip(2).take(usize::from(has_actions)).cloned());
             let text = help(&path);
-            let options = words.iter().filter(|word| word.starts_with("--"));
-            let mut unknown = options
-                .map(|word| word.split('=').next().unwrap_or(word))
-                .filter(|option| !text.contains(*option));
+            let listed = ["\nCommands:\n", "\nStores:\n"];
+            let has_actions = listed.iter().any(|heading| text.contains(heading));
+            let is_action = |word: &String| has_actions && !word.starts_with("--");
+            let at = words.iter().skip(2).position(is_action).map(|at| at + 2);
+            // The docs call a backend that a reader adds `yours`.
+            let at = at.filter(|at| words[*at] != "yours");
+            let above = text;
+            path.extend(at.map(|at| words[at].clone()));
+            let text = help(&path);
+            let mut unknown = words.iter().enumerate().filter_map(|(place, word)| {
+                let help = if at.is_some_and(|at| place < at) {
+                    &above
+                } else {
+                    &text
+                };
+                let option = word.split('=').next().unwrap_or(word);
+                (word.starts_with("--") && !help.contains(option)).then_some(option)
+            });
             seen += 1;
             let name = document.display();
             match unknown.next() {

@@ -12,13 +12,13 @@ use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig
 use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
-use crate::sqlite::backend::{Database, PROMISES, STORE, offline_read};
+use crate::sqlite::backend::{DatabaseOptions, PROMISES, STORE, offline_read};
 
 /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]
 pub(crate) struct AgentMemoryOptions {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseOptions,
     /// Whose memory [default: no namespaces].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,

@@ -10,6 +10,12 @@ use crate::promise::Promises;
 use crate::services::Services;
 use crate::services::model::Answers;
 
+/// The name of the store that keeps a log, in `ctxbench mount`.
+pub const HISTORY: &str = "llm-history";
+
+/// The name of the store that generates files, in `ctxbench mount`.
+pub const GENERATE: &str = "llm-generate";
+
 /// The longest answer in a run, in the model's tokens: limits the time that trailing text costs.
 const ANSWER_TOKENS: u32 = 256;
 
@@ -32,8 +38,8 @@ pub(crate) struct LlmMount {
 impl LlmMode {
     fn store(self) -> &'static str {
         match self {
-            LlmMode::History => "llm-history",
-            LlmMode::Generate => "llm-generate",
+            LlmMode::History => HISTORY,
+            LlmMode::Generate => GENERATE,
         }
     }
 

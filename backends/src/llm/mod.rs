@@ -12,7 +12,8 @@ pub mod history;
 mod log_file;
 mod names;
 
-pub use asker::{Asker, AskerOptions, Purpose, Tally};
+pub use asker::{Asker, AskerOptions, Purpose, PurposeTotals};
+pub use backend::{GENERATE, HISTORY};
 pub(crate) use backend::{LlmMode, LlmMount};
 pub use generate::GenerateStore;
 pub use history::HistoryStore;

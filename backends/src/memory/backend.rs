@@ -12,7 +12,7 @@ use crate::promise::Promises;
 #[derive(Debug, Args)]
 pub(crate) struct MemoryOptions {
     #[command(flatten)]
-    gather: Writeback,
+    writeback: Writeback,
 }
 
 impl StoreOptions for MemoryOptions {
@@ -20,7 +20,7 @@ impl StoreOptions for MemoryOptions {
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         Ok(OpenedStore {
-            writeback: self.gather.writeback,
+            writeback: self.writeback.writeback,
             ..OpenedStore::of(MemoryStore::new(at.owner), Self::NAME)
         })
     }
@@ -32,7 +32,7 @@ pub(crate) struct MemoryMount;
 impl MountedStore for MemoryMount {
     fn describe(&self) -> Description {
         let mut description = description(
-            "memory",
+            MemoryOptions::NAME,
             "FUSE over the daemon's memory: the floor of what our FUSE front end costs",
             "gone when the daemon ends, fsync or not",
             env!("CTXBENCH_LINES_MEMORY"),

@@ -26,7 +26,7 @@ pub(crate) struct NullMount;
 impl MountedStore for NullMount {
     fn describe(&self) -> Description {
         let mut description = description(
-            "null",
+            NullOptions::NAME,
             "FUSE over nothing: fixed names, attributes and bytes, nothing cached by the kernel",
             "holds nothing",
             env!("CTXBENCH_LINES_NULL"),

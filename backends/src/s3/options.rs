@@ -27,7 +27,7 @@ const TIMEOUT_S: u64 = 30;
 
 /// Why options name no bucket that can be used. It never holds a key.
 #[derive(Debug, thiserror::Error)]
-pub enum OptionError {
+pub enum BucketOptionsError {
     /// Neither an option nor the environment names an agent.
     #[error("no agent is given (name it with --agent-id)")]
     NoAgent,
@@ -146,7 +146,7 @@ impl Sync {
 }
 
 impl Mirror {
-    /// The same choice, as the mirror takes it.
+    /// The choice as a [`MirrorMode`].
     pub fn mode(self) -> MirrorMode {
         match self {
             Self::Off => MirrorMode::Off,
@@ -174,8 +174,8 @@ impl BucketOptions {
     /// The configuration, with the defaults of a mount.
     ///
     /// # Errors
-    /// See [`OptionError`].
-    pub fn config(&self) -> Result<S3Config, OptionError> {
+    /// See [`BucketOptionsError`].
+    pub fn config(&self) -> Result<S3Config, BucketOptionsError> {
         let region = self.region.clone().or_else(|| variable("AWS_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let given = self.endpoint.clone();
@@ -183,7 +183,7 @@ impl BucketOptions {
         let is_aws = given.is_none();
         let endpoint = given.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let agent = self.agent_id.clone().or_else(|| variable("USER"));
-        let agent = agent.ok_or(OptionError::NoAgent)?;
+        let agent = agent.ok_or(BucketOptionsError::NoAgent)?;
         check_name("agent", &agent)?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
@@ -211,12 +211,13 @@ impl BucketOptions {
         })
     }
 
-    fn seal(&self) -> Result<Option<Secret<[u8; 32]>>, OptionError> {
+    fn seal(&self) -> Result<Option<Secret<[u8; 32]>>, BucketOptionsError> {
         if let Some(file) = &self.key_file {
-            let text = std::fs::read_to_string(file).map_err(|error| OptionError::KeyFile {
-                file: file.clone(),
-                error,
-            })?;
+            let text =
+                std::fs::read_to_string(file).map_err(|error| BucketOptionsError::KeyFile {
+                    file: file.clone(),
+                    error,
+                })?;
             return Ok(Some(seal_key(&text, &file.display().to_string())?));
         }
         let key = variable(SEAL_VARIABLE).map(|key| seal_key(&key, SEAL_VARIABLE));
@@ -225,7 +226,7 @@ impl BucketOptions {
 }
 
 impl S3Options {
-    fn config(&self) -> Result<S3Config, OptionError> {
+    fn config(&self) -> Result<S3Config, BucketOptionsError> {
         let config = self.bucket.config()?;
         let writer = self.writer.clone().unwrap_or(config.writer);
         check_name("writer", &writer)?;
@@ -244,7 +245,7 @@ impl StoreOptions for S3Options {
     const NAME: &'static str = "s3";
     const EXAMPLES: &'static [&'static str] = &[
         "s3 --endpoint http://127.0.0.1:9000 --agent-id alice ~/memory",
-        "s3 --agent-id alice --allow-offline ~/memory     # on the train, with the cache of yesterday",
+        "s3 --agent-id alice --allow-offline ~/memory    # without the server",
     ];
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {

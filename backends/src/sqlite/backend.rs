@@ -17,7 +17,7 @@ pub(crate) const STORE: &str = "store.db";
 
 /// The options of every store that is in a database on this machine.
 #[derive(Debug, Args)]
-pub(crate) struct Database {
+pub(crate) struct DatabaseOptions {
     /// The database; created where missing [default: DIR.db].
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct Database {
     log: WithoutLog,
 }
 
-impl Database {
+impl DatabaseOptions {
     /// The path of the database, ready to be opened.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Database {
 /// The option by which a database without its log is opened.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WithoutLog {
-    /// Mount although the log of the database (`FILE-wal`) was removed after a crash: what was in the log alone is gone,
+    /// Mount although the write-ahead log of the database or cache (`FILE-wal`) was removed after a crash: what was in the log alone is gone,
     /// and what is mounted is an earlier state.
     #[arg(long)]
     without_log: bool,
@@ -64,9 +64,9 @@ impl WithoutLog {
 #[derive(Debug, Args)]
 pub(crate) struct SqliteOptions {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseOptions,
     #[command(flatten)]
-    gather: Writeback,
+    writeback: Writeback,
 }
 
 impl StoreOptions for SqliteOptions {
@@ -80,7 +80,7 @@ impl StoreOptions for SqliteOptions {
         let path = self.database.prepare(at)?;
         let source = path.display().to_string();
         Ok(OpenedStore {
-            writeback: self.gather.writeback,
+            writeback: self.writeback.writeback,
             ..OpenedStore::of(SqliteStore::open(&path, at.owner)?, source)
         })
     }

@@ -18,10 +18,10 @@ use crate::source::{Source, TASKS_AND_LOGS};
 pub(crate) struct ViewOptions {
     /// The definition, as a .toml file or the name of a shipped one: vsm, mail, issues.
     #[arg(long, value_name = "NAME")]
-    definition: Option<String>,
+    definition: String,
     /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
     #[arg(long, value_name = "PLACE")]
-    source: Option<String>,
+    source: String,
     /// Let writers change rows, where the definition says how.
     #[arg(long)]
     writable: bool,
@@ -35,16 +35,9 @@ impl StoreOptions for ViewOptions {
     ];
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
-        let shipped = definition::shipped().join(", ");
-        let name = self.definition.ok_or_else(|| {
-            format!("a view needs --definition: {shipped}, or a .toml file (see docs/VIEW.md)")
-        })?;
-        let place = self
-            .source
-            .ok_or("a view needs --source: the database, directory or URL that it shows")?;
-        let (file, text) = definition::find(&name)?;
-        let view = ViewStore::open((&file, &text), &place, self.writable, at.owner)?;
-        Ok(OpenedStore::of(view, name))
+        let (file, text) = definition::find(&self.definition)?;
+        let view = ViewStore::open((&file, &text), &self.source, self.writable, at.owner)?;
+        Ok(OpenedStore::of(view, self.definition))
     }
 }
 

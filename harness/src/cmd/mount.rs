@@ -18,7 +18,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::mount_daemon;
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
-use crate::model_options::{GenerateArgs, HistoryArgs};
+use crate::model_options::{GenerateMountOptions, HistoryMountOptions};
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
 /// Mount a store on an empty directory and serve it until Ctrl-C.
@@ -27,7 +27,7 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 /// `ctxbench unmount DIR` from elsewhere. What is in the store stays: mount it again to go on.
 #[derive(Debug, Args)]
 #[command(
-    subcommand_value_name = "STORE",
+    override_usage = "ctxbench mount [OPTIONS] <STORE> [OPTIONS OF THE STORE] <DIR>",
     subcommand_help_heading = "Stores",
     next_help_heading = "Options of every mount",
     after_help = "Examples:
@@ -79,8 +79,8 @@ pub struct Mount {
 /// All stores that can be mounted, in the order of the help.
 pub fn stores() -> impl Iterator<Item = MountCommand> {
     let models = [
-        MountCommand::of::<HistoryArgs>(),
-        MountCommand::of::<GenerateArgs>(),
+        MountCommand::of::<HistoryMountOptions>(),
+        MountCommand::of::<GenerateMountOptions>(),
     ];
     Registry::mount_commands().into_iter().chain(models)
 }
@@ -100,7 +100,8 @@ impl FromArgMatches for Chosen {
         let store = stores().find(|store| store.name == name).ok_or_else(|| {
             let names: Vec<&str> = stores().map(|store| store.name).collect();
             let message = format!("there is no store {name}; there are {}", names.join(", "));
-            clap::Error::raw(ErrorKind::InvalidSubcommand, message)
+            let mount = Mount::augment_args(Command::new("ctxbench mount"));
+            mount.clone().error(ErrorKind::InvalidSubcommand, message)
         })?;
         let dir = given.get_one::<PathBuf>(MountCommand::DIR).cloned();
         Ok(Self {
@@ -119,8 +120,6 @@ impl FromArgMatches for Chosen {
 impl Subcommand for Chosen {
     fn augment_subcommands(command: Command) -> Command {
         let command = command
-            .subcommand_required(true)
-            .arg_required_else_help(true)
             // `from_arg_matches` answers an unknown name with the known ones.
             .allow_external_subcommands(true);
         command.subcommands(stores().map(|store| store.command()))

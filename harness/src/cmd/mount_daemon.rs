@@ -22,10 +22,11 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
         .metadata()
         .with_context(|| format!("reading {name}"))?
         .len();
-    let arguments = std::env::args_os().skip(1);
+    // The first two are the program and `mount`.
+    let arguments = std::env::args_os().skip(2);
     let mut daemon = Command::new(std::env::current_exe().context("finding ctxbench")?)
+        .args(["mount", "--detached"])
         .args(arguments.filter(|argument| argument != "--daemon"))
-        .arg("--detached")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use backends::fuse::connection::{Health, Mount, PATIENCE, health, mounts};
+use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use clap::Args;
 use serde_json::json;
 
@@ -38,7 +38,7 @@ impl Status {
         for mount in all.iter().filter(|mount| mount.is_ours()) {
             let daemon = daemons.iter().find(|daemon| daemon.mounts(&mount.at));
             let health = health(&mount.at);
-            is_well &= matches!(health, Health::Answers(_));
+            is_well &= matches!(health, MountHealth::Answers(_));
             if self.json {
                 rows.push(json!({
                     "dir": mount.at, "backend": daemon.and_then(Daemon::backend), "source": mount.source,
@@ -56,29 +56,29 @@ impl Status {
         }
         if self.json {
             println!("{}", serde_json::Value::Array(rows));
-        } else if !all.iter().any(Mount::is_ours) {
+        } else if !all.iter().any(MountEntry::is_ours) {
             println!("nothing is mounted");
         }
         Ok(ExitCode::from(u8::from(!is_well)))
     }
 }
 
-fn word(health: Health) -> &'static str {
+fn word(health: MountHealth) -> &'static str {
     match health {
-        Health::Answers(_) => "answers",
-        Health::Dead => "dead",
-        Health::Silent => "silent",
+        MountHealth::Answers(_) => "answers",
+        MountHealth::Dead => "dead",
+        MountHealth::Silent => "silent",
     }
 }
 
-fn words(health: Health, at: &Path) -> String {
+fn words(health: MountHealth, at: &Path) -> String {
     let at = at.display();
     match health {
-        Health::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
-        Health::Dead => format!(
+        MountHealth::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
+        MountHealth::Dead => format!(
             "DEAD: its daemon has ended without unmounting (take it down: ctxbench unmount {at})"
         ),
-        Health::Silent => format!(
+        MountHealth::Silent => format!(
             "SILENT for {} s: its daemon is stopped or stuck (its log says more)",
             PATIENCE.as_secs()
         ),
@@ -92,6 +92,9 @@ struct Daemon {
     arguments: Vec<PathBuf>,
     age: Duration,
 }
+
+/// The options of every mount that have a value, which may stand before the store.
+const WITH_VALUE: [&str; 4] = ["--log", "--threads", "--cpu", "--control"];
 
 impl Daemon {
     /// Whether one of its arguments is the path `dir`. Does not access `dir`, because its mount may hang.
@@ -110,9 +113,16 @@ impl Daemon {
 
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
-        let named = |argument: &PathBuf| stores().find(|store| argument == Path::new(store.name));
-        let store = self.arguments.iter().find_map(named)?;
-        Some(store.name.to_owned())
+        let mut arguments = self.arguments.iter().filter_map(|path| path.to_str());
+        while let Some(argument) = arguments.next() {
+            if let Some(store) = stores().find(|store| store.name == argument) {
+                return Some(store.name.to_owned());
+            }
+            if WITH_VALUE.contains(&argument) {
+                arguments.next();
+            }
+        }
+        None
     }
 
     /// When it was started, in UTC.
