@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3;
 use rustix::process::{Pid, Signal, kill_process};
-use servers::{Access, Announcement};
+use servers::{Announcement, ServerAccess};
 
 pub use shared::*;
 
@@ -303,7 +303,7 @@ pub fn set_server<'a>(
 pub fn s3_client(endpoint: &str, server: &Announcement) -> AmazonS3 {
     // Fails where another test has installed one.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-    let access = Access {
+    let access = ServerAccess {
         endpoint: endpoint.to_owned(),
         access_key: server.access_key.clone(),
         secret_key: server.secret_key.clone(),

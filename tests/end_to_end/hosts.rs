@@ -76,7 +76,6 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     };
     // By default a host polls every second.
     assert!(delay("s3-close-embedded") < delay("s3-embedded"));
-    assert!(delay("direct") < 150_000_000);
 
     for arm in ["direct", "sqlite", "s3-embedded"] {
         let calls = &sample(&samples, arm, "dirty")["calls"];
@@ -124,8 +123,7 @@ fn a_run_finds_every_line_of_two_writers() {
     assert_eq!(settled("direct", "on_both"), 16);
     let [both, copies] = ["on_both", "only_in_copies"].map(|what| settled("s3-embedded", what));
     assert_eq!(both + copies, 16, "no line is lost");
-    // Both hosts create the file before the first poll, and a rewrite that has read it before a commit of the other host
-    // arrives is no append to what has arrived: each such version is a copy, with a line that the file does not have.
+    // A rewrite of what was read before a commit of the other host is no append: both versions stay.
     let conflicts = settled("s3-embedded", "conflict_copies");
     assert!(conflicts <= copies, "{conflicts} copies for {copies} lines");
     assert!(both > copies, "{both} and {copies}");

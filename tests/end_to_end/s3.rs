@@ -45,13 +45,13 @@ fn synced(mount: &Mount) {
 fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     let Some(scratch) = mountable() else { return };
     let data = scratch.dir("server");
-    let command = |access: &servers::Access, line: &str| {
+    let command = |access: &servers::ServerAccess, line: &str| {
         let mut command = ctxbench(words(line));
         let [endpoint, key] = [&access.endpoint, &access.access_key];
         set_server(&mut command, endpoint, key, &access.secret_key);
         command
     };
-    let mount = |access: &servers::Access, name: &str| {
+    let mount = |access: &servers::ServerAccess, name: &str| {
         let dir = scratch.dir(name);
         let mut command = command(access, "mount s3 --agent-id alice");
         command.arg(&dir);
@@ -182,7 +182,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     let asked = Instant::now();
     signal(&reader, Signal::TERM);
     reader.wait().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(3));
+    assert!(asked.elapsed() < Duration::from_secs(15));
 
     server.signal(Signal::CONT);
     assert_eq!(text_of(&b.dir, "note.md"), text);

@@ -204,20 +204,20 @@ fn a_server_that_cannot_start_is_named() {
 #[test]
 fn a_round_trip_time_is_added_to_each_request() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = serve("embedded", &["--rtt", "30"]);
-    assert_eq!(server.announcement.rtt_ms, 30.0);
+    let server = serve("embedded", &["--rtt", "150"]);
+    assert_eq!(server.announcement.rtt_ms, 150.0);
     let client = server.client();
     let took = runtime.block_on(async {
         put(&client, "far", b"away").await.unwrap();
         let mut took = Vec::new();
-        for _ in 0..10 {
+        for _ in 0..5 {
             let begun = Instant::now();
             get(&client, "far").await.unwrap();
             took.push(begun.elapsed());
         }
         took.sort();
-        took[5]
+        took[2]
     });
-    assert!(took >= Duration::from_millis(30), "{took:?}");
-    assert!(took < Duration::from_millis(60), "{took:?}");
+    assert!(took >= Duration::from_millis(150), "{took:?}");
+    assert!(took < Duration::from_millis(300), "{took:?}");
 }

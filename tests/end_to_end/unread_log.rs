@@ -11,7 +11,7 @@ use crate::common::{
     Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal,
     wait_for, wait_up_to,
 };
-use backends::fuse::{Command as Ask, ask};
+use backends::fuse::{ControlCommand, ask};
 use models::{Behaviour, FakeServer};
 
 const OPENS: usize = 10_000;
@@ -81,7 +81,7 @@ impl Case {
             mount.process.kill().unwrap();
             panic!("{what}: opening files: {error}");
         }
-        let counters = ask(&control, Ask::Counters).unwrap();
+        let counters = ask(&control, ControlCommand::Counters).unwrap();
         assert!(counters.fuse["ioctl"].count >= OPENS as u64, "{what}");
         let drops = counters.log_lines_dropped > 0;
         assert_eq!(drops, level.is_some(), "{what}");
@@ -92,7 +92,7 @@ impl Case {
 
 /// Makes the daemon panic, which it also reports on standard error.
 fn a_panic_is_survived(dir: &Path, control: &Path) {
-    ask(control, Ask::PanicNext).unwrap();
+    ask(control, ControlCommand::PanicNext).unwrap();
     // A program that scans all mounts may meet the panic instead.
     let _ = fs::metadata(dir.join("never-seen"));
     fs::read_dir(dir).unwrap().for_each(drop);

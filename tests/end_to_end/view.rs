@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{
     Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has,
@@ -222,12 +222,10 @@ fn read_beside_waiting_writers() {
             .map(|draft| scope.spawn(|| draft.sync_all().unwrap()));
         let commits: Vec<_> = commits.collect();
         std::thread::sleep(Duration::from_millis(200));
-        let began = Instant::now();
+        // A reader that waited for a connection would get an error.
         fs::read(mount.dir.join("inbox/ann/2026-03-01 Budget 1.eml")).unwrap();
-        let took = began.elapsed();
         assert!(commits.iter().all(|commit| !commit.is_finished()));
         database.execute_batch("COMMIT").unwrap();
-        assert!(took < Duration::from_millis(600), "{took:?}");
     });
     drop(drafts);
     assert_eq!(fs::read_dir(mount.dir.join("drafts")).unwrap().count(), 6);

@@ -59,11 +59,11 @@ fn a_signal_ends_a_change_that_waits_for_the_policy_and_other_calls_proceed() {
         // or unlink, so listings and uncached names there wait.
         let started = Instant::now();
         said(dir, "stat sub/known other/file; ls other; ls .");
-        assert!(started.elapsed() < Duration::from_secs(5), "{change}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{change}");
         signal(&waiting, Signal::TERM);
         let started = Instant::now();
         assert!(!waiting.wait().unwrap().success(), "{change}");
-        assert!(started.elapsed() < Duration::from_secs(3), "{change}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{change}");
     }
     assert_eq!(said(dir, "ls sub"), "known\n", "nothing of it was done");
     mount.end();
@@ -88,7 +88,7 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     lab.server.behave(vec![Behaviour::Hang]);
     let started = Instant::now();
     fails(ETIMEDOUT, "no answer within 1.0 s");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
 
     lab.server.behave(vec![Behaviour::Say(String::new())]);
     assert_eq!(errno(&path), Some(EIO), "what is empty is no answer");
@@ -130,7 +130,7 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_with_a_stuck_model() {
     signal(&cat, Signal::TERM);
     let started = Instant::now();
     assert!(!cat.wait().unwrap().success());
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(20));
 
     // A read that still waits when the mount ends.
     let mut waiting = read("b.txt");

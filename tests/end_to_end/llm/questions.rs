@@ -123,7 +123,7 @@ fn a_mount_asks_a_local_server_without_a_proxy() {
 
 #[test]
 fn concurrent_readers_cause_one_call() {
-    let late = Behaviour::SayAfter(Duration::from_secs(3), "once\n".to_owned());
+    let late = Behaviour::SayAfter(Duration::from_secs(6), "once\n".to_owned());
     let Some(lab) = behaving(late) else { return };
     let mount = lab.generate(&["--parallel", "8"]);
     let path = mount.dir.join("a.txt");
@@ -136,7 +136,7 @@ fn concurrent_readers_cause_one_call() {
         let started = Instant::now();
         said(&mount.dir, "ls -l");
         let took = started.elapsed();
-        assert!(took < Duration::from_millis(2500), "{took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
     });
     assert_eq!(lab.server.calls(), 1);
     mount.end();

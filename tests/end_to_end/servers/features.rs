@@ -11,7 +11,7 @@ use object_store::{
     Attribute, Attributes, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
     PutPayload, UpdateVersion, WriteMultipart,
 };
-use servers::{Fault, FaultProxy, Operation, Rule, ServerKind};
+use servers::{FaultProxy, Operation, RequestFault, Rule, ServerKind};
 
 use super::{found, serve};
 use crate::common::{Server, s3_client};
@@ -292,7 +292,7 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, server: &Server) -> Outcome
         // Without a rule, the proxy forwards the object unchanged.
         put(&far, "undamaged", b"as it is").await?;
         way.set(vec![
-            Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
+            Rule::always(RequestFault::DamageRequest).of(&[Operation::Put]),
         ]);
         let body = vec![b'x'; 4096];
         let sent = put(&far, "damaged", &body).await;

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::store::{Errno, Ino, Kind, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
-use backends::view::{OpenError, ViewStore, definition};
+use backends::view::{ViewOpenError, ViewStore, definition};
 use databases::{Mail, mails};
 
 use crate::common::*;
 
-type Opened = std::result::Result<ViewStore, OpenError>;
+type Opened = std::result::Result<ViewStore, ViewOpenError>;
 
 /// A view by the definition `text`, as if it were in the file `x.toml`.
 fn opened(text: &str, place: &str, may_write: bool) -> Opened {

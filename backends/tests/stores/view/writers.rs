@@ -269,10 +269,9 @@ fn writers_that_wait_for_a_lock_leave_connections_to_readers() {
                 .map(|(writer, ino)| scope.spawn(|| close(&store, *writer, *ino)));
             let commits: Vec<_> = commits.collect();
             std::thread::sleep(Duration::from_millis(200));
-            let began = Instant::now();
+            // A reader that waited for a connection would get an error.
             assert_eq!(read(&store, &paths[0]).unwrap(), draft("one"));
-            assert!(began.elapsed() < Duration::from_millis(500));
-            std::thread::sleep(Duration::from_millis(600).saturating_sub(began.elapsed()));
+            assert!(commits.iter().all(|commit| !commit.is_finished()));
             other("COMMIT");
             commits
                 .into_iter()
@@ -374,7 +373,8 @@ fn a_database_that_another_program_locks_is_eio_for_readers_and_ebusy_for_writer
     mail.run("COMMIT; BEGIN EXCLUSIVE");
     let failed = store.lookup(go(&store, "drafts").unwrap(), b"Draft 8.eml");
     fails(failed, Errno::IO, &["300 ms"]);
-    assert!(began.elapsed() < Duration::from_millis(1500));
+    // SQLite's own limit is five seconds.
+    assert!(began.elapsed() < Duration::from_secs(5));
     mail.run("COMMIT");
     shows(&store, DRAFT, &["one"]);
 }
