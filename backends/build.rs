@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The front end behind every mount.
-const MOUNT: &[&str] = &["fuse", "store.rs"];
+const MOUNT: &[&str] = &["fuse", "store"];
 
 /// The code that both `llm-*` backends use.
 const LLM: &[&str] = &[

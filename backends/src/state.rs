@@ -26,7 +26,7 @@ pub(crate) struct State;
 
 /// The files of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct StateFiles {
     files: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ struct Snapshot {
     files: BTreeMap<String, String>,
 }
 
-impl Files {
+impl StateFiles {
     /// The files as JSON: `{"version":1,"files":{name:content}}`.
     pub fn snapshot(&self) -> String {
         let snapshot = serde_json::json!({"version": SNAPSHOT_VERSION, "files": self.files});
@@ -65,7 +65,7 @@ impl Files {
     }
 }
 
-impl Tools for Files {
+impl Tools for StateFiles {
     fn ls_files(&mut self) -> String {
         if self.files.is_empty() {
             return "No files in virtual workspace.".to_owned();
@@ -124,11 +124,11 @@ impl Tools for Files {
     }
 
     fn snapshot(&self) -> String {
-        Files::snapshot(self)
+        StateFiles::snapshot(self)
     }
 
     fn restore(&mut self, snapshot: &str) -> io::Result<()> {
-        *self = Files::restore(snapshot)?;
+        *self = StateFiles::restore(snapshot)?;
         Ok(())
     }
 }
@@ -149,7 +149,7 @@ fn check_name(name: &str) -> Result<(), ToolError> {
 }
 
 struct InState {
-    files: Files,
+    files: StateFiles,
     /// Always empty: the agent's files are not on disk.
     dir: PathBuf,
 }
@@ -188,7 +188,7 @@ impl Backend for State {
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         Ok(Box::new(InState {
-            files: Files::default(),
+            files: StateFiles::default(),
             dir: config.dir.clone(),
         }))
     }
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn two() -> Files {
-        let mut files = Files::default();
+    fn two() -> StateFiles {
+        let mut files = StateFiles::default();
         files.write_file("b.txt", b"one\ntwo\n").unwrap();
         files.write_file("a.json", b"{}").unwrap();
         files
@@ -236,7 +236,7 @@ mod tests {
              2|two
         ");
         assert_eq!(
-            Files::default().ls_files(),
+            StateFiles::default().ls_files(),
             "No files in virtual workspace."
         );
     }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_read_shows_2000_lines_unless_more_are_asked_for_and_the_next_goes_on() {
-        let mut files = Files::default();
+        let mut files = StateFiles::default();
         let content: String = (1..=4500).map(|n| format!("line {n}\n")).collect();
         files.write_file("long", content.as_bytes()).unwrap();
         let mut head = |offset, limit| {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_none_is_refused() {
-        let error = |text: &str| Files::restore(text).unwrap_err().to_string();
+        let error = |text: &str| StateFiles::restore(text).unwrap_err().to_string();
         assert!(error("nonsense").contains("expected"));
         assert!(error(r#"{"version":2,"files":{}}"#).contains("version 2"));
         assert!(error(r#"{"version":1,"files":{"a":1}}"#).contains("invalid type"));
@@ -288,16 +288,16 @@ mod tests {
         fn a_snapshot_holds_every_byte(
             files in prop::collection::btree_map("[a-z/. ]{1,9}[a-z]", "\\PC{0,40}|(a|\n|\r|\t|\"){0,20}", 0..6)
         ) {
-            let mut written = Files::default();
+            let mut written = StateFiles::default();
             for (name, content) in &files {
                 written.write_file(name, content.as_bytes()).unwrap();
             }
-            prop_assert_eq!(Files::restore(&written.snapshot()).unwrap(), written);
+            prop_assert_eq!(StateFiles::restore(&written.snapshot()).unwrap(), written);
         }
 
         #[test]
         fn pages_put_together_are_the_file(content in "(a|é|\n|\\|){0,60}", page in 1..7u64) {
-            let mut files = Files::default();
+            let mut files = StateFiles::default();
             files.write_file("f", content.as_bytes()).unwrap();
             let (mut lines, mut offset) = (Vec::new(), 1);
             while let Ok(shown) = files.read_file("f", offset, Some(page)) {

@@ -203,7 +203,7 @@ pub fn check(
 mod tests {
     use super::*;
     use crate::testing::{append, bytes, path};
-    use rundir::OpcodeCount;
+    use rundir::OpcodeRecord;
 
     fn script() -> Script {
         let mut script = Script::new(vec![
@@ -224,9 +224,9 @@ mod tests {
     }
 
     fn counted(counts: &[(&str, u64)]) -> DaemonCounters {
-        let count = |count| OpcodeCount {
+        let count = |count| OpcodeRecord {
             count,
-            ..OpcodeCount::default()
+            ..OpcodeRecord::default()
         };
         DaemonCounters {
             fuse: counts

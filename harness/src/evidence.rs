@@ -33,7 +33,7 @@ impl PriceList {
 }
 
 /// A run, its summary and the costs of its sessions.
-pub struct RunEvidence {
+pub struct SummarisedRun {
     pub run: Run,
     /// The summary of its samples.
     pub summary: Summary,
@@ -41,7 +41,7 @@ pub struct RunEvidence {
     pub contexts: Contexts,
 }
 
-impl RunEvidence {
+impl SummarisedRun {
     /// Reads a run directory.
     pub fn read(dir: &Path, prices: &PriceList) -> anyhow::Result<Self> {
         let run = Run::read(dir)?;

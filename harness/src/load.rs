@@ -13,12 +13,12 @@ use backends::cpu;
 const FILE_BYTES: usize = 64 << 20;
 
 /// A load. Dropping it ends it.
-pub struct Load {
+pub struct LoadGenerator {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Load {
+impl LoadGenerator {
     /// Starts the load.
     pub fn start() -> anyhow::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
@@ -56,7 +56,7 @@ fn write_once(file: &mut File, piece: &[u8]) -> std::io::Result<()> {
     file.sync_data()
 }
 
-impl Drop for Load {
+impl Drop for LoadGenerator {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -1,4 +1,4 @@
-//! The options that select a model, shared by several commands.
+//! The options that select a model, shared by several commands; and the stores of `ctxbench mount` that ask one.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use backends::llm::generate::{
     AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree,
 };
 use backends::llm::history::HistoryOptions;
-use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
+use backends::llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
 use backends::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use inputs::variable;
@@ -47,7 +47,7 @@ pub enum Provider {
 /// Which model answers, and what it may cost. A key comes from `CTXBENCH_API_KEY` or `OPENAI_API_KEY`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of models")]
-pub struct ModelArgs {
+pub struct ModelOptions {
     /// The kind of model that answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
@@ -99,7 +99,7 @@ pub struct ModelArgs {
 
 /// A log of operations, from which a language model says what files hold: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
-pub struct HistoryArgs {
+pub struct HistoryMountOptions {
     /// Keep the log in this SQLite file; without it, it is gone with the mount.
     #[arg(long, value_name = "FILE")]
     log_db: Option<PathBuf>,
@@ -110,12 +110,12 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     log_bytes: usize,
     #[command(flatten)]
-    model: ModelArgs,
+    model: ModelOptions,
 }
 
 /// Files that a language model makes up when they are first read: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
-pub struct GenerateArgs {
+pub struct GenerateMountOptions {
     /// The subject of the file system [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -137,7 +137,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "FILE")]
     generator: Vec<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
+    model: ModelOptions,
 }
 
 /// A number in a range; `otherwise` says which.
@@ -212,7 +212,7 @@ impl ReadyModel {
     }
 }
 
-impl ModelArgs {
+impl ModelOptions {
     /// The chosen provider, or the default for the other options.
     pub fn provider(&self) -> Provider {
         self.provider.unwrap_or(if self.cassette.is_some() {
@@ -441,7 +441,7 @@ impl ModelArgs {
 /// The asker of a mount, with its server.
 struct Asking {
     asker: Asker,
-    /// As in [`Ready`].
+    /// As in [`ReadyModel`].
     identity: String,
     /// Must live as long as the asker.
     server: Option<LlamaServer>,
@@ -477,8 +477,8 @@ fn local_config(base_url: &str, model: &str, timeout: Duration) -> OpenAiConfig 
     config
 }
 
-impl StoreOptions for HistoryArgs {
-    const NAME: &'static str = "llm-history";
+impl StoreOptions for HistoryMountOptions {
+    const NAME: &'static str = HISTORY;
     const EXAMPLES: &'static [&'static str] = &[
         "llm-history guess    # after `make model`",
         "llm-history --base-url http://127.0.0.1:11434/v1 --model qwen3 guess",
@@ -498,11 +498,11 @@ impl StoreOptions for HistoryArgs {
     }
 }
 
-impl StoreOptions for GenerateArgs {
-    const NAME: &'static str = "llm-generate";
+impl StoreOptions for GenerateMountOptions {
+    const NAME: &'static str = GENERATE;
     const EXAMPLES: &'static [&'static str] = &[
         "llm-generate --prompt 'A small Python project' project    # after `make model`",
-        "llm-generate --tree tree.json --base-url http://127.0.0.1:11434/v1 --model qwen3 project",
+        "llm-generate --base-url http://127.0.0.1:11434/v1 --model qwen3 project",
     ];
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
@@ -515,7 +515,7 @@ impl StoreOptions for GenerateArgs {
     }
 }
 
-impl GenerateArgs {
+impl GenerateMountOptions {
     fn options_and_asker(&self, at: MountPoint<'_>) -> anyhow::Result<(GenerateOptions, Asking)> {
         let tree = match &self.tree {
             Some(path) => {

@@ -15,13 +15,13 @@ use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
 
 use crate::built_in_names::BuiltIn;
-use crate::evidence::{PriceList, RunEvidence};
+use crate::evidence::{PriceList, SummarisedRun};
 use crate::probe::probe_names;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
     /// The run of the report, with what follows from it alone.
-    pub reported: RunEvidence,
+    pub reported: SummarisedRun,
     /// The published figures, judged by this run.
     pub claims: Vec<ClaimResult>,
     /// The decisions by its policies.
@@ -122,7 +122,7 @@ pub const ALL_POLICIES: &str = "all";
 pub fn policies(
     asked: Option<&str>,
     runs: &[&Run],
-    others: &[RunEvidence],
+    others: &[SummarisedRun],
 ) -> anyhow::Result<Vec<OwnPolicy>> {
     let built_in = || {
         built_in()
@@ -168,16 +168,16 @@ impl ReportInputs {
         policy: Option<&str>,
         prices: &PriceList,
     ) -> anyhow::Result<Self> {
-        let reported = RunEvidence::read(dir, prices)?;
-        let others = others.iter().map(|dir| RunEvidence::read(dir, prices));
-        let others: Vec<RunEvidence> = others.collect::<Result<_, _>>()?;
+        let reported = SummarisedRun::read(dir, prices)?;
+        let others = others.iter().map(|dir| SummarisedRun::read(dir, prices));
+        let others: Vec<SummarisedRun> = others.collect::<Result<_, _>>()?;
         let all = || std::iter::once(&reported).chain(&others);
         let runs: Vec<&Run> = all().map(|each| &each.run).collect();
         if let Err(problem) = check_compatible(&runs) {
             bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
         }
         let evidence = Evidence {
-            runs: all().map(RunEvidence::evidence).collect(),
+            runs: all().map(SummarisedRun::evidence).collect(),
         };
         let claims = claims::judge(&evidence.runs)?;
         let policies = policies(policy, &[&reported.run], &others)?;

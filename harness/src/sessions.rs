@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use workloads::import::{Session, claude_code, mini_swe_agent, openhands};
+use workloads::import::{ImportedSession, claude_code, mini_swe_agent, openhands};
 
 /// The format of a recorded session, by the agent that recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum SessionFormat {
     /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).
     ClaudeCode,
     /// mini-swe-agent trajectories (`*.traj.json`).
@@ -19,13 +19,13 @@ pub enum Format {
     Openhands,
 }
 
-impl Format {
+impl SessionFormat {
     /// The name in traces.
     pub fn name(self) -> &'static str {
         match self {
-            Format::ClaudeCode => "claude-code",
-            Format::MiniSweAgent => "mini-swe-agent",
-            Format::Openhands => "openhands",
+            SessionFormat::ClaudeCode => "claude-code",
+            SessionFormat::MiniSweAgent => "mini-swe-agent",
+            SessionFormat::Openhands => "openhands",
         }
     }
 }
@@ -47,11 +47,15 @@ pub fn recording(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Parses the sessions in a recording; `path` appears in errors.
-pub fn sessions(path: &Path, format: Format, text: &str) -> anyhow::Result<Vec<Session>> {
+pub fn sessions(
+    path: &Path,
+    format: SessionFormat,
+    text: &str,
+) -> anyhow::Result<Vec<ImportedSession>> {
     let sessions = match format {
-        Format::ClaudeCode => claude_code::read(text).map(|session| vec![session]),
-        Format::MiniSweAgent => mini_swe_agent::read(text).map(|session| vec![session]),
-        Format::Openhands => openhands::read(text),
+        SessionFormat::ClaudeCode => claude_code::read(text).map(|session| vec![session]),
+        SessionFormat::MiniSweAgent => mini_swe_agent::read(text).map(|session| vec![session]),
+        SessionFormat::Openhands => openhands::read(text),
     };
     match sessions {
         Ok(sessions) => Ok(sessions),

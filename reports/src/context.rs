@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokens::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
 
-use crate::prices::{Cache, Model, Prices};
+use crate::prices::{Cache, ModelPrices, Prices};
 use crate::summary::void;
 use rundir::{Basis, Outcome, Run, Sample, SessionContext};
 
@@ -328,7 +328,12 @@ fn timed(run: &Run) -> Timed<'_> {
 }
 
 /// The waits of a session's turns for each arm's files in each cache state, from the arm's measured times.
-fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &Model) -> Vec<Delay> {
+fn delays(
+    run: &Run,
+    timed: &Timed<'_>,
+    session: &SessionContext,
+    price: &ModelPrices,
+) -> Vec<Delay> {
     let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
     let passes = timed.get(session.workload.as_str()).into_iter().flatten();
     passes
@@ -338,7 +343,7 @@ fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &Model)
 
 fn delay(
     session: &SessionContext,
-    price: &Model,
+    price: &ModelPrices,
     (arm, state): (&str, &str),
     samples: &[&Sample],
     limit_ns: u64,

@@ -20,7 +20,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// A price list.
 #[derive(Clone, Debug)]
 pub struct Prices {
-    models: Vec<Model>,
+    models: Vec<ModelPrices>,
     bucket: Option<BucketPrice>,
 }
 
@@ -28,14 +28,14 @@ pub struct Prices {
 #[serde(deny_unknown_fields)]
 struct PriceFile {
     #[serde(rename = "model")]
-    models: Vec<Model>,
+    models: Vec<ModelPrices>,
     bucket: Option<BucketPrice>,
 }
 
 /// The prices of a model from a given day.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Model {
+pub struct ModelPrices {
     /// Its name in this list.
     pub name: String,
     /// The provider.
@@ -154,8 +154,8 @@ impl Prices {
     ///
     /// # Errors
     /// A message that names the model if its price is unknown; an unknown price is not zero.
-    pub fn of(&self, model: &str, day: &str) -> Result<&Model, String> {
-        let rows: Vec<&Model> = self.models.iter().filter(|row| row.is(model)).collect();
+    pub fn of(&self, model: &str, day: &str) -> Result<&ModelPrices, String> {
+        let rows: Vec<&ModelPrices> = self.models.iter().filter(|row| row.is(model)).collect();
         let in_force = rows.iter().filter(|row| row.effective_from.as_str() <= day);
         if let Some(row) = in_force.max_by(|a, b| a.effective_from.cmp(&b.effective_from)) {
             return Ok(row);
@@ -175,7 +175,7 @@ impl Prices {
     }
 }
 
-impl Model {
+impl ModelPrices {
     /// Whether a model's name in a recording refers to this row.
     fn is(&self, model: &str) -> bool {
         let bare = match model.split_once('/') {

@@ -16,7 +16,7 @@ use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters,
     Environment, Epoch, Fault, Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan,
-    ModelRead, MountedModel, OpcodeCount, Outcome, Plan, PlannedWorkload, Probe, Run,
+    ModelRead, MountedModel, OpcodeRecord, Outcome, Plan, PlannedWorkload, Probe, Run,
     SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings, histogram,
 };
 
@@ -326,7 +326,7 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
 
 /// The counts of a warm-up pass whose calls took `total` nanoseconds.
 fn counted(arm: &Arm, total: u64) -> Counted {
-    let counts = OpcodeCount {
+    let counts = OpcodeRecord {
         count: 2 * CALLS,
         errors: 0,
         handling_ns: total / 4,

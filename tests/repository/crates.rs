@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::{packages, top};
+use crate::{packages, rust_files, top};
 
 /// Follows the name of a crate that only tests use.
 const TESTS: &str = " (tests)";
@@ -86,14 +86,8 @@ fn crates_do_not_depend_on_each_other_in_a_circle() {
 /// `cargo test` would not run them: `doctest = false` in each library, `test = false` in that of s3.
 #[test]
 fn no_example_in_a_comment_and_no_test_in_the_library_of_s3_is_left_out() {
-    let listed = std::process::Command::new("git")
-        .args(["ls-files", "*.rs"])
-        .current_dir(top())
-        .output()
-        .unwrap();
     let mut wrong = Vec::new();
-    for path in String::from_utf8(listed.stdout).unwrap().lines() {
-        let text = std::fs::read_to_string(top().join(path)).unwrap();
+    for (path, text) in rust_files() {
         let comments = text.lines().map(str::trim_start);
         let comments = comments.filter(|line| line.starts_with("///") || line.starts_with("//!"));
         let fences: Vec<&str> = comments

@@ -1,4 +1,4 @@
-//! Checks of the repository itself: licences, the crate graph, imports, links and commands in documents.
+//! Checks of the repository itself: licences, the crate graph, imports, names, links and commands in documents.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -6,6 +6,7 @@ mod crates;
 mod documents;
 mod imports;
 mod licences;
+mod names;
 mod scripts;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,19 @@ use serde_json::Value;
 fn top() -> PathBuf {
     let harness = Path::new(env!("CARGO_MANIFEST_DIR"));
     harness.parent().unwrap().to_owned()
+}
+
+/// The Rust files of the repository, and their texts.
+fn rust_files() -> Vec<(String, String)> {
+    let mut git = Command::new("git");
+    let listed = git.args(["ls-files", "*.rs"]).current_dir(top()).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let files = listed.lines().map(|file| {
+        // One that is removed and not yet committed is listed, too.
+        let text = std::fs::read_to_string(top().join(file)).unwrap_or_default();
+        (file.to_owned(), text)
+    });
+    files.collect()
 }
 
 /// Every package linked on this platform, from `cargo metadata`.

@@ -90,7 +90,7 @@ pub fn suite(name: &str) -> Result<Suite, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expected, Model};
+    use crate::model::{Expected, ReferenceModel};
 
     #[test]
     fn every_built_in_workload_can_be_replayed_and_fits_its_own_model() {
@@ -102,7 +102,7 @@ mod tests {
                 // A program or corpus that it needs is not installed.
                 continue;
             }
-            let mut model = Model::of(&workload.script);
+            let mut model = ReferenceModel::of(&workload.script);
             for (at, call) in workload.script.calls.iter().enumerate() {
                 for op in &call.ops {
                     let expected = model.apply(op);

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::filler::fill;
-use crate::model::Model;
+use crate::model::ReferenceModel;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
-    Call, CallError, CallResult, Content, Effect, Event, External, Op, Span, Trace,
+    CallError, CallResult, Effect, Event, External, Op, Span, Trace, TraceCall, TraceContent,
 };
 use inputs::{InputError, sha256};
 
@@ -34,7 +34,7 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
     let script = Script::new(files);
     let mut compiler = Compiler {
         file,
-        state: Model::of(&script),
+        state: ReferenceModel::of(&script),
         script,
         pending: Vec::new(),
         last_api_at: None,
@@ -52,9 +52,9 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
 struct Compiler<'a> {
     file: &'a Path,
     script: Script,
-    state: Model,
+    state: ReferenceModel,
     /// Calls without a result so far, because agents call several tools at once.
-    pending: Vec<&'a Call>,
+    pending: Vec<&'a TraceCall>,
     last_api_at: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn answered(&mut self, call: &Call, result: &CallResult) -> Result<(), String> {
+    fn answered(&mut self, call: &TraceCall, result: &CallResult) -> Result<(), String> {
         let Some((kind, ops)) = self.operations(call, result)? else {
             let not_replayed = &mut self.script.not_replayed;
             *not_replayed.entry(call.op.name().to_owned()).or_default() += 1;
@@ -120,7 +120,7 @@ impl<'a> Compiler<'a> {
     /// The file operations of a call; `None` if it has none that can be replayed.
     fn operations(
         &self,
-        call: &Call,
+        call: &TraceCall,
         result: &CallResult,
     ) -> Result<Option<(CallKind, Vec<FileOp>)>, String> {
         let Some(path) = &call.path else {
@@ -268,7 +268,7 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
 }
 
 /// The bytes of a content record.
-fn materialise(file: &Path, content: &Content) -> Result<Bytes, String> {
+fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
     if content.bytes > CONTENT_MAX {
         return Err(format!(
             "field `bytes`: {} is more than the {CONTENT_MAX} that are allowed",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
 
-use crate::model::{Expected, Model};
+use crate::model::{Expected, ReferenceModel};
 use crate::render;
 use crate::script::Script;
 use crate::trace::{Event, MAIN_LANE, Op, Trace};
@@ -148,7 +148,7 @@ impl Recording {
 /// The conversation of a generated script: one call per turn as the model would write it,
 /// and its result as the agent would see it. It contains no system prompt.
 pub fn of_script(script: &Script) -> Conversation {
-    let mut model = Model::of(script);
+    let mut model = ReferenceModel::of(script);
     let mut steps = Vec::new();
     let mut entering: Vec<Part> = Vec::new();
     for call in &script.calls {

@@ -22,39 +22,39 @@ pub enum Method {
     /// `:search` for keyword and attribute.
     Search,
     /// The notes with the most words of the question, newest first, as much as fits: what `grep` can do.
-    Words(Budget),
+    Words(AnswerBudget),
     /// The notes by BM25 over the words of the question, as SQLite's `bm25()` computes it, as much as fits.
-    Bm25(Budget),
+    Bm25(AnswerBudget),
     /// `:recall` with the unchanged question, by this strategy.
-    Recall(&'static str, Budget),
+    Recall(&'static str, AnswerBudget),
 }
 
 /// The token budget of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Budget {
+pub enum AnswerBudget {
     /// [`BRIEF_TOKENS`], if the exam's is not smaller.
     Brief,
     /// That of the exam.
     Exam,
 }
 
-/// The tokens of [`Budget::Brief`].
+/// The tokens of [`AnswerBudget::Brief`].
 pub const BRIEF_TOKENS: u64 = 500;
 
 impl Method {
     /// The methods that ask the backend.
     pub const BY_REQUEST: [Self; 5] = [
         Self::Search,
-        Self::Recall("balanced", Budget::Brief),
-        Self::Recall("balanced", Budget::Exam),
-        Self::Recall("recency", Budget::Exam),
-        Self::Recall("importance", Budget::Exam),
+        Self::Recall("balanced", AnswerBudget::Brief),
+        Self::Recall("balanced", AnswerBudget::Exam),
+        Self::Recall("recency", AnswerBudget::Exam),
+        Self::Recall("importance", AnswerBudget::Exam),
     ];
 
     /// The methods that ask the backend about a corpus.
     pub const OF_CORPUS: [Self; 2] = [
-        Self::Recall("balanced", Budget::Brief),
-        Self::Recall("balanced", Budget::Exam),
+        Self::Recall("balanced", AnswerBudget::Brief),
+        Self::Recall("balanced", AnswerBudget::Exam),
     ];
 
     /// The name in results and reports.
@@ -70,23 +70,23 @@ impl Method {
             Self::Recall(strategy, _) => &format!(":recall {strategy}"),
         };
         match self.budget() {
-            Budget::Brief => format!("{name}, {BRIEF_TOKENS} tokens"),
-            Budget::Exam => name.to_owned(),
+            AnswerBudget::Brief => format!("{name}, {BRIEF_TOKENS} tokens"),
+            AnswerBudget::Exam => name.to_owned(),
         }
     }
 
-    fn budget(self) -> Budget {
+    fn budget(self) -> AnswerBudget {
         match self {
             Self::Words(budget) | Self::Bm25(budget) | Self::Recall(_, budget) => budget,
-            _ => Budget::Exam,
+            _ => AnswerBudget::Exam,
         }
     }
 
     /// The maximum number of tokens of an answer, of an exam with `max_tokens`.
     fn tokens(self, max_tokens: u64) -> u64 {
         match self.budget() {
-            Budget::Brief => max_tokens.min(BRIEF_TOKENS),
-            Budget::Exam => max_tokens,
+            AnswerBudget::Brief => max_tokens.min(BRIEF_TOKENS),
+            AnswerBudget::Exam => max_tokens,
         }
     }
 
@@ -505,7 +505,7 @@ mod tests {
         };
         let asked = asked(
             Arc::new(exam),
-            Method::Recall("balanced", Budget::Exam),
+            Method::Recall("balanced", AnswerBudget::Exam),
             Some(0),
         );
         // A pass asks about notes in a directory of its own.
@@ -534,7 +534,7 @@ mod tests {
         let at = questions.iter().position(is_once);
         let evidence = questions[at.unwrap()].evidence.clone();
         let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
-        let scored = scores(Method::Recall("balanced", Budget::Exam), &answer, at);
+        let scored = scores(Method::Recall("balanced", AnswerBudget::Exam), &answer, at);
         assert_eq!(scored["found-at-1"], (0, 1));
         assert_eq!(scored["found-at-5"], (1, 1));
         assert_eq!(scored["evidence-in-budget"], (1, 1));
@@ -543,8 +543,16 @@ mod tests {
     #[test]
     fn an_answer_over_the_budget_is_refused() {
         let long = "word ".repeat(1000);
-        scores(Method::Recall("recency", Budget::Exam), &long, Some(0));
-        let asked = asked(exam(), Method::Recall("balanced", Budget::Brief), Some(0));
+        scores(
+            Method::Recall("recency", AnswerBudget::Exam),
+            &long,
+            Some(0),
+        );
+        let asked = asked(
+            exam(),
+            Method::Recall("balanced", AnswerBudget::Brief),
+            Some(0),
+        );
         let error = asked.score(&long).unwrap_err();
         assert!(error.contains("more than the 500"), "{error}");
     }

@@ -28,7 +28,7 @@ pub enum Expected {
         size: Option<u64>,
     },
     /// These entries, in any order.
-    Entries(BTreeMap<String, Entry>),
+    Entries(BTreeMap<String, ModelEntry>),
     /// These files below the searched directory, with their content.
     Tree {
         /// The files.
@@ -55,7 +55,7 @@ pub enum Expected {
 
 /// An entry of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ModelEntry {
     /// A file of this size in bytes.
     File(u64),
     /// A directory.
@@ -86,7 +86,7 @@ const EISDIR: i32 = 21;
 
 /// The expected files of a workspace.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct ReferenceModel {
     files: BTreeMap<WorkspacePath, Bytes>,
     dirs: BTreeSet<WorkspacePath>,
     /// The lines that hosts have appended to each file, or tried to.
@@ -97,7 +97,7 @@ pub struct Model {
     fixed: bool,
 }
 
-impl Model {
+impl ReferenceModel {
     /// The initial state of a script.
     pub fn of(script: &Script) -> Self {
         let made = script.setup.iter().flat_map(|run| &run.makes);
@@ -380,15 +380,15 @@ impl Model {
         }
     }
 
-    fn entries(&self, dir: &WorkspacePath) -> BTreeMap<String, Entry> {
+    fn entries(&self, dir: &WorkspacePath) -> BTreeMap<String, ModelEntry> {
         let is_child = |path: &&WorkspacePath| path.parent().as_ref() == Some(dir);
         let files = self.files.iter().filter(|(path, _)| is_child(path));
         let files = files.map(|(path, bytes)| {
-            let entry = Entry::File(bytes.len() as u64);
+            let entry = ModelEntry::File(bytes.len() as u64);
             (path.name().to_owned(), entry)
         });
         let dirs = self.dirs.iter().filter(is_child);
-        let dirs = dirs.map(|path| (path.name().to_owned(), Entry::Directory));
+        let dirs = dirs.map(|path| (path.name().to_owned(), ModelEntry::Directory));
         files.chain(dirs).collect()
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::json;
 use tokens::PartKind::{self, Arguments, Content};
 
-use crate::model::{Expected, Model};
+use crate::model::{Expected, ReferenceModel};
 use crate::script::{Call, CallKind, FileOp, Script};
 
 /// The maximum number of lines that a read shows.
@@ -14,7 +14,7 @@ pub const READ_LIMIT: u64 = 2000;
 
 /// Tokens of the results of all timed calls of a script, according to the reference model.
 pub fn result_tokens(script: &Script) -> u64 {
-    let mut model = Model::of(script);
+    let mut model = ReferenceModel::of(script);
     let mut total = 0;
     for call in &script.calls {
         let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
@@ -40,7 +40,7 @@ pub struct RenderedAgain {
 
 /// Compares the rendering with a recording of content fidelity: the same reads of the same bytes.
 pub fn rendered_again(script: &Script) -> RenderedAgain {
-    let mut model = Model::of(script);
+    let mut model = ReferenceModel::of(script);
     let mut again = RenderedAgain::default();
     for call in &script.calls {
         let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
@@ -186,7 +186,7 @@ mod tests {
         for (kind, op) in calls {
             script.call(kind, vec![op]);
         }
-        let mut model = Model::of(&script);
+        let mut model = ReferenceModel::of(&script);
         let shown = script.calls.iter().map(|call| {
             let results: Vec<_> = call.ops.iter().map(|op| model.apply(op)).collect();
             result(call, &results)

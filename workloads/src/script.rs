@@ -139,7 +139,7 @@ pub enum FileOp {
         clients: Clients,
     },
     /// Run a program in the workspace, and wait until it has exited.
-    Run(Box<Run>),
+    Run(Box<ProgramRun>),
     /// Open a name that the backend answers as a question, read the whole answer, close.
     Ask {
         /// The question.
@@ -245,7 +245,7 @@ impl FileOp {
 
 /// A program that runs in the workspace, and what must be true after it. It must exit with status 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct ProgramRun {
     /// The directory that it runs in.
     pub directory: WorkspacePath,
     /// The program and its arguments. No shell interprets them.
@@ -260,7 +260,7 @@ pub struct Run {
     pub makes: Vec<WorkspacePath>,
 }
 
-impl Run {
+impl ProgramRun {
     /// The start of its command: an argument may be a whole script.
     fn shortened(&self) -> String {
         const SHOWN: usize = 60;
@@ -329,7 +329,7 @@ pub struct Script {
     /// The age of each of `files` at the start of a pass, in nanoseconds; empty if ages do not matter.
     pub ages_ns: Vec<u64>,
     /// Programs that complete the initial files, in order.
-    pub setup: Vec<Run>,
+    pub setup: Vec<ProgramRun>,
     /// Operations that bring the caches into the state `hot`.
     pub warm_up: Vec<FileOp>,
     /// The calls, in order.

@@ -42,13 +42,13 @@ pub struct Suite {
     #[serde(default)]
     pub probes: bool,
     /// How much of model-generated files is measured, after the passes; `None` for nothing.
-    pub model_files: Option<ModelFiles>,
+    pub model_files: Option<ModelFilesSettings>,
 }
 
 /// How much of model-generated files is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ModelFiles {
+pub struct ModelFilesSettings {
     /// Lengths of histories, in operations.
     pub lengths: Vec<u32>,
     /// Histories of each length.

@@ -33,7 +33,7 @@ pub enum Fidelity {
 /// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct TraceSource {
     /// The format it was recorded in.
     pub format: String,
     /// The repository of publication.
@@ -54,13 +54,13 @@ pub struct Source {
 /// The first record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct TraceHead {
     /// [`VERSION`].
     pub v: u32,
     /// The trace's name.
     pub id: String,
     /// Its origin.
-    pub source: Source,
+    pub source: TraceSource,
     /// The agent that was recorded.
     pub agent: String,
     /// The model it ran on.
@@ -92,7 +92,7 @@ pub struct SystemPrompt {
 /// File content: a reference to a blob in the trace's directory, or the seed of filler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Content {
+pub struct TraceContent {
     /// Size in bytes.
     pub bytes: u64,
     /// Newline characters.
@@ -134,7 +134,7 @@ pub struct InitialFile {
     /// How much of its content is known.
     pub known: Known,
     /// Its content.
-    pub content: Content,
+    pub content: TraceContent,
 }
 
 /// A message of the user.
@@ -150,7 +150,7 @@ pub struct User {
 /// The billed tokens of one call of the model's API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Prompt tokens outside the prompt cache.
     pub uncached: u64,
     /// Prompt tokens read from the cache.
@@ -165,7 +165,7 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// The source of a [`Usage`].
+/// The source of a [`TokenUsage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSource {
@@ -184,7 +184,7 @@ pub struct Api {
     /// Milliseconds since the session's start.
     pub at: u64,
     /// Its billed tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// The source of `usage`.
     pub usage_src: UsageSource,
     /// `main`, or `sub:<id>` for a subagent, which has its own context.
@@ -226,7 +226,7 @@ pub struct Span {
     /// Number of bytes removed.
     pub old: u64,
     /// The bytes inserted.
-    pub new: Content,
+    pub new: TraceContent,
 }
 
 /// A call's change of the file at its path.
@@ -234,7 +234,7 @@ pub struct Span {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Effect {
     /// Replaces the whole content.
-    Write(Content),
+    Write(TraceContent),
     /// Replaces byte ranges, which are ordered and do not overlap.
     Edit(Vec<Span>),
 }
@@ -242,7 +242,7 @@ pub enum Effect {
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct TraceCall {
     /// Counted from 0.
     pub i: u64,
     /// The API call that requested it.
@@ -336,7 +336,7 @@ pub struct External {
     /// The file.
     pub path: WorkspacePath,
     /// Its content after the change; `None` if it was removed.
-    pub content: Option<Content>,
+    pub content: Option<TraceContent>,
     /// The cause.
     pub why: Why,
 }
@@ -370,7 +370,7 @@ pub struct End {
 pub enum Event {
     User(User),
     Api(Api),
-    Call(Call),
+    Call(TraceCall),
     Result(CallResult),
     Ext(External),
     Compact(Compact),
@@ -380,7 +380,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The first record.
-    pub head: Head,
+    pub head: TraceHead,
     /// Files that exist when the session starts.
     pub files: Vec<InitialFile>,
     /// The events, in order of time.
@@ -392,7 +392,7 @@ pub struct Trace {
 #[derive(Serialize)]
 #[serde(tag = "t", rename_all = "kebab-case")]
 enum Line<'a> {
-    Head(&'a Head),
+    Head(&'a TraceHead),
     File(&'a InitialFile),
     End(&'a End),
     #[serde(untagged)]
@@ -499,7 +499,7 @@ fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Docum
     }
 }
 
-fn parse_head(file: &Path, number: usize, record: Document) -> Result<Head, InputError> {
+fn parse_head(file: &Path, number: usize, record: Document) -> Result<TraceHead, InputError> {
     // The version is checked first, because another version may have other fields.
     if let Some(found) = record.unsigned("v")
         && found != u64::from(VERSION)

@@ -24,7 +24,7 @@ const PIECES_MAX: usize = 256;
 
 /// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ModelError {
+pub enum SentenceModelError {
     /// A file of the model cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
@@ -87,7 +87,7 @@ struct Prompted {
 const UNRELATED: &str = include_str!("unrelated.txt");
 
 /// A model with its layers in memory. The vectors of word pieces are read from its file on demand.
-pub struct Model {
+pub struct SentenceModel {
     config: Config,
     vocabulary: Vocabulary,
     id: String,
@@ -105,30 +105,30 @@ pub struct Model {
     centre: Vec<f32>,
 }
 
-impl std::fmt::Debug for Model {
+impl std::fmt::Debug for SentenceModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model")
+        f.debug_struct("SentenceModel")
             .field("id", &self.id)
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
-    std::fs::read(path).map_err(|source| ModelError::Io {
+fn read(path: &Path) -> Result<Vec<u8>, SentenceModelError> {
+    std::fs::read(path).map_err(|source| SentenceModelError::Io {
         path: path.to_owned(),
         source,
     })
 }
 
-fn malformed(path: &Path, reason: impl ToString) -> ModelError {
-    ModelError::Malformed {
+fn malformed(path: &Path, reason: impl ToString) -> SentenceModelError {
+    SentenceModelError::Malformed {
         path: path.to_owned(),
         reason: reason.to_string(),
     }
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(path: &Path, bytes: &[u8]) -> Result<T, ModelError> {
+fn parse<T: for<'a> Deserialize<'a>>(path: &Path, bytes: &[u8]) -> Result<T, SentenceModelError> {
     serde_json::from_slice(bytes).map_err(|error| malformed(path, error))
 }
 
@@ -136,8 +136,8 @@ impl Config {
     /// Reads and checks the small files of a model, without reading its weights.
     ///
     /// # Errors
-    /// [`ModelError`].
-    pub fn read(dir: &Path) -> Result<Self, ModelError> {
+    /// [`SentenceModelError`].
+    pub fn read(dir: &Path) -> Result<Self, SentenceModelError> {
         let path = dir.join("config.json");
         let config: Self = parse(&path, &read(&path)?)?;
         if (config.model_type.as_str(), config.hidden_act.as_str()) != ("bert", "gelu") {
@@ -172,7 +172,7 @@ impl Config {
             ));
         }
         let path = dir.join(WEIGHTS);
-        std::fs::metadata(&path).map_err(|source| ModelError::Io { path, source })?;
+        std::fs::metadata(&path).map_err(|source| SentenceModelError::Io { path, source })?;
         Ok(config)
     }
 }
@@ -184,7 +184,7 @@ struct Tensors<'a> {
 }
 
 impl Tensors<'_> {
-    fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
+    fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, SentenceModelError> {
         let named = |reason: String| malformed(self.path, format!("{name}: {reason}"));
         let view = self
             .tensors
@@ -211,14 +211,14 @@ impl Tensors<'_> {
         name: &str,
         outputs: usize,
         inputs: usize,
-    ) -> Result<Projection, ModelError> {
+    ) -> Result<Projection, SentenceModelError> {
         Ok(Projection {
             weight: self.take(&format!("{name}.weight"), &[outputs, inputs])?,
             bias: self.take(&format!("{name}.bias"), &[outputs])?,
         })
     }
 
-    fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, ModelError> {
+    fn norm(&self, name: &str, config: &Config) -> Result<LayerNorm, SentenceModelError> {
         let width = [config.hidden_size];
         Ok(LayerNorm {
             weight: self.take(&format!("{name}.weight"), &width)?,
@@ -227,7 +227,7 @@ impl Tensors<'_> {
         })
     }
 
-    fn layer(&self, number: usize, config: &Config) -> Result<Layer, ModelError> {
+    fn layer(&self, number: usize, config: &Config) -> Result<Layer, SentenceModelError> {
         let (width, wide) = (config.hidden_size, config.intermediate_size);
         let at = |name: &str| format!("encoder.layer.{number}.{name}");
         let attention =
@@ -246,15 +246,15 @@ impl Tensors<'_> {
 
 const PIECES: &str = "embeddings.word_embeddings.weight";
 
-impl Model {
+impl SentenceModel {
     /// Reads a model, and embeds the twelve texts of `unrelated.txt`.
     ///
     /// `dir` holds the files of sentence-transformers: `model.safetensors`, `vocab.txt`, `config.json`,
     /// `1_Pooling/config.json` and optionally `sentence_bert_config.json` and `config_sentence_transformers.json`.
     ///
     /// # Errors
-    /// [`ModelError`], with the file and the reason.
-    pub fn load(dir: &Path) -> Result<Self, ModelError> {
+    /// [`SentenceModelError`], with the file and the reason.
+    pub fn load(dir: &Path) -> Result<Self, SentenceModelError> {
         let config = Config::read(dir)?;
         let path = dir.join("vocab.txt");
         let vocabulary_text = read(&path)?;
@@ -321,7 +321,7 @@ impl Model {
         let mut model = Self {
             id,
             pieces_max: pieces_max.clamp(2, config.max_position_embeddings),
-            file: File::open(&path).map_err(|source| ModelError::Io {
+            file: File::open(&path).map_err(|source| SentenceModelError::Io {
                 path: path.clone(),
                 source,
             })?,
@@ -346,7 +346,7 @@ impl Model {
     }
 
     /// The mean vector of texts that are about different things.
-    fn mean_of_unrelated(&self) -> Result<Vec<f32>, ModelError> {
+    fn mean_of_unrelated(&self) -> Result<Vec<f32>, SentenceModelError> {
         let texts: Vec<Vec<u32>> = UNRELATED
             .lines()
             .map(|line| match line.ends_with('?') {
@@ -380,7 +380,7 @@ impl Model {
         self.pieces(&self.prompts.query, text)
     }
 
-    /// The word pieces of a text that may answer questions, as [`Model::question`] has them.
+    /// The word pieces of a text that may answer questions, as [`SentenceModel::question`] has them.
     pub fn note(&self, text: &str) -> Vec<u32> {
         self.pieces(&self.prompts.document, text)
     }
@@ -401,11 +401,11 @@ impl Model {
     /// One call for several texts takes less work than one call each; a text alone is embedded by two threads.
     ///
     /// # Errors
-    /// [`ModelError`] if the model's file can no longer be read.
+    /// [`SentenceModelError`] if the model's file can no longer be read.
     ///
     /// # Panics
-    /// If a text has more tokens than the model permits; those of [`Model::note`] never do.
-    pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelError> {
+    /// If a text has more tokens than the model permits; those of [`SentenceModel::note`] never do.
+    pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, SentenceModelError> {
         let width = self.config.hidden_size;
         let x = self.look_up(texts)?;
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -431,7 +431,7 @@ impl Model {
     }
 
     /// The normalised sum of each token's word piece, position and type embeddings.
-    fn look_up(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
+    fn look_up(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, SentenceModelError> {
         let width = self.config.hidden_size;
         let total: usize = texts.iter().map(Vec::len).sum();
         let mut x = Vec::with_capacity(total * width);
@@ -439,12 +439,12 @@ impl Model {
         for tokens in texts {
             for (token, position) in tokens.iter().zip(self.positions.chunks_exact(width)) {
                 let at = self.rows_at + u64::from(*token) * bytes.len() as u64;
-                self.file
-                    .read_exact_at(&mut bytes, at)
-                    .map_err(|source| ModelError::Io {
+                self.file.read_exact_at(&mut bytes, at).map_err(|source| {
+                    SentenceModelError::Io {
                         path: self.weights.clone(),
                         source,
-                    })?;
+                    }
+                })?;
                 let (row, _) = bytes.as_chunks::<4>();
                 let row = row.iter().zip(position).zip(&self.kind);
                 x.extend(row.map(|((word, place), kind)| f32::from_le_bytes(*word) + place + kind));
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn a_model_of_another_kind_is_refused_with_file_and_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let error = |dir: &Path| Model::load(dir).unwrap_err().to_string();
+        let error = |dir: &Path| SentenceModel::load(dir).unwrap_err().to_string();
         assert!(error(dir.path()).contains("config.json"));
         let config = |kind: &str, heads: usize| {
             format!(

@@ -1,8 +1,9 @@
 //! Sentence embeddings: a BERT model in this process, on the CPU.
 //!
-//! [`Model::load`] reads a directory of sentence-transformers, [`Model::question`] and
-//! [`Model::note`] split a text into word pieces, [`Model::embed`] computes unit vectors. The closer two texts in meaning,
-//! the closer their [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores the vectors.
+//! [`SentenceModel::load`] reads a directory of sentence-transformers, [`SentenceModel::question`] and
+//! [`SentenceModel::note`] split a text into word pieces, [`SentenceModel::embed`] computes unit vectors. The closer two
+//! texts in meaning, the closer their [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores
+//! the vectors.
 
 mod bert;
 mod layers;
@@ -11,7 +12,7 @@ mod place;
 mod products;
 mod wordpiece;
 
-pub use bert::{Config, Model, ModelError};
+pub use bert::{Config, SentenceModel, SentenceModelError};
 pub use place::{NotInstalled, VARIABLE, find};
 
 /// The cosine of two vectors of length 1.

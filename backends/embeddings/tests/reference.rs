@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use embeddings::{Model, cosine};
+use embeddings::{SentenceModel, cosine};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -20,9 +20,9 @@ fn is_required() -> bool {
 }
 
 /// The model of the reference values, if it is installed.
-fn model() -> Option<Model> {
+fn model() -> Option<SentenceModel> {
     match embeddings::find() {
-        Ok(dir) => Some(Model::load(&dir).unwrap()),
+        Ok(dir) => Some(SentenceModel::load(&dir).unwrap()),
         Err(missing) => {
             assert!(!is_required(), "{missing}");
             eprintln!("SKIPPED: {missing}");

@@ -7,7 +7,7 @@ pub const REGION: &str = "us-east-1";
 
 /// A server's endpoint and credentials, for a client.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Access {
+pub struct ServerAccess {
     /// Such as `http://127.0.0.1:9000`.
     pub endpoint: String,
     /// The access key id.
@@ -18,10 +18,10 @@ pub struct Access {
     pub region: String,
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for ServerAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Keeps the secret out of logs.
-        f.debug_struct("Access")
+        f.debug_struct("ServerAccess")
             .field("endpoint", &self.endpoint)
             .field("access_key", &self.access_key)
             .field("region", &self.region)
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Access {
     }
 }
 
-impl Access {
+impl ServerAccess {
     /// An endpoint on a loopback port, with fresh random credentials.
     ///
     /// # Errors

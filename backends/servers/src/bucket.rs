@@ -11,7 +11,7 @@ use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle, actions};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::Access;
+use crate::ServerAccess;
 
 /// Name of the bucket that every server starts with.
 pub const BUCKET: &str = "ctxbench";
@@ -64,7 +64,7 @@ pub enum BucketError {
 ///
 /// # Errors
 /// If the server does not answer, or refuses.
-pub async fn create_bucket(access: &Access, bucket: &str) -> Result<(), BucketError> {
+pub async fn create_bucket(access: &ServerAccess, bucket: &str) -> Result<(), BucketError> {
     let (status, answer) = send(access, bucket, &Action::CreateBucket).await?;
     // Other servers answer `BucketAlreadyExists` to the owner, too; they have only one account.
     let is_there = status == StatusCode::CONFLICT
@@ -79,7 +79,7 @@ pub async fn create_bucket(access: &Access, bucket: &str) -> Result<(), BucketEr
 ///
 /// # Errors
 /// If the server does not answer, refuses, or returns other content than was written.
-pub(crate) async fn try_bucket(access: &Access, bucket: &str) -> Result<(), BucketError> {
+pub(crate) async fn try_bucket(access: &ServerAccess, bucket: &str) -> Result<(), BucketError> {
     for (action, what) in [
         (Action::Put, "write"),
         (Action::Get, "read"),
@@ -110,7 +110,7 @@ enum Action {
 }
 
 fn must_succeed(
-    access: &Access,
+    access: &ServerAccess,
     what: String,
     status: StatusCode,
     answer: &str,
@@ -127,7 +127,7 @@ fn must_succeed(
 }
 
 async fn send(
-    access: &Access,
+    access: &ServerAccess,
     bucket: &str,
     action: &Action,
 ) -> Result<(StatusCode, String), BucketError> {
@@ -157,7 +157,7 @@ async fn send(
 
 /// Signs a request. Returns the authority to connect to, and path with query.
 fn presigned(
-    access: &Access,
+    access: &ServerAccess,
     bucket: &str,
     action: &Action,
 ) -> Result<(String, String), BucketError> {

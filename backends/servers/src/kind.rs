@@ -38,7 +38,7 @@ pub struct NotFound {
 
 /// A server that is available here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundServer {
     kind: ServerKind,
     program: Option<PathBuf>,
 }
@@ -79,8 +79,8 @@ impl ServerKind {
     ///
     /// # Errors
     /// [`NotFound`], with the searched places and the fix.
-    pub fn find(self) -> Result<Found, NotFound> {
-        let found = |program| Found {
+    pub fn find(self) -> Result<FoundServer, NotFound> {
+        let found = |program| FoundServer {
             kind: self,
             program,
         };
@@ -120,7 +120,7 @@ impl ServerKind {
     }
 }
 
-impl Found {
+impl FoundServer {
     /// Which server it is.
     #[must_use]
     pub fn kind(&self) -> ServerKind {

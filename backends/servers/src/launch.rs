@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Access, ServerKind};
+use crate::{ServerAccess, ServerKind};
 
 /// How a server's process is started and stopped.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) fn launch(
     program: &Path,
     port: u16,
     dir: &Path,
-    access: &Access,
+    access: &ServerAccess,
 ) -> io::Result<Launch> {
     let mut leftovers = Vec::new();
     let data = dir.join("data");
@@ -122,7 +122,7 @@ pub(crate) fn launch(
     })
 }
 
-fn seaweedfs_config(access: &Access) -> String {
+fn seaweedfs_config(access: &ServerAccess) -> String {
     serde_json::json!({
         "identities": [{
             "name": "ctxbench",

@@ -15,14 +15,14 @@ mod running;
 
 use std::time::Duration;
 
-pub use access::{Access, REGION};
+pub use access::{REGION, ServerAccess};
 pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, bound_to_this_process, exec_bound_to_parent};
 pub use embedded::{Embedded, Quirk};
-pub use faults::{Answered, Fault, FaultProxy, Fired, Operation, Rule, Seen, When};
-pub use kind::{Found, NotFound, ServerKind};
+pub use faults::{Answered, FaultProxy, Fired, Operation, RequestFault, Rule, SeenRequest, When};
+pub use kind::{FoundServer, NotFound, ServerKind};
 pub use proxy::Proxy;
-pub use running::{Announcement, Options, Server, StartError, start};
+pub use running::{Announcement, Server, ServerOptions, StartError, start};
 
 /// Delay before the next accept when no file descriptors are left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(50);

@@ -14,7 +14,8 @@ use crate::bucket::try_bucket;
 use crate::child::Child;
 use crate::launch::{free_port, launch};
 use crate::{
-    Access, BUCKET, BucketError, ChildError, Embedded, Found, Proxy, ServerKind, create_bucket,
+    BUCKET, BucketError, ChildError, Embedded, FoundServer, Proxy, ServerAccess, ServerKind,
+    create_bucket,
 };
 
 /// How long a server may take to become ready. SeaweedFS needs up to ten seconds on a busy machine.
@@ -28,9 +29,9 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// Settings for starting a server.
 #[derive(Clone)]
-pub struct Options {
+pub struct ServerOptions {
     /// The server to start.
-    pub server: Found,
+    pub server: FoundServer,
     /// Directory for its data and its log; it must exist.
     pub dir: PathBuf,
     /// The announced loopback port; 0 for any.
@@ -44,10 +45,10 @@ pub struct Options {
     pub launcher: Vec<OsString>,
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for ServerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Keeps the credentials out of logs.
-        f.debug_struct("Options")
+        f.debug_struct("ServerOptions")
             .field("server", &self.server)
             .field("dir", &self.dir)
             .field("port", &self.port)
@@ -99,7 +100,7 @@ pub enum StartError {
 pub struct Server {
     kind: ServerKind,
     version: String,
-    access: Access,
+    access: ServerAccess,
     rtt: Duration,
     // Declared before the server, so that the proxy is dropped first.
     _proxy: Option<Proxy>,
@@ -151,7 +152,7 @@ fn whole_if_it_is<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S
 ///
 /// # Errors
 /// [`StartError`]; no process is left running then.
-pub async fn start(options: Options) -> Result<Server, StartError> {
+pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
     let kind = options.server.kind();
     let setup = |what: &str| {
         let what = what.to_owned();
@@ -175,7 +176,7 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
                 .map_err(setup("say where it listens"))?
                 .port();
             let access =
-                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+                ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
             let data = options.dir.join("data");
             let embedded =
                 Embedded::serve(listener, &data, &access).map_err(setup("use its directory"))?;
@@ -190,7 +191,7 @@ pub async fn start(options: Options) -> Result<Server, StartError> {
                     .map_err(setup(&format!("listen on port {port}")))?,
             };
             let access =
-                Access::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+                ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
             let launch = launch(kind, program, port, &options.dir, &access)
                 .map_err(setup("use its directory"))?;
             let log = options.dir.join(format!("{}.log", kind.name()));
@@ -293,7 +294,7 @@ impl Server {
 
     /// Endpoint and credentials for a client. Behind a proxy, the endpoint is the proxy's.
     #[must_use]
-    pub fn access(&self) -> &Access {
+    pub fn access(&self) -> &ServerAccess {
         &self.access
     }
 

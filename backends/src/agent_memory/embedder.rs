@@ -24,25 +24,25 @@ pub trait Embedder: Send + Sync {
     fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String>;
 }
 
-impl Embedder for embeddings::Model {
+impl Embedder for embeddings::SentenceModel {
     fn id(&self) -> &str {
-        embeddings::Model::id(self)
+        embeddings::SentenceModel::id(self)
     }
 
     fn dimensions(&self) -> usize {
-        embeddings::Model::dimensions(self)
+        embeddings::SentenceModel::dimensions(self)
     }
 
     fn question(&self, text: &str) -> Vec<u32> {
-        embeddings::Model::question(self, text)
+        embeddings::SentenceModel::question(self, text)
     }
 
     fn note(&self, text: &str) -> Vec<u32> {
-        embeddings::Model::note(self, text)
+        embeddings::SentenceModel::note(self, text)
     }
 
     fn embed(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, String> {
-        embeddings::Model::embed(self, texts).map_err(|error| error.to_string())
+        embeddings::SentenceModel::embed(self, texts).map_err(|error| error.to_string())
     }
 }
 
@@ -54,7 +54,7 @@ pub enum Embeddings {
         /// The reason, for `:stats`.
         reason: String,
     },
-    /// The model in this directory, which [`embeddings::Model::load`] reads.
+    /// The model in this directory, which [`embeddings::SentenceModel::load`] reads.
     In(PathBuf),
 }
 

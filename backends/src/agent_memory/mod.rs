@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::sqlite::db::Db;
-use crate::sqlite::{HEAD, OpenError, SqliteStore, content};
+use crate::sqlite::{HEAD, SqliteOpenError, SqliteStore, content};
 use crate::store::{
     Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
 };
@@ -41,7 +41,7 @@ use answers::{Answer, Answers};
 pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;
 pub use embedder::{Embedder, EmbeddingState, Embeddings};
-use embeddings::Model;
+use embeddings::SentenceModel;
 use indexer::{Index, Indexer};
 use meaning::{Meaning, Meant};
 use passage::{one_line, shown_name};
@@ -162,27 +162,27 @@ impl AgentMemory {
     /// answers then hide the private directories of other agents.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// See [`SqliteOpenError`].
     pub fn open(
         path: &Path,
         owner: &Caller,
         agent: Option<&str>,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> std::result::Result<Self, SqliteOpenError> {
         Self::open_at(path, owner, agent, Box::new(Timestamp::now))
     }
 
     /// As [`AgentMemory::open`], with `clock` in place of the machine's clock. It decides recency and expiry.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// See [`SqliteOpenError`].
     pub fn open_at(
         path: &Path,
         owner: &Caller,
         agent: Option<&str>,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let files = SqliteStore::open(path, owner)?;
-        let unreadable = |error: StoreError| OpenError::Unreadable {
+        let unreadable = |error: StoreError| SqliteOpenError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
         };
@@ -199,7 +199,7 @@ impl AgentMemory {
         let index = Arc::new(Index::new(files, agent, clock, notes));
         index.refresh_unknown().map_err(unreadable)?;
         let indexer =
-            Indexer::start(Arc::clone(&index)).map_err(|error| OpenError::Unreadable {
+            Indexer::start(Arc::clone(&index)).map_err(|error| SqliteOpenError::Unreadable {
                 path: path.to_owned(),
                 reason: format!("starting the thread that indexes notes: {error}"),
             })?;
@@ -233,7 +233,7 @@ impl AgentMemory {
             Embeddings::In(dir) => {
                 embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
                 self.set_embedder(move || {
-                    let model = Model::load(&dir).map_err(|error| error.to_string())?;
+                    let model = SentenceModel::load(&dir).map_err(|error| error.to_string())?;
                     Ok(Arc::new(model))
                 })?;
             }

@@ -23,7 +23,7 @@ use crate::services::s3::Server;
 ///   `s3_prefix`; in the environment and in files also `s3_access_key` and `s3_secret_key`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct ExternalDefinition {
     /// The name on the command line and in results; ends with `-{s3_server}` if it uses the S3 server.
     pub name: String,
     /// One sentence for help texts and reports.
@@ -105,7 +105,7 @@ pub struct Requirement {
     pub fix: String,
 }
 
-impl Definition {
+impl ExternalDefinition {
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let definition: Self = parse_toml(file, text)?;
         definition.check(file)?;
@@ -286,14 +286,14 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
 "#;
 
     fn error(text: &str) -> String {
-        Definition::parse(Path::new("x.toml"), text)
+        ExternalDefinition::parse(Path::new("x.toml"), text)
             .unwrap_err()
             .to_string()
     }
 
     #[test]
     fn a_definition_is_read_and_what_is_wrong_is_named() {
-        let whole = Definition::parse(Path::new("x.toml"), WHOLE).unwrap();
+        let whole = ExternalDefinition::parse(Path::new("x.toml"), WHOLE).unwrap();
         assert_eq!(whole.mount.len(), 4);
         assert_eq!(
             error(&WHOLE.replace("persistent", "persistant")),
@@ -312,7 +312,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             let text = WHOLE.replace("\"bind\"", &format!("{name:?}"));
             text.replace("{data}", argument) + end
         };
-        let parse = |text: &str| Definition::parse(Path::new("x.toml"), text);
+        let parse = |text: &str| ExternalDefinition::parse(Path::new("x.toml"), text);
         let whole = parse(&with("x-{s3_server}", "{s3_endpoint}", "")).unwrap();
         let minio = whole.answers_to("x-minio").unwrap();
         assert_eq!(whole.name_with(minio), "x-minio");

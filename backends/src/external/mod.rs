@@ -1,4 +1,4 @@
-//! Third-party file systems as backends, each defined by a TOML file ([`Definition`]) of commands.
+//! Third-party file systems as backends, each defined by a TOML file ([`ExternalDefinition`]) of commands.
 //!
 //! This module runs the commands, each with a deadline and in its own process group. A hanging command
 //! is killed with all its children, and its error names it.
@@ -29,7 +29,7 @@ use crate::fuse::connection::{Connection, detach, mount_at};
 use crate::services::Services;
 use crate::services::s3::Server;
 use command::{Running, Surroundings, run, start};
-pub use definition::Definition;
+pub use definition::ExternalDefinition;
 use variables::Variables;
 
 /// The definitions that ship with this program.
@@ -44,7 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A backend that a TOML file defines.
 #[derive(Clone, Debug)]
 pub(crate) struct External {
-    definition: Definition,
+    definition: ExternalDefinition,
     /// The S3 server, for a definition that uses one.
     server: Option<Server>,
     /// The first 6 bytes of the SHA-256 of its text and of the shipped files that it uses, in hexadecimal.
@@ -60,7 +60,7 @@ fn shipped_text(path: &str) -> Option<&'static str> {
 }
 
 /// The digest of a definition's text and of the shipped files that it uses.
-fn digest(text: &str, definition: &Definition) -> String {
+fn digest(text: &str, definition: &ExternalDefinition) -> String {
     let shipped = definition
         .file
         .iter()
@@ -114,7 +114,7 @@ impl External {
         file: Option<PathBuf>,
         services: &Arc<Services>,
     ) -> Result<Self, inputs::InputError> {
-        let definition = Definition::parse(name, text)?;
+        let definition = ExternalDefinition::parse(name, text)?;
         Ok(Self {
             server: definition.default_server(),
             digest: digest(text, &definition),
@@ -216,7 +216,7 @@ fn mount_point(config: &WorkspaceConfig) -> PathBuf {
 
 struct ExternalWorkspace {
     name: String,
-    definition: Definition,
+    definition: ExternalDefinition,
     config: WorkspaceConfig,
     mount_point: PathBuf,
     /// The agent's working directory, inside the mount.
@@ -236,7 +236,7 @@ impl ExternalWorkspace {
     /// data directory.
     fn open(
         name: String,
-        definition: Definition,
+        definition: ExternalDefinition,
         config: &WorkspaceConfig,
         is_first: bool,
         variables: impl FnOnce(&Path) -> io::Result<Variables>,

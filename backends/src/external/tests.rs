@@ -25,7 +25,8 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
 /// Opens a workspace at `dir` from the text of a definition.
 fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
     let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
-    let definition = Definition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
+    let definition =
+        ExternalDefinition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
     let config = WorkspaceConfig {
         dir: dir.to_owned(),
         program: "unused".into(),

@@ -13,7 +13,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountEntry {
     /// The mount point.
     pub at: PathBuf,
     /// The file system type, such as `ext4` or `fuse.ctxbench-sqlite`.
@@ -26,7 +26,7 @@ pub struct Mount {
     pub device: (u32, u32),
 }
 
-impl Mount {
+impl MountEntry {
     /// Whether this is a FUSE mount.
     pub fn is_fuse(&self) -> bool {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
@@ -42,7 +42,7 @@ impl Mount {
 ///
 /// # Errors
 /// If `/proc` is not mounted.
-pub fn mounts() -> io::Result<Vec<Mount>> {
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(table
         .split(|byte| *byte == b'\n')
@@ -54,7 +54,7 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
 ///
 /// # Errors
 /// If `/proc` is not mounted, or the parent of `dir` cannot be resolved.
-pub fn mount_at(dir: &Path) -> io::Result<Option<Mount>> {
+pub fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     let dir = resolve_parent(dir)?;
     Ok(mounts()?.into_iter().rev().find(|mount| mount.at == dir))
 }
@@ -63,10 +63,10 @@ pub fn mount_at(dir: &Path) -> io::Result<Option<Mount>> {
 ///
 /// # Errors
 /// As [`mounts`]; `path` is resolved, so it must exist.
-pub fn mount_of(path: &Path) -> io::Result<Option<Mount>> {
+pub fn mount_of(path: &Path) -> io::Result<Option<MountEntry>> {
     let path = path.canonicalize()?;
-    let within = |mount: &Mount| path.starts_with(&mount.at);
-    let longest = |mount: &Mount| mount.at.as_os_str().len();
+    let within = |mount: &MountEntry| path.starts_with(&mount.at);
+    let longest = |mount: &MountEntry| mount.at.as_os_str().len();
     Ok(mounts()?.into_iter().filter(within).max_by_key(longest))
 }
 
@@ -90,7 +90,7 @@ fn resolve_parent(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn parse_mount(line: &[u8]) -> Option<Mount> {
+fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let device = text(fields.nth(2)?);
@@ -101,7 +101,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let kind = text(fields.next()?);
     let source = text(fields.next()?);
     let super_options = text(fields.next()?);
-    Some(Mount {
+    Some(MountEntry {
         at,
         kind,
         source,
@@ -142,7 +142,7 @@ pub struct Connection {
 
 impl Connection {
     /// The connection of a FUSE mount; `None` for another mount.
-    pub fn of(mount: &Mount) -> Option<Self> {
+    pub fn of(mount: &MountEntry) -> Option<Self> {
         mount.is_fuse().then(|| Self {
             number: mount.device.1,
             at: mount.at.clone(),
@@ -233,7 +233,7 @@ fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
 
 /// Whether a daemon serves a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum MountHealth {
     /// The mount answered after this time.
     Answers(Duration),
     /// The mount answers `ENOTCONN`: its daemon has died.
@@ -248,26 +248,26 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Whether a daemon serves the mount at `dir`.
 ///
 /// The probe runs on its own thread, because a stuck daemon never answers it.
-pub fn health(dir: &Path) -> Health {
+pub fn health(dir: &Path) -> MountHealth {
     let (sender, answer) = std::sync::mpsc::channel();
     let dir = dir.to_owned();
     let ask = move || {
         let started = Instant::now();
         // The kernel may answer names and attributes from its cache, but never `statfs`.
         let health = match rustix::fs::statvfs(&dir) {
-            Err(rustix::io::Errno::NOTCONN) => Health::Dead,
-            _ => Health::Answers(started.elapsed()),
+            Err(rustix::io::Errno::NOTCONN) => MountHealth::Dead,
+            _ => MountHealth::Answers(started.elapsed()),
         };
         // After the timeout there is no receiver.
         let _ = sender.send(health);
     };
     std::thread::spawn(ask);
-    answer.recv_timeout(PATIENCE).unwrap_or(Health::Silent)
+    answer.recv_timeout(PATIENCE).unwrap_or(MountHealth::Silent)
 }
 
 /// Whether the daemon of the mount at `dir` has died.
 pub fn is_dead(dir: &Path) -> bool {
-    health(dir) == Health::Dead
+    health(dir) == MountHealth::Dead
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(300);
 /// A command to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Command {
+pub enum ControlCommand {
     /// Return the counters.
     Counters,
     /// Make everything durable.
@@ -49,11 +49,11 @@ enum Answer {
 ///
 /// # Errors
 /// If no mount listens there, the answer takes longer than 10 s (a sync: 5 min), or the command failed.
-pub fn ask(socket: &Path, command: Command) -> io::Result<Counters> {
+pub fn ask(socket: &Path, command: ControlCommand) -> io::Result<Counters> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(match command {
-        Command::Counters | Command::PanicNext => PATIENCE,
-        Command::Sync => SYNC_PATIENCE,
+        ControlCommand::Counters | ControlCommand::PanicNext => PATIENCE,
+        ControlCommand::Sync => SYNC_PATIENCE,
     }))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     serde_json::to_writer(&mut stream, &command)?;
@@ -98,7 +98,7 @@ fn answer(mut stream: UnixStream, mounted: &MountState) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
-        Ok(Command::Counters) => Answer::Counters(Counters {
+        Ok(ControlCommand::Counters) => Answer::Counters(Counters {
             fuse: mounted.recorder.snapshot(),
             store: mounted
                 .store
@@ -109,11 +109,11 @@ fn answer(mut stream: UnixStream, mounted: &MountState) -> io::Result<()> {
             inodes: mounted.inodes.len(),
             log_lines_dropped: daemon_log::lines_dropped(),
         }),
-        Ok(Command::Sync) => match mounted.store.sync() {
+        Ok(ControlCommand::Sync) => match mounted.store.sync() {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Failed(error.to_string()),
         },
-        Ok(Command::PanicNext) => {
+        Ok(ControlCommand::PanicNext) => {
             mounted.panics_next.store(true, Ordering::Relaxed);
             Answer::Done
         }
@@ -144,9 +144,9 @@ mod tests {
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 
-        let counters = ask(&socket, Command::Counters).unwrap();
+        let counters = ask(&socket, ControlCommand::Counters).unwrap();
         assert_eq!(counters.count(super::super::Opcode::Read), 1);
-        ask(&socket, Command::Sync).unwrap();
+        ask(&socket, ControlCommand::Sync).unwrap();
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(b"\"explode\"\n").unwrap();
         let mut line = String::new();

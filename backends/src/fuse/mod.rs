@@ -21,6 +21,6 @@ mod serve;
 mod slow;
 
 pub use connection::end;
-pub use control::{Command, ask};
+pub use control::{ControlCommand, ask};
 pub use counters::{Counters, Opcode, OpcodeCount};
 pub use serve::{MountError, MountOptions, Stop, check, check_device, serve};

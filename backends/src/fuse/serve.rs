@@ -39,7 +39,7 @@ pub struct MountOptions {
     pub threads: usize,
     /// The processor of the threads that answer requests; `None` for any. Other threads are not bound.
     pub cpu: Option<usize>,
-    /// The control socket, which accepts each [`Command`](super::Command).
+    /// The control socket, which accepts each [`ControlCommand`](super::ControlCommand).
     pub control: Option<PathBuf>,
 }
 

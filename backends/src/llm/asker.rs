@@ -98,7 +98,7 @@ impl Default for AskerOptions {
 
 /// Requests and tokens of one purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct PurposeTotals {
     /// Answered requests.
     pub calls: u64,
     /// Tokens of the prompts.
@@ -112,7 +112,7 @@ pub struct Asker {
     meter: Arc<Meter>,
     options: AskerOptions,
     log: Option<LogFile>,
-    tallies: Mutex<BTreeMap<Purpose, Tally>>,
+    totals: Mutex<BTreeMap<Purpose, PurposeTotals>>,
     origins: Mutex<BTreeMap<Origin, u64>>,
 }
 
@@ -131,7 +131,7 @@ impl Asker {
             meter: meter.into(),
             options,
             log,
-            tallies: Mutex::default(),
+            totals: Mutex::default(),
             origins: Mutex::default(),
         }
     }
@@ -252,18 +252,18 @@ impl Asker {
     }
 
     fn count(&self, purpose: Purpose, reply: &Reply) {
-        let mut tallies = self.tallies.lock();
-        let tally = tallies.entry(purpose).or_default();
-        tally.calls += 1;
-        tally.prompt_tokens += reply.usage.prompt;
-        tally.output_tokens += reply.usage.output;
+        let mut totals = self.totals.lock();
+        let total = totals.entry(purpose).or_default();
+        total.calls += 1;
+        total.prompt_tokens += reply.usage.prompt;
+        total.output_tokens += reply.usage.output;
         let mut origins = self.origins.lock();
         *origins.entry(reply.origin).or_default() += 1;
     }
 
     /// Requests and tokens, by purpose.
-    pub fn tallies(&self) -> BTreeMap<Purpose, Tally> {
-        self.tallies.lock().clone()
+    pub fn totals(&self) -> BTreeMap<Purpose, PurposeTotals> {
+        self.totals.lock().clone()
     }
 
     /// The counters of the store that uses this asker.
@@ -281,11 +281,11 @@ impl Asker {
             ("first-byte-us", micros(totals.first_byte)),
             ("answer-us", micros(totals.total)),
         ]);
-        for (purpose, tally) in self.tallies() {
+        for (purpose, total) in self.totals() {
             let [calls, prompt, output] = purpose.counters();
-            counters.insert(calls, tally.calls);
-            counters.insert(prompt, tally.prompt_tokens);
-            counters.insert(output, tally.output_tokens);
+            counters.insert(calls, total.calls);
+            counters.insert(prompt, total.prompt_tokens);
+            counters.insert(output, total.output_tokens);
         }
         let origins = self.origins.lock();
         for (origin, count) in &*origins {

@@ -156,7 +156,7 @@ impl MountedWorkspace {
         };
         let started = Instant::now();
         loop {
-            let counters = fuse::ask(&self.control(), fuse::Command::Counters)?;
+            let counters = fuse::ask(&self.control(), fuse::ControlCommand::Counters)?;
             match counters.store.get(counter) {
                 Some(0) => return Ok(()),
                 Some(left) if started.elapsed() > BACKGROUND_MAX => {
@@ -216,7 +216,7 @@ impl Workspace for MountedWorkspace {
 
     fn sync(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.mount)?)?;
-        fuse::ask(&self.control(), fuse::Command::Sync)?;
+        fuse::ask(&self.control(), fuse::ControlCommand::Sync)?;
         self.finish_background()
     }
 
@@ -235,7 +235,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {
-        fuse::ask(&self.control(), fuse::Command::Counters).map(Some)
+        fuse::ask(&self.control(), fuse::ControlCommand::Counters).map(Some)
     }
 
     fn exit_reason(&mut self) -> Option<String> {

@@ -45,7 +45,7 @@ use engine::Engine;
 use invalidation::{Invalidation, Stale};
 pub use open::{OpenError, OpenOptions};
 pub(crate) use options::S3Options;
-pub use options::{BucketOptions, Mirror, OptionError};
+pub use options::{BucketOptions, BucketOptionsError, Mirror};
 use tables::Placeholders;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.

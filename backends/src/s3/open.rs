@@ -40,7 +40,7 @@ pub enum OpenError {
     #[error(
         "{0}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has"
     )]
-    Store(#[from] sqlite::OpenError),
+    Store(#[from] sqlite::SqliteOpenError),
     /// The file is something else, or the cache of another memory.
     #[error("{0}")]
     Cache(String),

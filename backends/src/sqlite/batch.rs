@@ -14,7 +14,7 @@ use super::db::Db;
 use super::files::redo_of;
 use super::log::sync_names;
 use super::nodes::unsigned;
-use super::open::{OpenError, unreadable};
+use super::open::{SqliteOpenError, unreadable};
 use super::record;
 use super::redo::{self, Redo};
 use super::transaction::locked;
@@ -27,7 +27,7 @@ const OPEN_FOR: Duration = Duration::from_millis(100);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Makes the changes that a killed daemon recorded and did not commit. Answers how many there were.
-pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, OpenError> {
+pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, SqliteOpenError> {
     let read = "SELECT redo, applied FROM log WHERE redo IS NOT NULL";
     let found = db.row(read, (), |row| Ok((row.get(0)?, row.get(1)?)));
     let found = found.map_err(|error| unreadable(path, &error))?;
@@ -79,7 +79,10 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Begins to record changes.
-    pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Self, OpenError> {
+    pub(super) fn start(
+        db: &Arc<Mutex<Db>>,
+        path: &Path,
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let (wake, woken) = sync_channel(1);
         begin(&locked(db), path, wake)?;
         let thread_db = Arc::clone(db);
@@ -107,7 +110,7 @@ impl Committer {
     }
 }
 
-fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), OpenError> {
+fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), SqliteOpenError> {
     let wrong = |error: StoreError| unreadable(path, &error);
     let mount = db.row("SELECT random()", (), |row| row.get(0));
     let mount = mount.map_err(wrong)?.unwrap_or_default();

@@ -12,7 +12,7 @@ use super::files::tails_of;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{
-    OpenError, connect, identify, lacks_log, leave, must_not_be_cut, own, unreadable,
+    SqliteOpenError, connect, identify, lacks_log, leave, must_not_be_cut, own, unreadable,
 };
 use super::tails::HEAD;
 
@@ -21,7 +21,7 @@ const SHOWN: usize = 10;
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct DatabaseCheck {
     /// The problems, in words; empty for a whole file system.
     pub problems: Vec<String>,
     /// Inodes that were looked at.
@@ -99,9 +99,9 @@ const RULES: &[Rule] = &[
 /// Looks at everything in the database at `path`.
 ///
 /// # Errors
-/// See [`OpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
+/// See [`SqliteOpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
 /// not an error but a problem.
-pub fn check(path: &Path) -> Result<Checked, OpenError> {
+pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
     must_not_be_cut(path)?;
     // Without this, a missing file would be "unable to open database file".
@@ -117,7 +117,7 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
     };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
     if let Some(log) = lacks()?.map_or(Ok(None), |_| lacks())? {
-        let gone = OpenError::LogGone {
+        let gone = SqliteOpenError::LogGone {
             path: path.to_owned(),
             log,
         };
@@ -137,15 +137,15 @@ pub fn check(path: &Path) -> Result<Checked, OpenError> {
 /// them there fails, and the log of the daemon names them. Answers whether a log was missing at all.
 ///
 /// # Errors
-/// As [`super::SqliteStore::open`], and [`OpenError::NotWhole`] if what is left contradicts itself.
-pub fn go_on_without_log(path: &Path) -> Result<bool, OpenError> {
+/// As [`super::SqliteStore::open`], and [`SqliteOpenError::NotWhole`] if what is left contradicts itself.
+pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     if !path.exists() {
         return Ok(false);
     }
     must_not_be_cut(path)?;
     let _ownership = match own(path) {
         // A mount has the database, and its logs.
-        Err(OpenError::Owned(..)) => return Ok(false),
+        Err(SqliteOpenError::Owned(..)) => return Ok(false),
         owned => owned?,
     };
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
@@ -157,7 +157,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, OpenError> {
     // A daemon that was killed during a checkpoint may have left pages of two states.
     let checked = check_rows(&mut connection).map_err(wrong)?;
     if let Some(problem) = checked.problems.into_iter().next() {
-        return Err(OpenError::NotWhole {
+        return Err(SqliteOpenError::NotWhole {
             path: path.to_owned(),
             problem,
         });
@@ -176,10 +176,10 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, OpenError> {
 }
 
 /// Looks at the rows and what they hold, not at the log and the tails.
-fn check_rows(connection: &mut Connection) -> rusqlite::Result<Checked> {
+fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
     let db = &connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
     let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
-    let mut checked = Checked {
+    let mut checked = DatabaseCheck {
         problems: Vec::new(),
         inodes: count("SELECT count(*) FROM inode")?,
         names: count("SELECT count(*) FROM dirent")?,

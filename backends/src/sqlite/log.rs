@@ -14,7 +14,7 @@ use rustix::fs::StatVfsMountFlags;
 use super::counters::Counters;
 use super::files::{folder, log_of};
 use super::on_panic::on_panic;
-use super::open::{self, OpenError};
+use super::open::{self, SqliteOpenError};
 use super::redo::Recorded;
 use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
@@ -73,7 +73,7 @@ pub(super) struct Log {
 }
 
 /// Makes the names of the database at `path` and of its log durable.
-pub(super) fn sync_names(path: &Path) -> std::result::Result<(), OpenError> {
+pub(super) fn sync_names(path: &Path) -> std::result::Result<(), SqliteOpenError> {
     File::open(folder(path))
         .and_then(|dir| dir.sync_all())
         .map_err(|error| open::unreadable(path, &error))
@@ -95,7 +95,7 @@ impl Log {
     pub(super) fn open(
         path: &Path,
         counters: Arc<Counters>,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let log = log_of(path);
         let file = File::options()
             .read(true)

@@ -63,7 +63,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::sqlite::SqliteStore;
     use crate::sqlite::files::{log_of, redo_of};
-    use crate::sqlite::open::{OpenError, connect, identify, leave};
+    use crate::sqlite::open::{SqliteOpenError, connect, identify, leave};
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     pub(crate) const FILE: NewNode<'_> = NewNode {
@@ -110,6 +110,6 @@ pub(crate) mod tests {
         identify(&looking, &left).unwrap();
         drop(looking);
         let error = SqliteStore::open(&left, &OWNER).unwrap_err();
-        assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+        assert!(matches!(error, SqliteOpenError::LogGone { .. }), "{error}");
     }
 }

@@ -44,13 +44,13 @@ use crate::store::{
 };
 pub(crate) use backend::{SqliteMount, SqliteOptions};
 use batch::Committer;
-pub use check::{Checked, check, go_on_without_log};
+pub use check::{DatabaseCheck, check, go_on_without_log};
 use checkpoint::Checkpointer;
 use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
 use log::Log;
-pub use open::{OpenError, SCHEMA_VERSION};
 use open::{Ownership, connect, leave, must_not_be_cut, or_full, own, prepare, unreadable};
+pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
 pub use tails::HEAD;
 use tails::Tails;
@@ -78,20 +78,20 @@ impl SqliteStore {
     /// where there is none.
     ///
     /// # Errors
-    /// See [`OpenError`]; the database is as it was.
-    pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, OpenError> {
+    /// See [`SqliteOpenError`]; the database is as it was.
+    pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, SqliteOpenError> {
         Self::open_noting(path, owner, no_notes)
     }
 
     /// As [`SqliteStore::open`], for a database that has tables of another store, whose notes `apply_note` understands.
     ///
     /// # Errors
-    /// See [`OpenError`]; the database is as it was.
+    /// See [`SqliteOpenError`]; the database is as it was.
     pub(crate) fn open_noting(
         path: &Path,
         owner: &Caller,
         apply_note: ApplyNote,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
             store.committer = Some(Committer::start(&store.db, path)?);
             Ok(store)
@@ -103,7 +103,7 @@ impl SqliteStore {
         path: &Path,
         owner: &Caller,
         apply_note: ApplyNote,
-    ) -> std::result::Result<Self, OpenError> {
+    ) -> std::result::Result<Self, SqliteOpenError> {
         must_not_be_cut(path)?;
         let ownership = own(path)?;
         let was_killed = files::has_log(path);

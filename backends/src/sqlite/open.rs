@@ -28,7 +28,7 @@ pub const SCHEMA_VERSION: i32 = 4;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum SqliteOpenError {
     /// Another process has it mounted: the file, and where, if that can be told.
     #[error(
         "{} is in use by another ctxbench mount{}\n  fix: use that mount, which serves every process of this host; or unmount it; or choose another file with --db",
@@ -113,8 +113,8 @@ pub(super) struct Ownership {
 }
 
 /// The same error, or that the disk is full where that is the likely cause.
-pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
-    let OpenError::Unreadable { reason, .. } = &error else {
+pub(super) fn or_full(path: &Path, error: SqliteOpenError) -> SqliteOpenError {
+    let SqliteOpenError::Unreadable { reason, .. } = &error else {
         return error;
     };
     // Messages of SQLite and the system for a full disk. On a full disk, damage has another message, too.
@@ -123,7 +123,7 @@ pub(super) fn or_full(path: &Path, error: OpenError) -> OpenError {
         return error;
     }
     match statvfs(folder(path)) {
-        Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < ROOM => OpenError::Full {
+        Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < ROOM => SqliteOpenError::Full {
             path: path.to_owned(),
             reason: reason.clone(),
             left: disk.f_bavail.saturating_mul(disk.f_frsize) / 1024,
@@ -139,7 +139,7 @@ fn is_cut(path: &Path) -> bool {
 }
 
 /// Refuses a database whose file is gone, or was cut to nothing, while its log or tails are still there.
-pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
+pub(super) fn must_not_be_cut(path: &Path) -> Result<(), SqliteOpenError> {
     if path.exists() && !is_cut(path) {
         return Ok(());
     }
@@ -152,13 +152,13 @@ pub(super) fn must_not_be_cut(path: &Path) -> Result<(), OpenError> {
     } else {
         return Ok(());
     };
-    Err(OpenError::Cut {
+    Err(SqliteOpenError::Cut {
         path: path.to_owned(),
         beside,
     })
 }
 
-pub(super) fn own(path: &Path) -> Result<Ownership, OpenError> {
+pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -177,15 +177,16 @@ pub(super) fn own(path: &Path) -> Result<Ownership, OpenError> {
     }
     match locked {
         Ok(()) => Ok(Ownership { _file: file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(OpenError::Owned(path.to_owned(), owner::mount_of(path)))
-        }
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(SqliteOpenError::Owned(
+            path.to_owned(),
+            owner::mount_of(path),
+        )),
         Err(error) => Err(unreadable(path, &io::Error::from(error))),
     }
 }
 
 /// Opens a connection with the settings that every connection of a mount shares.
-pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn connect(path: &Path) -> Result<Connection, SqliteOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
@@ -212,7 +213,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, OpenError> {
 ///
 /// # Errors
 /// If it is something else, or of another ctxbench.
-pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, OpenError> {
+pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let pragma = |name: &str| -> rusqlite::Result<i32> {
         connection.pragma_query_value(None, name, |row| row.get(0))
@@ -224,13 +225,13 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Ope
     let version = pragma("user_version").map_err(wrong)?;
     let is_new = tables == 0 && application == 0 && version == 0;
     if !is_new && application != APPLICATION_ID {
-        return Err(OpenError::Foreign {
+        return Err(SqliteOpenError::Foreign {
             path: path.to_owned(),
             found: application,
         });
     }
     if !is_new && version != SCHEMA_VERSION {
-        return Err(OpenError::Version {
+        return Err(SqliteOpenError::Version {
             path: path.to_owned(),
             found: version,
         });
@@ -260,11 +261,11 @@ pub(super) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Resul
 }
 
 /// Checks what the file holds, and creates the tables in an empty one.
-pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let is_there = identify(connection, path)?;
     if is_there && let Some(log) = lacks_log(connection, path).map_err(wrong)? {
-        return Err(OpenError::LogGone {
+        return Err(SqliteOpenError::LogGone {
             path: path.to_owned(),
             log,
         });
@@ -286,8 +287,8 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), OpenEr
     Ok(())
 }
 
-pub(super) fn unreadable(path: &Path, reason: &impl ToString) -> OpenError {
-    OpenError::Unreadable {
+pub(super) fn unreadable(path: &Path, reason: &impl ToString) -> SqliteOpenError {
+    SqliteOpenError::Unreadable {
         path: path.to_owned(),
         reason: reason.to_string(),
     }

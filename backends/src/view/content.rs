@@ -189,8 +189,34 @@ impl ViewStore {
         Ok(body)
     }
 
-    /// A read through an open file; 0 for none.
-    pub(super) fn read_content(
+    /// The present content for a reader. The hash of what is read from offset 0 is kept: a writer that has read it may
+    /// replace it.
+    fn body_for_reader(&self, ino: Ino, node: &Node, offset: u64) -> Result<Body> {
+        let body = self.body(&mut self.sources.take()?, ino, node)?;
+        if offset == 0 && self.may_update(node) {
+            // Hash before locking: the content may be long.
+            let seen = hash(&*body);
+            self.state().writing.has_read(node.ino(), seen);
+        }
+        Ok(body)
+    }
+
+    /// A read without an open file.
+    pub(super) fn read_current(
+        &self,
+        ino: Ino,
+        offset: u64,
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let body = self.body_for_reader(ino, &*self.node(ino)?, offset)?;
+        out.extend_from_slice(slice(&body, offset, size));
+        Ok(())
+    }
+
+    /// A read through an open file: a writer reads its draft, and a reader finishes with the version of the row that it
+    /// began with.
+    pub(super) fn read_open_file(
         &self,
         handle: u64,
         ino: Ino,
@@ -215,24 +241,15 @@ impl ViewStore {
             take(&draft.bytes);
             return Ok(());
         }
-        // A reader finishes with the version of the row that it began with.
         if let Some((_, body)) = (self.state().contents.handles.get(&handle)).filter(|_| offset > 0)
         {
             take(body);
             return Ok(());
         }
-        let body = self.body(&mut self.sources.take()?, ino, &node)?;
+        let body = self.body_for_reader(ino, &node, offset)?;
         take(&body);
-        let is_read = offset == 0 && self.may_update(&node);
-        // Hash before locking: the content may be long.
-        let seen = is_read.then(|| hash(&*body));
-        let (ino, mut state) = (node.ino(), self.state());
-        if let Some(seen) = seen {
-            state.writing.has_read(ino, seen);
-        }
-        if handle != 0 {
-            state.contents.handles.insert(handle, (ino, body));
-        }
+        let opened = (node.ino(), body);
+        self.state().contents.handles.insert(handle, opened);
         Ok(())
     }
 

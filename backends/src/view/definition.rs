@@ -22,7 +22,7 @@ static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/views");
 /// A definition file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct ViewDefinition {
     /// Its name.
     pub name: String,
     /// A description of the view and its purpose.
@@ -295,7 +295,7 @@ pub fn shipped() -> Vec<String> {
         .collect()
 }
 
-impl Definition {
+impl ViewDefinition {
     /// Parses a definition; `file` is only for error messages.
     ///
     /// # Errors

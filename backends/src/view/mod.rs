@@ -28,7 +28,7 @@ use crate::store::{
     RenameMode, Result, Slow, Store, Timestamp,
 };
 use content::Contents;
-use definition::Definition;
+use definition::ViewDefinition;
 use draft::{Phase, Writing};
 use listing::Listings;
 use nodes::{Above, Node, Nodes, What};
@@ -56,7 +56,7 @@ struct State {
 
 /// Why a view cannot be mounted.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum ViewOpenError {
     /// Its definition is wrong.
     #[error("{0}")]
     Definition(#[from] InputError),
@@ -93,15 +93,15 @@ impl ViewStore {
     /// with `may_write`, where the definition says how.
     ///
     /// # Errors
-    /// [`OpenError`], if the definition is wrong or the source cannot be reached.
+    /// [`ViewOpenError`], if the definition is wrong or the source cannot be reached.
     pub fn open(
         (file, text): (&Path, &str),
         place: &str,
         may_write: bool,
         owner: &Caller,
-    ) -> std::result::Result<Self, OpenError> {
-        let definition = Definition::parse(file, text)?;
-        let unreachable = |reason: String| OpenError::Source {
+    ) -> std::result::Result<Self, ViewOpenError> {
+        let definition = ViewDefinition::parse(file, text)?;
+        let unreachable = |reason: String| ViewOpenError::Source {
             place: source::without_password(place),
             reason,
         };
@@ -231,7 +231,7 @@ impl Store for ViewStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.read_content(0, ino, offset, size, out)
+        self.read_current(ino, offset, size, out)
     }
 
     fn places_appends(&self) -> bool {
@@ -347,7 +347,7 @@ impl OpenFiles for ViewStore {
         size: usize,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        self.read_content(handle, ino, offset, size, out)
+        self.read_open_file(handle, ino, offset, size, out)
     }
 
     fn write_handle(&self, handle: u64, offset: u64, data: &[u8]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::definition::{
-    Definition, KeyPlace, Names, QuestionDefinition, Write, column_of, key_place, last,
+    KeyPlace, Names, QuestionDefinition, ViewDefinition, Write, column_of, key_place, last,
 };
 use super::source::{Column, Source};
 use super::template::Template;
@@ -250,8 +250,8 @@ impl Rows {
 }
 
 impl Tree {
-    /// Makes the levels of a definition that [`Definition::check`] has passed.
-    pub(super) fn new(definition: Definition, source: &mut dyn Source) -> Result<Self, String> {
+    /// Makes the levels of a definition that [`ViewDefinition::check`] has passed.
+    pub(super) fn new(definition: ViewDefinition, source: &mut dyn Source) -> Result<Self, String> {
         let mut tree = Self {
             levels: vec![Level::default()],
             files: Vec::new(),

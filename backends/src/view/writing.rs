@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::content::{BODY_MAX, within_limit};
 use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
 use super::rows::parameters;
-use super::source::{Changed, Lent, Parameter, Statement, Text};
+use super::source::{BoundStatement, Changed, Lent, Parameter, Text};
 use super::tree::{Files, KEY, NUMBER};
 use super::{Above, Node, State, ViewStore, What};
 use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
@@ -209,7 +209,7 @@ impl ViewStore {
                 (*sql, parameters(above, &row.collect::<Vec<_>>()))
             })
             .collect();
-        let bound: Vec<Statement<'_>> = (bound.iter())
+        let bound: Vec<BoundStatement<'_>> = (bound.iter())
             .map(|(sql, parameters)| (*sql, parameters.as_slice()))
             .collect();
         let (_turn, mut source) = self.sources.take_to_change()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backends::s3::{OpenOptions, S3Store};
 use backends::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
-use servers::{Fault, Operation, Rule, When};
+use servers::{Operation, RequestFault, Rule, When};
 
 /// The mount of the process that is killed: endpoint, access key, secret key, agent and cache.
 const MOUNTS: &str = "CTXBENCH_TEST_S3_MOUNTS";
@@ -30,7 +30,7 @@ fn the_host_that_is_killed() {
     let mounts = std::env::var(MOUNTS).unwrap();
     let mut words = mounts.split(' ').map(str::to_owned);
     let mut word = || words.next().unwrap();
-    let access = servers::Access {
+    let access = servers::ServerAccess {
         endpoint: word(),
         access_key: word(),
         secret_key: word(),
@@ -125,11 +125,11 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
 fn lose_answers(memory: &Memory) {
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     memory.proxy().set(vec![
-        Rule::always(Fault::LoseAnswer)
+        Rule::always(RequestFault::LoseAnswer)
             .of(&[Operation::Put])
             .below(&log)
             .when(When::First(1)),
-        Rule::always(Fault::Reset)
+        Rule::always(RequestFault::Reset)
             .of(&[Operation::Put, Operation::Get])
             .below(&log),
     ]);
@@ -217,7 +217,7 @@ fn a_request_that_arrives_late_does_nothing() {
     let before = refused();
     append(&a, log, b"one\n");
     // The proxy forwards it when the rules change, although the client has given up.
-    memory.set(Fault::Hold, &[Operation::Put], When::First(1));
+    memory.set(RequestFault::Hold, &[Operation::Put], When::First(1));
     assert!(a.upload().is_err());
     append(&a, log, b"two\n");
     a.upload().unwrap();

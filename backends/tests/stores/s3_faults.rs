@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use backends::s3::S3Store;
 use backends::store::{Errno, ROOT, Slow, Store};
 use s3::config::{S3Config, SyncMode};
-use servers::{Fault, Operation, When};
+use servers::{Operation, RequestFault, When};
 
-fn refuse(status: u16, code: &str) -> Fault {
-    Fault::Refuse {
+fn refuse(status: u16, code: &str) -> RequestFault {
+    RequestFault::Refuse {
         status,
         code: code.to_owned(),
         retry_after: None,
@@ -156,11 +156,11 @@ fn a_mount_with_one_commit_after_another_still_finds_that_its_bucket_was_emptied
 
 #[test]
 fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
-    let faults: [(&str, Option<Fault>, Errno); 5] = [
+    let faults: [(&str, Option<RequestFault>, Errno); 5] = [
         ("cut off", None, Errno::IO),
-        ("silent", Some(Fault::Hang), Errno::TIMEDOUT),
+        ("silent", Some(RequestFault::Hang), Errno::TIMEDOUT),
         ("failing", Some(refuse(500, "InternalError")), Errno::IO),
-        ("resetting", Some(Fault::Reset), Errno::IO),
+        ("resetting", Some(RequestFault::Reset), Errno::IO),
         ("refusing", Some(refuse(403, "AccessDenied")), Errno::ACCESS),
     ];
     for (what, fault, expected) in faults {
@@ -202,7 +202,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
 fn a_mount_ends_in_time_though_the_server_does_not_answer() {
     let memory = Memory::behind_proxy();
     let a = by_itself(&memory, "a");
-    memory.set(Fault::Hang, &[], When::Always);
+    memory.set(RequestFault::Hang, &[], When::Always);
     write(&a, "file", b"1");
     eventually("it waits for the server", || memory.fired() > 0);
     in_time("the end", || drop(a));
@@ -215,7 +215,7 @@ fn a_mount_ends_in_time_though_the_server_does_not_answer() {
 
 #[test]
 fn wrong_bytes_never_reach_a_reader() {
-    use Fault::{CutBody, DamageBody, ResetInBody, ShortenBody};
+    use RequestFault::{CutBody, DamageBody, ResetInBody, ShortenBody};
     for fault in [CutBody, ShortenBody, ResetInBody, DamageBody] {
         let memory = Memory::behind_proxy();
         let long = pattern(9 << 20, 3);
@@ -253,7 +253,7 @@ fn what_is_damaged_on_its_way_up_is_refused_and_sent_again() {
     write(&a, "small", b"small");
     let (length, every) = (1, 2);
     let when = When::Bursts { length, every };
-    memory.set(Fault::DamageRequest, &[Operation::Put], when);
+    memory.set(RequestFault::DamageRequest, &[Operation::Put], when);
     a.upload().unwrap();
     assert_eq!(memory.fired(), 2);
     memory.proxy().clear();
@@ -288,7 +288,7 @@ fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
     });
     let long = write(&a, "long", &[b'0'; 17 << 20]);
     let short = write(&a, "short", b"0");
-    memory.set(Fault::Hold, &[Operation::Put], When::Always);
+    memory.set(RequestFault::Hold, &[Operation::Put], When::Always);
     std::thread::scope(|scope| {
         let uploading = scope.spawn(|| a.upload());
         eventually("an upload is under way", || memory.fired() > 0);

@@ -6,7 +6,7 @@ use crate::hosts::*;
 use backends::s3::S3Store;
 use backends::store::{ROOT, Store};
 use s3::config::{MirrorMode, S3Config};
-use servers::{Fault, Operation, Rule, When};
+use servers::{Operation, RequestFault, Rule, When};
 
 fn mirrored(memory: &Memory) -> S3Store {
     memory.mount_as(S3Config {
@@ -82,7 +82,7 @@ fn a_commit_whose_answer_was_lost_reaches_the_mirror() {
     let a = mirrored(&memory);
     write(&a, "a.md", b"1");
     let log = format!("agents/{}/.ctx/log/", memory.agent);
-    let lost = Rule::always(Fault::LoseAnswer).of(&[Operation::Put]);
+    let lost = Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]);
     memory
         .proxy()
         .set(vec![lost.below(&log).when(When::First(1))]);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use backends::sqlite::{HEAD, OpenError, SqliteStore, check, go_on_without_log};
+use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
 use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
 
 use crate::common::{fails, has, names, node, read, resize};
@@ -14,7 +14,7 @@ const OWNER: Caller = Caller {
     now: Timestamp(1),
 };
 
-fn open(path: &Path) -> Result<SqliteStore, OpenError> {
+fn open(path: &Path) -> Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open(path, &OWNER)
 }
 
@@ -38,7 +38,7 @@ fn killed_without_log(dir: &Path, path: &Path) -> PathBuf {
 #[track_caller]
 fn log_gone(path: &Path) -> String {
     let error = open(path).unwrap_err();
-    assert!(matches!(error, OpenError::LogGone { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::LogGone { .. }), "{error}");
     error.to_string()
 }
 
@@ -243,7 +243,7 @@ fn an_open_frees_a_file_that_was_unlinked_when_the_daemon_died() {
 fn a_second_open_fails_while_the_first_store_lives() {
     let (_dir, path, first) = new_store();
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Owned(..)), "{error}");
+    assert!(matches!(error, SqliteOpenError::Owned(..)), "{error}");
     has(&error.to_string(), &["in use by another ctxbench mount"]);
     drop(first);
     open(&path).unwrap();
@@ -264,14 +264,17 @@ fn an_open_refuses_a_foreign_file_and_leaves_it_unchanged() {
     let text = "this is text, and long enough to be looked at as a database header";
     std::fs::write(&path, text).unwrap();
     let error = refused();
-    assert!(matches!(error, OpenError::Unreadable { .. }), "{error}");
+    assert!(
+        matches!(error, SqliteOpenError::Unreadable { .. }),
+        "{error}"
+    );
 
     std::fs::remove_file(&path).unwrap();
     let foreign = rusqlite::Connection::open(&path).unwrap();
     foreign.execute_batch("CREATE TABLE t (n)").unwrap();
     drop(foreign);
     let error = refused();
-    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Foreign { .. }), "{error}");
 
     std::fs::remove_file(&path).unwrap();
     drop(open(&path).unwrap());
@@ -459,7 +462,7 @@ fn go_on_without_log_refuses_an_inconsistent_database() {
     drop(torn);
     let before = std::fs::read(&copy).unwrap();
     let error = go_on_without_log(&copy).unwrap_err();
-    assert!(matches!(error, OpenError::NotWhole { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::NotWhole { .. }), "{error}");
     assert_eq!(std::fs::read(&copy).unwrap(), before);
     log_gone(&copy);
 }
@@ -499,7 +502,7 @@ fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
     let tails = dir.path().join("b.db-tails");
     let is_cut = |left: &Path| {
         let error = open(&copy).unwrap_err();
-        let is_cut = matches!(&error, OpenError::Cut { beside, .. } if *beside == left);
+        let is_cut = matches!(&error, SqliteOpenError::Cut { beside, .. } if *beside == left);
         assert!(is_cut, "{error}");
     };
     let whole = std::fs::read(&copy).unwrap();
@@ -511,7 +514,7 @@ fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
         is_cut(&log);
         // A check must not open it either: SQLite would remove the log of an empty file.
         let error = check(&copy).unwrap_err();
-        assert!(matches!(&error, OpenError::Cut { .. }), "{error}");
+        assert!(matches!(&error, SqliteOpenError::Cut { .. }), "{error}");
         let kept = dir.path().join("kept");
         std::fs::rename(&log, &kept).unwrap();
         is_cut(&tails);

@@ -19,13 +19,13 @@ use rundir::faults::{Audit, Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
 use rustix::process::Signal;
 use workloads::fault::Scenario;
 
-use super::agent::{Answer, Job};
+use super::agent::{Job, JobAnswer};
 use super::disk::SmallDisk;
 use super::history::History;
 pub use records::{STREAM, unread};
 
 use super::processes::send;
-use super::watch::{Agent, Waited, culprit, waiting_requests};
+use super::watch::{Agent, WaitOutcome, culprit, waiting_requests};
 
 /// Why a scenario did not run to its end.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ pub struct TestBed {
     /// How many successful `fsync` calls the agent processes reported.
     fsyncs: u64,
     /// The answer to a job that no agent process received, because nothing was mounted.
-    unasked: Option<Answer>,
+    unasked: Option<JobAnswer>,
     /// Names of files written to the mount point's directory while nothing was mounted there.
     beside: Option<String>,
     /// Whether the daemon was killed, or ended when it should not have.
@@ -263,13 +263,13 @@ impl TestBed {
 
     /// Waits for the agent process's answer. `None` if it hung or was killed. Both are recorded, and the
     /// next job starts a new process.
-    pub fn end(&mut self) -> Injected<Option<Answer>> {
+    pub fn end(&mut self) -> Injected<Option<JobAnswer>> {
         let limit = self.hang_limit();
         self.end_within(limit)
     }
 
     /// As [`TestBed::end`], with another time limit per call than the scenario's.
-    pub fn end_within(&mut self, limit: Duration) -> Injected<Option<Answer>> {
+    pub fn end_within(&mut self, limit: Duration) -> Injected<Option<JobAnswer>> {
         if let Some(answer) = self.unasked.take() {
             self.note(&answer);
             return Ok(Some(answer));
@@ -285,7 +285,7 @@ impl TestBed {
 
     /// As [`TestBed::end`], for an agent process that is not the test bed's own. The process is not
     /// returned if it hung or ended.
-    pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<Answer>, Option<Agent>)> {
+    pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<JobAnswer>, Option<Agent>)> {
         let agent = self.agent.take();
         let waited = other.wait(self.hang_limit(), &self.interrupt);
         let answer = self.take(other, waited)?;
@@ -294,23 +294,23 @@ impl TestBed {
     }
 
     /// Records the result of waiting for an agent process, and keeps the process if it answered.
-    fn take(&mut self, mut agent: Agent, waited: Waited) -> Injected<Option<Answer>> {
+    fn take(&mut self, mut agent: Agent, waited: WaitOutcome) -> Injected<Option<JobAnswer>> {
         match waited {
-            Waited::Answered(answer) => {
+            WaitOutcome::Answered(answer) => {
                 self.note(&answer);
                 self.note_uninterruptible(agent.uninterruptible());
                 self.agent = Some(agent);
                 Ok(Some(answer))
             }
-            Waited::Interrupted => Err(ScenarioError::Interrupted),
-            Waited::Ended(status) => {
+            WaitOutcome::Interrupted => Err(ScenarioError::Interrupted),
+            WaitOutcome::Ended(status) => {
                 let call = agent.call();
                 let status = status.map_or("unknown".to_owned(), |status| status.to_string());
                 let text = format!("the agent ended: {status}");
                 self.saw(&call, SeenKind::Killed, None, &text);
                 Ok(None)
             }
-            Waited::Overdue => {
+            WaitOutcome::Overdue => {
                 let hang = self.blame(&mut agent);
                 self.note_uninterruptible(agent.uninterruptible());
                 self.note_hang(hang);
@@ -320,7 +320,7 @@ impl TestBed {
     }
 
     /// Gives the agent process a job and waits for the answer.
-    pub fn perform(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<Answer>> {
+    pub fn perform(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<JobAnswer>> {
         self.begin(at, job)?;
         self.end()
     }
@@ -332,7 +332,7 @@ impl TestBed {
     }
 
     /// As [`TestBed::perform`]. Failures are not added to the outcome; a hang is.
-    pub fn try_out(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<Answer>> {
+    pub fn try_out(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<JobAnswer>> {
         let before = self.outcome.seen.clone();
         let answer = self.perform(at, job)?;
         if answer.is_some() {
@@ -351,7 +351,7 @@ impl TestBed {
         self.agent = None;
     }
 
-    fn note(&mut self, answer: &Answer) {
+    fn note(&mut self, answer: &JobAnswer) {
         self.next_change = self.next_change.max(answer.next);
         self.fsyncs += answer.fsyncs;
         let longest = answer.longest_ns / 1_000_000;

@@ -1,7 +1,7 @@
 use backends::promise::Acknowledgement::Write;
 use rundir::faults::AuditVerdict;
 
-use super::super::history::Change;
+use super::super::history::RecordChange;
 use super::*;
 
 /// A test bed of a backend that mounts, with nothing mounted.
@@ -33,7 +33,7 @@ fn bare(dir: &Path) -> TestBed {
 fn an_agent_gets_no_task_while_nothing_is_mounted() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
-    bed.history.begin(1, 1, Change::Put);
+    bed.history.begin(1, 1, RecordChange::Put);
     bed.history.acknowledge(1, 1, Write);
     // The bare directory holds a record, and would accept another.
     let usable = bed.is_usable().unwrap();
@@ -72,9 +72,9 @@ fn an_agents_writes_to_a_bare_mount_point_are_no_acknowledgements() {
 fn a_call_over_the_limit_is_a_breach_even_if_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
-    let answer = |seconds: u64| Answer {
+    let answer = |seconds: u64| JobAnswer {
         longest_ns: seconds * 1_000_000_000,
-        ..Answer::default()
+        ..JobAnswer::default()
     };
     bed.note(&answer(30));
     assert_eq!(bed.outcome.breaches, [""; 0]);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use backends::promise::Acknowledgement;
 use rundir::faults::{Audit, AuditVerdict};
 
-use super::history::{Change, History, Step};
+use super::history::{History, RecordChange, RecordStep};
 use super::record::{DAMAGED_LINES, LOG_LINES, STRANGERS, State};
 
 /// How many examples of each wrong fate the audit names.
@@ -45,9 +45,9 @@ fn changes_are_whole(promised: Option<Acknowledgement>) -> bool {
 }
 
 /// The fate of one record. The backend promises to keep changes that `promised` acknowledges.
-pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) -> Fate {
+pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgement>) -> Fate {
     let is_promised =
-        |step: &Step| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
+        |step: &RecordStep| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
     // No state before this change is allowed. `None` means that the record may be absent.
     let floor = steps.iter().rposition(is_promised);
     let acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
@@ -57,7 +57,9 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
         State::Unreadable(_) => Fate::Unreadable,
         State::Damaged(_) => {
             let since = floor.map_or(0, |floor| floor + 1);
-            let may_be_half = steps[since..].iter().any(|step| step.change == Change::Put);
+            let may_be_half = steps[since..]
+                .iter()
+                .any(|step| step.change == RecordChange::Put);
             match may_be_half && !changes_are_whole(promised) {
                 true => Fate::Half,
                 false => Fate::Torn,
@@ -66,20 +68,24 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
         State::Whole(version) => {
             let written = steps
                 .iter()
-                .position(|step| step.version == *version && step.change == Change::Put);
+                .position(|step| step.version == *version && step.change == RecordChange::Put);
             match written {
                 None => Fate::Phantom,
                 Some(at) if is_allowed(at) && is_latest(at) => Fate::Present,
                 Some(at) if is_allowed(at) => Fate::Unpromised,
                 Some(at) => {
                     let between = &steps[at..=floor.unwrap_or(at)];
-                    let removed = between.iter().any(|step| step.change == Change::Remove);
+                    let removed = between
+                        .iter()
+                        .any(|step| step.change == RecordChange::Remove);
                     if removed { Fate::Phantom } else { Fate::Stale }
                 }
             }
         }
         State::Absent => {
-            let removed = steps.iter().rposition(|step| step.change == Change::Remove);
+            let removed = steps
+                .iter()
+                .rposition(|step| step.change == RecordChange::Remove);
             match (removed, acknowledged) {
                 (Some(at), _) if is_allowed(at) && is_latest(at) => Fate::Present,
                 (None, None) => Fate::AbsentNeverAcknowledged,
@@ -92,7 +98,7 @@ pub fn fate(steps: &[Step], found: &State, promised: Option<Acknowledgement>) ->
             // An empty file was created where no file was, and not yet written.
             let is_being_made = |at: &usize| {
                 let before = at.checked_sub(1).map(|before| steps[before].change);
-                steps[*at].change == Change::Put && before != Some(Change::Put)
+                steps[*at].change == RecordChange::Put && before != Some(RecordChange::Put)
             };
             let made = (floor.map_or(0, |floor| floor + 1)..steps.len()).rfind(is_being_made);
             match made {
@@ -191,7 +197,7 @@ fn unpromised_lines(
         .count()
 }
 
-fn example(number: u64, steps: &[Step], state: &State, fate: Fate) -> String {
+fn example(number: u64, steps: &[RecordStep], state: &State, fate: Fate) -> String {
     let what = match number.checked_sub(LOG_LINES) {
         Some(_) if number >= STRANGERS => "a file among the records".to_owned(),
         Some(_) if number >= DAMAGED_LINES => "a piece of the log".to_owned(),
@@ -215,8 +221,8 @@ fn example(number: u64, steps: &[Step], state: &State, fate: Fate) -> String {
     let last = last.map_or("nothing was acknowledged".to_owned(), |step| {
         let class = step.acknowledged.map_or("", Acknowledgement::name);
         let change = match step.change {
-            Change::Put => "version",
-            Change::Remove => "its removal by change",
+            RecordChange::Put => "version",
+            RecordChange::Remove => "its removal by change",
         };
         format!("{change} {} was acknowledged by {class}", step.version)
     });

@@ -127,7 +127,7 @@ fn the_audit_counts_damaged_pieces_of_a_log_except_unpromised_lines() {
 
 /// Changes of one record with increasing versions. No change has a stronger acknowledgement than an earlier
 /// one.
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RecordStep>> {
     let class = prop_oneof![
         Just(None),
         Just(Some(Write)),
@@ -138,18 +138,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((any::<bool>(), class), 0..8).prop_map(|steps| {
         let steps = steps.into_iter().zip(1..);
         steps
-            .map(|((put, acknowledged), version)| Step {
+            .map(|((put, acknowledged), version)| RecordStep {
                 version,
-                change: if put { Change::Put } else { Change::Remove },
+                change: if put {
+                    RecordChange::Put
+                } else {
+                    RecordChange::Remove
+                },
                 acknowledged,
             })
             .collect()
     })
 }
 
-fn state_after(steps: &[Step]) -> State {
+fn state_after(steps: &[RecordStep]) -> State {
     match steps.last() {
-        Some(step) if step.change == Change::Put => State::Whole(step.version),
+        Some(step) if step.change == RecordChange::Put => State::Whole(step.version),
         _ => State::Absent,
     }
 }
@@ -189,7 +193,7 @@ proptest! {
         let torn = State::Damaged("x".to_owned());
         let floor = steps.iter().rposition(|step| step.acknowledged >= promised);
         let since = floor.map_or(0, |floor| floor + 1);
-        let is_promised = steps[since..].iter().all(|step| step.change == Change::Remove);
+        let is_promised = steps[since..].iter().all(|step| step.change == RecordChange::Remove);
         let is_torn = fate(&steps, &torn, promised) == Fate::Torn;
         prop_assert_eq!(is_torn, is_promised || promised < Some(Fsync));
         prop_assert_eq!(fate(&steps, &State::Whole(99), promised), Fate::Phantom);

@@ -13,7 +13,7 @@ use rundir::faults::{Audit, AuditVerdict, CrashPoints, KILLED_DAEMON, Return, St
 use rustix::io::Errno;
 use workloads::fault::SyncClass;
 
-use super::agent::{Answer, Job};
+use super::agent::{Job, JobAnswer};
 use super::bed::{Injected, STREAM, ScenarioError, TestBed, unread};
 use super::check::{check, locate};
 
@@ -43,7 +43,7 @@ pub type Next = ControlFlow<String>;
 
 /// Whether a call failed because its request was in flight when the daemon ended. Later calls get
 /// `ENOTCONN`.
-fn was_with_daemon(answer: &Answer) -> bool {
+fn was_with_daemon(answer: &JobAnswer) -> bool {
     let aborted = Some(Errno::CONNABORTED.raw_os_error());
     let mut failures = answer.failures.iter();
     failures.any(|failure| failure.errno == aborted)
@@ -185,17 +185,17 @@ mod tests {
 
     #[test]
     fn only_an_aborted_request_counts_as_in_flight() {
-        let answer = |errno| Answer {
+        let answer = |errno| JobAnswer {
             failures: vec![Failure {
                 call: "write".to_owned(),
                 what: SeenKind::Errno,
                 errno: Some(errno),
                 text: String::new(),
             }],
-            ..Answer::default()
+            ..JobAnswer::default()
         };
         assert!(was_with_daemon(&answer(103)), "ECONNABORTED");
         assert!(!was_with_daemon(&answer(107)), "ENOTCONN: asked afterwards");
-        assert!(!was_with_daemon(&Answer::default()));
+        assert!(!was_with_daemon(&JobAnswer::default()));
     }
 }

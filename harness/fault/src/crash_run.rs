@@ -20,11 +20,15 @@ use super::record::{LOG_LINES, STRANGERS};
 const POINTS_A_MACHINE: u64 = 50;
 
 /// Called with the number of finished points.
-pub type Progress<'a> = &'a mut dyn FnMut(u64);
+pub type CrashPointProgress<'a> = &'a mut dyn FnMut(u64);
 
 /// Kills the daemon `points` times, with machine losses in between if there is a bucket. Returns the
 /// results even if the run ended early; the reason is then in the lines.
-pub fn kills(bed: &mut TestBed, points: u64, progress: Progress<'_>) -> Injected<Vec<CrashPoints>> {
+pub fn kills(
+    bed: &mut TestBed,
+    points: u64,
+    progress: CrashPointProgress<'_>,
+) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::new(bed, KILLED_DAEMON);
     let mut machines = Hits::new(bed, MACHINE_LOSS);
@@ -65,7 +69,7 @@ fn all_kills(
     points: u64,
     hits: &mut Hits,
     machines: &mut Hits,
-    progress: Progress<'_>,
+    progress: CrashPointProgress<'_>,
 ) -> Injected<Next> {
     bed.open()?;
     let promises = bed.backend.promises();
@@ -144,7 +148,11 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected 
 }
 
 /// Simulates `points` power cuts under the sqlite store.
-pub fn power_cuts(bed: &TestBed, points: u64, progress: Progress<'_>) -> Injected<CrashPoints> {
+pub fn power_cuts(
+    bed: &TestBed,
+    points: u64,
+    progress: CrashPointProgress<'_>,
+) -> Injected<CrashPoints> {
     let began = Instant::now();
     // In memory if possible: the simulation decides what survives, so real syncs would only cost time.
     let memory = Path::new("/dev/shm");

@@ -12,7 +12,7 @@ use super::record::State;
 
 /// A change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     /// The record was written or overwritten as a whole.
     Put,
     /// The record was removed.
@@ -21,11 +21,11 @@ pub enum Change {
 
 /// One change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The change's number among all changes. A [`Change::Put`] writes it as the record's version.
+pub struct RecordStep {
+    /// The change's number among all changes. A [`RecordChange::Put`] writes it as the record's version.
     pub version: u64,
     /// The kind of change.
-    pub change: Change,
+    pub change: RecordChange,
     /// The strongest acknowledgement so far. `None` while the change is in flight, or if it failed.
     pub acknowledged: Option<Acknowledgement>,
 }
@@ -33,12 +33,12 @@ pub struct Step {
 /// All changes of all records, per record in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    records: BTreeMap<u64, Vec<Step>>,
+    records: BTreeMap<u64, Vec<RecordStep>>,
 }
 
 impl History {
     /// The changes of each record, in order.
-    pub fn records(&self) -> &BTreeMap<u64, Vec<Step>> {
+    pub fn records(&self) -> &BTreeMap<u64, Vec<RecordStep>> {
         &self.records
     }
 
@@ -55,8 +55,8 @@ impl History {
     }
 
     /// Adds a change that begins.
-    pub fn begin(&mut self, number: u64, version: u64, change: Change) {
-        self.records.entry(number).or_default().push(Step {
+    pub fn begin(&mut self, number: u64, version: u64, change: RecordChange) {
+        self.records.entry(number).or_default().push(RecordStep {
             version,
             change,
             acknowledged: None,
@@ -101,8 +101,8 @@ impl History {
         let number = words.next()?.parse().ok()?;
         let version = words.next()?.parse().ok()?;
         match what {
-            "put" => self.begin(number, version, Change::Put),
-            "remove" => self.begin(number, version, Change::Remove),
+            "put" => self.begin(number, version, RecordChange::Put),
+            "remove" => self.begin(number, version, RecordChange::Remove),
             class => {
                 let class = Acknowledgement::of_name(class)?;
                 if counts {
@@ -120,7 +120,9 @@ impl History {
             let state = found.get(number).unwrap_or(&State::Absent);
             let at = match state {
                 State::Whole(version) => steps.iter().rposition(|step| step.version == *version),
-                State::Absent => steps.iter().rposition(|step| step.change == Change::Remove),
+                State::Absent => steps
+                    .iter()
+                    .rposition(|step| step.change == RecordChange::Remove),
                 _ => continue,
             };
             let kept = at.map_or(0, |at| at + 1);
@@ -144,9 +146,9 @@ impl History {
         for (number, state) in found {
             match state {
                 State::Whole(version) => {
-                    let step = Step {
+                    let step = RecordStep {
                         version: *version,
-                        change: Change::Put,
+                        change: RecordChange::Put,
                         acknowledged: Some(class),
                     };
                     self.records.insert(*number, vec![step]);
@@ -203,7 +205,7 @@ impl History {
 /// it was created and not yet written.
 pub fn was_state(
     base: BTreeMap<u64, State>,
-    changes: &[(u64, u64, Change)],
+    changes: &[(u64, u64, RecordChange)],
     acknowledged: usize,
     found: &BTreeMap<u64, State>,
 ) -> bool {
@@ -214,8 +216,8 @@ pub fn was_state(
     let mut was_so = acknowledged == 0 && state == found;
     for ((number, version, change), made) in changes.iter().zip(1..) {
         match change {
-            Change::Put => state.insert(*number, State::Whole(*version)),
-            Change::Remove => state.remove(number),
+            RecordChange::Put => state.insert(*number, State::Whole(*version)),
+            RecordChange::Remove => state.remove(number),
         };
         was_so |= made >= acknowledged && state == found;
     }
@@ -223,10 +225,10 @@ pub fn was_state(
 }
 
 /// The log line for a change that begins.
-pub fn begin_line(number: u64, version: u64, change: Change) -> String {
+pub fn begin_line(number: u64, version: u64, change: RecordChange) -> String {
     let word = match change {
-        Change::Put => "put",
-        Change::Remove => "remove",
+        RecordChange::Put => "put",
+        RecordChange::Remove => "remove",
     };
     format!("{word} {number} {version}\n")
 }
@@ -253,15 +255,15 @@ mod tests {
 
     #[test]
     fn the_parser_ignores_a_truncated_last_line() {
-        let mut log = begin_line(3, 1, Change::Put);
+        let mut log = begin_line(3, 1, RecordChange::Put);
         log += &acknowledge_lines(&[(3, 1)], Write);
-        log += &begin_line(3, 2, Change::Remove);
+        log += &begin_line(3, 2, RecordChange::Remove);
         let history = of(&format!("{log}fsync 3 "));
         let steps = &history.records()[&3];
         assert_eq!(steps[0].acknowledged, Some(Write));
         assert_eq!(
             (steps[1].change, steps[1].acknowledged),
-            (Change::Remove, None)
+            (RecordChange::Remove, None)
         );
         let wrong = History::default().read("hope 3 1\n", 9).unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
@@ -324,9 +326,9 @@ mod tests {
         made.insert(2, State::Empty);
         assert!(history.had_state(&made));
         let changes = [
-            (1, 1, Change::Put),
-            (2, 2, Change::Put),
-            (1, 3, Change::Remove),
+            (1, 1, RecordChange::Put),
+            (2, 2, RecordChange::Put),
+            (1, 3, RecordChange::Remove),
         ];
         let is_state = |acknowledged, found: &[(u64, u64)]| {
             was_state(whole(&[(9, 9)]), &changes, acknowledged, &whole(found))

@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};
 
 use super::check::{check, locate};
-use super::history::{Change, History, was_state};
+use super::history::{History, RecordChange, was_state};
 use super::record::{State, content, identify, name, number};
 
 /// How many records there are.
@@ -203,7 +203,7 @@ impl PowerCuts {
         &mut self,
         point: u64,
         base: BTreeMap<u64, State>,
-        done: &[(u64, u64, Change)],
+        done: &[(u64, u64, RecordChange)],
         acknowledged: usize,
         has_copied: bool,
     ) -> Result<()> {
@@ -241,14 +241,14 @@ impl PowerCuts {
         Ok(())
     }
 
-    fn change(&mut self, version: u64, dice: &mut ChaCha8Rng) -> Result<(u64, Change)> {
+    fn change(&mut self, version: u64, dice: &mut ChaCha8Rng) -> Result<(u64, RecordChange)> {
         let number = dice.random_range(0..RECORDS);
         let file = name(number);
         let how = dice.random_range(0..10);
         let change = if how == 0 {
-            Change::Remove
+            RecordChange::Remove
         } else {
-            Change::Put
+            RecordChange::Put
         };
         self.history.begin(number, version, change);
         let store = self.store()?;

@@ -12,7 +12,7 @@ use backends::backend::{Backend, WorkspaceConfig};
 use rundir::RunError;
 use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
-use workloads::fault::{Group, Need, Scenario};
+use workloads::fault::{Group, Scenario, ScenarioRequirement};
 
 use super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
 use super::crash_run;
@@ -67,18 +67,20 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
     }
     let promises = backend.promises();
     let is_ours = described.lines_of_code > 0;
-    let has = |need: &Need| match need {
-        Need::Daemon => described.daemons > 0,
-        Need::Data => described.capabilities.holds_data && !described.capabilities.guesses_content,
-        Need::Persistence => described.capabilities.persistent,
-        Need::OurDaemon => described.daemons > 0 && is_ours,
-        Need::Database => {
+    let has = |need: &ScenarioRequirement| match need {
+        ScenarioRequirement::Daemon => described.daemons > 0,
+        ScenarioRequirement::Data => {
+            described.capabilities.holds_data && !described.capabilities.guesses_content
+        }
+        ScenarioRequirement::Persistence => described.capabilities.persistent,
+        ScenarioRequirement::OurDaemon => described.daemons > 0 && is_ours,
+        ScenarioRequirement::Database => {
             let nowhere = workspace_config(PathBuf::new(), PathBuf::new());
             backend.database(&nowhere).is_some()
         }
-        Need::LocalStore => described.capabilities.persistent,
-        Need::Bucket => promises.machine_loss.is_some(),
-        Need::Model => described.needs_model(),
+        ScenarioRequirement::LocalStore => described.capabilities.persistent,
+        ScenarioRequirement::Bucket => promises.machine_loss.is_some(),
+        ScenarioRequirement::Model => described.needs_model(),
     };
     let missing = scenario.needs.iter().find(|need| !has(need));
     missing.map(|need| need.missing().to_owned())

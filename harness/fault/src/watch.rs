@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rundir::faults::{Culprit, Hang};
 use rustix::process::Signal;
 
-use super::agent::{Answer, Job};
+use super::agent::{Job, JobAnswer};
 use super::processes::{send, state_of, wait_until};
 
 /// How long a hanging agent process may take to end after each signal, before the next means.
@@ -36,9 +36,9 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct Agent {
     process: Child,
     stdin: Option<ChildStdin>,
-    answers: Receiver<Answer>,
+    answers: Receiver<JobAnswer>,
     /// An answer that [`Agent::is_waiting`] received before [`Agent::wait`] was called.
-    early: Option<Answer>,
+    early: Option<JobAnswer>,
     progress: Arc<Mutex<Progress>>,
     uninterruptible: Uninterruptible,
 }
@@ -74,9 +74,9 @@ struct Progress {
 
 /// The result of waiting for an answer.
 #[derive(Debug)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// The agent process answered.
-    Answered(Answer),
+    Answered(JobAnswer),
     /// A call or the job exceeded its time limit.
     Overdue,
     /// The agent process ended; its exit status, if known.
@@ -154,24 +154,24 @@ impl Agent {
 
     /// Waits for the answer. A call may take at most `limit`, the job at most `CALLS_A_JOB` times
     /// `limit`.
-    pub fn wait(&mut self, limit: Duration, interrupt: &AtomicBool) -> Waited {
+    pub fn wait(&mut self, limit: Duration, interrupt: &AtomicBool) -> WaitOutcome {
         let deadline = Instant::now() + limit * CALLS_A_JOB;
         if let Some(answer) = self.early.take() {
-            return Waited::Answered(answer);
+            return WaitOutcome::Answered(answer);
         }
         loop {
             self.see();
             let left = limit.saturating_sub(self.in_call());
             let is_overdue = left.is_zero() || Instant::now() > deadline;
             match self.answers.recv_timeout(left.min(TICK)) {
-                Ok(answer) => return Waited::Answered(answer),
+                Ok(answer) => return WaitOutcome::Answered(answer),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Waited::Ended(self.process.wait().ok());
+                    return WaitOutcome::Ended(self.process.wait().ok());
                 }
                 Err(RecvTimeoutError::Timeout) if interrupt.load(Ordering::Relaxed) => {
-                    return Waited::Interrupted;
+                    return WaitOutcome::Interrupted;
                 }
-                Err(RecvTimeoutError::Timeout) if is_overdue => return Waited::Overdue,
+                Err(RecvTimeoutError::Timeout) if is_overdue => return WaitOutcome::Overdue,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -312,7 +312,7 @@ pub fn culprit(
         Some('T' | 't') => Culprit::DaemonStuck,
         // The control socket does not go through the mount, so it cannot hang with it. It times out after
         // ten seconds.
-        _ => match fuse::ask(control, fuse::Command::Counters) {
+        _ => match fuse::ask(control, fuse::ControlCommand::Counters) {
             Ok(_) => waiting_process(waiting),
             Err(_) => Culprit::DaemonStuck,
         },
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn an_agent_that_has_answered_is_not_waiting() {
         let dir = tempfile::tempdir().unwrap();
-        let answer = serde_json::to_string(&Answer::default()).unwrap();
+        let answer = serde_json::to_string(&JobAnswer::default()).unwrap();
         let script = format!("echo '>fsync'; echo '>close'; echo '{answer}'; exec sleep 60");
         let mut agent = scripted(dir.path(), &script);
         until("the answer", || {
@@ -430,6 +430,6 @@ mod tests {
         });
         assert_eq!(agent.syncs(), 1);
         let waited = agent.wait(Duration::from_secs(5), &AtomicBool::new(false));
-        assert!(matches!(waited, Waited::Answered(_)), "{waited:?}");
+        assert!(matches!(waited, WaitOutcome::Answered(_)), "{waited:?}");
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use backends::backend::Tools;
-use backends::state::Files;
+use backends::state::StateFiles;
 use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::toolset::{Answer, Toolset, arguments, definition};
-use super::tree::{Tree, written};
+use super::toolset::{ToolAnswer, Toolset, arguments, definition};
+use super::tree::{DirectoryTree, written};
 
 /// The most files that a listing shows, and that a search reads.
 const LIST_MAX: usize = 2000;
@@ -65,13 +65,13 @@ fn first() -> u64 {
 /// Where the files are.
 pub enum FileTools {
     /// In a directory tree.
-    Tree(Tree),
+    Tree(DirectoryTree),
     /// In the state of this process, which ends with it.
-    State(Files),
+    State(StateFiles),
 }
 
 impl FileTools {
-    fn list(&mut self, dir: &str) -> Answer {
+    fn list(&mut self, dir: &str) -> ToolAnswer {
         match self {
             Self::State(_) if dir != "." => {
                 Err("ls_files: an agent's state has no directories; leave out `dir`".to_owned())
@@ -94,7 +94,7 @@ impl FileTools {
         }
     }
 
-    fn read(&mut self, asked: &ReadArguments) -> Answer {
+    fn read(&mut self, asked: &ReadArguments) -> ToolAnswer {
         let path = asked.path.as_str();
         match self {
             Self::State(files) => files.read_file(path, asked.offset, asked.limit),
@@ -104,7 +104,7 @@ impl FileTools {
                     return Err(format!("cannot read {path}: it is not UTF-8 text"));
                 }
                 // The same lines and numbers as from an agent's state.
-                let mut one = Files::default();
+                let mut one = StateFiles::default();
                 one.write_file(path, &content)
                     .and_then(|_| one.read_file(path, asked.offset, asked.limit))
             }
@@ -113,7 +113,7 @@ impl FileTools {
         .map_err(|error| error.to_string())
     }
 
-    fn write(&mut self, asked: &WriteArguments) -> Answer {
+    fn write(&mut self, asked: &WriteArguments) -> ToolAnswer {
         let (path, content) = (asked.path.as_str(), asked.content.as_bytes());
         match self {
             Self::State(files) => files
@@ -126,7 +126,7 @@ impl FileTools {
         }
     }
 
-    fn search(&mut self, asked: &SearchArguments) -> Answer {
+    fn search(&mut self, asked: &SearchArguments) -> ToolAnswer {
         if asked.text.is_empty() {
             return Err("search: `text` is empty; give the text to find".to_owned());
         }
@@ -200,7 +200,7 @@ fn shortened(mut answer: String) -> String {
 }
 
 /// The files of a state by name.
-fn contents(files: &Files) -> Result<BTreeMap<String, String>, String> {
+fn contents(files: &StateFiles) -> Result<BTreeMap<String, String>, String> {
     #[derive(Deserialize)]
     struct Snapshot {
         files: BTreeMap<String, String>,
@@ -247,7 +247,7 @@ impl Toolset for FileTools {
         ]
     }
 
-    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
             "ls_files" => {
                 arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir))
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_search_of_a_state_reads_all_its_files_and_has_no_directories() {
-        let mut files = Files::default();
+        let mut files = StateFiles::default();
         for name in ["a.md", "b.md"] {
             files.write_file(name, b"one\ntwo\n").unwrap();
         }

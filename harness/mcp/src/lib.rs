@@ -12,19 +12,19 @@ mod tree;
 use std::path::Path;
 
 use anyhow::Context;
-use backends::state::Files;
+use backends::state::StateFiles;
 use serde_json::{Map, Value};
 
-pub use server::Server;
+pub use server::PreparedServer;
 pub use toolset::Toolset;
 
 use files::FileTools;
 use memory::MemoryTools;
-use tree::Tree;
+use tree::DirectoryTree;
 
 /// File tools over files that end with the server.
 pub fn state() -> Box<dyn Toolset> {
-    Box::new(FileTools::State(Files::default()))
+    Box::new(FileTools::State(StateFiles::default()))
 }
 
 /// File tools over a directory, and memory tools if it is the root of a memory.
@@ -32,7 +32,8 @@ pub fn state() -> Box<dyn Toolset> {
 /// # Errors
 /// If `dir` cannot be opened.
 pub fn over(dir: &Path) -> anyhow::Result<Vec<Box<dyn Toolset>>> {
-    let open = || Tree::open(dir).with_context(|| format!("cannot open {}", dir.display()));
+    let open =
+        || DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()));
     let mut toolsets: Vec<Box<dyn Toolset>> = vec![Box::new(FileTools::Tree(open()?))];
     if let Some(memory) = MemoryTools::of(open()?) {
         toolsets.push(Box::new(memory));
@@ -45,7 +46,8 @@ pub fn over(dir: &Path) -> anyhow::Result<Vec<Box<dyn Toolset>>> {
 /// # Errors
 /// If `dir` is not in a mounted memory, or with the tool's own reason.
 pub fn call_memory(dir: &Path, tool: &str, given: Map<String, Value>) -> anyhow::Result<String> {
-    let tree = Tree::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let tree =
+        DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
     let memory = MemoryTools::of(tree);
     let mut memory = memory.with_context(|| {
         let dir = dir.display();

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 use url::form_urlencoded::byte_serialize;
 
-use super::toolset::{Answer, Toolset, arguments, definition};
-use super::tree::{Tree, reason, written};
+use super::toolset::{ToolAnswer, Toolset, arguments, definition};
+use super::tree::{DirectoryTree, reason, written};
 
 /// The longest name of a file, in bytes; a short question is part of one.
 const NAME_MAX: usize = 255;
@@ -28,7 +28,7 @@ const DIR: &str = "notes";
 
 /// The tools over a mounted memory.
 pub struct MemoryTools {
-    tree: Tree,
+    tree: DirectoryTree,
 }
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ enum StrategyName {
 
 impl MemoryTools {
     /// The tools, if `tree` is the root of a memory.
-    pub fn of(tree: Tree) -> Option<Self> {
+    pub fn of(tree: DirectoryTree) -> Option<Self> {
         if !tree.has(":stats") {
             return None;
         }
@@ -75,7 +75,7 @@ impl MemoryTools {
         Some(Self { tree })
     }
 
-    fn remember(&self, asked: &RememberArguments) -> Answer {
+    fn remember(&self, asked: &RememberArguments) -> ToolAnswer {
         if asked.text.trim().is_empty() {
             return Err("remember: `text` is empty; give the text of the note".to_owned());
         }
@@ -112,7 +112,7 @@ impl MemoryTools {
         ))
     }
 
-    fn recall(&self, asked: &RecallArguments) -> Answer {
+    fn recall(&self, asked: &RecallArguments) -> ToolAnswer {
         if asked.question.trim().is_empty() {
             return Err("recall: `question` is empty; give a question or words".to_owned());
         }
@@ -202,7 +202,7 @@ impl Toolset for MemoryTools {
         ]
     }
 
-    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
             "remember" => arguments(name, given).and_then(|asked| self.remember(&asked)),
             "recall" => arguments(name, given).and_then(|asked| self.recall(&asked)),
@@ -236,7 +236,7 @@ mod tests {
             let link = dir.path().join(name);
             utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         }
-        MemoryTools::of(Tree::open(dir.path()).unwrap()).unwrap();
+        MemoryTools::of(DirectoryTree::open(dir.path()).unwrap()).unwrap();
         let names = std::fs::read_dir(dir.path()).unwrap();
         let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.collect();
@@ -248,7 +248,7 @@ mod tests {
     fn context_policies_count_the_definition_of_recall_that_clients_get() {
         let dir = tempfile::tempdir().unwrap();
         let tools = MemoryTools {
-            tree: Tree::open(dir.path()).unwrap(),
+            tree: DirectoryTree::open(dir.path()).unwrap(),
         };
         let recall = serde_json::to_value(&tools.definitions()[1]).unwrap();
         let counted: serde_json::Value =

@@ -20,12 +20,12 @@ use crate::toolset::Toolset;
 use crate::transport::Answering;
 
 /// A server that has caught the signals which end it, and serves nothing yet.
-pub struct Server {
+pub struct PreparedServer {
     runtime: Runtime,
     signals: Vec<Signal>,
 }
 
-impl Server {
+impl PreparedServer {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on.
     ///
     /// # Errors

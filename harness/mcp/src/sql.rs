@@ -4,7 +4,7 @@ use backends::tools::sql::SqlTool;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
-use super::toolset::{Answer, Toolset, definition};
+use super::toolset::{ToolAnswer, Toolset, definition};
 
 impl Toolset for SqlTool {
     fn definitions(&self) -> Vec<Tool> {
@@ -13,7 +13,7 @@ impl Toolset for SqlTool {
             .collect()
     }
 
-    fn call(&mut self, name: &str, given: JsonObject) -> Option<Answer> {
+    fn call(&mut self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         SqlTool::call(self, name, Value::Object(given))
     }
 }

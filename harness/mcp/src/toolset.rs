@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The answer of a tool, or why it has none; the agent reads either.
-pub type Answer = Result<String, String>;
+pub type ToolAnswer = Result<String, String>;
 
 /// Tools over one source.
 pub trait Toolset: Send {
@@ -15,7 +15,7 @@ pub trait Toolset: Send {
     fn definitions(&self) -> Vec<Tool>;
 
     /// Calls a tool; `None` if this set has no such tool.
-    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<Answer>;
+    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<ToolAnswer>;
 }
 
 /// The definition of a tool: `properties` is a JSON object of argument schemas, `required` names some of them.

@@ -12,17 +12,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::toolset::Answer;
+use super::toolset::ToolAnswer;
 
 /// The largest file that a tool reads, in bytes.
 pub const FILE_MAX: u64 = 16 << 20;
 
 /// A directory and everything below it.
-pub struct Tree {
+pub struct DirectoryTree {
     root: OwnedFd,
 }
 
-impl Tree {
+impl DirectoryTree {
     /// Opens the tree below `dir`.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ pub fn reason(error: Errno) -> String {
 }
 
 /// `saved`, or why `path` was not written.
-pub fn written(path: &str, result: Result<(), Errno>, saved: String) -> Answer {
+pub fn written(path: &str, result: Result<(), Errno>, saved: String) -> ToolAnswer {
     match result {
         Ok(()) => Ok(saved),
         Err(error) => Err(format!("cannot write {path}: {}", reason(error))),
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_path_may_begin_with_the_workspace_itself() {
         let dir = tempfile::tempdir().unwrap();
-        let tree = Tree::open(dir.path()).unwrap();
+        let tree = DirectoryTree::open(dir.path()).unwrap();
         tree.write("./a.md", b"a", true).unwrap();
         tree.write("./b/./c.md", b"c", true).unwrap();
         assert_eq!(tree.read("a.md").unwrap(), b"a");

@@ -110,7 +110,7 @@ fn errno(error: io::Error) -> Errno {
 mod tests {
     use std::collections::BTreeMap;
 
-    use workloads::model::Model;
+    use workloads::model::ReferenceModel;
     use workloads::script::CallKind;
 
     use super::*;
@@ -161,7 +161,7 @@ mod tests {
         ];
         let mut script = Script::new(Vec::new());
         script.dirs = vec![path("d")];
-        let (mut model, mut client) = (Model::of(&script), InMemory::default());
+        let (mut model, mut client) = (ReferenceModel::of(&script), InMemory::default());
         let mut buffer = ResultBuffer::new();
         for op in &ops {
             buffer.clear();

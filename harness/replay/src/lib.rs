@@ -13,5 +13,5 @@ pub mod worker;
 pub mod workers;
 
 pub use perform::{Observed, ResultBuffer, perform, program, program_directories};
-pub use prepare::{OpenFiles, PreparedOp, prepare};
+pub use prepare::{OpenFileTable, PreparedOp, prepare};
 pub use verify::{only_lines, verify};

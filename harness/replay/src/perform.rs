@@ -14,7 +14,7 @@ use rustix::fs::{
     fstat, fsync, getxattr, mkdirat, openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite, read, write};
-use workloads::script::{FileOp, Run};
+use workloads::script::{FileOp, ProgramRun};
 
 use super::PreparedOp;
 
@@ -40,7 +40,7 @@ pub struct ResultBuffer {
     /// Names and paths that were listed, each with a NUL at its end.
     pub names: Vec<u8>,
     /// The listed entries, as ranges of `names` and `data`.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedEntry>,
     dirents: Vec<MaybeUninit<u8>>,
     /// System calls that operations have made so far.
     pub system_calls: u64,
@@ -48,7 +48,7 @@ pub struct ResultBuffer {
 
 /// A listed file or directory.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ListedEntry {
     /// Its name or path in [`ResultBuffer::names`].
     pub name: Range<usize>,
     /// Its content in [`ResultBuffer::data`]; empty if it was not read.
@@ -381,7 +381,7 @@ pub fn program(name: &str, arguments: &[impl AsRef<OsStr>], directory: &Path) ->
 }
 
 /// Runs a program in `directory` until it exits.
-fn run(run: &Run, directory: &CStr, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+fn run(run: &ProgramRun, directory: &CStr, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
     let Some((name, arguments)) = run.command.split_first() else {
         return Err(Errno::INVAL);
     };
@@ -472,7 +472,7 @@ fn list(dir: &OwnedFd, prefix: &[u8], buffer: &mut ResultBuffer) -> Result<(), E
             }
             known => known == FileType::Directory,
         };
-        buffer.entries.push(Entry {
+        buffer.entries.push(ListedEntry {
             name: start..end,
             content: 0..0,
             size: None,

@@ -33,13 +33,13 @@ pub struct PreparedOp<'a> {
 }
 
 /// Open files by path, shared by the operations of a script.
-pub type OpenFiles = HashMap<WorkspacePath, Rc<File>>;
+pub type OpenFileTable = HashMap<WorkspacePath, Rc<File>>;
 
 /// Prepares an operation for the workspace at `root`, which must be absolute, as the paths of agents are.
 pub fn prepare<'a>(
     root: &Path,
     op: &'a FileOp,
-    open_files: &mut OpenFiles,
+    open_files: &mut OpenFileTable,
 ) -> io::Result<PreparedOp<'a>> {
     let absolute = |path: &WorkspacePath| {
         let bytes = path.below(root).into_os_string().into_vec();

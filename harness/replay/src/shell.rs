@@ -5,23 +5,23 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use workloads::tasks::command::{Command, Shows};
+use workloads::tasks::command::{Shows, TaskCommand};
 
 /// The output of a command below `root`.
 ///
 /// # Errors
 /// The program's message for a failed call.
-pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
+pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
     match command {
-        Command::List(places) => list(root, places),
-        Command::Read(places) => {
+        TaskCommand::List(places) => list(root, places),
+        TaskCommand::Read(places) => {
             let mut output = String::new();
             for path in expanded(root, "cat", places)? {
                 output += &read(root, "cat", &path)?;
             }
             Ok(output)
         }
-        Command::Grep {
+        TaskCommand::Grep {
             texts,
             place,
             is_recursive,
@@ -52,7 +52,7 @@ pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
                 .map(|line| format!("{line}\n"))
                 .collect())
         }
-        Command::Write { path, content } => {
+        TaskCommand::Write { path, content } => {
             let written = fs::File::create(root.join(path)).and_then(|mut file| {
                 file.write_all(content.as_bytes())?;
                 // `close` reports what a view refuses.
@@ -61,7 +61,7 @@ pub fn perform(root: &Path, command: &Command) -> Result<String, String> {
             written.map_err(|error| said("cat", path, &error))?;
             Ok(String::new())
         }
-        Command::Move { dir, suffix, to } => {
+        TaskCommand::Move { dir, suffix, to } => {
             let names = names(root, "mv", dir)?;
             let mut matching = names
                 .iter()
@@ -189,7 +189,7 @@ mod tests {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), text).unwrap();
         }
-        let grep = |place: &str, is_recursive, shows, last| Command::Grep {
+        let grep = |place: &str, is_recursive, shows, last| TaskCommand::Grep {
             texts: vec!["ERROR".to_owned()],
             place: place.to_owned(),
             is_recursive,
@@ -197,7 +197,7 @@ mod tests {
             last,
         };
         let place = |text: &str| vec![text.to_owned()];
-        let several = Command::Grep {
+        let several = TaskCommand::Grep {
             texts: vec!["second".to_owned(), "third".to_owned()],
             place: "a/*".to_owned(),
             is_recursive: false,
@@ -205,17 +205,17 @@ mod tests {
             last: None,
         };
         for command in [
-            Command::List(place("a")),
-            Command::List(vec!["b/*".to_owned(), "a".to_owned()]),
-            Command::List(vec!["b".to_owned(), "e/*/the way in".to_owned()]),
-            Command::Read(place("a/*")),
-            Command::Read(place("a/two words.md")),
+            TaskCommand::List(place("a")),
+            TaskCommand::List(vec!["b/*".to_owned(), "a".to_owned()]),
+            TaskCommand::List(vec!["b".to_owned(), "e/*/the way in".to_owned()]),
+            TaskCommand::Read(place("a/*")),
+            TaskCommand::Read(place("a/two words.md")),
             grep("a/*", false, Shows::FileAndLine, None),
             grep("a", true, Shows::File, None),
             grep("b", true, Shows::Line, Some(1)),
             grep("b", true, Shows::Line, None),
             several,
-            Command::Write {
+            TaskCommand::Write {
                 path: "a/new.md".to_owned(),
                 content: "new\n".to_owned(),
             },
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(lines(&performed), lines(&printed), "{}", command.text());
             assert_eq!(performed.len(), printed.len(), "{}", command.text());
         }
-        let moved = Command::Move {
+        let moved = TaskCommand::Move {
             dir: "a".to_owned(),
             suffix: " words.md".to_owned(),
             to: "b".to_owned(),
@@ -247,7 +247,7 @@ mod tests {
         perform(root, &moved).unwrap();
         assert!(root.join("b/two words.md").exists() && !root.join("a/two words.md").exists());
         assert!(perform(root, &moved).unwrap_err().contains("No such file"));
-        let missing = perform(root, &Command::Read(place("none"))).unwrap_err();
+        let missing = perform(root, &TaskCommand::Read(place("none"))).unwrap_err();
         assert!(missing.starts_with("cat: none: No such file"), "{missing}");
     }
 }

@@ -12,7 +12,7 @@ use workloads::model::Expected;
 use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};
 
-use super::perform::Entry;
+use super::perform::ListedEntry;
 use super::{Observed, ResultBuffer};
 
 /// The requested lines: the first one, counted from 1, and their number. `None`: all lines.
@@ -20,7 +20,7 @@ pub type Lines = Option<(u64, u64)>;
 
 /// The text answers of the tools to one operation.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ToolAnswers {
     listing: Option<String>,
     /// The pages of each file that was read.
     read: Vec<(String, Vec<String>)>,
@@ -54,8 +54,8 @@ fn has_a_tool(op: &FileOp) -> bool {
 }
 
 /// Makes the tool calls of an operation.
-pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
-    let mut answers = Answers::default();
+pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> ToolAnswers {
+    let mut answers = ToolAnswers::default();
     answers.error = match op {
         FileOp::Read(path) => answers.read_file(path.as_str(), lines, tools),
         FileOp::Write { path, content, .. } => tools.write_file(path.as_str(), content).err(),
@@ -94,7 +94,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> Answers {
     answers
 }
 
-impl Answers {
+impl ToolAnswers {
     /// Reads the requested lines, or all pages of the file.
     fn read_file(&mut self, name: &str, lines: Lines, tools: &mut dyn Tools) -> Option<ToolError> {
         let mut pages = Vec::new();
@@ -152,7 +152,7 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
 /// The error is the one that a file system would return.
 pub fn observe(
     op: &FileOp,
-    answers: &Answers,
+    answers: &ToolAnswers,
     buffer: &mut ResultBuffer,
 ) -> Result<Observed, Errno> {
     match &answers.error {
@@ -288,7 +288,7 @@ pub(crate) fn push(
     buffer.names.extend_from_slice(name.as_bytes());
     let end = buffer.names.len();
     buffer.names.push(0);
-    buffer.entries.push(Entry {
+    buffer.entries.push(ListedEntry {
         name: start..end,
         content,
         size,
@@ -342,8 +342,8 @@ mod tests {
     use super::*;
     use crate::testing::{append, bytes, list, path, rename, write};
     use crate::verify;
-    use backends::state::Files;
-    use workloads::model::Model;
+    use backends::state::StateFiles;
+    use workloads::model::ReferenceModel;
     use workloads::script::CallKind;
 
     fn long() -> String {
@@ -360,8 +360,8 @@ mod tests {
         ])
     }
 
-    fn filled() -> Files {
-        let mut files = Files::default();
+    fn filled() -> StateFiles {
+        let mut files = StateFiles::default();
         for (path, content) in &script().files {
             files.write_file(path.as_str(), content).unwrap();
         }
@@ -369,8 +369,8 @@ mod tests {
     }
 
     /// Performs operations by tools and compares each with the model.
-    fn replay(files: &mut Files, ops: &[(FileOp, Lines)]) -> Result<(), String> {
-        let mut model = Model::of(&script());
+    fn replay(files: &mut StateFiles, ops: &[(FileOp, Lines)]) -> Result<(), String> {
+        let mut model = ReferenceModel::of(&script());
         let mut buffer = ResultBuffer::new();
         for (op, lines) in ops {
             buffer.clear();
@@ -426,15 +426,15 @@ mod tests {
 
     #[test]
     fn verify_finds_wrong_files_in_a_snapshot() {
-        let found = |tamper: fn(&mut Files), op: FileOp| {
+        let found = |tamper: fn(&mut StateFiles), op: FileOp| {
             let mut files = filled();
             tamper(&mut files);
             replay(&mut files, &[(op, None)]).expect_err("must be found")
         };
-        let flipped = |files: &mut Files| {
+        let flipped = |files: &mut StateFiles| {
             files.write_file("a/one", b"fIrst\n\nlast").unwrap();
         };
-        let extra = |files: &mut Files| {
+        let extra = |files: &mut StateFiles| {
             files.write_file("extra", b"").unwrap();
         };
         let read = |name: &str| FileOp::Read(path(name));

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use workloads::model::{Entry, Expected};
+use workloads::model::{Expected, ModelEntry};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
 use super::{Observed, ResultBuffer};
-use crate::perform::Entry as Seen;
+use crate::perform::ListedEntry;
 
 /// Checks that a result is the one that the model expects.
 /// The error says what is wrong.
@@ -128,11 +128,11 @@ fn same_bytes(expected: &[u8], seen: &[u8]) -> Result<(), String> {
 }
 
 fn same_entries(
-    expected: &BTreeMap<String, Entry>,
+    expected: &BTreeMap<String, ModelEntry>,
     place: &Range<usize>,
     buffer: &ResultBuffer,
 ) -> Result<(), String> {
-    let mut seen: Vec<(&[u8], &Seen)> = buffer.entries[place.clone()]
+    let mut seen: Vec<(&[u8], &ListedEntry)> = buffer.entries[place.clone()]
         .iter()
         .map(|entry| (entry_bytes(buffer, entry), entry))
         .collect();
@@ -146,10 +146,10 @@ fn same_entries(
         let should = all.find(|(expected, _)| expected.as_bytes() >= *name);
         let should = should.filter(|(expected, _)| expected.as_bytes() == *name);
         match (should, entry) {
-            (Some((_, Entry::Directory)), Seen { is_dir: true, .. }) => {}
+            (Some((_, ModelEntry::Directory)), ListedEntry { is_dir: true, .. }) => {}
             (
-                Some((_, Entry::File(size))),
-                Seen {
+                Some((_, ModelEntry::File(size))),
+                ListedEntry {
                     is_dir: false,
                     size: seen,
                     ..
@@ -207,7 +207,7 @@ fn same_count(expected: usize, seen: usize) -> Result<(), String> {
     }
 }
 
-fn entry_bytes<'a>(buffer: &'a ResultBuffer, entry: &Seen) -> &'a [u8] {
+fn entry_bytes<'a>(buffer: &'a ResultBuffer, entry: &ListedEntry) -> &'a [u8] {
     &buffer.names[entry.name.clone()]
 }
 
@@ -219,9 +219,9 @@ fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::testing::{add_line, append, bytes, list, path, rename, write};
-    use crate::{OpenFiles, perform, prepare};
+    use crate::{OpenFileTable, perform, prepare};
     use std::path::Path;
-    use workloads::model::Model;
+    use workloads::model::ReferenceModel;
     use workloads::script::{Host, Script};
 
     fn script() -> Script {
@@ -241,12 +241,13 @@ mod tests {
 
     /// Performs operations in a directory and compares each with the model.
     fn replay(dir: &Path, ops: &[FileOp]) -> Result<(), String> {
-        let mut model = Model::of(&script());
+        let mut model = ReferenceModel::of(&script());
         let mut buffer = ResultBuffer::new();
         for op in ops {
             buffer.clear();
             let expected = model.apply(op);
-            let prepared = prepare(dir, op, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
+            let prepared =
+                prepare(dir, op, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
             verify(op, &expected, &perform(&prepared, &mut buffer), &buffer)?;
         }
         Ok(())
@@ -338,11 +339,11 @@ mod tests {
             ("\0\0\0\n", false),
         ] {
             std::fs::write(dir.path().join("x.md"), seen).unwrap();
-            let mut model = Model::of(&script());
+            let mut model = ReferenceModel::of(&script());
             ops.iter().for_each(|op| drop(model.apply(op)));
             let op = add("x.md", "four\n");
             let mut buffer = ResultBuffer::new();
-            let prepared = prepare(dir.path(), &op, &mut OpenFiles::new()).unwrap();
+            let prepared = prepare(dir.path(), &op, &mut OpenFileTable::new()).unwrap();
             let observed = perform(&prepared, &mut buffer);
             let verified = verify(&op, &model.apply(&op), &observed, &buffer);
             assert_eq!(verified.is_ok(), is_right, "{seen:?}: {verified:?}");

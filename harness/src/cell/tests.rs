@@ -8,7 +8,7 @@ use workloads::script::{Host, Script};
 use super::*;
 use crate::supervise::supervise;
 use crate::testing::{
-    Broken, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write,
+    BrokenBackend, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write,
 };
 
 /// A script that reads one file and replaces the other.
@@ -19,7 +19,7 @@ fn a_write() -> Script {
     script
 }
 
-fn arm(name: &str, backend: impl Into<Option<Broken>>) -> CellArm {
+fn arm(name: &str, backend: impl Into<Option<BrokenBackend>>) -> CellArm {
     CellArm {
         name: name.to_owned(),
         backend_name: name.to_owned(),
@@ -150,9 +150,9 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
 
 #[test]
 fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
-    let broken = Broken {
+    let broken = BrokenBackend {
         tamper: Some(FLIP),
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let arms = vec![arm("broken", broken), arm("direct", None)];
     let found = Found::of(task(two_reads(), arms, 4));
@@ -166,10 +166,10 @@ fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
 
 #[test]
 fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
-    let broken = Broken {
+    let broken = BrokenBackend {
         tamper: Some(REMOVE),
         exit_reason: Some("the daemon was killed"),
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let opened = Arc::clone(&broken.opened);
     let arms = vec![arm("broken", broken), arm("direct", None)];
@@ -183,9 +183,9 @@ fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
 
 #[test]
 fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
-    let broken = Broken {
+    let broken = BrokenBackend {
         guesses_content: true,
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let opened = Arc::clone(&broken.opened);
     let found = Found::of(task(a_write(), vec![arm("broken", broken.clone())], 4));
@@ -193,7 +193,7 @@ fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
     assert_eq!(*opened.lock().unwrap(), 4, "each pass has the same paths");
 
     *opened.lock().unwrap() = 0;
-    let dies = Broken {
+    let dies = BrokenBackend {
         exit_reason: Some("the daemon was killed"),
         // The first pass fails.
         tamper_root: Some(|root| drop(std::fs::remove_file(root.join("a")))),
@@ -208,9 +208,9 @@ fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
 
 #[test]
 fn an_arm_that_cannot_be_opened_is_a_setup_failure_and_the_others_go_on() {
-    let broken = Broken {
+    let broken = BrokenBackend {
         opening: Some("no server".to_owned()),
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let arms = vec![arm("broken", broken), arm("direct", None)];
     let found = Found::of(task(two_reads(), arms, 3));
@@ -239,7 +239,7 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
         content: bytes("first"),
     };
     script.call(CallKind::Handoff, vec![seen]);
-    let arms = vec![arm("broken", Broken::default()), arm("direct", None)];
+    let arms = vec![arm("broken", BrokenBackend::default()), arm("direct", None)];
     let found = Found::of(task(script, arms, 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
     let reason = found.reason("broken");

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use anyhow::Context;
 use clap::Args;
 
-use crate::load::Load;
+use crate::load::LoadGenerator;
 
 /// Make this machine busy until standard input ends: a loop for each processor, and a writing disk.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ impl Busy {
                 .context("starting the load")?;
             return Ok(ExitCode::SUCCESS);
         }
-        let load = Load::start()?;
+        let load = LoadGenerator::start()?;
         let mut end = Vec::new();
         // An error counts as the end of the input.
         let _ = std::io::stdin().read_to_end(&mut end);

@@ -10,9 +10,9 @@ use reports::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
 use reports::compare::machine_differences;
 use reports::render::{claims_markdown, claims_text};
 
-use super::format::Format;
+use super::format::OutputFormat;
 use crate::built_in_names::BuiltIn;
-use crate::evidence::{PriceList, RunEvidence, run_dir};
+use crate::evidence::{PriceList, SummarisedRun, run_dir};
 
 /// Check published claims against runs.
 ///
@@ -37,8 +37,8 @@ pub struct Claims {
     #[arg(long)]
     mixed: bool,
     /// How to print them.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
     /// Where to look for runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -52,7 +52,7 @@ impl Claims {
             true => vec![run_dir(None, &self.results)?],
             false => self.runs.clone(),
         };
-        let runs = RunEvidence::read_all(&dirs, &self.prices)?;
+        let runs = SummarisedRun::read_all(&dirs, &self.prices)?;
         if let Some((first, others)) = runs.split_first()
             && !self.mixed
         {
@@ -68,7 +68,7 @@ impl Claims {
                 }
             }
         }
-        let evidence: Vec<_> = runs.iter().map(RunEvidence::evidence).collect();
+        let evidence: Vec<_> = runs.iter().map(SummarisedRun::evidence).collect();
         let files = match self.file.as_slice() {
             [] => built_in()
                 .into_iter()

@@ -12,7 +12,7 @@ use reports::render::{
     comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
 };
 
-use crate::evidence::{PriceList, RunEvidence, measured_run_dir};
+use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 
 /// Compare the same arms at two times or commits, or the arms of one run.
 ///
@@ -91,14 +91,14 @@ impl Compare {
             [old, new @ ..] if !new.is_empty() => (old, new),
             runs => return self.rank(runs.first().map(PathBuf::as_path)),
         };
-        let old = RunEvidence::read(old, &self.prices)?;
-        let new: anyhow::Result<Vec<RunEvidence>> = new
+        let old = SummarisedRun::read(old, &self.prices)?;
+        let new: anyhow::Result<Vec<SummarisedRun>> = new
             .iter()
-            .map(|dir| RunEvidence::read(dir, &self.prices))
+            .map(|dir| SummarisedRun::read(dir, &self.prices))
             .collect();
         let new = new?;
         let old = [old.evidence()];
-        let new: Vec<_> = new.iter().map(RunEvidence::evidence).collect();
+        let new: Vec<_> = new.iter().map(SummarisedRun::evidence).collect();
         let (before, after) = (judge(&old)?, judge(&new)?);
         let found = compare(&old[0], &new, (&before, &after), self.mixed);
         let found = found.map_err(|problem| anyhow::anyhow!(problem))?;
@@ -130,7 +130,7 @@ impl Compare {
             bail!("--mixed and --fail-on compare runs: name an old and a new one");
         }
         let dir = measured_run_dir(run, &self.results)?;
-        let run = RunEvidence::read(&dir, &self.prices)?;
+        let run = SummarisedRun::read(&dir, &self.prices)?;
         let found = rank(&run.evidence()).map_err(|problem| anyhow::anyhow!(problem))?;
         match self.format {
             Format::Text => print!("{}", ranking_text(&found)),

@@ -9,8 +9,8 @@ use reports::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decid
 use reports::render::{decision_record, decisions_markdown, decisions_text};
 use rundir::Run;
 
-use super::format::Format;
-use crate::evidence::{PriceList, RunEvidence, measured_run_dir};
+use super::format::OutputFormat;
+use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::reporting::policies;
 
 /// Decide by policies: adopt, adopt if, archive or not decided.
@@ -46,8 +46,8 @@ pub struct Decide {
     #[arg(long, conflicts_with = "format")]
     adr: bool,
     /// How to print.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
     /// Decide on runs of different machines, builds or plans all the same.
     #[arg(long)]
     mixed: bool,
@@ -61,7 +61,7 @@ impl Decide {
             true => vec![measured_run_dir(None, &self.results)?],
             false => self.runs.clone(),
         };
-        let read = RunEvidence::read_all(&dirs, &self.prices)?;
+        let read = SummarisedRun::read_all(&dirs, &self.prices)?;
         let runs: Vec<&Run> = read.iter().map(|evidence| &evidence.run).collect();
         if !self.mixed
             && let Err(problem) = check_compatible(&runs)
@@ -71,7 +71,7 @@ impl Decide {
             );
         }
         let evidence = Evidence {
-            runs: read.iter().map(RunEvidence::evidence).collect(),
+            runs: read.iter().map(SummarisedRun::evidence).collect(),
         };
         let decisions = self.decisions(&runs, &evidence)?;
         match self.adr {

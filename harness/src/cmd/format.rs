@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Tables for the terminal.
     Text,
     /// A page or a comment, as for a pull request.
@@ -14,7 +14,7 @@ pub enum Format {
     Json,
 }
 
-impl Format {
+impl OutputFormat {
     /// Prints what was found in this form.
     pub fn print(
         self,
@@ -23,9 +23,9 @@ impl Format {
         json: &impl Serialize,
     ) -> anyhow::Result<()> {
         match self {
-            Format::Text => print!("{}", text()),
-            Format::Markdown => print!("{}", markdown()),
-            Format::Json => println!("{}", serde_json::to_string_pretty(json)?),
+            OutputFormat::Text => print!("{}", text()),
+            OutputFormat::Markdown => print!("{}", markdown()),
+            OutputFormat::Json => println!("{}", serde_json::to_string_pretty(json)?),
         }
         Ok(())
     }

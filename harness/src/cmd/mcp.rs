@@ -9,7 +9,7 @@ use backends::backend::{Access, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use backends::tools::sql::SqlTool;
 use clap::Args;
-use mcp::{Server, Toolset, over, state};
+use mcp::{PreparedServer, Toolset, over, state};
 
 /// How long a mount may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ struct Opened {
 impl Mcp {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         // Before anything is mounted: a signal from here on ends in order.
-        let server = Server::new().context("starting the server")?;
+        let server = PreparedServer::new().context("starting the server")?;
         let Opened {
             toolsets,
             workspace,

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use inputs::sha256;
 use jiff::{Span, SpanRelativeTo};
-use reports::prices::{Cache, Model, Prices};
+use reports::prices::{Cache, ModelPrices, Prices};
 use reports::render::{columns, count, table};
 use serde::Serialize;
 use tokens::{Account, Conversation, PartKind, Residual, Terms, cached_prompts, median, residual};
@@ -18,12 +18,12 @@ use workloads::conversation::of_trace;
 use workloads::definition::SessionSource;
 use workloads::import::{Blobs, Provenance, trace};
 use workloads::render::{RenderedAgain, rendered_again};
-use workloads::trace::{Fidelity, Source, Trace};
+use workloads::trace::{Fidelity, Trace, TraceSource};
 
 use crate::environment::today;
 use crate::evidence::PriceList;
 use crate::session_contexts::basis;
-use crate::sessions::{Format, recording, sessions};
+use crate::sessions::{SessionFormat, recording, sessions};
 
 /// The model whose prices count if a session records no model.
 const DEFAULT_MODEL: &str = "claude-opus-5-5";
@@ -47,7 +47,7 @@ pub struct Tokens {
     files: Vec<PathBuf>,
     /// The agent that recorded the files that are no traces.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<SessionFormat>,
     /// A built-in workload, or the path of a workload file.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
@@ -195,7 +195,7 @@ impl Tokens {
             Some(format) => sessions(file, format, &text)?
                 .iter()
                 .map(|session| {
-                    let source = Source {
+                    let source = TraceSource {
                         format: format.name().to_owned(),
                         repo: None,
                         commit: None,
@@ -330,7 +330,7 @@ impl Tokens {
             per_o200k: factor.per_o200k,
             factor: factor.label(),
             thinking: thinking.name(),
-            price: price.map(Model::label),
+            price: price.map(ModelPrices::label),
             priced_for: price.map(|_| day.to_owned()),
             subagents: session.inline.subagents,
             subagent_calls: session.inline.subagent_calls,
@@ -532,9 +532,7 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     let time = span
         .to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(wrong)?;
-    match u64::try_from(time.as_millis()) {
-        Err(_) => Err("must be at least a millisecond, or 0".to_owned()),
-        Ok(0) if !span.is_zero() => Err("must be at least a millisecond, or 0".to_owned()),
-        Ok(milliseconds) => Ok(milliseconds),
-    }
+    let whole = u64::try_from(time.as_millis()).ok();
+    let whole = whole.filter(|milliseconds| *milliseconds > 0 || span.is_zero());
+    whole.ok_or_else(|| "must be at least a millisecond, or 0".to_owned())
 }

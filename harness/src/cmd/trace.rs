@@ -11,9 +11,9 @@ use inputs::sha256;
 use workloads::compile::compile;
 use workloads::import::{Provenance, trace};
 use workloads::script::Script;
-use workloads::trace::{Event, Fidelity, Known, Source, Trace};
+use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
 
-use crate::sessions::{Format, recording, sessions};
+use crate::sessions::{SessionFormat, recording, sessions};
 
 /// Import recorded agent sessions, and look at traces.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ struct Import {
     session: PathBuf,
     /// The agent that recorded it.
     #[arg(long, value_enum)]
-    format: Format,
+    format: SessionFormat,
     /// Which session of a file that holds several, from 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     row: u64,
@@ -126,7 +126,7 @@ impl Import {
         let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
         let provenance = Provenance {
             id,
-            source: Source {
+            source: TraceSource {
                 format: self.format.name().to_owned(),
                 repo: self.repo,
                 commit: self.commit,

@@ -11,7 +11,7 @@ use rundir::{ModelFiles, ModelFilesPlan};
 
 use super::measure;
 use crate::interrupt::Interrupt;
-use crate::model_options::ModelArgs;
+use crate::model_options::ModelOptions;
 
 /// The longest answer of a brief measurement, in tokens: text that a small model adds after the file costs time.
 const BRIEF_ANSWER_TOKENS: u32 = 128;
@@ -20,14 +20,14 @@ const BRIEF_ANSWER_TOKENS: u32 = 128;
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
-    model: ModelArgs,
+    model: ModelOptions,
 }
 
 /// Measures the model files that a run plans, in `scratch`.
 /// Fails if the model answers no question.
 pub fn measure_for(
     plan: &ModelFilesPlan,
-    asked: &ModelArgs,
+    asked: &ModelOptions,
     scratch: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<ModelFiles> {
@@ -44,7 +44,7 @@ pub fn measure_for(
 }
 
 /// The model of `make model`, or the recording of its answers.
-fn at_hand(scratch: &Path) -> anyhow::Result<ModelArgs> {
+fn at_hand(scratch: &Path) -> anyhow::Result<ModelOptions> {
     let live = find_model()
         .and_then(|model| Ok((model, find_llama_server()?)))
         .map_err(anyhow::Error::new)

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan};
 
 use crate::interrupt::Interrupt;
-use crate::model_options::ModelArgs;
+use crate::model_options::ModelOptions;
 
 pub use brief::measure_for;
 
@@ -51,13 +51,13 @@ impl Model for Shared {
 
 /// The rest of a budget that several mounts share, one after the other.
 pub(super) struct RemainingBudget<'a> {
-    args: &'a ModelArgs,
+    args: &'a ModelOptions,
     left: Budget,
 }
 
 impl RemainingBudget<'_> {
     /// The options of the next mount, with the rest of the budget.
-    fn args(&self) -> ModelArgs {
+    fn args(&self) -> ModelOptions {
         self.args.with_budget(self.left)
     }
 
@@ -90,7 +90,7 @@ impl RemainingBudget<'_> {
 
 /// Measures everything. Prints progress on standard error.
 fn measure(
-    args: &ModelArgs,
+    args: &ModelOptions,
     plan: &ModelFilesPlan,
     scratch: &Path,
     interrupt: &Interrupt,

@@ -86,7 +86,7 @@ impl Mount {
     }
 
     fn counters(&self) -> anyhow::Result<Counters> {
-        ask(&self.control, backends::fuse::Command::Counters).context("asking the mount")
+        ask(&self.control, backends::fuse::ControlCommand::Counters).context("asking the mount")
     }
 
     /// Runs a shell command in the mount and measures its model calls.

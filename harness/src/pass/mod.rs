@@ -17,11 +17,11 @@ use backends::backend::{Access, Description, Workspace};
 use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
-use rundir::{Calls, Counted, DaemonCounters, OpcodeCount, Outcome, Sample, Score, histogram};
+use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, histogram};
 use rustix::io::Errno;
 use workloads::definition::CacheState;
 use workloads::exam::Asked;
-use workloads::model::{Expected, Model, Restoration};
+use workloads::model::{Expected, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, Call, CallKind, FileOp, Script};
 
@@ -35,7 +35,7 @@ pub use program::unsupported as unsupported_by_program;
 use replay::in_process::perform_in_process;
 use replay::tools::{ask, narrowed, observe};
 use replay::workers::Workers;
-use replay::{Observed, OpenFiles, PreparedOp, ResultBuffer, perform, prepare, verify};
+use replay::{Observed, OpenFileTable, PreparedOp, ResultBuffer, perform, prepare, verify};
 pub use tasks::{TaskContext, unsupported as unsupported_in_tasks};
 pub use workspaces::Workspaces;
 
@@ -63,7 +63,7 @@ pub struct Expectations<'a> {
     calls: &'a [Call],
     expected: Vec<Vec<Expected>>,
     /// The model of the workspace after all calls.
-    end: Model,
+    end: ReferenceModel,
     touched: Touched,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Expectations<'a> {
     /// The operations that undo the calls of a successful pass. `None` if they touch at least half as many
     /// files as a fresh subtree has, or if the script sets modification times.
     pub fn restoration(&self) -> Option<Restoration> {
-        let restoration = self.end.restoration(&Model::of(self.script));
+        let restoration = self.end.restoration(&ReferenceModel::of(self.script));
         let changed = restoration.files.len() + restoration.removed_files.len();
         let is_known = !self.end.has_opaque();
         let is_less = is_known && 2 * changed < self.script.files.len();
@@ -120,12 +120,12 @@ impl<'a> Expectations<'a> {
 }
 
 /// The reference model before the first call.
-pub fn start_model(script: &Script, backend: &Description) -> Model {
+pub fn start_model(script: &Script, backend: &Description) -> ReferenceModel {
     if backend.capabilities.holds_data {
-        Model::of(script)
+        ReferenceModel::of(script)
     } else {
         let zeros = vec![0; FILE_BYTES as usize];
-        Model::fixed(script, &Bytes::from(zeros))
+        ReferenceModel::fixed(script, &Bytes::from(zeros))
     }
 }
 
@@ -353,7 +353,7 @@ impl Pass<'_> {
     }
 
     fn prepare<'p>(&'p self, workspaces: &Workspaces) -> io::Result<Vec<Vec<PreparedOp<'p>>>> {
-        let mut open_files = OpenFiles::new();
+        let mut open_files = OpenFileTable::new();
         let mut one = |op| {
             let root = workspaces.root(op);
             let prepared = prepare(&root, op, &mut open_files)?;
@@ -415,7 +415,7 @@ pub struct Steps<'a> {
 
 impl Steps<'_> {
     fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observed, Errno>> {
-        let prepared = prepare(self.root, op, &mut OpenFiles::new())?;
+        let prepared = prepare(self.root, op, &mut OpenFileTable::new())?;
         self.buffer.clear();
         self.watchdog.enter(self.limit);
         Ok(perform(&prepared, self.buffer))
@@ -475,7 +475,7 @@ impl Steps<'_> {
     pub fn warm_up(
         &mut self,
         script: &Script,
-        model: &mut Model,
+        model: &mut ReferenceModel,
         skip: impl Fn(&FileOp) -> bool,
     ) -> io::Result<()> {
         let mut ops = script.warm_up.iter().filter(|op| !skip(op));
@@ -516,7 +516,7 @@ fn fetched(daemon: Option<&DaemonCounters>) -> u64 {
 
 fn daemon_counters(counters: &Counters) -> DaemonCounters {
     let fuse = counters.fuse.iter().map(|(opcode, count)| {
-        let count = OpcodeCount {
+        let count = OpcodeRecord {
             count: count.count,
             errors: count.errors,
             handling_ns: count.handling_ns,

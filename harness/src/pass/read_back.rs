@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backends::backend::{Access, Tools};
 use rundir::Outcome;
-use workloads::model::Model;
+use workloads::model::ReferenceModel;
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
@@ -15,7 +15,7 @@ use super::{Pass, Passed, content_bytes};
 use crate::supervise::Watchdog;
 use replay::in_process::perform_in_process;
 use replay::tools::held;
-use replay::{OpenFiles, ResultBuffer, perform, prepare, verify};
+use replay::{OpenFileTable, ResultBuffer, perform, prepare, verify};
 
 /// Time limit for reading everything back, and for each step of waiting for two hosts.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -98,13 +98,14 @@ impl Pass<'_> {
 fn read_back(
     root: &Path,
     everything: &FileOp,
-    model: &mut Model,
+    model: &mut ReferenceModel,
     buffer: &mut ResultBuffer,
 ) -> Result<(), String> {
     let expected = model.apply(everything);
     buffer.clear();
     buffer.reserve(content_bytes(&expected));
-    let prepared = prepare(root, everything, &mut OpenFiles::new()).map_err(|e| e.to_string())?;
+    let prepared =
+        prepare(root, everything, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
     let observed = perform(&prepared, buffer);
     verify(everything, &expected, &observed, buffer)
 }
@@ -112,7 +113,7 @@ fn read_back(
 /// As [`read_back`], from a snapshot, because a tool's read shows lines and not every byte.
 fn snapshot_back(
     tools: &dyn Tools,
-    model: &mut Model,
+    model: &mut ReferenceModel,
     buffer: &mut ResultBuffer,
 ) -> Result<(), String> {
     let everything = FileOp::Search(WorkspacePath::root());

@@ -14,7 +14,7 @@ use workloads::script::{Bytes, FileOp, Host};
 use crate::interrupt::Interrupt;
 use crate::supervise::Watchdog;
 use backends::attribute;
-use replay::{OpenFiles, ResultBuffer, only_lines, perform, prepare};
+use replay::{OpenFileTable, ResultBuffer, only_lines, perform, prepare};
 
 /// Pause between comparisons of two hosts.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -214,7 +214,7 @@ impl SettledFiles {
 /// All files that a host shows.
 fn tree(root: &Path) -> io::Result<Tree> {
     let everything = FileOp::Search(WorkspacePath::root());
-    let prepared = prepare(root, &everything, &mut OpenFiles::new())?;
+    let prepared = prepare(root, &everything, &mut OpenFileTable::new())?;
     let mut buffer = ResultBuffer::new();
     perform(&prepared, &mut buffer)?;
     let files = buffer.entries.iter().filter(|entry| !entry.is_dir);

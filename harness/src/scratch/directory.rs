@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backends::fuse::connection::{Mount, detach, mounts};
+use backends::fuse::connection::{MountEntry, detach, mounts};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};
@@ -91,7 +91,7 @@ fn remove(dir: &Path) -> io::Result<()> {
 }
 
 /// Mounts in `dir`, the newest first.
-fn mounts_in(dir: &Path) -> io::Result<Vec<Mount>> {
+fn mounts_in(dir: &Path) -> io::Result<Vec<MountEntry>> {
     let inside = mounts()?.into_iter().rev();
     Ok(inside.filter(|mount| mount.at.starts_with(dir)).collect())
 }

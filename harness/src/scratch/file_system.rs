@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use backends::fuse::connection::{Mount, mount_of};
+use backends::fuse::connection::{MountEntry, mount_of};
 use rundir::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 use super::image;
@@ -95,7 +95,7 @@ fn ext4_options(device: &Option<PathBuf>) -> Option<String> {
 }
 
 /// The sysfs directory of a mount's block device; `None` without one.
-fn sysfs_device(mount: &Mount) -> Option<PathBuf> {
+fn sysfs_device(mount: &MountEntry) -> Option<PathBuf> {
     let number = match mount.device {
         // btrfs has its own device numbers, but its source is a device.
         (0, _) => {

@@ -91,7 +91,7 @@ pub fn direct() -> Arc<dyn Backend> {
 
 /// A backend over a plain directory, with scripted failures.
 #[derive(Clone, Default)]
-pub struct Broken {
+pub struct BrokenBackend {
     /// Whether it claims to guess content.
     pub guesses_content: bool,
     /// The error when it is opened.
@@ -109,11 +109,11 @@ pub struct Broken {
 }
 
 struct BrokenWorkspace {
-    backend: Broken,
+    backend: BrokenBackend,
     root: PathBuf,
 }
 
-impl Backend for Broken {
+impl Backend for BrokenBackend {
     fn describe(&self) -> Description {
         let mut described = direct().describe();
         described.name = "broken".to_owned();

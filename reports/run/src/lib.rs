@@ -30,7 +30,7 @@ pub use plan::{
     PlannedWorkload, Schedule, Settings, Skipped,
 };
 pub use sample::{
-    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeCount, Outcome,
+    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome,
     Probe, Sample, Score, Settled,
 };
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};

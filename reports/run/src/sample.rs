@@ -265,7 +265,7 @@ pub struct Settled {
 #[serde(deny_unknown_fields)]
 pub struct DaemonCounters {
     /// Requests by FUSE opcode.
-    pub fuse: BTreeMap<String, OpcodeCount>,
+    pub fuse: BTreeMap<String, OpcodeRecord>,
     /// The store's own counters.
     pub store: BTreeMap<String, u64>,
 }
@@ -323,7 +323,7 @@ impl DaemonCounters {
 
     /// The requests that a caller waited for, by opcode.
     /// No caller waits for a forget, nor for a release, which is answered after `close` has returned.
-    pub fn waited(&self) -> impl Iterator<Item = (&str, &OpcodeCount)> {
+    pub fn waited(&self) -> impl Iterator<Item = (&str, &OpcodeRecord)> {
         let unwaited = ["forget", "release", "releasedir"];
         let counts = self.fuse.iter().map(|(name, count)| (name.as_str(), count));
         counts.filter(move |(name, _)| !unwaited.contains(name))
@@ -333,7 +333,7 @@ impl DaemonCounters {
 /// Requests of one FUSE opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OpcodeCount {
+pub struct OpcodeRecord {
     /// Number of requests.
     pub count: u64,
     /// Requests answered with an error number.
@@ -344,7 +344,7 @@ pub struct OpcodeCount {
     pub store_ns: u64,
 }
 
-impl OpcodeCount {
+impl OpcodeRecord {
     fn since(&self, before: &Self) -> Self {
         Self {
             count: self.count.saturating_sub(before.count),

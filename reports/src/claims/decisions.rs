@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::finding::{Finding, Name, Test};
 use super::range::Unit;
-use crate::decide::{self, Policy, PolicyVerdict, Role, State, decide, find};
+use crate::decide::{self, Policy, PolicyVerdict, RowRole, RowState, decide, find};
 use crate::evidence::RunEvidence;
 
 /// A figure of a decision by a built-in policy.
@@ -59,11 +59,11 @@ impl Test for DecisionTest {
             },
             DecisionFigure::Benefits => {
                 let in_state = |state| {
-                    let rows = decision.of_role(Role::Benefit);
+                    let rows = decision.of_role(RowRole::Benefit);
                     let titles = rows.filter(move |row| row.state == state);
                     titles.map(|row| row.title.as_str()).collect::<Vec<_>>()
                 };
-                let (shown, open) = (in_state(State::Met), in_state(State::Missing));
+                let (shown, open) = (in_state(RowState::Met), in_state(RowState::Missing));
                 match (shown.as_slice(), open.as_slice()) {
                     ([], [_, ..]) => missing(format!("no evidence of {}", open.join(", "))),
                     ([], _) => Finding::exact(0.0, format!("{words}; no benefit is shown")),

@@ -53,7 +53,7 @@ pub enum Measure {
     /// The share of acknowledged records that a loss leaves in their expected state.
     Kept { loss: Loss },
     /// Exact counts of a search method or a task.
-    Score(Score),
+    Score(ScoreMeasure),
     /// Tokens of a workload's verified results.
     Results { workload: String },
     /// Tokens or dollars of a session's context under a context policy.
@@ -133,7 +133,7 @@ inputs::named! {
 /// See [`Measure::Score`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Score {
+pub struct ScoreMeasure {
     pub workload: String,
     /// The method; a `*` at the end stands for any rest, and the first such method counts.
     pub method: String,

@@ -20,7 +20,7 @@ pub(crate) use missing::remedies;
 pub use policy::{Names, Policy, built_in, find, identities, identity};
 use rows::amount;
 use rows::{Bound, row, without};
-pub(crate) use rows::{Role, Row, State};
+pub(crate) use rows::{Row, RowRole, RowState};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
@@ -65,7 +65,7 @@ pub struct Decision {
 
 impl Decision {
     /// The rows of a role.
-    pub fn of_role(&self, role: Role) -> impl Iterator<Item = &Row> {
+    pub fn of_role(&self, role: RowRole) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.role == role)
     }
 }
@@ -86,9 +86,9 @@ pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decis
 fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &str) -> Decision {
     let mut rows = safety(evidence, candidate);
     for (role, criteria) in [
-        (Role::Gate, &policy.gates),
-        (Role::Benefit, &policy.benefits),
-        (Role::Cost, &policy.costs),
+        (RowRole::Gate, &policy.gates),
+        (RowRole::Benefit, &policy.benefits),
+        (RowRole::Cost, &policy.costs),
     ] {
         let criteria = criteria.iter();
         rows.extend(criteria.map(|criterion| row(evidence, policy, role, criterion, candidate)));
@@ -136,7 +136,7 @@ fn safety(evidence: &Evidence<'_>, candidate: &str) -> Vec<Row> {
     };
     let passes = evidence.barring_passes(candidate);
     let mut rows = vec![without(
-        Role::Gate,
+        RowRole::Gate,
         "No wrong data, crash, hang or failed set-up in any pass",
         bound("passes"),
         passes,
@@ -145,7 +145,7 @@ fn safety(evidence: &Evidence<'_>, candidate: &str) -> Vec<Row> {
     let lost = evidence.lost_records(candidate);
     if matches!(lost, evidence::Found::Value(_)) {
         let title = "Every acknowledged record is kept as promised";
-        rows.push(without(Role::Gate, title, bound("records"), lost));
+        rows.push(without(RowRole::Gate, title, bound("records"), lost));
     }
     rows
 }
@@ -210,9 +210,9 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
             format!("shows {}; costs inside the margins", titles.join(" and "))
         }
         (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
-        (PolicyVerdict::Archive, Role::Benefit) => format!("no benefit: {}", titles.join(", ")),
+        (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit: {}", titles.join(", ")),
         (PolicyVerdict::Archive, _) => format!("{}: {figure}", first.title),
-        (PolicyVerdict::NotDecided, _) if first.state == State::Missing => {
+        (PolicyVerdict::NotDecided, _) if first.state == RowState::Missing => {
             format!("no evidence: {}", titles.join(", "))
         }
         (PolicyVerdict::NotDecided, _) => format!("open: {}", titles.join(", ")),

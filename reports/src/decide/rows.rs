@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::evidence::{Evidence, Figure, Found, Gap, Reading, TURN_NS};
-use super::measure::{Measure, Scale, Score};
+use super::measure::{Measure, Scale, ScoreMeasure};
 use super::policy::{Condition, Criterion, Policy};
 
 inputs::named! {
     /// The part that a row plays in a verdict.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Role, name {
+    pub enum RowRole, name {
         /// A requirement before any comparison.
         Gate = "gate",
         /// A reason to change.
@@ -23,7 +23,7 @@ inputs::named! {
 /// Whether a row keeps its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum RowState {
     /// The whole interval keeps the bound: passed, shown, inside the margin.
     Met,
     /// The whole interval breaks the bound: failed, not shown, above the margin.
@@ -36,26 +36,26 @@ pub enum State {
     Unknown,
 }
 
-impl Role {
+impl RowRole {
     /// A state of a row of this role in words.
-    pub fn state(self, state: State) -> &'static str {
+    pub fn state(self, state: RowState) -> &'static str {
         match (self, state) {
-            (Role::Gate, State::Met) => "passed",
-            (Role::Gate, State::Unmet) => "FAILED",
-            (Role::Benefit, State::Met) => "shown",
-            (Role::Benefit, State::Unmet) => "not shown",
-            (Role::Cost, State::Met) => "inside the margin",
-            (Role::Cost, State::Unmet) => "above the margin",
-            (_, State::Open) => "not decided",
-            (_, State::Missing) => "no evidence",
-            (_, State::Unknown) => "unknown, decides nothing",
+            (RowRole::Gate, RowState::Met) => "passed",
+            (RowRole::Gate, RowState::Unmet) => "FAILED",
+            (RowRole::Benefit, RowState::Met) => "shown",
+            (RowRole::Benefit, RowState::Unmet) => "not shown",
+            (RowRole::Cost, RowState::Met) => "inside the margin",
+            (RowRole::Cost, RowState::Unmet) => "above the margin",
+            (_, RowState::Open) => "not decided",
+            (_, RowState::Missing) => "no evidence",
+            (_, RowState::Unknown) => "unknown, decides nothing",
         }
     }
 }
 
 /// A figure with its interval, in the unit of its row. An unbounded end is `null` in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Effect {
+pub struct RowEffect {
     /// The figure.
     pub value: f64,
     pub low: f64,
@@ -74,15 +74,15 @@ pub struct Bound {
 
 impl Bound {
     /// The state of a figure.
-    pub fn state(&self, effect: &Effect) -> State {
+    pub fn state(&self, effect: &RowEffect) -> RowState {
         let (keeps, breaks) = match self.is_most {
             true => (effect.high <= self.value, effect.low > self.value),
             false => (effect.low >= self.value, effect.high < self.value),
         };
         match (keeps, breaks) {
-            (true, _) => State::Met,
-            (_, true) => State::Unmet,
-            _ => State::Open,
+            (true, _) => RowState::Met,
+            (_, true) => RowState::Unmet,
+            _ => RowState::Open,
         }
     }
 
@@ -96,17 +96,17 @@ impl Bound {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Its part in the verdict.
-    pub role: Role,
+    pub role: RowRole,
     pub title: String,
     /// The baseline's figure in words; empty without one.
     pub baseline: String,
     /// The candidate's figure in words.
     pub candidate: String,
     /// The figure that is held against the bound; `None` without evidence.
-    pub effect: Option<Effect>,
+    pub effect: Option<RowEffect>,
     pub bound: Bound,
     /// Whether the figure keeps the bound.
-    pub state: State,
+    pub state: RowState,
     /// The wait as a share of a recorded session; `None` for other measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -163,7 +163,7 @@ struct Question<'a> {
 pub(super) fn row(
     evidence: &Evidence<'_>,
     policy: &Policy,
-    role: Role,
+    role: RowRole,
     criterion: &Criterion,
     candidate: &str,
 ) -> Row {
@@ -191,7 +191,7 @@ pub(super) fn row(
 }
 
 /// A row without a figure.
-fn bare(role: Role, title: &str, bound: Bound, state: State, candidate: String) -> Row {
+fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, candidate: String) -> Row {
     Row {
         role,
         title: title.to_owned(),
@@ -208,8 +208,8 @@ fn bare(role: Role, title: &str, bound: Bound, state: State, candidate: String) 
 }
 
 /// A row of a figure without a baseline.
-fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
-    let effect = Effect {
+fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row {
+    let effect = RowEffect {
         value: reading.value,
         low: reading.low,
         high: reading.high,
@@ -223,20 +223,20 @@ fn of_reading(role: Role, title: &str, bound: Bound, reading: Reading) -> Row {
 }
 
 /// A row of a figure that the candidate does not offer or no run measured.
-pub(super) fn without(role: Role, title: &str, bound: Bound, found: Found) -> Row {
+pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) -> Row {
     let (state, words) = match found {
         Found::Missing(gap) => {
             let words = format!("no evidence: {}", gap.what);
             return Row {
                 gap: Some(gap),
-                ..bare(role, title, bound, State::Missing, words)
+                ..bare(role, title, bound, RowState::Missing, words)
             };
         }
         // A benefit or a gate that the candidate cannot offer is not met. A cost that it cannot have is none.
-        Found::NotOffered(why) if role == Role::Cost => (State::Unknown, why),
-        Found::NotOffered(why) => (State::Unmet, format!("not offered: {why}")),
-        Found::Unknown(why) if role == Role::Gate => (State::Open, why),
-        Found::Unknown(why) => (State::Unknown, why),
+        Found::NotOffered(why) if role == RowRole::Cost => (RowState::Unknown, why),
+        Found::NotOffered(why) => (RowState::Unmet, format!("not offered: {why}")),
+        Found::Unknown(why) if role == RowRole::Gate => (RowState::Open, why),
+        Found::Unknown(why) => (RowState::Unknown, why),
         Found::Value(reading) => return of_reading(role, title, bound, reading),
     };
     bare(role, title, bound, state, words)
@@ -320,7 +320,7 @@ impl Question<'_> {
                 let Measure::Score(score) = &self.criterion.measure else {
                     return None;
                 };
-                let other = Measure::Score(Score {
+                let other = Measure::Score(ScoreMeasure {
                     counts: counts.clone(),
                     ..score.clone()
                 });

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rows::{Effect, Role, Row, State, amount};
+use super::rows::{Row, RowEffect, RowRole, RowState, amount};
 
 inputs::named! {
     /// The verdict of a decision.
@@ -77,37 +77,37 @@ impl Flip {
 
 /// The verdict, and the rows that decide it.
 pub(super) fn conclude(rows: &[Row], benefits_needed: usize) -> (PolicyVerdict, Vec<usize>) {
-    let states: Vec<State> = rows.iter().map(|row| row.state).collect();
+    let states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
     of_states(rows, &states, benefits_needed)
 }
 
 fn of_states(
     rows: &[Row],
-    states: &[State],
+    states: &[RowState],
     benefits_needed: usize,
 ) -> (PolicyVerdict, Vec<usize>) {
-    let pick = |role: Role, wanted: &[State]| -> Vec<usize> {
+    let pick = |role: RowRole, wanted: &[RowState]| -> Vec<usize> {
         let all = rows.iter().zip(states).enumerate();
         let picked = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
         picked.map(|(at, _)| at).collect()
     };
-    let failed = pick(Role::Gate, &[State::Unmet]);
+    let failed = pick(RowRole::Gate, &[RowState::Unmet]);
     if !failed.is_empty() {
         return (PolicyVerdict::Archive, failed);
     }
-    let unknown = pick(Role::Gate, &[State::Missing, State::Open]);
+    let unknown = pick(RowRole::Gate, &[RowState::Missing, RowState::Open]);
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }
-    let shown = pick(Role::Benefit, &[State::Met]);
-    let open = pick(Role::Benefit, &[State::Open, State::Missing]);
+    let shown = pick(RowRole::Benefit, &[RowState::Met]);
+    let open = pick(RowRole::Benefit, &[RowState::Open, RowState::Missing]);
     if shown.len() + open.len() < benefits_needed {
         return (
             PolicyVerdict::Archive,
-            pick(Role::Benefit, &[State::Unmet, State::Unknown]),
+            pick(RowRole::Benefit, &[RowState::Unmet, RowState::Unknown]),
         );
     }
-    let above = pick(Role::Cost, &[State::Unmet]);
+    let above = pick(RowRole::Cost, &[RowState::Unmet]);
     let cannot_hold = |at: &&usize| {
         let break_even = rows[**at].break_even.as_ref();
         !break_even.is_some_and(|break_even| break_even.can_hold)
@@ -119,7 +119,7 @@ fn of_states(
     if shown.len() < benefits_needed {
         return (PolicyVerdict::NotDecided, open);
     }
-    let unknown = pick(Role::Cost, &[State::Open, State::Missing]);
+    let unknown = pick(RowRole::Cost, &[RowState::Open, RowState::Missing]);
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }
@@ -136,7 +136,7 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
     for (at, row) in rows.iter().enumerate() {
         let Some(effect) = row.effect else { continue };
         for (is_margin, from, to, state) in changes(row, &effect) {
-            let mut states: Vec<State> = rows.iter().map(|row| row.state).collect();
+            let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
             let flip = Flip {
@@ -160,7 +160,7 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
 
 /// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the
 /// present value, the new one, the new state.
-fn changes(row: &Row, effect: &Effect) -> Vec<(bool, f64, f64, State)> {
+fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
     let bound = &row.bound;
     // Counts change by one, other figures by as little as can be written.
     let is_count = [effect.value, effect.low, effect.high, bound.value]
@@ -182,23 +182,23 @@ fn changes(row: &Row, effect: &Effect) -> Vec<(bool, f64, f64, State)> {
         false => (effect.low, effect.high),
     };
     let mut found = Vec::new();
-    let mut to = |state: State, margin: f64, shift: f64| {
+    let mut to = |state: RowState, margin: f64, shift: f64| {
         if state != row.state && margin.is_finite() && shift.is_finite() {
             found.push((true, bound.value, margin, state));
             found.push((false, effect.value, effect.value + shift, state));
         }
     };
-    to(State::Met, worst, bound.value - worst);
+    to(RowState::Met, worst, bound.value - worst);
     to(
-        State::Unmet,
+        RowState::Unmet,
         past(best, !most),
         past(bound.value, most) - best,
     );
     if worst != best {
         let middle = past(worst, !most);
         match row.state {
-            State::Met => to(State::Open, middle, past(bound.value, most) - worst),
-            State::Unmet => to(State::Open, best, bound.value - best),
+            RowState::Met => to(RowState::Open, middle, past(bound.value, most) - worst),
+            RowState::Unmet => to(RowState::Open, best, bound.value - best),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! An architecture decision record: decisions as a Markdown file that is ready to commit.
 
 use super::decisions::{decisions_markdown, titles};
-use crate::decide::{Decision, PolicyVerdict, Role, State};
+use crate::decide::{Decision, PolicyVerdict, RowRole, RowState};
 use rundir::Run;
 
 /// Writes the record of decisions that rest on these runs.
@@ -90,10 +90,10 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
             let titles = titles(decision, role, state).into_iter();
             lines.extend(titles.map(|title| format!("  - {what}: {title}")));
         };
-        add("gained", Role::Benefit, State::Met);
-        add("accepted cost", Role::Cost, State::Met);
-        add("cost above its margin", Role::Cost, State::Unmet);
-        add("failed gate", Role::Gate, State::Unmet);
+        add("gained", RowRole::Benefit, RowState::Met);
+        add("accepted cost", RowRole::Cost, RowState::Met);
+        add("cost above its margin", RowRole::Cost, RowState::Unmet);
+        add("failed gate", RowRole::Gate, RowState::Unmet);
         text += &format!(
             "- {}, {}\n{}\n",
             decision.policy,

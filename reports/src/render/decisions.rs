@@ -7,7 +7,7 @@ use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
 use super::stems;
-use crate::decide::{Decision, PolicyVerdict, Role, Row, State, remedies};
+use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
 use crate::text::{columns, table};
 
 /// Figures below the matrix.
@@ -146,7 +146,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
             first.question,
             first.baseline,
             first.benefits_needed,
-            first.of_role(Role::Benefit).count(),
+            first.of_role(RowRole::Benefit).count(),
             first.policy_sha256.chars().take(12).collect::<String>()
         )));
         let verdicts = of_policy.iter().map(|decision| {
@@ -381,7 +381,7 @@ pub(super) fn write_csv(file: &Path, decisions: &[Decision]) -> Result<(), Write
 }
 
 /// The rows of a role in a state, each with its figure and its bound.
-pub(super) fn titles(decision: &Decision, role: Role, state: State) -> Vec<String> {
+pub(super) fn titles(decision: &Decision, role: RowRole, state: RowState) -> Vec<String> {
     let rows = decision.of_role(role).filter(|row| row.state == state);
     rows.map(|row| match row.figure() {
         figure if figure.is_empty() => format!("{}: {}", row.title, row.candidate),

@@ -5,7 +5,7 @@ use stats::share_interval;
 
 use super::markdown::markdown;
 use super::part::Part::{self, Heading, Table, Text};
-use crate::prices::{Model, Prices};
+use crate::prices::{ModelPrices, Prices};
 use crate::text::columns;
 
 /// The origin of answers from a recording.
@@ -15,7 +15,7 @@ const RECORDED: &str = "recorded";
 const PRICED: ([&str; 2], &str) = (["gpt-5", "claude-haiku-5-5"], "2026-11-22");
 
 /// The value of `of` for each of the [`PRICED`] models.
-fn priced<T>(of: impl Fn(&Model) -> T) -> Result<Vec<T>, String> {
+fn priced<T>(of: impl Fn(&ModelPrices) -> T) -> Result<Vec<T>, String> {
     let prices = Prices::built_in().map_err(|error| error.to_string())?;
     let models = PRICED.0.iter();
     models
@@ -99,7 +99,7 @@ fn fidelity(parts: &mut Vec<Part>, results: &ModelFiles) -> Result<(), String> {
         results.plan.seed,
         in_all(results),
         PRICED.1,
-        priced(Model::label)?.join("; ")
+        priced(ModelPrices::label)?.join("; ")
     )));
     let unanswered: u32 = results.fidelity.iter().map(|found| found.unanswered).sum();
     if unanswered > 0 {

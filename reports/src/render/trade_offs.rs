@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::drawing::{Area, Chart, DrawError, INK, colour, draw, line, write};
-use crate::decide::{Decision, Role, Row, State};
+use crate::decide::{Decision, Row, RowRole, RowState};
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (450, 230);
@@ -30,7 +30,7 @@ fn over_bound(row: &Row) -> Option<f64> {
     let (value, bound) = (value.max(0.0), row.bound.value.max(0.0));
     let share = match (row.role, row.bound.is_most) {
         // A benefit such as "at most 0.8 of the tokens" is larger the smaller its figure is.
-        (Role::Benefit, true) => bound / value,
+        (RowRole::Benefit, true) => bound / value,
         _ => value / bound,
     };
     // 0 over 0: the figure is exactly what is asked for.
@@ -38,19 +38,19 @@ fn over_bound(row: &Row) -> Option<f64> {
 }
 
 fn point(decision: &Decision) -> Option<Point<'_>> {
-    let benefits = decision.of_role(Role::Benefit).filter_map(over_bound);
+    let benefits = decision.of_role(RowRole::Benefit).filter_map(over_bound);
     let mut benefits: Vec<f64> = benefits.collect();
     benefits.sort_by(|one, other| other.total_cmp(one));
-    let costs = decision.of_role(Role::Cost).filter_map(over_bound);
+    let costs = decision.of_role(RowRole::Cost).filter_map(over_bound);
     let in_state = |state| decision.rows.iter().any(|row| row.state == state);
-    let mut gates = decision.of_role(Role::Gate);
+    let mut gates = decision.of_role(RowRole::Gate);
     Some(Point {
         name: &decision.candidate,
         // The weakest of the needed benefits: if it is shown, all of them are.
         benefit: *benefits.get(decision.benefits_needed.saturating_sub(1))?,
         cost: costs.reduce(f64::max)?,
-        is_barred: gates.any(|row| row.state == State::Unmet),
-        is_partial: in_state(State::Missing),
+        is_barred: gates.any(|row| row.state == RowState::Unmet),
+        is_partial: in_state(RowState::Missing),
     })
 }
 
@@ -161,11 +161,11 @@ mod tests {
             .filter_map(|decision| Some((decision, point(decision)?)));
         let (decision, point) = placed.next().unwrap();
         let is_above = decision
-            .of_role(Role::Cost)
-            .any(|row| row.state == State::Unmet);
+            .of_role(RowRole::Cost)
+            .any(|row| row.state == RowState::Unmet);
         assert_eq!(point.cost > 1.0, is_above, "{}", point.cost);
-        let shown = decision.of_role(Role::Benefit);
-        let shown = shown.filter(|row| row.state == State::Met).count();
+        let shown = decision.of_role(RowRole::Benefit);
+        let shown = shown.filter(|row| row.state == RowState::Met).count();
         let is_shown = shown >= decision.benefits_needed;
         assert_eq!(point.benefit >= 1.0, is_shown, "{}", point.benefit);
         let drawn = trade_offs(&decisions).unwrap().unwrap().for_page();

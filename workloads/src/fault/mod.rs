@@ -36,7 +36,7 @@ pub struct Scenario {
     pub essay: String,
     /// The properties of a backend to which the scenario applies.
     #[serde(default)]
-    pub needs: Vec<Need>,
+    pub needs: Vec<ScenarioRequirement>,
     /// The injected fault.
     pub injection: Injection,
     /// The moment of the fault, for injections that have one.
@@ -46,7 +46,7 @@ pub struct Scenario {
     pub work: Work,
     /// The time limits.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: TimeLimits,
     /// The seeds of the random choices; the scenario runs once per seed.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
@@ -78,7 +78,7 @@ inputs::named! {
 /// A property that a scenario requires of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Need {
+pub enum ScenarioRequirement {
     /// It has its own daemon.
     Daemon,
     /// Its reads return the written bytes.
@@ -97,20 +97,22 @@ pub enum Need {
     Model,
 }
 
-impl Need {
+impl ScenarioRequirement {
     /// Why a scenario does not apply to a backend without this property.
     pub fn missing(self) -> &'static str {
         match self {
-            Need::Daemon => "it has no daemon",
-            Need::Data => "it does not return what was written to it",
-            Need::Persistence => "what it holds is gone with its daemon, and was never promised",
-            Need::OurDaemon => {
+            ScenarioRequirement::Daemon => "it has no daemon",
+            ScenarioRequirement::Data => "it does not return what was written to it",
+            ScenarioRequirement::Persistence => {
+                "what it holds is gone with its daemon, and was never promised"
+            }
+            ScenarioRequirement::OurDaemon => {
                 "no daemon of `ctxbench mount` serves it, and only such a daemon can be told to do this"
             }
-            Need::Database => "it keeps nothing in a SQLite file",
-            Need::LocalStore => "it keeps nothing on a local file system",
-            Need::Bucket => "it keeps nothing in a bucket",
-            Need::Model => "it asks no language model",
+            ScenarioRequirement::Database => "it keeps nothing in a SQLite file",
+            ScenarioRequirement::LocalStore => "it keeps nothing on a local file system",
+            ScenarioRequirement::Bucket => "it keeps nothing in a bucket",
+            ScenarioRequirement::Model => "it asks no language model",
         }
     }
 }
@@ -173,14 +175,14 @@ impl Default for Work {
 /// The time limits of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct TimeLimits {
     /// The time after which a call counts as hung and its connection is aborted, in seconds.
     pub hang: f64,
     /// The time within which files must be usable again, in seconds.
     pub recovery: f64,
 }
 
-impl Default for Limits {
+impl Default for TimeLimits {
     fn default() -> Self {
         Self {
             hang: 30.0,

@@ -43,7 +43,7 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expected, Model};
+    use crate::model::{Expected, ReferenceModel};
 
     fn clients() -> Clients {
         let text = "processes = 3\nfiles = 4\nbytes = 10\ncalls = 50\nwrites = 20\nseed = 1";
@@ -54,7 +54,7 @@ mod tests {
     fn the_model_keeps_the_last_write_of_every_client() {
         let script = clients().script().unwrap();
         assert_eq!(script.files.len(), 12);
-        let mut model = Model::of(&script);
+        let mut model = ReferenceModel::of(&script);
         assert_eq!(model.apply(&script.calls[0].ops[0]), Expected::Done);
         for process in 0..3 {
             for file in 0..4 {

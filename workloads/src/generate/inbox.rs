@@ -10,7 +10,9 @@ use serde::Deserialize;
 use super::check_range;
 use crate::filler::fill;
 use crate::script::Script;
-use crate::tasks::{Asks, Change, Find, LogLine, Message, Question, Task, TaskState, Tasks, World};
+use crate::tasks::{
+    Asks, Find, LogLine, MailMessage, SourceChange, Task, TaskQuestion, TaskState, Tasks, World,
+};
 
 /// The parameters of a workload of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -97,11 +99,13 @@ impl Inbox {
             About::Tasks => self.tasks(&mut rng),
             About::Logs => self.logs(&mut rng),
         };
-        let questions = (1..).zip(asked).map(|(number, (change, asks))| Question {
-            at_s: number * self.asked_every_s,
-            change,
-            asks,
-        });
+        let questions = (1..)
+            .zip(asked)
+            .map(|(number, (change, asks))| TaskQuestion {
+                at_s: number * self.asked_every_s,
+                change,
+                asks,
+            });
         Ok(Script {
             tasks: Some(std::sync::Arc::new(Tasks {
                 world,
@@ -116,7 +120,7 @@ impl Inbox {
         question % CHANGES_AT.0 == CHANGES_AT.1
     }
 
-    fn mail(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<Change>, Asks)>) {
+    fn mail(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
         let pairs = PROJECTS.iter();
         let pairs = pairs.flat_map(|project| ATTRIBUTES.map(|attribute| (*project, attribute)));
         let mut pairs: Vec<(&str, &str)> = pairs.collect();
@@ -158,7 +162,7 @@ impl Inbox {
                     .filter(|person| !writers[thread].contains(*person));
                 let others: Vec<&str> = others.copied().collect();
                 let writer = others.choose(rng).copied().unwrap_or(PEOPLE[0]);
-                Change::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
+                SourceChange::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
             });
             let asks = Asks::Find(Find {
                 sender: sender.to_owned(),
@@ -184,7 +188,7 @@ impl Inbox {
         (project, attribute): (&str, &str),
         sender: &str,
         place: usize,
-    ) -> Message {
+    ) -> MailMessage {
         let subject = match place {
             0 => topic(project, attribute),
             _ => format!("Re: {}", topic(project, attribute)),
@@ -209,7 +213,7 @@ impl Inbox {
             }
             _ => format!("Does anybody know whether the {attribute} of {project} will change?"),
         };
-        Message {
+        MailMessage {
             id,
             thread: thread as u64 + 1,
             sender: sender.to_owned(),
@@ -219,7 +223,7 @@ impl Inbox {
         }
     }
 
-    fn tasks(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<Change>, Asks)>) {
+    fn tasks(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
         const VERBS: [&str; 10] = [
             "build", "check", "clean", "deploy", "fetch", "index", "merge", "report", "scan",
             "sync",
@@ -281,7 +285,7 @@ impl Inbox {
                     let mut others = task.depends_on.iter();
                     others.all(|name| is_done(&now.tasks, name))
                 });
-                open.next().map(|task| Change::State {
+                open.next().map(|task| SourceChange::State {
                     task: task.name.clone(),
                     state: TaskState::Done,
                 })
@@ -296,7 +300,7 @@ impl Inbox {
         (world, asked)
     }
 
-    fn logs(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<Change>, Asks)>) {
+    fn logs(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
         let mut log = Vec::new();
         let mut clock = 0;
         for number in 0..self.size {
@@ -310,9 +314,9 @@ impl Inbox {
         }
         let asked = (0..self.questions).map(|number| {
             let front = number % (SERVICES.len() - 1);
-            let change = self
-                .changes(number)
-                .then(|| Change::Log(request(rng, self.size + number, &mut clock, Some(front))));
+            let change = self.changes(number).then(|| {
+                SourceChange::Log(request(rng, self.size + number, &mut clock, Some(front)))
+            });
             let asks = Asks::Cause {
                 service: SERVICES[front].to_owned(),
             };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::tasks::command::{Command, Shows};
+use crate::tasks::command::{Shows, TaskCommand};
 use crate::tasks::scripts::{Console, Form, definitions, perform, sees, shell_text};
 
 fn made(about: About, size: usize, questions: usize, seed: u64) -> Tasks {
@@ -57,13 +57,13 @@ impl Shell {
 }
 
 impl Console for Shell {
-    fn shell(&mut self, command: &Command) -> Result<String, String> {
+    fn shell(&mut self, command: &TaskCommand) -> Result<String, String> {
         match command {
-            Command::Read(places) => {
+            TaskCommand::Read(places) => {
                 let found = places.iter().flat_map(|place| self.place(place));
                 Ok(found.map(|(_, text)| text.as_str()).collect())
             }
-            Command::Grep {
+            TaskCommand::Grep {
                 texts,
                 place,
                 is_recursive,
@@ -95,11 +95,11 @@ impl Console for Shell {
                 let skipped = last.map_or(0, |last| lines.len().saturating_sub(last));
                 Ok(lines[skipped..].join("\n") + "\n")
             }
-            Command::Write { path, content } => {
+            TaskCommand::Write { path, content } => {
                 self.files.insert(path.clone(), content.clone());
                 Ok(String::new())
             }
-            Command::Move { dir, suffix, to } => {
+            TaskCommand::Move { dir, suffix, to } => {
                 let from: Vec<String> = self
                     .place(&format!("{dir}/*"))
                     .into_iter()
@@ -112,7 +112,7 @@ impl Console for Shell {
                 self.files.insert(format!("{to}/{name}"), text);
                 Ok(String::new())
             }
-            Command::List(_) => Err("a copy has no computed directories".to_owned()),
+            TaskCommand::List(_) => Err("a copy has no computed directories".to_owned()),
         }
     }
 
@@ -187,7 +187,7 @@ fn names_sort_by_time_and_no_two_messages_have_one_number() {
         .questions
         .iter()
         .filter_map(|question| match &question.change {
-            Some(Change::Message(message)) => Some(message),
+            Some(SourceChange::Message(message)) => Some(message),
             _ => None,
         });
     let messages = tasks.world.messages.iter().chain(arrivals);
@@ -202,7 +202,7 @@ fn a_view_is_told_more_of_than_a_copy_and_each_call_names_its_tool() {
     let view = definitions(Form::View).unwrap();
     assert!(tokens::count(&view) > tokens::count(&copy) && tokens::count(&copy) > 100);
     assert_eq!(definitions(Form::Sql), None);
-    let call = shell_text(&Command::Read(vec!["health/tasks.json".to_owned()]));
+    let call = shell_text(&TaskCommand::Read(vec!["health/tasks.json".to_owned()]));
     let expected = r#"{"name":"bash","arguments":{"command":"cat health/tasks.json"}}"#;
     assert_eq!(call, expected);
     assert_eq!(tokens::count(&call), 14);

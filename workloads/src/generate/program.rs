@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::check_range;
 use crate::path::WorkspacePath;
-use crate::script::{Bytes, CallKind, FileOp, Run, Script};
+use crate::script::{Bytes, CallKind, FileOp, ProgramRun, Script};
 
 /// A source tree, and the programs that run on it.
 #[derive(Clone, Debug, Deserialize)]
@@ -123,7 +123,7 @@ impl Program {
         }
     }
 
-    fn run(&self, step: &Step) -> Result<Run, String> {
+    fn run(&self, step: &Step) -> Result<ProgramRun, String> {
         let path = |field: &str, path: &str| {
             WorkspacePath::new(path)
                 .map_err(|error| format!("field `program.step.{field}`: {error}"))
@@ -142,7 +142,7 @@ impl Program {
         }
         let copies = step.copies.iter();
         let copies = copies.map(|(from, to)| Ok((path("copies", from)?, path("copies", to)?)));
-        Ok(Run {
+        Ok(ProgramRun {
             directory: path("directory", step.directory.as_deref().unwrap_or("."))?,
             command: step.run.clone(),
             output: step.output.clone(),
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn the_model_knows_that_setup_programs_have_made_files() {
-        use crate::model::Model;
+        use crate::model::ReferenceModel;
         let setup =
             "[[setup]]\nrun = ['ls']\nmakes = ['src/made']\n[[step]]\nrun = ['ls']\nkind = 'find'";
         let script = program(setup).unwrap();
         assert_eq!((script.setup.len(), script.calls.len()), (1, 1));
-        assert!(Model::of(&script).has_opaque());
+        assert!(ReferenceModel::of(&script).has_opaque());
         let lists = |op: &FileOp| matches!(op, FileOp::List { .. });
         assert!(
             !script.warm_up.iter().any(lists),

@@ -56,7 +56,7 @@ impl Syncing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expected, Model};
+    use crate::model::{Expected, ReferenceModel};
 
     fn syncing() -> Syncing {
         toml::from_str("files = 5\nbytes = 1024\ntimes = 2\nseed = 1").unwrap()
@@ -66,7 +66,7 @@ mod tests {
     fn files_are_new_at_the_first_sync_and_overwritten_at_the_second() {
         assert_eq!(syncing().script(), syncing().script());
         let script = syncing().script().unwrap();
-        let mut model = Model::of(&script);
+        let mut model = ReferenceModel::of(&script);
         let mut timed = Vec::new();
         for call in &script.calls {
             for op in &call.ops {

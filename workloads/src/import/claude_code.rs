@@ -9,9 +9,10 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use super::{
-    Clock, Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text,
+    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
+    shell_op, text,
 };
-use crate::trace::{CallError, Extra, Op, Usage};
+use crate::trace::{CallError, Extra, Op, TokenUsage};
 
 /// The maximum number of lines that Claude Code's Read returns without a range.
 const READ_LIMIT: u64 = 2000;
@@ -20,7 +21,7 @@ const READ_LIMIT: u64 = 2000;
 ///
 /// # Errors
 /// If no line belongs to a Claude Code session.
-pub fn read(text: &str) -> Result<Session, String> {
+pub fn read(text: &str) -> Result<ImportedSession, String> {
     let mut reader = Reader::default();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         match serde_json::from_str::<Value>(line) {
@@ -36,7 +37,7 @@ pub fn read(text: &str) -> Result<Session, String> {
 
 #[derive(Default)]
 struct Reader {
-    session: Session,
+    session: ImportedSession,
     seen_uuids: HashSet<String>,
     /// The index in `events` and the number of each API response, by its message id.
     responses: HashMap<String, (usize, u64)>,
@@ -241,7 +242,7 @@ impl Reader {
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
         let err = failed.then(|| error(structured.as_str().unwrap_or(&shown)));
         let seen = if failed {
-            Seen::Nothing
+            SeenContent::Nothing
         } else {
             self.seen(tool, input, structured, &shown)
         };
@@ -253,7 +254,7 @@ impl Reader {
         }));
     }
 
-    fn seen(&self, tool: &str, input: &Value, structured: &Value, shown: &str) -> Seen {
+    fn seen(&self, tool: &str, input: &Value, structured: &Value, shown: &str) -> SeenContent {
         let path_of =
             |value: &Value, key: &str| text(value, key).and_then(|path| self.inside(path));
         match tool {
@@ -262,12 +263,12 @@ impl Reader {
                 let path = path_of(structured, "filePath").or_else(|| path_of(input, "file_path"));
                 let content = text(structured, "content").or_else(|| text(input, "content"));
                 match (path, content) {
-                    (Some(path), Some(content)) => Seen::Written {
+                    (Some(path), Some(content)) => SeenContent::Written {
                         path,
                         before: text(structured, "originalFile").map(str::to_owned),
                         content: content.to_owned(),
                     },
-                    _ => Seen::Nothing,
+                    _ => SeenContent::Nothing,
                 }
             }
             "Edit" | "MultiEdit" => {
@@ -277,7 +278,7 @@ impl Reader {
                     None => replacement(input).into_iter().collect(),
                 };
                 match path {
-                    Some(path) if !replacements.is_empty() => Seen::Edited {
+                    Some(path) if !replacements.is_empty() => SeenContent::Edited {
                         path,
                         before: ["originalFile", "originalFileContents"]
                             .into_iter()
@@ -285,7 +286,7 @@ impl Reader {
                             .map(str::to_owned),
                         replacements,
                     },
-                    _ => Seen::Nothing,
+                    _ => SeenContent::Nothing,
                 }
             }
             "Grep" | "Glob" => {
@@ -301,29 +302,29 @@ impl Reader {
                 }
                 let files = files.into_iter().filter_map(|path| self.inside(path));
                 let files: Vec<String> = files.filter(|path| path != ".").collect();
-                Seen::Listed(files)
+                SeenContent::Listed(files)
             }
-            _ => Seen::Nothing,
+            _ => SeenContent::Nothing,
         }
     }
 
-    fn seen_read(&self, input: &Value, structured: &Value, shown: &str) -> Seen {
+    fn seen_read(&self, input: &Value, structured: &Value, shown: &str) -> SeenContent {
         let file = &structured["file"];
         let path = text(file, "filePath").or_else(|| text(input, "file_path"));
         let Some(path) = path.and_then(|path| self.inside(path)) else {
-            return Seen::Nothing;
+            return SeenContent::Nothing;
         };
         if let Some(content) = text(file, "content") {
             let start = file["startLine"].as_u64().unwrap_or(1);
             let lines = content.matches('\n').count() as u64 + 1;
             let total_lines = file["totalLines"].as_u64().unwrap_or(lines);
             return if start == 1 && lines == total_lines {
-                Seen::Whole {
+                SeenContent::Whole {
                     path,
                     content: content.to_owned(),
                 }
             } else {
-                Seen::Part {
+                SeenContent::Part {
                     path,
                     content: content.to_owned(),
                     total_lines,
@@ -333,13 +334,13 @@ impl Reader {
         // A subagent's results have no structure, only the displayed lines with numbers.
         let numbered: Vec<&str> = shown.lines().filter_map(numbered_line).collect();
         if numbered.is_empty() {
-            return Seen::Nothing;
+            return SeenContent::Nothing;
         }
         let last_number = shown
             .lines()
             .rev()
             .find_map(|line| line.split_once('→')?.0.trim().parse::<u64>().ok());
-        Seen::Part {
+        SeenContent::Part {
             path,
             content: numbered.join("\n"),
             total_lines: last_number.unwrap_or(numbered.len() as u64),
@@ -395,11 +396,11 @@ fn op(tool: &str, input: &Value) -> Op {
     }
 }
 
-fn usage(usage: &Value) -> Usage {
+fn usage(usage: &Value) -> TokenUsage {
     let count = |key: &str| usage[key].as_u64().unwrap_or(0);
     let split = &usage["cache_creation"];
     let hour = split["ephemeral_1h_input_tokens"].as_u64().unwrap_or(0);
-    Usage {
+    TokenUsage {
         uncached: count("input_tokens"),
         cache_read: count("cache_read_input_tokens"),
         cache_write_5m: count("cache_creation_input_tokens").saturating_sub(hour),
@@ -472,7 +473,7 @@ fn milliseconds(time: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn traps() -> Session {
+    fn traps() -> ImportedSession {
         read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap()
     }
 
@@ -485,7 +486,7 @@ mod tests {
         });
         let apis: Vec<_> = apis.collect();
         assert_eq!(apis.len(), 6, "m1 to m6, m5 by the subagent");
-        let expected = Usage {
+        let expected = TokenUsage {
             uncached: 10,
             cache_read: 100,
             cache_write_5m: 20,
@@ -518,19 +519,28 @@ mod tests {
         let session = traps();
         let seen = session.results().map(|result| (&*result.id, result));
         let seen: HashMap<_, _> = seen.collect();
-        assert!(matches!(&seen["t1"].seen, Seen::Whole { path, .. } if path == "src/main.go"));
-        assert_eq!(seen["t2"].seen, Seen::Listed(vec!["docs/a.md".to_owned()]));
+        assert!(
+            matches!(&seen["t1"].seen, SeenContent::Whole { path, .. } if path == "src/main.go")
+        );
+        assert_eq!(
+            seen["t2"].seen,
+            SeenContent::Listed(vec!["docs/a.md".to_owned()])
+        );
         assert_eq!(seen["t5"].err, Some(CallError::NotFound));
         assert_eq!(seen["t6"].err, Some(CallError::NoMatch));
-        let part = Seen::Part {
+        let part = SeenContent::Part {
             path: "docs/a.md".to_owned(),
             content: "line two\na secret".to_owned(),
             total_lines: 3,
         };
         assert_eq!(seen["t7"].seen, part);
         let written = &seen["t8"].seen;
-        assert!(matches!(written, Seen::Written { before: None, .. }));
-        assert_eq!(seen["t9"].seen, Seen::Nothing, "outside the workspace");
+        assert!(matches!(written, SeenContent::Written { before: None, .. }));
+        assert_eq!(
+            seen["t9"].seen,
+            SeenContent::Nothing,
+            "outside the workspace"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::shell::lists;
 use crate::filler::fill;
-use crate::trace::{Content, Extra, Fidelity, Fill};
+use crate::trace::{Extra, Fidelity, Fill, TraceContent};
 
 /// File extensions that name a file type and do not identify the file's owner. Others are left out.
 const EXTENSIONS: &str = "c cc cfg conf cpp cs css csv go h hpp html ini java js json jsonl jsx kt lock log \
@@ -86,7 +86,7 @@ impl Disguise {
     }
 
     /// The record of the published content for `original`, and its bytes.
-    pub(super) fn content(&mut self, original: &str) -> (Content, Vec<u8>) {
+    pub(super) fn content(&mut self, original: &str) -> (TraceContent, Vec<u8>) {
         let lines = original.matches('\n').count() as u64;
         match self.fidelity {
             Fidelity::Content => {
@@ -94,7 +94,7 @@ impl Disguise {
                 let digest = sha256(&bytes);
                 self.blobs.insert(digest.clone(), bytes.clone());
                 let blob = (!bytes.is_empty()).then(|| format!("blobs/{digest}"));
-                let content = Content {
+                let content = TraceContent {
                     bytes: bytes.len() as u64,
                     lines,
                     sha256: digest,
@@ -108,10 +108,10 @@ impl Disguise {
     }
 
     /// Filler of a given size, for content that the recording does not contain.
-    pub(super) fn filler(&mut self, bytes: u64, lines: u64) -> (Content, Vec<u8>) {
+    pub(super) fn filler(&mut self, bytes: u64, lines: u64) -> (TraceContent, Vec<u8>) {
         self.next_seed += 1;
         let text = fill(self.next_seed, bytes, lines);
-        let content = Content {
+        let content = TraceContent {
             bytes,
             lines: lines.min(bytes),
             sha256: sha256(&text),

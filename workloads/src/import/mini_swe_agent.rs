@@ -4,14 +4,16 @@
 
 use serde_json::Value;
 
-use super::{Clock, Recorded, RecordedCall, RecordedResult, Seen, Session, shell_op};
-use crate::trace::{CallError, Extra, MAIN_LANE, Usage};
+use super::{
+    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent, shell_op,
+};
+use crate::trace::{CallError, Extra, MAIN_LANE, TokenUsage};
 
 /// Reads a trajectory.
 ///
 /// # Errors
 /// If the text is not a trajectory.
-pub fn read(text: &str) -> Result<Session, String> {
+pub fn read(text: &str) -> Result<ImportedSession, String> {
     let file: Value =
         serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     let format = file["trajectory_format"].as_str().unwrap_or_default();
@@ -20,11 +22,11 @@ pub fn read(text: &str) -> Result<Session, String> {
         .filter(|_| format.starts_with("mini-swe-agent"))
         .ok_or("is no mini-swe-agent trajectory: `trajectory_format` and `messages` are missing")?;
     let version = file["info"]["mini_version"].as_str().unwrap_or("unknown");
-    let mut session = Session {
+    let mut session = ImportedSession {
         agent: format!("mini-swe-agent {version}"),
         // The agent has no tools; a command is part of the text.
         is_whole_prompt: true,
-        ..Session::default()
+        ..ImportedSession::default()
     };
     let mut apis = 0;
     let mut clock = Clock::default();
@@ -63,7 +65,7 @@ pub fn read(text: &str) -> Result<Session, String> {
                     id,
                     err: (!content.starts_with("<returncode>0<")).then_some(CallError::Exit),
                     shown: content,
-                    seen: Seen::Nothing,
+                    seen: SeenContent::Nothing,
                 })),
                 None => session.events.push(Recorded::User { text: content }),
             },
@@ -92,15 +94,15 @@ fn command(content: &str) -> Option<String> {
 }
 
 /// Parses an OpenAI-style usage record.
-pub(super) fn usage(usage: &Value) -> Usage {
+pub(super) fn usage(usage: &Value) -> TokenUsage {
     let count = |value: &Value| value.as_u64().unwrap_or(0);
     let cached = count(&usage["prompt_tokens_details"]["cached_tokens"]);
-    Usage {
+    TokenUsage {
         uncached: count(&usage["prompt_tokens"]).saturating_sub(cached),
         cache_read: cached,
         output: count(&usage["completion_tokens"]),
         reasoning: count(&usage["completion_tokens_details"]["reasoning_tokens"]),
-        ..Usage::default()
+        ..TokenUsage::default()
     }
 }
 

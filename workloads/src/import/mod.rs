@@ -1,5 +1,5 @@
 //! Importers: recorded sessions to traces.
-//! A reader parses one agent's format into a [`Session`]: calls, results, and the files they show.
+//! A reader parses one agent's format into an [`ImportedSession`]: calls, results, and the files they show.
 //! [`trace()`] turns any session into a [`crate::trace::Trace`]. It infers the initial files and the
 //! changes outside the recorded calls, and removes or replaces text that may not be published.
 
@@ -12,13 +12,13 @@ mod timeline;
 
 use serde_json::Value;
 
-use crate::trace::{CallError, Extra, MAIN_LANE, Op, Usage};
+use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 pub use timeline::{Blobs, Provenance, trace};
 
 /// A recorded session, independent of its format.
 #[derive(Clone, Debug, Default)]
-pub struct Session {
+pub struct ImportedSession {
     /// The agent and its version.
     pub agent: String,
     /// The model it ran on.
@@ -46,7 +46,7 @@ pub enum Recorded {
         /// Milliseconds since the session's start.
         at: u64,
         /// The reported usage.
-        usage: Usage,
+        usage: TokenUsage,
         /// `main`, or `sub:<id>`.
         lane: String,
         /// The text of the answer.
@@ -121,12 +121,12 @@ pub struct RecordedResult {
     /// The text that the agent saw.
     pub shown: String,
     /// The file content that it shows.
-    pub seen: Seen,
+    pub seen: SeenContent,
 }
 
 /// The file content that a result shows. Paths are inside the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum SeenContent {
     /// No known file content.
     Nothing,
     /// A file's whole content.
@@ -195,7 +195,7 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-impl Session {
+impl ImportedSession {
     fn calls(&self) -> impl Iterator<Item = &RecordedCall> {
         self.events.iter().filter_map(|event| match event {
             Recorded::Call(call) => Some(call),

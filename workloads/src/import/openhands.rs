@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::mini_swe_agent::usage;
 use super::{
-    Clock, Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session, shell_op, text,
+    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
+    shell_op, text,
 };
 use crate::trace::{CallError, Extra, MAIN_LANE, Op};
 
@@ -18,7 +19,7 @@ const WORKSPACE: &str = "/workspace/";
 ///
 /// # Errors
 /// A message with the line of the first row that is not a session.
-pub fn read(text: &str) -> Result<Vec<Session>, String> {
+pub fn read(text: &str) -> Result<Vec<ImportedSession>, String> {
     let mut sessions = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() {
@@ -45,7 +46,7 @@ pub fn read(text: &str) -> Result<Vec<Session>, String> {
 
 #[derive(Default)]
 struct Reader {
-    session: Session,
+    session: ImportedSession,
     apis: u64,
     last_answer: String,
     clock: Clock,
@@ -124,10 +125,10 @@ impl Reader {
         let extras = &event["extras"];
         let path = text(extras, "path").and_then(inside);
         let seen = match (event["observation"].as_str(), path) {
-            _ if failed => Seen::Nothing,
+            _ if failed => SeenContent::Nothing,
             (Some("read"), Some(path)) => read_lines(path, &shown),
             (Some("edit"), Some(path)) => edited(path, extras),
-            _ => Seen::Nothing,
+            _ => SeenContent::Nothing,
         };
         self.session.events.push(Recorded::Result(RecordedResult {
             id: number(&event["cause"]),
@@ -149,7 +150,7 @@ impl Reader {
 }
 
 /// Parses the output of `cat -n`: number, tab, line.
-fn read_lines(path: String, shown: &str) -> Seen {
+fn read_lines(path: String, shown: &str) -> SeenContent {
     let numbered: Vec<(u64, &str)> = shown
         .lines()
         .filter_map(|line| {
@@ -158,23 +159,23 @@ fn read_lines(path: String, shown: &str) -> Seen {
         })
         .collect();
     let Some((total_lines, _)) = numbered.last() else {
-        return Seen::Nothing;
+        return SeenContent::Nothing;
     };
     let total_lines = *total_lines;
     let lines: Vec<&str> = numbered.into_iter().map(|(_, text)| text).collect();
-    Seen::Part {
+    SeenContent::Part {
         path,
         content: lines.join("\n"),
         total_lines,
     }
 }
 
-fn edited(path: String, extras: &Value) -> Seen {
+fn edited(path: String, extras: &Value) -> SeenContent {
     let Some(new) = text(extras, "new_content") else {
-        return Seen::Nothing;
+        return SeenContent::Nothing;
     };
     match text(extras, "old_content").filter(|old| !old.is_empty()) {
-        Some(old) => Seen::Edited {
+        Some(old) => SeenContent::Edited {
             path,
             before: Some(old.to_owned()),
             replacements: vec![Replacement {
@@ -183,7 +184,7 @@ fn edited(path: String, extras: &Value) -> Seen {
                 all: false,
             }],
         },
-        None => Seen::Written {
+        None => SeenContent::Written {
             path,
             before: None,
             content: new.to_owned(),
@@ -259,7 +260,8 @@ mod tests {
         let mut paths = session.calls().map(|call| call.path.as_deref());
         assert!(paths.all(|path| path == Some("repo/a.c")));
         let results = session.results();
-        let results = results.map(|result| (result.err, matches!(result.seen, Seen::Part { .. })));
+        let results =
+            results.map(|result| (result.err, matches!(result.seen, SeenContent::Part { .. })));
         let expected = [(None, true), (Some(CallError::Other), false)];
         assert_eq!(results.collect::<Vec<_>>(), expected);
     }
@@ -267,7 +269,7 @@ mod tests {
     #[test]
     fn a_session_becomes_a_trace_that_can_be_replayed_and_accounted_for() {
         use crate::import::{Provenance, trace};
-        use crate::trace::{Fidelity, Source};
+        use crate::trace::{Fidelity, TraceSource};
         let edit = |id: u64, command: &str| {
             serde_json::json!({"id": id, "source": "agent", "action": "edit", "args": {"path": "/workspace/repo/a.c", "command": command},
                 "tool_call_metadata": answer(&format!("t{id}"), "str_replace_editor", "{}")})
@@ -285,7 +287,7 @@ mod tests {
             edit(8, "create"), edited(8, "three\n", "four\n"),
         ]});
         let session = &read(&row.to_string()).unwrap()[0];
-        let source = Source {
+        let source = TraceSource {
             format: "openhands".to_owned(),
             repo: None,
             commit: None,

@@ -6,12 +6,12 @@ use inputs::sha256;
 
 use super::disguise::Disguise;
 use super::shell;
-use super::{Recorded, RecordedCall, RecordedResult, Replacement, Seen, Session};
+use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
 use crate::path::WorkspacePath;
 use crate::trace::{
-    Api, Call, CallError, CallResult, Compact, Content, Effect, End, Event, External, Extra,
-    Fidelity, Head, InitialFile, Known, Op, Source, Span, SystemPrompt, Trace, UsageSource, User,
-    VERSION, Why,
+    Api, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity,
+    InitialFile, Known, Op, Span, SystemPrompt, Trace, TraceCall, TraceContent, TraceHead,
+    TraceSource, UsageSource, User, VERSION, Why,
 };
 
 /// The assumed size in bytes of a file known only by name, if the session shows no whole file.
@@ -29,11 +29,15 @@ pub struct Provenance {
     /// The trace's name.
     pub id: String,
     /// The source, with the format's name.
-    pub source: Source,
+    pub source: TraceSource,
 }
 
 /// Turns a session into a trace and the blobs it refers to (none for `shape`).
-pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> (Trace, Blobs) {
+pub fn trace(
+    session: &ImportedSession,
+    provenance: &Provenance,
+    fidelity: Fidelity,
+) -> (Trace, Blobs) {
     let mut writer = Writer {
         disguise: Disguise::new(fidelity, &provenance.id),
         calls: HashMap::new(),
@@ -57,7 +61,7 @@ pub fn trace(session: &Session, provenance: &Provenance, fidelity: Fidelity) -> 
     }
     writer.close_open_calls();
     let trace = Trace {
-        head: Head {
+        head: TraceHead {
             v: VERSION,
             id: provenance.id.clone(),
             source: provenance.source.clone(),
@@ -122,7 +126,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Infers the initial files, and sets the state to them.
-    fn first_state(&mut self, session: &Session) -> Vec<InitialFile> {
+    fn first_state(&mut self, session: &ImportedSession) -> Vec<InitialFile> {
         let mut first: BTreeMap<String, First> = BTreeMap::new();
         let mut touched = HashSet::new();
         let mut calls = HashMap::new();
@@ -147,7 +151,9 @@ impl<'a> Writer<'a> {
                             *known = state;
                         }
                     }
-                    if let Seen::Edited { path, .. } | Seen::Written { path, .. } = &result.seen {
+                    if let SeenContent::Edited { path, .. } | SeenContent::Written { path, .. } =
+                        &result.seen
+                    {
                         touched.insert(path.clone());
                     }
                 }
@@ -227,7 +233,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn call_record(&mut self, call: &RecordedCall, index: u64) -> Call {
+    fn call_record(&mut self, call: &RecordedCall, index: u64) -> TraceCall {
         let mut args = self.disguise.args(&call.args);
         if call.recursive {
             args.insert("recursive".to_owned(), true.into());
@@ -240,7 +246,7 @@ impl<'a> Writer<'a> {
         if works_on_files && call.path.is_none() {
             x.insert("outside".to_owned(), true.into());
         }
-        Call {
+        TraceCall {
             i: index,
             k: call.api,
             lane: self.disguise.lane(&call.lane),
@@ -283,12 +289,12 @@ impl<'a> Writer<'a> {
         let mut effect = None;
         let mut path = call.path.clone();
         match &result.seen {
-            Seen::Whole { path, content } => {
+            SeenContent::Whole { path, content } => {
                 self.learn(path, content);
                 record.sha256 = self.state.get(path).map(|state| sha256(&state.shown));
             }
-            Seen::Part { .. } | Seen::Nothing | Seen::Listed(_) => {}
-            Seen::Written {
+            SeenContent::Part { .. } | SeenContent::Nothing | SeenContent::Listed(_) => {}
+            SeenContent::Written {
                 path,
                 before,
                 content,
@@ -304,7 +310,7 @@ impl<'a> Writer<'a> {
                 let state = FileState { original, shown };
                 self.state.insert(path.clone(), state);
             }
-            Seen::Edited {
+            SeenContent::Edited {
                 path: edited,
                 before,
                 replacements,
@@ -393,7 +399,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn changed(&mut self, path: &str, content: Option<Content>) {
+    fn changed(&mut self, path: &str, content: Option<TraceContent>) {
         let Ok(path) = WorkspacePath::new(self.disguise.path(path)) else {
             return;
         };
@@ -469,8 +475,8 @@ fn call_tokens(call: &RecordedCall) -> u64 {
 /// The initial states of files that a result proves.
 fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
     match &result.seen {
-        Seen::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
-        Seen::Part {
+        SeenContent::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
+        SeenContent::Part {
             path,
             content,
             total_lines,
@@ -481,19 +487,19 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
             let size = (all, total_lines.saturating_sub(1));
             vec![(path.clone(), First::Partial(Some(size)))]
         }
-        Seen::Edited { path, before, .. } => {
+        SeenContent::Edited { path, before, .. } => {
             let state = before.clone().map_or(First::Partial(None), First::Full);
             vec![(path.clone(), state)]
         }
-        Seen::Written { path, before, .. } => {
+        SeenContent::Written { path, before, .. } => {
             let state = before.clone().map_or(First::Absent, First::Full);
             vec![(path.clone(), state)]
         }
-        Seen::Listed(paths) => paths
+        SeenContent::Listed(paths) => paths
             .iter()
             .map(|path| (path.clone(), First::Partial(None)))
             .collect(),
-        Seen::Nothing => match (&call.path, call.op, result.err) {
+        SeenContent::Nothing => match (&call.path, call.op, result.err) {
             (Some(path), Op::Read, Some(CallError::NotFound)) => {
                 vec![(path.clone(), First::Absent)]
             }
@@ -566,7 +572,7 @@ mod tests {
         let session = claude_code::read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap();
         let provenance = Provenance {
             id: "traps".to_owned(),
-            source: Source {
+            source: TraceSource {
                 format: "claude-code".to_owned(),
                 repo: None,
                 commit: None,

@@ -13,7 +13,7 @@ pub enum Shows {
 
 /// One command. A place is a file, `dir/*`: everything in a directory, or `dir/*/name`: what has this name in each of those.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum TaskCommand {
     /// `ls`: the names in directories; of several ones each below its name.
     List(Vec<String>),
     /// `cat`: the content of files.
@@ -49,7 +49,7 @@ pub enum Command {
     },
 }
 
-impl Command {
+impl TaskCommand {
     /// The text that an agent types.
     pub fn text(&self) -> String {
         let all = |places: &[String]| {
@@ -57,9 +57,9 @@ impl Command {
             quoted.join(" ")
         };
         match self {
-            Command::List(places) => format!("ls {}", all(places)),
-            Command::Read(places) => format!("cat {}", all(places)),
-            Command::Grep {
+            TaskCommand::List(places) => format!("ls {}", all(places)),
+            TaskCommand::Read(places) => format!("cat {}", all(places)),
+            TaskCommand::Grep {
                 texts,
                 place,
                 is_recursive,
@@ -86,10 +86,10 @@ impl Command {
                     quoted_place(place)
                 )
             }
-            Command::Write { path, content } => {
+            TaskCommand::Write { path, content } => {
                 format!("cat > {} <<'END'\n{content}END", quoted(path))
             }
-            Command::Move { dir, suffix, to } => {
+            TaskCommand::Move { dir, suffix, to } => {
                 format!("mv {}/*{} {}/", quoted(dir), quoted(suffix), quoted(to))
             }
         }
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_command_is_what_an_agent_types() {
-        let text = |command: Command| command.text();
-        let grep = Command::Grep {
+        let text = |command: TaskCommand| command.text();
+        let grep = TaskCommand::Grep {
             texts: vec!["\"state\"".to_owned(), "\"depends_on\"".to_owned()],
             place: "tasks/*".to_owned(),
             is_recursive: false,
@@ -132,7 +132,7 @@ mod tests {
             text(grep),
             r#"grep -F -e '"state"' -e '"depends_on"' tasks/*"#
         );
-        let grep = Command::Grep {
+        let grep = TaskCommand::Grep {
             texts: vec![" web ERROR ".to_owned()],
             place: "logs".to_owned(),
             is_recursive: true,
@@ -140,17 +140,17 @@ mod tests {
             last: Some(1),
         };
         assert_eq!(text(grep), "grep -rhF ' web ERROR ' logs | tail -n 1");
-        let read = Command::Read(vec![":about?Budget of Falcon".to_owned()]);
+        let read = TaskCommand::Read(vec![":about?Budget of Falcon".to_owned()]);
         assert_eq!(text(read), "cat ':about?Budget of Falcon'");
-        let moved = Command::Move {
+        let moved = TaskCommand::Move {
             dir: "inbox/ann".to_owned(),
             suffix: " 1012.eml".to_owned(),
             to: "archive".to_owned(),
         };
         assert_eq!(text(moved), "mv inbox/ann/*' 1012.eml' archive/");
-        let list = Command::List(vec!["a b/*/c d".to_owned(), "a/*".to_owned()]);
+        let list = TaskCommand::List(vec!["a b/*/c d".to_owned(), "a/*".to_owned()]);
         assert_eq!(text(list), "ls 'a b'/*'/c d' a/*");
-        let write = Command::Write {
+        let write = TaskCommand::Write {
             path: "drafts/1.eml".to_owned(),
             content: "To: ann\n".to_owned(),
         };

@@ -11,7 +11,7 @@ pub const LEAD_S: u64 = 10;
 
 /// A message of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct MailMessage {
     /// Its number; later messages have larger ones, of as many digits.
     pub id: u64,
     /// Its thread.
@@ -26,7 +26,7 @@ pub struct Message {
     pub body: String,
 }
 
-impl Message {
+impl MailMessage {
     /// The file as the shipped definition `mail` shows it.
     pub fn text(&self) -> String {
         format!(
@@ -143,7 +143,7 @@ impl LogLine {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct World {
     /// Mail, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<MailMessage>,
     /// Tasks, by name.
     pub tasks: Vec<Task>,
     /// Log lines, oldest first.
@@ -152,9 +152,9 @@ pub struct World {
 
 /// A change that another program commits during a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum SourceChange {
     /// A message arrives.
-    Message(Message),
+    Message(MailMessage),
     /// A task has this state now.
     State {
         /// The task.
@@ -239,16 +239,16 @@ impl Draft {
 
 impl World {
     /// Applies a change.
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &SourceChange) {
         match change {
-            Change::Message(message) => self.messages.push(message.clone()),
-            Change::State { task, state } => {
+            SourceChange::Message(message) => self.messages.push(message.clone()),
+            SourceChange::State { task, state } => {
                 let mut all = self.tasks.iter_mut();
                 if let Some(entry) = all.find(|entry| entry.name == *task) {
                     entry.state = *state;
                 }
             }
-            Change::Log(lines) => self.log.extend(lines.iter().cloned()),
+            SourceChange::Log(lines) => self.log.extend(lines.iter().cloned()),
         }
     }
 
@@ -283,7 +283,7 @@ impl World {
     }
 
     /// The mail that a question is about.
-    fn asked_mail(&self, find: &Find) -> Option<&Message> {
+    fn asked_mail(&self, find: &Find) -> Option<&MailMessage> {
         let mut mails = self
             .messages
             .iter()
@@ -316,11 +316,11 @@ fn triaged(blocked: u64, ready: BTreeSet<String>) -> String {
 
 /// A question, and what changes before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct TaskQuestion {
     /// When it is asked, in seconds of the schedule.
     pub at_s: u64,
     /// The change that another program commits [`LEAD_S`] seconds before.
-    pub change: Option<Change>,
+    pub change: Option<SourceChange>,
     /// The task that it sets.
     pub asks: Asks,
 }
@@ -331,7 +331,7 @@ pub struct Tasks {
     /// The data at the start of a pass.
     pub world: World,
     /// The questions, in order.
-    pub questions: Vec<Question>,
+    pub questions: Vec<TaskQuestion>,
     /// A copy of the source is brought up to date so often, in seconds of the schedule.
     pub copies_every_s: u64,
 }

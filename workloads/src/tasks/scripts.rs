@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::command::{Command, Shows};
-use super::{Asks, Change, Find, last_value, triaged};
+use super::command::{Shows, TaskCommand};
+use super::{Asks, Find, SourceChange, last_value, triaged};
 
 /// How an agent reaches the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn call_text(tool: &str, arguments: &Value) -> String {
 }
 
 /// The call of the shell tool.
-pub fn shell_text(command: &Command) -> String {
+pub fn shell_text(command: &TaskCommand) -> String {
     call_text("bash", &json!({"command": command.text()}))
 }
 
@@ -56,7 +56,7 @@ pub trait Console {
     ///
     /// # Errors
     /// The message of the shell about a failed command.
-    fn shell(&mut self, command: &Command) -> Result<String, String>;
+    fn shell(&mut self, command: &TaskCommand) -> Result<String, String>;
 
     /// The answer of a tool.
     ///
@@ -93,8 +93,8 @@ fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Resul
         fact,
     } = find;
     let listed = console.shell(&match is_view {
-        true => Command::Read(vec![format!(":about?{topic}")]),
-        false => Command::Grep {
+        true => TaskCommand::Read(vec![format!(":about?{topic}")]),
+        false => TaskCommand::Grep {
             texts: vec![topic.clone()],
             place: "threads".to_owned(),
             is_recursive: true,
@@ -110,14 +110,14 @@ fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Resul
         Some((thread.to_owned(), id.parse::<u64>().ok()?))
     });
     let (thread, id) = mails.next().ok_or_else(|| no_answer("mail", &listed))?;
-    let read = console.shell(&Command::Read(vec![format!("threads/{thread}/*")]))?;
+    let read = console.shell(&TaskCommand::Read(vec![format!("threads/{thread}/*")]))?;
     let value = last_value(&read, fact).ok_or_else(|| no_answer("value", &read))?;
     let draft = find.draft(id, &value);
-    console.shell(&Command::Write {
+    console.shell(&TaskCommand::Write {
         path: draft.path(),
         content: draft.text(),
     })?;
-    console.shell(&Command::Move {
+    console.shell(&TaskCommand::Move {
         dir: format!("inbox/{sender}"),
         suffix: format!(" {id}.eml"),
         to: "archive".to_owned(),
@@ -179,7 +179,7 @@ fn find_by_sql(find: &Find, console: &mut dyn Console) -> Result<String, String>
 }
 
 fn triage_in_files(console: &mut dyn Console) -> Result<String, String> {
-    let output = console.shell(&Command::Grep {
+    let output = console.shell(&TaskCommand::Grep {
         texts: vec!["\"state\"".to_owned(), "\"depends_on\"".to_owned()],
         place: "tasks/*".to_owned(),
         is_recursive: false,
@@ -224,11 +224,11 @@ fn triage_in_files(console: &mut dyn Console) -> Result<String, String> {
 }
 
 fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
-    let health = console.shell(&Command::Read(vec!["health/tasks.json".to_owned()]))?;
+    let health = console.shell(&TaskCommand::Read(vec!["health/tasks.json".to_owned()]))?;
     let counted: Value = serde_json::from_str(&health).map_err(|error| error.to_string())?;
     let blocked = counted["blocked"].as_u64();
     let blocked = blocked.ok_or_else(|| no_answer("count", &health))?;
-    let output = console.shell(&Command::List(vec![
+    let output = console.shell(&TaskCommand::List(vec![
         "tasks-by-state/*".to_owned(),
         "tasks/*/depends-on".to_owned(),
     ]))?;
@@ -294,7 +294,7 @@ fn cause_in_files(
     is_view: bool,
     console: &mut dyn Console,
 ) -> Result<String, String> {
-    let all = |text: String, last| Command::Grep {
+    let all = |text: String, last| TaskCommand::Grep {
         texts: vec![text],
         place: if is_view { "logs/all.log" } else { "logs" }.to_owned(),
         is_recursive: !is_view,
@@ -304,7 +304,7 @@ fn cause_in_files(
     };
     let output = console.shell(&match is_view {
         true => all(format!(" {service} ERROR "), Some(1)),
-        false => Command::Grep {
+        false => TaskCommand::Grep {
             texts: vec![" ERROR ".to_owned()],
             place: format!("logs/{service}.log"),
             is_recursive: false,
@@ -339,18 +339,18 @@ fn cause_by_sql(service: &str, console: &mut dyn Console) -> Result<String, Stri
 }
 
 /// Whether a reader sees a change: one call, for measuring how late it is seen.
-pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
+pub fn sees(change: &SourceChange, form: Form, console: &mut dyn Console) -> bool {
     let last = match change {
-        Change::Log(lines) => lines.last(),
+        SourceChange::Log(lines) => lines.last(),
         _ => None,
     };
     if form == Form::Sql {
         let (sql, expected) = match (change, last) {
-            (Change::Message(message), _) => {
+            (SourceChange::Message(message), _) => {
                 let sql = format!("SELECT body FROM messages WHERE id = {}", message.id);
                 (sql, None)
             }
-            (Change::State { task, state }, _) => {
+            (SourceChange::State { task, state }, _) => {
                 let sql = format!("SELECT state FROM tasks WHERE name = '{task}'");
                 (sql, Some(state.name()))
             }
@@ -364,8 +364,8 @@ pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
         return query(&sql, console).is_ok_and(|(rows, _)| rows.iter().any(is_it));
     }
     let (place, expected) = match (change, last) {
-        (Change::Message(message), _) => (message.thread_path(), message.text()),
-        (Change::State { task, state }, _) => (
+        (SourceChange::Message(message), _) => (message.thread_path(), message.text()),
+        (SourceChange::State { task, state }, _) => (
             format!("tasks/{task}.json"),
             format!("\"{}\"", state.name()),
         ),
@@ -373,9 +373,9 @@ pub fn sees(change: &Change, form: Form, console: &mut dyn Console) -> bool {
         (_, Some(last)) => (last.path(), last.text()),
         (_, None) => return true,
     };
-    let read = console.shell(&Command::Read(vec![place]));
+    let read = console.shell(&TaskCommand::Read(vec![place]));
     read.is_ok_and(|text| match change {
-        Change::Message(_) => text == expected,
+        SourceChange::Message(_) => text == expected,
         _ => text.contains(&expected),
     })
 }

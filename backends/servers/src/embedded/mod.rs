@@ -22,7 +22,7 @@ use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::{AFTER_A_FAILED_ACCEPT, Access};
+use crate::{AFTER_A_FAILED_ACCEPT, ServerAccess};
 use host::VirtualHosts;
 use service::Service;
 use store::Store;
@@ -51,7 +51,7 @@ impl Embedded {
     ///
     /// # Errors
     /// If the directory cannot be used, or another server uses it.
-    pub fn serve(listener: TcpListener, dir: &Path, access: &Access) -> io::Result<Self> {
+    pub fn serve(listener: TcpListener, dir: &Path, access: &ServerAccess) -> io::Result<Self> {
         Self::serve_as(listener, dir, access, None, Quirk::None)
     }
 
@@ -62,7 +62,7 @@ impl Embedded {
     pub fn serve_with(
         listener: TcpListener,
         dir: &Path,
-        access: &Access,
+        access: &ServerAccess,
         quirk: Quirk,
     ) -> io::Result<Self> {
         Self::serve_as(listener, dir, access, None, quirk)
@@ -77,7 +77,7 @@ impl Embedded {
     pub fn serve_virtual_hosts(
         listener: TcpListener,
         dir: &Path,
-        access: &Access,
+        access: &ServerAccess,
         domain: &str,
     ) -> io::Result<Self> {
         let hosts = Some(VirtualHosts::new(domain));
@@ -87,7 +87,7 @@ impl Embedded {
     fn serve_as(
         listener: TcpListener,
         dir: &Path,
-        access: &Access,
+        access: &ServerAccess,
         hosts: Option<VirtualHosts>,
         quirk: Quirk,
     ) -> io::Result<Self> {

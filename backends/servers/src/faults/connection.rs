@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::body::{Body, damaged, ending_early, whole};
-use super::rule::{Fault, Operation, delay};
-use super::{Answered, Seen, Shared};
+use super::rule::{Operation, RequestFault, delay};
+use super::{Answered, SeenRequest, Shared};
 
 /// A duplicate of the client's socket, because hyper cannot reset a connection.
 #[derive(Clone, Debug)]
@@ -126,16 +126,16 @@ impl Connection {
         };
         tracing::debug!(?fault, target = asked.target, "a fault");
         match fault {
-            Fault::Delay { ms } => {
+            RequestFault::Delay { ms } => {
                 delay(*ms).await;
                 Ok(self.ask(&asked).await?.whole())
             }
-            Fault::Hang => {
+            RequestFault::Hang => {
                 self.note(&asked, Answered::Not);
                 self.shared.next_rules(generation).await;
                 Err(io::Error::other("a fault: no answer"))
             }
-            Fault::Hold => {
+            RequestFault::Hold => {
                 // In a task, because the request is in flight even if the client disconnects.
                 let held = tokio::spawn(async move {
                     self.shared.next_rules(generation).await;
@@ -143,7 +143,7 @@ impl Connection {
                 });
                 Ok(held.await.map_err(io::Error::other)??.whole())
             }
-            Fault::Refuse {
+            RequestFault::Refuse {
                 status,
                 code,
                 retry_after,
@@ -151,42 +151,42 @@ impl Connection {
                 self.note(&asked, Answered::Not);
                 refusal(*status, code, *retry_after, &asked)
             }
-            Fault::Reset => {
+            RequestFault::Reset => {
                 self.note(&asked, Answered::Not);
                 self.socket.reset_when_closed();
                 Err(io::Error::other("a fault: reset"))
             }
-            Fault::LoseAnswer => {
+            RequestFault::LoseAnswer => {
                 self.ask(&asked).await?;
                 self.socket.reset_when_closed();
                 Err(io::Error::other("a fault: the answer is lost"))
             }
-            Fault::ResetInBody | Fault::CutBody => {
+            RequestFault::ResetInBody | RequestFault::CutBody => {
                 let answer = self.ask(&asked).await?;
                 let length = answer.body.len();
                 let half = answer.body.slice(..length / 2);
-                let socket = (*fault == Fault::ResetInBody).then(|| self.socket.clone());
+                let socket = (*fault == RequestFault::ResetInBody).then(|| self.socket.clone());
                 Ok(answer.response(ending_early(half, socket), Some(length)))
             }
-            Fault::ShortenBody => {
+            RequestFault::ShortenBody => {
                 let answer = self.ask(&asked).await?;
                 let half = answer.body.slice(..answer.body.len() / 2);
                 let length = half.len();
                 Ok(answer.response(whole(half), Some(length)))
             }
-            Fault::DamageBody => {
+            RequestFault::DamageBody => {
                 let mut answer = self.ask(&asked).await?;
                 answer.body = damaged(&answer.body);
                 Ok(answer.whole())
             }
-            Fault::DamageRequest => {
+            RequestFault::DamageRequest => {
                 let asked = Asked {
                     body: damaged(&asked.body),
                     ..asked
                 };
                 Ok(self.ask(&asked).await?.whole())
             }
-            Fault::StaleList if asked.operation == Operation::List => {
+            RequestFault::StaleList if asked.operation == Operation::List => {
                 let key = list_key(&asked.target);
                 if let Some(body) = self.shared.old_listing(generation, &key) {
                     self.note(&asked, Answered::Not);
@@ -197,12 +197,12 @@ impl Connection {
                 }
                 Ok(self.ask(&asked).await?.whole())
             }
-            Fault::StaleList => Ok(self.ask(&asked).await?.whole()),
+            RequestFault::StaleList => Ok(self.ask(&asked).await?.whole()),
         }
     }
 
     fn note(&self, asked: &Asked, answered: Answered) {
-        self.shared.note(Seen {
+        self.shared.note(SeenRequest {
             operation: asked.operation,
             path: asked.parts.uri.path().to_owned(),
             bytes: asked.body.len() as u64,

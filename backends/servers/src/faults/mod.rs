@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::AFTER_A_FAILED_ACCEPT;
 use connection::{Connection, Socket, WeakSocket};
 use rule::Rules;
-pub use rule::{Fault, Fired, Operation, Rule, When};
+pub use rule::{Fired, Operation, RequestFault, Rule, When};
 
 /// Time for a partial body to leave before the reset.
 const BEFORE_A_RESET: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ pub enum Answered {
 
 /// A request that reached the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenRequest {
     /// The kind of request.
     pub operation: Operation,
     /// The path as the client sent it.
@@ -71,7 +71,7 @@ struct Shared {
     rules: watch::Sender<InForce>,
     /// Whether connections are accepted.
     is_open: watch::Sender<bool>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<SeenRequest>>,
     listings: Mutex<Listings>,
 }
 
@@ -95,7 +95,7 @@ impl Shared {
         let _ = rules.wait_for(|(now, _)| *now != generation).await;
     }
 
-    fn note(&self, seen: Seen) {
+    fn note(&self, seen: SeenRequest) {
         let mut all = self.seen.lock();
         if all.len() < REMEMBERED {
             all.push(seen);
@@ -212,7 +212,7 @@ impl FaultProxy {
 
     /// The first 100,000 requests so far.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.shared.seen.lock().clone()
     }
 }

@@ -77,7 +77,7 @@ impl When {
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Fault {
+pub enum RequestFault {
     /// The proxy forwards the request after a delay.
     Delay {
         /// The delay in milliseconds.
@@ -132,13 +132,13 @@ pub struct Rule {
     #[serde(default)]
     pub when: When,
     /// The fault.
-    pub fault: Fault,
+    pub fault: RequestFault,
 }
 
 impl Rule {
     /// A rule that applies to every request.
     #[must_use]
-    pub fn always(fault: Fault) -> Self {
+    pub fn always(fault: RequestFault) -> Self {
         Self {
             requests: Vec::new(),
             path_contains: String::new(),
@@ -195,7 +195,7 @@ impl Rules {
     }
 
     /// The fault that happens to a request, if any.
-    pub(super) fn fault(&self, operation: Operation, target: &str) -> Option<&Fault> {
+    pub(super) fn fault(&self, operation: Operation, target: &str) -> Option<&RequestFault> {
         for (rule, met, done) in &self.0 {
             if !rule.is_for(operation, target) {
                 continue;
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_applies_decides_and_every_match_is_counted() {
-        let refusal = Fault::Refuse {
+        let refusal = RequestFault::Refuse {
             status: 503,
             code: "SlowDown".to_owned(),
             retry_after: None,
@@ -277,12 +277,12 @@ mod tests {
             Rule::always(refusal.clone())
                 .of(&[Operation::Put])
                 .when(When::First(1)),
-            Rule::always(Fault::Hang).below("agents/"),
+            Rule::always(RequestFault::Hang).below("agents/"),
         ]);
         for (operation, path, expected) in [
             (Operation::Put, "/b/agents/x", Some(&refusal)),
             (Operation::Put, "/b/x", None),
-            (Operation::Put, "/b/agents/x", Some(&Fault::Hang)),
+            (Operation::Put, "/b/agents/x", Some(&RequestFault::Hang)),
             (Operation::Get, "/b/x", None),
         ] {
             assert_eq!(rules.fault(operation, path), expected);
@@ -299,7 +299,7 @@ mod tests {
         let rule: Rule = serde_json::from_str(text).unwrap();
         assert_eq!(rule.requests, [Operation::Put]);
         let hang: Rule = serde_json::from_str(r#"{"fault":"hang"}"#).unwrap();
-        assert_eq!(hang, Rule::always(Fault::Hang));
+        assert_eq!(hang, Rule::always(RequestFault::Hang));
         let wrong = serde_json::from_str::<Rule>(r#"{"fault":"hang","wen":"always"}"#);
         assert!(wrong.unwrap_err().to_string().contains("wen"));
     }

@@ -138,7 +138,7 @@ fn the_proxy_without_rules_forwards_everything() {
         );
     }
     assert_eq!(tiny.bodies(), ["body 0", "body 1", "body 2"]);
-    let seen = Seen {
+    let seen = SeenRequest {
         operation: Operation::Put,
         path: "/b/k".to_owned(),
         bytes: 6,
@@ -149,14 +149,14 @@ fn the_proxy_without_rules_forwards_everything() {
 
 #[test]
 fn a_delay_takes_as_long_as_it_says() {
-    let (_tiny, proxy) = behind(Rule::always(Fault::Delay { ms: 50.0 }));
+    let (_tiny, proxy) = behind(Rule::always(RequestFault::Delay { ms: 50.0 }));
     let mut client = client(&proxy);
     let begun = Instant::now();
     exchange(&mut client, "GET /b/k", "").unwrap();
     let took = begun.elapsed().as_millis();
     // No upper limit: that depends on the machine's load.
     assert!(took >= 50, "{took} ms");
-    proxy.set(vec![Rule::always(Fault::Delay { ms: 0.5 })]);
+    proxy.set(vec![Rule::always(RequestFault::Delay { ms: 0.5 })]);
     let mut times: Vec<Duration> = (0..51)
         .map(|_| {
             let begun = Instant::now();
@@ -172,7 +172,7 @@ fn a_delay_takes_as_long_as_it_says() {
 
 #[test]
 fn a_hanging_request_ends_when_the_rules_change() {
-    let (tiny, proxy) = behind(Rule::always(Fault::Hang));
+    let (tiny, proxy) = behind(Rule::always(RequestFault::Hang));
     let mut client = client(&proxy);
     let patience = Some(Duration::from_millis(200));
     client.get_mut().set_read_timeout(patience).unwrap();
@@ -187,7 +187,7 @@ fn a_hanging_request_ends_when_the_rules_change() {
 
 #[test]
 fn the_proxy_forwards_a_held_request_late() {
-    let (tiny, proxy) = behind(Rule::always(Fault::Hold));
+    let (tiny, proxy) = behind(Rule::always(RequestFault::Hold));
     let mut client = client(&proxy);
     send(&mut client, "PUT /b/k", "late").unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -196,7 +196,7 @@ fn the_proxy_forwards_a_held_request_late() {
     assert!(message(&mut client).unwrap().is_some());
     assert_eq!(tiny.bodies(), ["late"]);
     // The proxy also forwards a request whose client has disconnected.
-    proxy.set(vec![Rule::always(Fault::Hold)]);
+    proxy.set(vec![Rule::always(RequestFault::Hold)]);
     send(&mut client, "PUT /b/k", "later").unwrap();
     std::thread::sleep(Duration::from_millis(100));
     drop(client);
@@ -213,7 +213,7 @@ fn the_proxy_forwards_a_held_request_late() {
 
 #[test]
 fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
-    let (tiny, proxy) = behind(Rule::always(Fault::Refuse {
+    let (tiny, proxy) = behind(Rule::always(RequestFault::Refuse {
         status: 503,
         code: "SlowDown".to_owned(),
         retry_after: Some(2),
@@ -227,10 +227,10 @@ fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
 
 #[test]
 fn the_proxy_resets_before_or_after_asking_the_server() {
-    let (tiny, proxy) = behind(Rule::always(Fault::Reset));
+    let (tiny, proxy) = behind(Rule::always(RequestFault::Reset));
     assert_eq!(kind(get(&proxy)), io::ErrorKind::ConnectionReset);
     assert!(tiny.bodies().is_empty());
-    proxy.set(vec![Rule::always(Fault::LoseAnswer)]);
+    proxy.set(vec![Rule::always(RequestFault::LoseAnswer)]);
     let lost = exchange(&mut client(&proxy), "PUT /b/k", "done");
     assert_eq!(kind(lost), io::ErrorKind::ConnectionReset);
     assert_eq!(tiny.bodies(), ["done"], "the server has done it");
@@ -248,7 +248,7 @@ fn rest(proxy: &FaultProxy) -> (String, io::Result<()>) {
 
 #[test]
 fn the_proxy_ends_a_body_by_a_reset_a_close_or_a_shorter_length() {
-    let (_tiny, proxy) = behind(Rule::always(Fault::ResetInBody));
+    let (_tiny, proxy) = behind(Rule::always(RequestFault::ResetInBody));
     let check = |said: &str, length: usize| {
         let length = format!("content-length: {length}\r\n");
         assert!(said.to_lowercase().contains(&length), "{said}");
@@ -257,21 +257,21 @@ fn the_proxy_ends_a_body_by_a_reset_a_close_or_a_shorter_length() {
     let (said, ended) = rest(&proxy);
     check(&said, 16);
     assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-    proxy.set(vec![Rule::always(Fault::CutBody)]);
+    proxy.set(vec![Rule::always(RequestFault::CutBody)]);
     let (said, ended) = rest(&proxy);
     check(&said, 16);
     assert!(ended.is_ok(), "{ended:?}");
-    proxy.set(vec![Rule::always(Fault::ShortenBody)]);
+    proxy.set(vec![Rule::always(RequestFault::ShortenBody)]);
     check(&get(&proxy).unwrap(), 8);
 }
 
 #[test]
 fn the_proxy_damages_bytes_and_keeps_the_length() {
-    let (tiny, proxy) = behind(Rule::always(Fault::DamageBody));
+    let (tiny, proxy) = behind(Rule::always(RequestFault::DamageBody));
     let answer = get(&proxy).unwrap();
     // `8` xor 1.
     assert!(answer.ends_with("\n0123456799abcdef"), "{answer}");
-    proxy.set(vec![Rule::always(Fault::DamageRequest)]);
+    proxy.set(vec![Rule::always(RequestFault::DamageRequest)]);
     exchange(&mut client(&proxy), "PUT /b/k", "12345678").unwrap();
     let body = tiny.bodies().pop().unwrap();
     assert!(body.len() == 8 && body != "12345678", "{body}");
@@ -288,7 +288,7 @@ fn the_proxy_repeats_an_earlier_listing() {
         exchange(&mut client, &line, "").unwrap()
     };
     assert!(list("1", "one").ends_with("\none"));
-    proxy.set(vec![Rule::always(Fault::StaleList)]);
+    proxy.set(vec![Rule::always(RequestFault::StaleList)]);
     assert!(list("2", "two").ends_with("\none"));
     assert!(list("3", "three").ends_with("\none"));
     proxy.clear();

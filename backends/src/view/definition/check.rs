@@ -11,8 +11,8 @@ use super::super::template::{MARK, Part, Template};
 use super::super::{ATTRIBUTE, REASON};
 use super::names::Names;
 use super::{
-    ComputedDefinition, Definition, DirectoryDefinition, FileDefinition, LinkDefinition,
-    QuestionDefinition,
+    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, QuestionDefinition,
+    ViewDefinition,
 };
 use crate::store::NAME_MAX;
 
@@ -120,7 +120,7 @@ impl<'a> RowNames<'a> {
     }
 }
 
-impl Definition {
+impl ViewDefinition {
     /// Compares the definition with the columns that its source has.
     ///
     /// # Errors

@@ -485,7 +485,7 @@ impl Tables for Directory {
 mod tests {
     use std::ops::ControlFlow;
 
-    use super::super::super::definition::{Definition, find};
+    use super::super::super::definition::{ViewDefinition, find};
     use super::super::Source;
     use super::*;
 
@@ -497,7 +497,7 @@ mod tests {
             std::fs::write(dir.path().join(number.to_string()), content).unwrap();
         }
         let (file, text) = find("vsm").unwrap();
-        let definition = Definition::parse(&file, &text).unwrap();
+        let definition = ViewDefinition::parse(&file, &text).unwrap();
         let mut source = open(dir.path(), &definition.source).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         // SQLite removes the name at once.

@@ -61,7 +61,7 @@ pub(super) struct Described {
 }
 
 /// A statement that changes rows, and its parameters.
-pub(super) type Statement<'a> = (&'a str, Parameters<'a>);
+pub(super) type BoundStatement<'a> = (&'a str, Parameters<'a>);
 
 /// The result of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(super) trait Source: Send {
     /// # Errors
     /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it until the timeout,
     /// `EROFS` if it is open for reading.
-    fn change(&mut self, statements: &[Statement<'_>]) -> Result<Changed>;
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed>;
 }
 
 /// How many connections a database gets at most.

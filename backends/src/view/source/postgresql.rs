@@ -20,7 +20,7 @@ use tokio_postgres::{Config, NoTls};
 
 use super::super::definition::SourceDefinition;
 use super::super::tree::VALUE;
-use super::{Changed, Column, Described, Parameters, Source, Statement, Text};
+use super::{BoundStatement, Changed, Column, Described, Parameters, Source, Text};
 use crate::store::{Errno, Result, StoreError};
 use session::{ANSWERS, Answers, Failure, Session, key_of};
 
@@ -300,7 +300,7 @@ impl Source for Postgresql {
         }
     }
 
-    fn change(&mut self, statements: &[Statement<'_>]) -> Result<Changed> {
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }

@@ -13,7 +13,7 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBehavior};
 
 use super::super::tree::VALUE;
-use super::{Changed, Column, Described, Parameter, Parameters, Source, Statement as Change, Text};
+use super::{BoundStatement, Changed, Column, Described, Parameter, Parameters, Source, Text};
 use crate::store::{Errno, Result, StoreError};
 
 /// The prefix of the message of an error that becomes `EFBIG`.
@@ -418,7 +418,7 @@ impl Source for Sqlite {
         run().map_err(|error| of_temporary_file(self.deadline.explain(error)))
     }
 
-    fn change(&mut self, statements: &[Change<'_>]) -> Result<Changed> {
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
@@ -438,7 +438,10 @@ impl Source for Sqlite {
 }
 
 /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-fn run_all(connection: &Connection, statements: &[Change<'_>]) -> rusqlite::Result<Changed> {
+fn run_all(
+    connection: &Connection,
+    statements: &[BoundStatement<'_>],
+) -> rusqlite::Result<Changed> {
     // A drop rolls the transaction back.
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;

@@ -322,13 +322,13 @@ fn recombined(corpus: &Corpus, many: usize) -> impl Iterator<Item = String> + '_
 /// A model that takes the real model's time for a question, and a vector from the word pieces alone for any text, because
 /// the real model would take minutes for 100,000 notes.
 struct Sketch {
-    model: embeddings::Model,
+    model: embeddings::SentenceModel,
     questions: HashSet<Vec<u32>>,
 }
 
 impl Sketch {
     fn new(corpus: &Corpus) -> Self {
-        let model = embeddings::Model::load(&embeddings::find().unwrap()).unwrap();
+        let model = embeddings::SentenceModel::load(&embeddings::find().unwrap()).unwrap();
         let questions = corpus.questions.iter();
         let questions = questions.map(|question| model.question(&question.text));
         Self {

@@ -202,15 +202,15 @@ async fn crash(request: u64, how: Crash) -> bool {
 
     let (proxy, config) = world.behind_faults();
     let fault = match how {
-        Crash::Refused => Broken::Refuse {
+        Crash::Refused => RequestFault::Refuse {
             status: 403,
             code: "AccessDenied".to_owned(),
             retry_after: None,
         },
-        Crash::Killed => Broken::Hang,
-        Crash::Late => Broken::Hold,
+        Crash::Killed => RequestFault::Hang,
+        Crash::Late => RequestFault::Hold,
     };
-    let passes = Rule::always(Broken::Delay { ms: 0.0 }).when(When::First(request - 1));
+    let passes = Rule::always(RequestFault::Delay { ms: 0.0 }).when(When::First(request - 1));
     proxy.set(vec![passes, Rule::always(fault)]);
     let is_hit = || proxy.fired()[1].done > 0;
     let hit = async {

@@ -19,7 +19,7 @@ use s3::history::{At, Event, HistoryError, log, restore, show};
 use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_anew, publish};
 use s3::objects::{Fault, Key, Objects, Put};
 use s3::tree::{CHUNK, Hash, Tree};
-use servers::{Access, Embedded, Fault as Broken, FaultProxy, Operation, Quirk, Rule, When};
+use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
 mod gc;
 mod history;
@@ -29,7 +29,7 @@ mod requests;
 
 /// A server with a bucket, and the configuration of an agent's memory in it.
 struct World {
-    access: Access,
+    access: ServerAccess,
     config: S3Config,
     dir: tempfile::TempDir,
     _server: Embedded,
@@ -172,7 +172,7 @@ impl World {
     }
 }
 
-fn config(access: &Access) -> S3Config {
+fn config(access: &ServerAccess) -> S3Config {
     S3Config {
         prefix: "team/".to_owned(),
         delay: Duration::ZERO,

@@ -74,8 +74,8 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let body = || Bytes::from(vec![b'x'; 200]);
     let put = |number: u64| client.put_new(Key::Log(number), body());
-    let of_puts = |fault: Broken| Rule::always(fault).of(&[Operation::Put]);
-    let refuse = |status: u16, code: &str| Broken::Refuse {
+    let of_puts = |fault: RequestFault| Rule::always(fault).of(&[Operation::Put]);
+    let refuse = |status: u16, code: &str| RequestFault::Refuse {
         status,
         code: code.to_owned(),
         retry_after: None,
@@ -85,12 +85,12 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     assert_eq!(put(1).await, Ok(Put::Created));
     proxy.set(vec![slow_down]);
     assert!(matches!(put(2).await, Err(Fault::Unknown(_))));
-    proxy.set(vec![of_puts(Broken::Reset).when(When::First(1))]);
+    proxy.set(vec![of_puts(RequestFault::Reset).when(When::First(1))]);
     assert_eq!(put(2).await, Ok(Put::Created));
     // The request was done, and its answer lost.
-    proxy.set(vec![of_puts(Broken::LoseAnswer).when(When::First(1))]);
+    proxy.set(vec![of_puts(RequestFault::LoseAnswer).when(When::First(1))]);
     assert_eq!(put(3).await, Ok(Put::Exists));
-    proxy.set(vec![of_puts(Broken::DamageRequest)]);
+    proxy.set(vec![of_puts(RequestFault::DamageRequest)]);
     let blob = Key::Blob(Hash::of(&body()), 0);
     assert!(
         matches!(put(4).await, Err(Fault::Unknown(_))),
@@ -101,7 +101,7 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     assert!(matches!(put(4).await, Err(Fault::Refused(told)) if told.contains("access key")));
     proxy.set(vec![of_puts(refuse(404, "NoSuchBucket"))]);
     assert!(matches!(put(4).await, Err(Fault::Refused(_))));
-    proxy.set(vec![of_puts(Broken::Hang)]);
+    proxy.set(vec![of_puts(RequestFault::Hang)]);
     let begun = Instant::now();
     assert!(matches!(put(4).await, Err(Fault::Unknown(_))));
     assert!(
@@ -121,7 +121,7 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     );
     assert_eq!(client.get(Key::Log(3), None).await, Ok(Some(body())));
     proxy.set(vec![
-        Rule::always(Broken::ShortenBody).of(&[Operation::List]),
+        Rule::always(RequestFault::ShortenBody).of(&[Operation::List]),
     ]);
     client.put_new(Key::Checkpoint(1), body()).await.unwrap();
     assert!(
@@ -129,7 +129,7 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
         "a cut listing"
     );
     proxy.set(vec![
-        Rule::always(Broken::ResetInBody)
+        Rule::always(RequestFault::ResetInBody)
             .of(&[Operation::Get])
             .when(When::First(1)),
     ]);
@@ -179,7 +179,7 @@ async fn a_bucket_can_be_part_of_the_host_name() {
     let dir = tempfile::tempdir().unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let access = Access::random(port).unwrap();
+    let access = ServerAccess::random(port).unwrap();
     let domain = format!("s3.localhost:{port}");
     let _server = Embedded::serve_virtual_hosts(listener, dir.path(), &access, &domain).unwrap();
     let mut config = S3Config {
@@ -211,7 +211,7 @@ async fn a_status_says_whether_a_request_may_succeed_later() {
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let refused = async |status: u16, code: &str| {
         let code = code.to_owned();
-        let rule = Rule::always(Broken::Refuse {
+        let rule = Rule::always(RequestFault::Refuse {
             status,
             code,
             retry_after: None,

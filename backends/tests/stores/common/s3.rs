@@ -15,7 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
-use servers::{Access, Embedded, Fault, FaultProxy, Operation, Quirk, Rule, When};
+use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
 use crate::common::{
     caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk,
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An embedded server.
 pub struct Service {
-    pub access: Access,
+    pub access: ServerAccess,
     runtime: tokio::runtime::Runtime,
     _server: Embedded,
     _dir: tempfile::TempDir,
@@ -59,7 +59,7 @@ pub fn service() -> &'static Service {
 }
 
 /// A mount of `agent`'s memory on a server. It polls and uploads only when a test asks for it.
-pub fn config_of(access: &Access, agent: &str, writer: &str) -> S3Config {
+pub fn config_of(access: &ServerAccess, agent: &str, writer: &str) -> S3Config {
     S3Config {
         endpoint: access.endpoint.clone(),
         region: access.region.clone(),
@@ -86,7 +86,7 @@ pub fn config_of(access: &Access, agent: &str, writer: &str) -> S3Config {
 /// An agent's memory, the caches of the hosts that mount it, and maybe a way to it that can be broken.
 pub struct Memory {
     pub agent: String,
-    pub access: Access,
+    pub access: ServerAccess,
     proxy: Option<FaultProxy>,
     dir: tempfile::TempDir,
 }
@@ -97,7 +97,7 @@ impl Memory {
         Self::on(&service().access)
     }
 
-    pub fn on(access: &Access) -> Self {
+    pub fn on(access: &ServerAccess) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             agent: format!("a{}", NEXT.fetch_add(1, Ordering::Relaxed)),
@@ -167,7 +167,7 @@ impl Memory {
     }
 
     /// A fault of requests for this memory.
-    pub fn set(&self, fault: Fault, requests: &[Operation], when: When) {
+    pub fn set(&self, fault: RequestFault, requests: &[Operation], when: When) {
         let below = format!("agents/{}", self.agent);
         self.proxy().set(vec![
             Rule::always(fault).of(requests).below(&below).when(when),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use backends::view::find_postgresql;
 use object_store::aws::AmazonS3Builder;
-use servers::{Access, Embedded, Quirk};
+use servers::{Embedded, Quirk, ServerAccess};
 use tokio::runtime::Runtime;
 
 /// Checks that a text has each of these parts.
@@ -107,16 +107,16 @@ pub fn beside_writers<W: FnMut(usize, usize) + Send>(
 }
 
 /// An embedded S3 server with its bucket, on a runtime of its own. It ends when it is dropped.
-pub fn embedded(dir: &Path, quirk: Quirk) -> (Runtime, Embedded, Access) {
+pub fn embedded(dir: &Path, quirk: Quirk) -> (Runtime, Embedded, ServerAccess) {
     let runtime = Runtime::new().unwrap();
     let (server, access) = runtime.block_on(serve_embedded(dir, quirk));
     (runtime, server, access)
 }
 
 /// As [`embedded`], on the runtime of the caller.
-pub async fn serve_embedded(dir: &Path, quirk: Quirk) -> (Embedded, Access) {
+pub async fn serve_embedded(dir: &Path, quirk: Quirk) -> (Embedded, ServerAccess) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let access = Access::random(listener.local_addr().unwrap().port()).unwrap();
+    let access = ServerAccess::random(listener.local_addr().unwrap().port()).unwrap();
     let server = Embedded::serve_with(listener, dir, &access, quirk).unwrap();
     // A second server of a directory finds the bucket of the first.
     servers::create_bucket(&access, servers::BUCKET)
@@ -126,7 +126,7 @@ pub async fn serve_embedded(dir: &Path, quirk: Quirk) -> (Embedded, Access) {
 }
 
 /// The settings of a client of a server's bucket.
-pub fn s3_builder(access: &Access) -> AmazonS3Builder {
+pub fn s3_builder(access: &ServerAccess) -> AmazonS3Builder {
     AmazonS3Builder::new()
         .with_endpoint(&access.endpoint)
         .with_region(&access.region)

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use workloads::fault::WriteMode;
 
 pub use records::{Changes, Held};
-pub use remote::Series;
+pub use remote::FileSeries;
 pub use sharing::word;
 
 use super::record::{LOG, State};
@@ -92,13 +92,13 @@ pub enum Job {
 
     // Files that other hosts or a model also serve.
     /// Writes each file of a series, even after a failure.
-    WriteSeries(Series),
+    WriteSeries(FileSeries),
     /// Reads each file of a series and compares it with the expected content.
-    ReadSeries(Series),
+    ReadSeries(FileSeries),
     /// Removes each file of a series.
-    RemoveSeries(Series),
+    RemoveSeries(FileSeries),
     /// Waits until all files of a series have their sizes. Fact `awaited`: how many do.
-    AwaitSeries(Series),
+    AwaitSeries(FileSeries),
     /// Lists a directory. Fact `names`: one name per line.
     List,
     /// Creates an empty directory.
@@ -118,7 +118,7 @@ impl Job {
 
 /// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct JobAnswer {
     /// How many `fsync` calls succeeded.
     pub fsyncs: u64,
     /// Duration of the longest call, in nanoseconds.
@@ -133,7 +133,7 @@ pub struct Answer {
     pub facts: BTreeMap<String, Fact>,
 }
 
-impl Answer {
+impl JobAnswer {
     /// The first failure, in words.
     pub fn failure(&self) -> Option<String> {
         let first = self.failures.first();
@@ -171,7 +171,7 @@ pub struct Failure {
 /// Makes calls and records their results.
 #[derive(Default)]
 pub(super) struct Caller {
-    answer: Answer,
+    answer: JobAnswer,
 }
 
 impl Caller {
@@ -254,7 +254,7 @@ pub fn serve() -> anyhow::Result<()> {
 }
 
 /// Performs a job on the file, directory or workspace `at`. Failed calls are in the answer.
-fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<Answer> {
+fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<JobAnswer> {
     let caller = &mut Caller::default();
     match job {
         Job::Change(changes) => changes.perform(at, caller)?,

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workloads::fault::SyncClass;
 
-use super::super::history::{Change, acknowledge_lines, begin_line};
+use super::super::history::{RecordChange, acknowledge_lines, begin_line};
 use super::super::record::{
     DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
 };
@@ -187,8 +187,8 @@ impl Writer<'_> {
         };
         let path = self.dir.join(name(number));
         let change = match how {
-            How::Remove => Change::Remove,
-            How::Overwrite | How::Replace => Change::Put,
+            How::Remove => RecordChange::Remove,
+            How::Overwrite | How::Replace => RecordChange::Put,
         };
         self.note(&begin_line(number, version, change))?;
         match how {
@@ -231,7 +231,7 @@ impl Writer<'_> {
     fn append(&mut self, version: u64) -> Result<(), Stopped> {
         let path = self.root.join(LOG);
         let line = log_line(self.job.seed, version);
-        self.note(&begin_line(LOG_LINES + version, version, Change::Put))?;
+        self.note(&begin_line(LOG_LINES + version, version, RecordChange::Put))?;
         let mut options = OpenOptions::new();
         options.append(true).create(true);
         let mut file = self.caller.call("open", || options.open(&path))?;
@@ -265,7 +265,7 @@ impl Writer<'_> {
             .call("mkdir", || fs::create_dir_all(&self.dir))?;
         // A record that no other change writes.
         let (number, version) = (job.records, job.first);
-        self.note(&begin_line(number, version, Change::Put))?;
+        self.note(&begin_line(number, version, RecordChange::Put))?;
         let file = self.overwrite(number, version)?;
         let journal = self.journal.try_clone();
         let journal = journal.map_err(|error| Stopped::ByHarness(error.into()))?;

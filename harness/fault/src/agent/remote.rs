@@ -19,7 +19,7 @@ const AWAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// A series of files in a directory: `NAME-0`, `NAME-1`, ….
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Series {
+pub struct FileSeries {
     /// Prefix of their names.
     pub name: String,
     /// Number of the first file.
@@ -32,7 +32,7 @@ pub struct Series {
     pub version: u64,
 }
 
-impl Series {
+impl FileSeries {
     /// The first version of a series.
     pub fn new(name: &str, files: u64, bytes: usize) -> Self {
         Self {
@@ -153,10 +153,10 @@ pub(super) fn read_any(file: &Path, caller: &mut Caller) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Answer, Job, Kept, perform};
+    use super::super::{Job, JobAnswer, Kept, perform};
     use super::*;
 
-    fn done(at: &Path, job: Job) -> Answer {
+    fn done(at: &Path, job: Job) -> JobAnswer {
         perform(at, job, &mut Kept::default()).unwrap()
     }
 
@@ -164,8 +164,8 @@ mod tests {
     fn a_reader_accepts_written_files_and_finds_a_wrong_byte() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
-        let series = Series::new("mine", 7, 100).part(3, 4);
-        let read = |series: &Series| done(dir, Job::ReadSeries(series.clone()));
+        let series = FileSeries::new("mine", 7, 100).part(3, 4);
+        let read = |series: &FileSeries| done(dir, Job::ReadSeries(series.clone()));
         assert_eq!(done(dir, Job::WriteSeries(series.clone())).failures, []);
         let awaited = done(dir, Job::AwaitSeries(series.clone()));
         assert_eq!(awaited.count("awaited"), 4);

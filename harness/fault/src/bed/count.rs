@@ -12,7 +12,7 @@ const OWN_SYNCS: [&str; 3] = ["log_syncs", "redo_syncs", "tail_syncs"];
 const PUTS: [&str; 1] = ["s3_put"];
 
 /// Counters at one moment.
-pub struct Counted {
+pub struct CounterSnapshot {
     daemon: u32,
     counters: Counters,
     fsyncs: u64,
@@ -31,9 +31,9 @@ fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
 
 impl TestBed {
     /// The counters now. `None` if the backend has none.
-    pub fn counted(&mut self) -> Option<Counted> {
+    pub fn counted(&mut self) -> Option<CounterSnapshot> {
         let daemon = self.daemon()?;
-        Some(Counted {
+        Some(CounterSnapshot {
             daemon,
             counters: self.counters()?,
             fsyncs: self.fsyncs,
@@ -42,7 +42,7 @@ impl TestBed {
 
     /// Records the backend's own syncs and uploads since `before`, in total and per successful `fsync`.
     /// Records nothing if the daemon was replaced.
-    pub fn count_syncs(&mut self, before: Option<&Counted>) {
+    pub fn count_syncs(&mut self, before: Option<&CounterSnapshot>) {
         let after = self.counted();
         let (Some(before), Some(after)) = (before, after) else {
             return;

@@ -5,23 +5,23 @@ use std::path::{Path, PathBuf};
 use backends::fuse::connection::mount_at;
 use rundir::faults::SeenKind;
 
-use super::super::agent::{Answer, Failure};
+use super::super::agent::{Failure, JobAnswer};
 use super::TestBed;
 
 /// The call that fails where nothing is mounted, before any job reaches the agent process.
 pub(super) const MOUNT: &str = "mount";
 
 /// The answer to a job on a mount point where nothing is mounted.
-pub(super) fn not_mounted() -> Answer {
+pub(super) fn not_mounted() -> JobAnswer {
     let failure = Failure {
         call: MOUNT.to_owned(),
         what: SeenKind::Unnumbered,
         errno: None,
         text: "nothing is mounted there".to_owned(),
     };
-    Answer {
+    JobAnswer {
         failures: vec![failure],
-        ..Answer::default()
+        ..JobAnswer::default()
     }
 }
 

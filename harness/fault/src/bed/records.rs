@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
 
-use super::super::agent::{Answer, Changes, Job};
+use super::super::agent::{Changes, Job, JobAnswer};
 use super::super::check::check;
 use super::super::record::LOG_LINES;
 use super::super::second_mount::Second;
@@ -46,7 +46,7 @@ impl TestBed {
     }
 
     /// Makes changes, waits for the answer, and reads the acknowledgement log.
-    pub fn write(&mut self, changes: u64) -> Injected<Option<Answer>> {
+    pub fn write(&mut self, changes: u64) -> Injected<Option<JobAnswer>> {
         self.begin_changes(changes)?;
         let answer = self.end()?;
         self.read_acknowledgements()?;
@@ -216,7 +216,7 @@ impl TestBed {
 
 /// Why no record's state is known after reading them: there is no listing, or no mount. A failed read concerns
 /// only its record.
-pub fn unread(answer: &Answer) -> Option<String> {
+pub fn unread(answer: &JobAnswer) -> Option<String> {
     let mut failures = answer.failures.iter();
     let failure = failures.find(|failure| matches!(failure.call.as_str(), "readdir" | MOUNT))?;
     Some(format!("{}: {}", failure.call, failure.text))

@@ -6,7 +6,7 @@ use backends::promise::Acknowledgement;
 use rundir::faults::{IN_USE, ORDERLY_END};
 use workloads::fault::Moment;
 
-use super::super::agent::{Answer, Job};
+use super::super::agent::{Job, JobAnswer};
 use super::super::bed::{Injected, STREAM, TestBed, infra};
 
 /// Changes before the fault, where the scenario's own changes are in flight during it.
@@ -87,7 +87,7 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 }
 
 /// Checks that the kill interrupted the stream of changes.
-fn hit(answer: Option<Answer>) -> Injected {
+fn hit(answer: Option<JobAnswer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
         return infra("the changes were made before the daemon was killed: nothing was hit");
     }

@@ -9,7 +9,7 @@ use models::{Behaviour, FakeServer};
 use rundir::faults::{Fact, Return, SeenKind};
 use workloads::fault::LlmFault;
 
-use super::super::agent::{Answer, Job};
+use super::super::agent::{Job, JobAnswer};
 use super::super::bed::{Injected, TestBed, infra, skipped};
 
 /// Content of the file that the model is asked for. For `llm-history`, the scenario also writes it there.
@@ -232,7 +232,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
 }
 
 /// Checks that a failure gives an error number and a log line, never an empty file.
-fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<Answer>, said: &str) {
+fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<JobAnswer>, said: &str) {
     let Some(read) = read else {
         return;
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rundir::faults::{Audit, Fact};
 use workloads::fault::WriteMode;
 
-use super::super::agent::{Answer, Job, word};
+use super::super::agent::{Job, JobAnswer, word};
 use super::super::bed::{Injected, TestBed, skipped};
 use super::super::second_mount::Second;
 use super::super::watch::Agent;
@@ -68,13 +68,13 @@ struct Lines {
     twice: u64,
 }
 
-fn words(answer: &Answer, name: &str) -> BTreeSet<String> {
+fn words(answer: &JobAnswer, name: &str) -> BTreeSet<String> {
     let words = answer.words(name);
     words.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The lines of an agent process whose calls all succeeded.
-fn acknowledged(agent: u32, times: u32, answer: &Answer) -> BTreeSet<String> {
+fn acknowledged(agent: u32, times: u32, answer: &JobAnswer) -> BTreeSet<String> {
     let not_added = words(answer, "not_added");
     let all = (0..times).map(|number| word(agent, number));
     all.filter(|word| !not_added.contains(word)).collect()
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_update_that_failed_does_not_count_as_lost() {
-        let mut answer = Answer::default();
+        let mut answer = JobAnswer::default();
         let not_added = Fact::Words("003-00001 003-00002".to_owned());
         answer.facts.insert("not_added".to_owned(), not_added);
         let added = acknowledged(3, 4, &answer);

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::fuse::{self, Command};
+use backends::fuse::{self, ControlCommand};
 use rundir::faults::{Return, SeenKind};
 use rustix::process::Signal;
 
@@ -133,7 +133,7 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
 pub fn panic(bed: &mut TestBed) -> Injected {
     bed.open_and_fill()?;
     let control = bed.config.dir.join("control");
-    fuse::ask(&control, Command::PanicNext)?;
+    fuse::ask(&control, ControlCommand::PanicNext)?;
     bed.injected("a panic in the thread that answers the next request, before the store is called");
     let is_unharmed = bed.succeeds(bed.root(), &Job::Look)?;
     if !bed.logs(0, ASKED_FOR) {

@@ -26,7 +26,7 @@ use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::lab::{Machine, SHARED_CPU};
 use crate::model_files;
-use crate::model_options::ModelArgs;
+use crate::model_options::ModelOptions;
 use crate::plan::{AA_ARM, LiveArm};
 use crate::probe::Prober;
 use crate::progress::Progress;
@@ -127,7 +127,7 @@ pub struct Options {
     #[command(flatten)]
     pub prices: PriceList,
     #[command(flatten, next_help_heading = "Files that a language model makes up")]
-    pub model: ModelArgs,
+    pub model: ModelOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::cpu;
 use clap::{Args, ValueEnum};
-use servers::{Found, Options, ServerKind, bound_to_this_process, start};
+use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, start};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
@@ -72,7 +72,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 
 impl Wanted {
     /// Finds the server to start. Prints on standard error why `auto` chooses the embedded one.
-    fn find(self) -> anyhow::Result<Found> {
+    fn find(self) -> anyhow::Result<FoundServer> {
         let kind = match self {
             Self::Auto => {
                 let missing = match ServerKind::Minio.find() {
@@ -129,7 +129,7 @@ impl Serve {
             }
         };
         let program = std::env::current_exe().context("finding our own program")?;
-        let options = Options {
+        let options = ServerOptions {
             server,
             dir,
             port: self.port,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backends::backend::DomainTools;
 use replay::shell;
 use serde_json::Value;
-use workloads::tasks::command::Command;
+use workloads::tasks::command::TaskCommand;
 use workloads::tasks::scripts::{Console, call_text, shell_text};
 
 use crate::clock::Clock;
@@ -65,7 +65,7 @@ impl<C: Clock> TaskConsole<'_, C> {
 }
 
 impl<C: Clock> Console for TaskConsole<'_, C> {
-    fn shell(&mut self, command: &Command) -> Result<String, String> {
+    fn shell(&mut self, command: &TaskCommand) -> Result<String, String> {
         let text = shell_text(command);
         self.timed(text, |console| shell::perform(console.root, command))
     }

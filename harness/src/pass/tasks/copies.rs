@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
-use workloads::tasks::{Draft, LogLine, Message, Task, TaskState};
+use workloads::tasks::{Draft, LogLine, MailMessage, Task, TaskState};
 
 /// The copies in a directory.
 pub(super) struct Copies {
@@ -87,7 +87,7 @@ impl Copies {
         let sql = "SELECT id, thread_id, sender, sent_at, subject, body FROM messages WHERE id > ?1 AND folder = 'inbox' ORDER BY id";
         let mut messages = self.db.prepare_cached(sql)?;
         let messages = messages.query_map([self.last_message], |row| {
-            Ok(Message {
+            Ok(MailMessage {
                 id: row.get::<_, i64>(0)?.unsigned_abs(),
                 thread: row.get::<_, i64>(1)?.unsigned_abs(),
                 sender: row.get(2)?,
@@ -133,7 +133,7 @@ impl Copies {
 
 /// Rows to copy.
 struct Rows {
-    messages: Vec<Message>,
+    messages: Vec<MailMessage>,
     tasks: Vec<Task>,
     /// With their numbers.
     lines: Vec<(i64, LogLine)>,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use backends::source::Source;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
-use workloads::tasks::{LEAD_S, Question, Tasks, World};
+use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
 
 use super::*;
 use console::{Made, TaskConsole};
@@ -249,7 +249,7 @@ impl<'a> TaskPass<'a> {
     /// Commits the change before a question, makes the copies that are due, and measures how late the change is seen.
     fn before<C: Clock>(
         &mut self,
-        question: &Question,
+        question: &TaskQuestion,
         console: &mut TaskConsole<'_, C>,
         patience: Duration,
     ) -> Result<(), (Outcome, String)> {
@@ -309,7 +309,7 @@ impl<'a> TaskPass<'a> {
     /// Compares an answer with the reference: of now, or else of what a copy shows.
     fn outcome_of(
         &mut self,
-        question: &Question,
+        question: &TaskQuestion,
         answer: Result<String, String>,
     ) -> (Outcome, String) {
         let answer = match answer {

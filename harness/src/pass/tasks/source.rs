@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use backends::source::Source;
 use rusqlite::{Connection, params};
-use workloads::tasks::{Change, Draft, LogLine, Message, Task, World};
+use workloads::tasks::{Draft, LogLine, MailMessage, SourceChange, Task, World};
 
 /// Writes a source.
 pub(super) trait Writer {
@@ -14,7 +14,7 @@ pub(super) trait Writer {
     fn reset(&mut self, world: &World) -> io::Result<()>;
 
     /// Commits a change; readers can see it when this returns.
-    fn commit(&mut self, change: &Change) -> io::Result<()>;
+    fn commit(&mut self, change: &SourceChange) -> io::Result<()>;
 
     /// Checks that a draft is there as it should be, and that the mail that it answers is filed.
     /// The error says what differs.
@@ -41,7 +41,7 @@ fn failed(error: rusqlite::Error) -> io::Error {
 
 struct Database(Connection);
 
-fn insert_message(db: &Connection, message: &Message) -> rusqlite::Result<()> {
+fn insert_message(db: &Connection, message: &MailMessage) -> rusqlite::Result<()> {
     let sql = "INSERT INTO messages (id, thread_id, sender, recipient, sent_at, subject, body, folder) VALUES (?1, ?2, ?3, 'me', ?4, ?5, ?6, 'inbox')";
     db.prepare_cached(sql)?.execute(params![
         message.id as i64,
@@ -101,15 +101,15 @@ impl Database {
         transaction.commit()
     }
 
-    fn change(&mut self, change: &Change) -> rusqlite::Result<()> {
+    fn change(&mut self, change: &SourceChange) -> rusqlite::Result<()> {
         let transaction = self.0.transaction()?;
         match change {
-            Change::Message(message) => insert_message(&transaction, message)?,
-            Change::State { task, state } => {
+            SourceChange::Message(message) => insert_message(&transaction, message)?,
+            SourceChange::State { task, state } => {
                 let sql = "UPDATE tasks SET state = ?2 WHERE name = ?1";
                 transaction.execute(sql, params![task, state.name()])?;
             }
-            Change::Log(lines) => {
+            SourceChange::Log(lines) => {
                 for line in lines {
                     insert_line(&transaction, line)?;
                 }
@@ -124,7 +124,7 @@ impl Writer for Database {
         self.replace(world).map_err(failed)
     }
 
-    fn commit(&mut self, change: &Change) -> io::Result<()> {
+    fn commit(&mut self, change: &SourceChange) -> io::Result<()> {
         self.change(change).map_err(failed)
     }
 
@@ -186,10 +186,12 @@ impl Writer for Directory {
         world.log.iter().try_for_each(|line| self.append(line))
     }
 
-    fn commit(&mut self, change: &Change) -> io::Result<()> {
+    fn commit(&mut self, change: &SourceChange) -> io::Result<()> {
         match change {
-            Change::Message(_) => Err(io::Error::other("a controller's directory has no mail")),
-            Change::State { task, state } => {
+            SourceChange::Message(_) => {
+                Err(io::Error::other("a controller's directory has no mail"))
+            }
+            SourceChange::State { task, state } => {
                 let path = format!("tasks/{task}.json");
                 let text = fs::read_to_string(self.0.join(&path))?;
                 let lines = text.lines().map(|line| match line.contains("\"state\"") {
@@ -198,7 +200,7 @@ impl Writer for Directory {
                 });
                 self.put(&path, &lines.collect::<String>())
             }
-            Change::Log(lines) => lines.iter().try_for_each(|line| self.append(line)),
+            SourceChange::Log(lines) => lines.iter().try_for_each(|line| self.append(line)),
         }
     }
 

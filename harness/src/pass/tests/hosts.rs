@@ -134,7 +134,7 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
 fn a_single_host_backend_refuses_a_second_host() {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
-    let mut workspaces = Workspaces::one(Broken::default().open(&config).unwrap());
+    let mut workspaces = Workspaces::one(BrokenBackend::default().open(&config).unwrap());
     let error = workspaces.add_second(&config).unwrap_err();
     assert_eq!(error.to_string(), "no second host can have it");
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::clock::Scripted;
 use crate::supervise::supervise;
 use crate::testing::{
-    Broken, add_line, append, bytes, direct, list, path, rename, two_files, two_reads,
+    BrokenBackend, add_line, append, bytes, direct, list, path, rename, two_files, two_reads,
     workspace_config, write,
 };
 
@@ -107,9 +107,9 @@ fn passed(script: Script, times: &[u64]) -> Passed {
 }
 
 fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
-    let backend = Broken {
+    let backend = BrokenBackend {
         exit_reason,
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let made = Made {
         backend: Arc::new(backend),
@@ -184,9 +184,9 @@ fn a_pass_does_not_read_guessed_content_back() {
     let worst_outcome = |tamper, guesses_content| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-        let backend = Broken {
+        let backend = BrokenBackend {
             guesses_content,
-            ..Broken::default()
+            ..BrokenBackend::default()
         };
         let made = Made {
             backend: Arc::new(backend),
@@ -338,9 +338,9 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
 #[test]
 fn an_uncounted_pass_reads_no_daemon_counters() {
     let counts = Arc::new(Mutex::new(Vec::new()));
-    let backend = Broken {
+    let backend = BrokenBackend {
         counts: Some(Arc::clone(&counts)),
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let made = Made {
         backend: Arc::new(backend),
@@ -356,9 +356,9 @@ fn an_uncounted_pass_reads_no_daemon_counters() {
 fn requests_between_the_timed_calls_are_not_counted() {
     // Before the pass, before and after the untimed call, and after the pass.
     let counts = Arc::new(Mutex::new(vec![10, 15, 22, 30]));
-    let backend = Broken {
+    let backend = BrokenBackend {
         counts: Some(Arc::clone(&counts)),
-        ..Broken::default()
+        ..BrokenBackend::default()
     };
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
@@ -502,7 +502,7 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         }
         steps.restore(&restoration.unwrap()).unwrap();
         let everything = FileOp::Search(WorkspacePath::root());
-        let expected = Model::of(&script).apply(&everything);
+        let expected = ReferenceModel::of(&script).apply(&everything);
         steps.expect(&everything, &expected).unwrap();
         !dir.path().join("new").exists()
     });

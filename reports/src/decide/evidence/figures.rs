@@ -4,7 +4,7 @@ use rundir::{Basis, MODEL_FILES, ModelFiles, MountedModel, SAMPLES, Score as Sum
 
 use super::{Evidence, Found, Reading, missing, run_gap};
 use crate::context::{DOLLARS, MODELS};
-use crate::decide::measure::{ContextFigure, FileFigure, HostFigure, Per, Score};
+use crate::decide::measure::{ContextFigure, FileFigure, HostFigure, Per, ScoreMeasure};
 use crate::decide::policy::matches;
 use crate::text::{count, time};
 
@@ -14,7 +14,7 @@ pub(super) const GENERATE: &str = "llm-generate";
 pub(super) const HISTORY: &str = "llm-history";
 
 impl Evidence<'_> {
-    pub(super) fn score(&self, score: &Score, arm: &str, as_baseline: bool) -> Found {
+    pub(super) fn score(&self, score: &ScoreMeasure, arm: &str, as_baseline: bool) -> Found {
         let other = |name: &Option<String>| name.clone().filter(|_| as_baseline);
         let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
         let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());

@@ -11,7 +11,7 @@ use rundir::{ModelFilesPlan, Outcome, Run};
 use self::cases::{Change, cases};
 use self::evidence::{coding, cron, probe, roaming, slow};
 use super::policy::Candidates;
-use super::rows::Effect;
+use super::rows::RowEffect;
 use super::sources::Stands;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
@@ -92,8 +92,8 @@ fn every_benefit_can_be_won_and_every_cost_lost() {
         for run in runs(make, changes) {
             for row in of(policy, &run, candidate).rows {
                 let [is_won, is_lost] = won.entry((policy.to_owned(), row.title)).or_default();
-                *is_won |= row.state == State::Met;
-                *is_lost |= row.state == State::Unmet;
+                *is_won |= row.state == RowState::Met;
+                *is_lost |= row.state == RowState::Unmet;
             }
         }
     }
@@ -151,7 +151,7 @@ fn the_named_flip_really_flips() {
             match flip.is_margin {
                 true => row.bound.value = flip.to,
                 false => {
-                    row.effect = Some(Effect {
+                    row.effect = Some(RowEffect {
                         value: effect.value + shift,
                         low: effect.low + shift,
                         high: effect.high + shift,
@@ -206,7 +206,7 @@ fn an_external_backend_without_needs_has_unknown_dependencies_that_decide_nothin
     let backend = &mut run.plan.arms[2].backend;
     backend.gives = None;
     let found = of("coding-agent", &run, "sqlite");
-    assert_eq!(row(&found, "Snapshots").state, State::Unknown);
+    assert_eq!(row(&found, "Snapshots").state, RowState::Unknown);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     testing::scale(&mut slow, "sqlite", 5.0);
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
-    assert_eq!(row(&found, "git status takes longer").state, State::Open);
+    assert_eq!(row(&found, "git status takes longer").state, RowState::Open);
     assert_eq!(found.verdict, NotDecided);
 }
 
@@ -282,9 +282,9 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
         let found = of("roaming-agents", &run, candidate);
         row(&found, "A hundred notes wait for the bucket").clone()
     };
-    assert_eq!(waits("sqlite").state, State::Met);
+    assert_eq!(waits("sqlite").state, RowState::Met);
     let far = waits("sqlite@30ms");
-    assert_eq!(far.state, State::Unmet);
+    assert_eq!(far.state, RowState::Unmet);
     let break_even = far.break_even.unwrap();
     assert!(
         break_even.can_hold && (9.0..11.5).contains(&break_even.amount),

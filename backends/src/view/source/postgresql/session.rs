@@ -13,7 +13,7 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, RowStream, Statement};
 
 use super::super::parameters::numbered;
-use super::super::{Changed, Parameter, Parameters, Statement as Change, Text};
+use super::super::{BoundStatement, Changed, Parameter, Parameters, Text};
 
 /// Roles with which a query could reach files and programs of the server.
 const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
@@ -240,7 +240,10 @@ impl Session {
     }
 
     /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-    pub(super) async fn run_all(&mut self, statements: &[Change<'_>]) -> Result<Changed, Failure> {
+    pub(super) async fn run_all(
+        &mut self,
+        statements: &[BoundStatement<'_>],
+    ) -> Result<Changed, Failure> {
         let mut prepared = Vec::new();
         for (sql, _) in statements {
             prepared.push(self.prepare(sql).await?);

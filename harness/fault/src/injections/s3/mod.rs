@@ -5,11 +5,11 @@ mod single;
 mod two_hosts;
 mod world;
 
-use servers::Fault;
+use servers::RequestFault;
 use workloads::fault::S3Fault;
 
 use super::super::bed::{Injected, TestBed};
-use world::World;
+use world::BucketWorld;
 
 /// Bytes of a file whose content is an object of its own: a poll does not bring it, only a read does.
 const BLOB: usize = 70_000;
@@ -23,7 +23,7 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
         S3Fault::PartitionInSync => &outage::ONE_COMMIT,
         _ => &[],
     };
-    let mut world = World::start(bed, options)?;
+    let mut world = BucketWorld::start(bed, options)?;
     let world = &mut world;
     match fault {
         S3Fault::Outage {
@@ -48,8 +48,8 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
 }
 
 /// An answer with this status and error code, in place of the server's.
-fn refusal(status: u16, code: &str) -> Fault {
-    Fault::Refuse {
+fn refusal(status: u16, code: &str) -> RequestFault {
+    RequestFault::Refuse {
         status,
         code: code.to_owned(),
         retry_after: None,

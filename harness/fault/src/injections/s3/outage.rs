@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use backends::promise::Acknowledgement;
 use rundir::faults::{Fact, IN_USE, Return};
 use rustix::process::Signal;
-use servers::{Fault, Operation, Rule};
+use servers::{Operation, RequestFault, Rule};
 use workloads::fault::OutageCause;
 
-use super::super::super::agent::{Job, Series};
+use super::super::super::agent::{FileSeries, Job};
 use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
-use super::world::{World, memory_peak, names, read, recover, sync, watch_memory, whole, write};
+use super::world::{
+    BucketWorld, memory_peak, names, read, recover, sync, watch_memory, whole, write,
+};
 use super::{BLOB, refusal};
 
 /// Seconds of the full-length outage, which a backend must survive without loss.
@@ -71,22 +73,22 @@ pub fn lengthen_limits(bed: &mut TestBed) {
 /// An outage that begins after the records are synced, and ends by itself.
 pub fn outage(
     bed: &mut TestBed,
-    world: &mut World,
+    world: &mut BucketWorld,
     cause: OutageCause,
     seconds: f64,
     files: u64,
 ) -> Injected {
     bed.open_and_fill()?;
-    let old = Series::new("old", 4, 100);
+    let old = FileSeries::new("old", 4, 100);
     write(bed, &old)?;
-    let replaced = Series::new("replaced", 4, 100);
+    let replaced = FileSeries::new("replaced", 4, 100);
     write(bed, &replaced)?;
     sync(bed, bed.root())?;
-    let there = Series::new("there", 6, BLOB);
+    let there = FileSeries::new("there", 6, BLOB);
     world.others_write(bed, &there)?;
-    let bulk = Series::new("bulk", LARGE_FILES, LARGE);
+    let bulk = FileSeries::new("bulk", LARGE_FILES, LARGE);
     if measures_memory(cause) {
-        write(bed, &Series::new("filler", LARGE_FILES_BEFORE, LARGE))?;
+        write(bed, &FileSeries::new("filler", LARGE_FILES_BEFORE, LARGE))?;
         sync(bed, bed.root())?;
     }
     let began = Instant::now();
@@ -97,7 +99,7 @@ pub fn outage(
     if cause == OutageCause::ServerStopped {
         interrupt(bed, "read_interrupted_after_ms", &read_one(1))?;
         // A sync without changes would return at once.
-        write(bed, &Series::new("pending", 1, BYTES))?;
+        write(bed, &FileSeries::new("pending", 1, BYTES))?;
         interrupt(bed, "sync_interrupted_after_ms", &Job::Sync)?;
         if bed.outcome.hang.is_some() {
             // Only an abort ended the call, so the mount is gone.
@@ -109,7 +111,7 @@ pub fn outage(
     }
     // Files that the cache has.
     bed.audit_as("during", Some(Acknowledgement::Write))?;
-    let mine = Series::new("mine", files, BYTES);
+    let mine = FileSeries::new("mine", files, BYTES);
     bed.perform(bed.root(), &Job::WriteSeries(mine.clone()))?;
     let replaced = replaced.version(2);
     bed.perform(bed.root(), &Job::WriteSeries(replaced.clone()))?;
@@ -161,7 +163,7 @@ pub fn outage(
 /// Describes an outage: in words, by the proxy's fault that simulates it, and by how the simulation differs from the real
 /// cause. Without a fault, the harness kills the server or makes the proxy refuse connections. The difference is `None` if
 /// the proxy simulates nothing, and empty if the simulation does not differ.
-fn describe(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>) {
+fn describe(cause: OutageCause) -> (String, Option<RequestFault>, Option<&'static str>) {
     let told = |words: &str, fault, deviation| (words.to_owned(), fault, deviation);
     let refused = |status, code: &str, deviation| {
         let words = format!("every request was answered {status} {code}");
@@ -180,7 +182,7 @@ fn describe(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>)
         ),
         OutageCause::ServerStopped => told(
             "connections were taken and requests read, and nothing was answered",
-            Some(Fault::Hang),
+            Some(RequestFault::Hang),
             Some(""),
         ),
         OutageCause::AccessDenied => refused(403, "AccessDenied", ""),
@@ -195,7 +197,7 @@ fn describe(cause: OutageCause) -> (String, Option<Fault>, Option<&'static str>)
 }
 
 /// Begins an outage, and describes it.
-fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64) -> Injected {
+fn begin(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64) -> Injected {
     let (what, fault, deviation) = describe(cause);
     match fault {
         Some(fault) => world.set(vec![Rule::always(fault)]),
@@ -203,7 +205,7 @@ fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64)
         None => world.kill_server()?,
     }
     bed.injected(format!("{what}, for {seconds} s"));
-    let timeout = World::timeout(bed);
+    let timeout = BucketWorld::timeout(bed);
     let mut label = vec![format!("a request may take {timeout} s")];
     if let Some(deviation) = deviation {
         label.push(format!("simulated by a proxy{deviation}"));
@@ -216,7 +218,7 @@ fn begin(bed: &mut TestBed, world: &mut World, cause: OutageCause, seconds: f64)
     Ok(())
 }
 
-fn end(world: &mut World, cause: OutageCause) -> Injected {
+fn end(world: &mut BucketWorld, cause: OutageCause) -> Injected {
     match cause {
         OutageCause::ServerKilled => world.start_server(false),
         OutageCause::Partition => world.partition(false),
@@ -290,7 +292,7 @@ pub fn no_conflict(bed: &mut TestBed) -> Injected {
 }
 
 /// Audits the records on this mount and on a new machine, which must also have the series.
-pub fn afterwards(bed: &mut TestBed, world: &World, series: &[Series]) -> Injected {
+pub fn afterwards(bed: &mut TestBed, world: &BucketWorld, series: &[FileSeries]) -> Injected {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     // New changes, so that the sync has something to upload.
     bed.fill_again()?;
@@ -299,7 +301,7 @@ pub fn afterwards(bed: &mut TestBed, world: &World, series: &[Series]) -> Inject
 }
 
 /// Checks that a new machine, which the test bed is now, has the series.
-pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
+pub fn on_new_machine(bed: &mut TestBed, series: &[FileSeries]) -> Injected {
     for series in series {
         if let Err(ScenarioError::Infra(reason)) = read(bed, series) {
             bed.breach(format!(
@@ -312,13 +314,13 @@ pub fn on_new_machine(bed: &mut TestBed, series: &[Series]) -> Injected {
 }
 
 /// Cuts the connections while `ctxbench s3 sync` uploads a commit. Another host must see all of its changes or none.
-pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
+pub fn partition_in_sync(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     bed.open_and_fill()?;
-    let old = Series::new("old", 20, 100);
+    let old = FileSeries::new("old", 20, 100);
     write(bed, &old)?;
     sync(bed, bed.root())?;
     let elsewhere = world.elsewhere(bed)?;
-    let mine = Series::new("mine", 20, BYTES);
+    let mine = FileSeries::new("mine", 20, BYTES);
     let batch = Batch {
         dir: elsewhere,
         new: mine.name.clone(),
@@ -327,7 +329,7 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut World) -> Injected {
     };
     // Slow uploads, so that the cut falls into the sync.
     world.set(vec![
-        Rule::always(Fault::Delay { ms: 1000.0 }).of(&[Operation::Put]),
+        Rule::always(RequestFault::Delay { ms: 1000.0 }).of(&[Operation::Put]),
     ]);
     let before = world.commits();
     write(bed, &mine)?;
@@ -391,9 +393,9 @@ impl Batch {
 
 /// The server restarts with an empty bucket. The cache may hold the only copy of the files. The mount must stop uploading
 /// and say what to do, and that must help.
-pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
+pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     bed.open_and_fill()?;
-    let mine = Series::new("mine", 20, BYTES);
+    let mine = FileSeries::new("mine", 20, BYTES);
     write(bed, &mine)?;
     sync(bed, bed.root())?;
     world.kill_server()?;
@@ -404,7 +406,7 @@ pub fn emptied(bed: &mut TestBed, world: &mut World) -> Injected {
         bed.breach("files of the cache are gone because they are gone in the bucket");
     }
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
-    let late = Series::new("late", 3, BYTES);
+    let late = FileSeries::new("late", 3, BYTES);
     write(bed, &late)?;
     let synced = bed.perform(bed.root(), &Job::Sync)?;
     if synced.is_none_or(|answer| answer.failures.is_empty()) {

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use rundir::faults::{Fact, Return, SeenKind};
-use servers::{Fault, Operation, Rule, When};
+use servers::{Operation, RequestFault, Rule, When};
 use workloads::fault::{BadAnswer, Flaky};
 
-use super::super::super::agent::{Job, Series};
+use super::super::super::agent::{FileSeries, Job};
 use super::super::super::bed::{Injected, TestBed, infra};
 use super::outage::{afterwards, no_conflict, on_new_machine};
-use super::world::{World, names, recover, sync, whole, write};
+use super::world::{BucketWorld, names, recover, sync, whole, write};
 use super::{BLOB, refusal};
 
 /// Bytes of a file that the daemon fetches in parts.
@@ -31,7 +31,7 @@ const BLOBS: &str = "/.ctx/blob/";
 const COMMITS: &str = "/.ctx/log/";
 
 /// Some requests fail while the agent process works. Nothing may happen twice.
-pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
+pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: Flaky) -> Injected {
     let each = |nth: u64| When::Bursts {
         length: 1,
         every: nth,
@@ -50,25 +50,25 @@ pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
             format!("every {nth}th request was answered 500 InternalError"),
         ),
         Flaky::LostAnswers { nth } => (
-            Rule::always(Fault::LoseAnswer)
+            Rule::always(RequestFault::LoseAnswer)
                 .of(&[Operation::Put])
                 .when(each(nth)),
             format!("every {nth}th upload was done, and its answer lost"),
         ),
         Flaky::Resets { nth } => (
-            Rule::always(Fault::Reset).of(&ALL).when(each(nth)),
+            Rule::always(RequestFault::Reset).of(&ALL).when(each(nth)),
             format!("every {nth}th connection was reset before the server saw the request"),
         ),
     };
     bed.open_and_fill()?;
-    let there = Series::new("there", 40, BLOB);
+    let there = FileSeries::new("there", 40, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![rule]);
     bed.injected(format!(
         "{what}, while 60 files were written in 20 syncs and 40 were fetched"
     ));
     bed.label("simulated by a proxy");
-    let mine = Series::new("mine", 60, 2000);
+    let mine = FileSeries::new("mine", 60, 2000);
     for first in (0..mine.files).step_by(3) {
         bed.perform(bed.root(), &Job::WriteSeries(mine.part(first, 3)))?;
         bed.perform(bed.root(), &Job::Sync)?;
@@ -89,11 +89,11 @@ pub fn flaky(bed: &mut TestBed, world: &mut World, how: Flaky) -> Injected {
 }
 
 /// Every exchange takes longer. No call may fail.
-pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
+pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> Injected {
     bed.open_and_fill()?;
-    let there = Series::new("there", 10, BLOB);
+    let there = FileSeries::new("there", 10, BLOB);
     world.others_write(bed, &there)?;
-    world.set(vec![Rule::always(Fault::Delay { ms: rtt_ms })]);
+    world.set(vec![Rule::always(RequestFault::Delay { ms: rtt_ms })]);
     bed.injected(format!(
         "every exchange with the server took {rtt_ms} ms longer"
     ));
@@ -107,7 +107,7 @@ pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
     for name in ["first_read_of_10_ms", "second_read_of_10_ms"] {
         milliseconds(bed, name, Job::ReadSeries(there.clone()))?;
     }
-    let mine = Series::new("mine", 100, 1000);
+    let mine = FileSeries::new("mine", 100, 1000);
     let commits = world.commits();
     milliseconds(bed, "write_of_100_ms", Job::WriteSeries(mine.clone()))?;
     milliseconds(bed, "sync_of_100_ms", Job::Sync)?;
@@ -125,28 +125,28 @@ pub fn slow(bed: &mut TestBed, world: &mut World, rtt_ms: f64) -> Injected {
 
 /// Fetched content is damaged, first once and then every time; then fetched commits are. The agent process may see an
 /// error, but no wrong bytes.
-pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injected {
+pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) -> Injected {
     let (fault, what) = match how {
         BadAnswer::Reset => (
-            Fault::ResetInBody,
+            RequestFault::ResetInBody,
             "the connection was reset in the middle of the body",
         ),
         BadAnswer::Cut => (
-            Fault::CutBody,
+            RequestFault::CutBody,
             "the body ended in its middle, whatever Content-Length said",
         ),
         BadAnswer::Short => (
-            Fault::ShortenBody,
+            RequestFault::ShortenBody,
             "half of the body came, and Content-Length said so",
         ),
         BadAnswer::WrongBytes => (
-            Fault::DamageBody,
+            RequestFault::DamageBody,
             "some bytes of the body were wrong, its length right",
         ),
     };
     bed.open_and_fill()?;
-    let small = Series::new("there", 4, BLOB);
-    let large = Series::new("large", 2, LARGE);
+    let small = FileSeries::new("there", 4, BLOB);
+    let large = FileSeries::new("large", 2, LARGE);
     world.others_write(bed, &small)?;
     world.others_write(bed, &large)?;
     bed.injected(format!(
@@ -171,7 +171,7 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
             }
         }
     }
-    let late = Series::new("late", 4, 2000);
+    let late = FileSeries::new("late", 4, 2000);
     let there = world.elsewhere(bed)?;
     world.set(bad(COMMITS, When::Always));
     whole(bed, &there, &Job::WriteSeries(late.clone()))?;
@@ -203,16 +203,19 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut World, how: BadAnswer) -> Injec
 }
 
 /// Uploaded bytes are damaged. The server must refuse them, and the retry must succeed.
-pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
+pub fn damaged_upload(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     bed.open_and_fill()?;
     sync(bed, bed.root())?;
     world.set(vec![
-        Rule::always(Fault::DamageRequest).of(&[Operation::Put]),
+        Rule::always(RequestFault::DamageRequest).of(&[Operation::Put]),
     ]);
     bed.injected("some bytes of every upload were wrong when the server got it");
     bed.label("simulated by a proxy");
     // Contents of commits, and contents with objects of their own.
-    let (mine, blobs) = (Series::new("mine", 20, 2000), Series::new("blobs", 4, BLOB));
+    let (mine, blobs) = (
+        FileSeries::new("mine", 20, 2000),
+        FileSeries::new("blobs", 4, BLOB),
+    );
     write(bed, &mine)?;
     write(bed, &blobs)?;
     bed.write(10)?;
@@ -228,13 +231,13 @@ pub fn damaged_upload(bed: &mut TestBed, world: &mut World) -> Injected {
 }
 
 /// Listings are stale. A new machine lists checkpoints, and must find the newest commit all the same.
-pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
+pub fn stale_list(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     // The mount lists the checkpoints, of which there are none. The proxy repeats that answer later.
     bed.open_and_fill()?;
-    let old = Series::new("old", 10, 500);
+    let old = FileSeries::new("old", 10, 500);
     write(bed, &old)?;
     sync(bed, bed.root())?;
-    let mine = Series::new("mine", COMMITS_UNTIL_CHECKPOINT, 500);
+    let mine = FileSeries::new("mine", COMMITS_UNTIL_CHECKPOINT, 500);
     for first in 0..mine.files {
         write(bed, &mine.part(first, 1))?;
         sync(bed, bed.root())?;
@@ -248,7 +251,9 @@ pub fn stale_list(bed: &mut TestBed, world: &mut World) -> Injected {
     if checkpoints == 0 {
         return infra("the mount has made no checkpoint: no listing is stale");
     }
-    world.set(vec![Rule::always(Fault::StaleList).of(&[Operation::List])]);
+    world.set(vec![
+        Rule::always(RequestFault::StaleList).of(&[Operation::List]),
+    ]);
     bed.injected("listings do not show the checkpoints, which a new machine looks for");
     bed.label("simulated by a proxy, which answers with an earlier listing");
     let began = Instant::now();

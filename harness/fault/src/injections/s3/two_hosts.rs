@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rundir::faults::Fact;
 
-use super::super::super::agent::{Job, Series};
+use super::super::super::agent::{FileSeries, Job};
 use super::super::super::bed::{Injected, TestBed, infra};
-use super::world::{World, names, recover, sync, whole, write};
+use super::world::{BucketWorld, names, recover, sync, whole, write};
 
 /// Bytes of each file.
 const BYTES: usize = 700;
@@ -16,9 +16,9 @@ const BYTES: usize = 700;
 const APPENDED: &str = "appended";
 
 /// Both hosts must show both versions of each file afterwards, and all lines of a file to which both appended.
-pub fn conflict(bed: &mut TestBed, world: &mut World, files: u64) -> Injected {
+pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> Injected {
     bed.open()?;
-    let base = Series::new("shared", files, BYTES);
+    let base = FileSeries::new("shared", files, BYTES);
     write(bed, &base)?;
     write_text(bed, bed.root(), "begun\n")?;
     sync(bed, bed.root())?;
@@ -89,7 +89,7 @@ fn write_text(bed: &mut TestBed, dir: PathBuf, text: &str) -> Injected {
 }
 
 /// How many conflict files hold this host's content.
-fn kept(bed: &mut TestBed, ours: &Series, dir: &Path) -> Injected<u64> {
+fn kept(bed: &mut TestBed, ours: &FileSeries, dir: &Path) -> Injected<u64> {
     let names = names(bed, dir)?;
     let mut kept = 0;
     for number in 0..ours.files {

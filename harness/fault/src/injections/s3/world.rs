@@ -12,10 +12,12 @@ use backends::backend::{Launch, Workspace, WorkspaceConfig};
 use backends::promise::Acknowledgement;
 use backends::s3::BucketMount;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
-use servers::{Answered, BUCKET, FaultProxy, Operation, Options, Rule, Seen, Server, ServerKind};
+use servers::{
+    Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions,
+};
 use tokio::runtime::Runtime;
 
-use super::super::super::agent::{Answer, Job, Series};
+use super::super::super::agent::{FileSeries, Job, JobAnswer};
 use super::super::super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
 
 /// The prefix of every object key.
@@ -28,11 +30,11 @@ const CACHE: &str = "cache.s3.db";
 const SLACK: f64 = 2.0;
 
 /// A server, a proxy and another host for one scenario.
-pub struct World {
+pub struct BucketWorld {
     // Declared first, so that the proxy is dropped before its server.
     pub proxy: FaultProxy,
     server: Option<Server>,
-    options: Options,
+    options: ServerOptions,
     keys: (String, String),
     endpoint: String,
     region: String,
@@ -58,7 +60,7 @@ fn kind(backend: &str) -> Injected<ServerKind> {
     }
 }
 
-impl World {
+impl BucketWorld {
     /// Starts the server and the proxy, and routes the test bed's mounts, which get `options`, through the proxy.
     pub fn start(bed: &mut TestBed, options: &[&str]) -> Injected<Self> {
         let more = options.iter().map(|option| (*option).to_owned()).collect();
@@ -75,7 +77,7 @@ impl World {
         std::fs::create_dir_all(&dir)?;
         let us = bed.config.program.clone();
         let parent = std::process::id().to_string();
-        let mut options = Options {
+        let mut options = ServerOptions {
             server: found,
             dir,
             port: 0,
@@ -195,7 +197,7 @@ impl World {
     // ── Checks of uploads ──────────────────────────────────────────────────────────────────────
 
     /// The requests of the test bed's mounts for objects of the log in the present bucket.
-    fn requests_of_log(&self) -> impl Iterator<Item = Seen> {
+    fn requests_of_log(&self) -> impl Iterator<Item = SeenRequest> {
         let seen = self.proxy.seen().into_iter().skip(self.before);
         seen.filter(|seen| seen.path.contains("/.ctx/"))
     }
@@ -269,7 +271,7 @@ impl World {
     }
 
     /// Makes the other host write a series, and waits until the test bed's mount shows it.
-    pub fn others_write(&mut self, bed: &mut TestBed, series: &Series) -> Injected {
+    pub fn others_write(&mut self, bed: &mut TestBed, series: &FileSeries) -> Injected {
         let there = self.elsewhere(bed)?;
         whole(bed, &there, &Job::WriteSeries(series.clone()))?;
         sync(bed, there)?;
@@ -290,7 +292,7 @@ impl World {
         self.lose_machine_behind(bed, &self.endpoint)
     }
 
-    /// As [`World::lose_machine`], with a new machine that reaches the server by `endpoint`.
+    /// As [`BucketWorld::lose_machine`], with a new machine that reaches the server by `endpoint`.
     pub fn lose_machine_behind(&self, bed: &mut TestBed, endpoint: &str) -> Injected {
         let acknowledged = match bed.backend.promises().machine_loss {
             Some(Acknowledgement::Fsync) => {
@@ -325,7 +327,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for BucketWorld {
     fn drop(&mut self) {
         self.other = None;
         if let Some(server) = self.server.take() {
@@ -336,7 +338,7 @@ impl Drop for World {
 }
 
 /// Whether the server created an object.
-fn is_creation(seen: &Seen) -> bool {
+fn is_creation(seen: &SeenRequest) -> bool {
     seen.operation == Operation::Put && matches!(seen.answered, Answered::Status(200..=299))
 }
 
@@ -346,7 +348,7 @@ fn cache(config: &WorkspaceConfig) -> PathBuf {
 }
 
 /// Performs a job while no fault is active. A failure is then the harness's.
-pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<Answer> {
+pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<JobAnswer> {
     let answer = bed.perform(at, job)?;
     let answer = answer.context("where nothing was broken, the agent hung or ended")?;
     match answer.failure() {
@@ -356,12 +358,12 @@ pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<Ans
 }
 
 /// Writes a series in the test bed's mount while no fault is active.
-pub fn write(bed: &mut TestBed, series: &Series) -> Injected {
+pub fn write(bed: &mut TestBed, series: &FileSeries) -> Injected {
     whole(bed, bed.root(), &Job::WriteSeries(series.clone())).map(drop)
 }
 
 /// Reads a series in the test bed's mount while no fault is active.
-pub fn read(bed: &mut TestBed, series: &Series) -> Injected {
+pub fn read(bed: &mut TestBed, series: &FileSeries) -> Injected {
     whole(bed, bed.root(), &Job::ReadSeries(series.clone())).map(drop)
 }
 
