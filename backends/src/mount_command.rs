@@ -119,14 +119,15 @@ impl MountCommand {
             .help("An empty directory")
             .value_parser(value_parser!(PathBuf))
             .required(true);
-        let plain = [format!("{} ctx", self.name)];
-        let examples = match self.examples {
-            [] => plain.to_vec(),
-            examples => examples.iter().map(ToString::to_string).collect(),
-        };
+        let plain = format!("{} ctx", self.name);
+        let mut examples = self.examples.to_vec();
+        if examples.is_empty() {
+            examples.push(&plain);
+        }
         let first = examples[0].split("  ").next().unwrap_or_default();
         let in_background = format!("--daemon {first}");
-        let lines = examples.iter().chain([&in_background]);
+        examples.push(&in_background);
+        let lines = examples.iter();
         let lines = lines.map(|line| format!("\n  ctxbench mount {line}"));
         let command = (self.augment)(Command::new(self.name).arg(dir));
         command.after_help(format!("Examples:{}", lines.collect::<String>()))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::rust_files;
 
 /// Directories whose types may be named like others: commands are named as on the command line, crate `s3` is described
-/// in terms of its protocol, and tests have worlds of their own.
+/// in terms of its protocol, and tests define their own.
 const OTHERS: [&str; 5] = [
     "harness/src/cmd/",
     "backends/s3/",

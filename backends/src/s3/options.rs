@@ -176,6 +176,11 @@ impl BucketOptions {
     /// # Errors
     /// See [`BucketOptionsError`].
     pub fn config(&self) -> Result<S3Config, BucketOptionsError> {
+        self.config_of(None)
+    }
+
+    /// As [`BucketOptions::config`], with the writer's name; `None` for agent and host.
+    fn config_of(&self, writer: Option<String>) -> Result<S3Config, BucketOptionsError> {
         let region = self.region.clone().or_else(|| variable("AWS_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let given = self.endpoint.clone();
@@ -187,6 +192,8 @@ impl BucketOptions {
         check_name("agent", &agent)?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
+        let writer = writer.unwrap_or_else(|| format!("{agent}@{host}"));
+        check_name("writer", &writer)?;
         let mut prefix = self.prefix.trim_start_matches('/').to_owned();
         if !prefix.is_empty() && !prefix.ends_with('/') {
             prefix.push('/');
@@ -199,14 +206,14 @@ impl BucketOptions {
             region,
             bucket: bucket.unwrap_or_else(|| "ctxbench".to_owned()),
             prefix,
-            writer: format!("{agent}@{host}"),
             agent,
+            writer,
             path_style: !(self.virtual_host || is_aws),
             sync: SyncMode::default(),
             poll: Duration::from_millis(POLL_MS),
             delay: Duration::from_millis(DELAY_MS),
             timeout: Duration::from_secs(self.timeout),
-            mirror: Mirror::default().mode(),
+            mirror: MirrorMode::default(),
             seal: self.seal()?,
         })
     }
@@ -227,16 +234,12 @@ impl BucketOptions {
 
 impl S3Options {
     fn config(&self) -> Result<S3Config, BucketOptionsError> {
-        let config = self.bucket.config()?;
-        let writer = self.writer.clone().unwrap_or(config.writer);
-        check_name("writer", &writer)?;
         Ok(S3Config {
-            writer,
             sync: self.sync.mode(),
             mirror: self.mirror.mode(),
             poll: Duration::from_millis(self.poll),
             delay: Duration::from_millis(self.delay),
-            ..config
+            ..self.bucket.config_of(self.writer.clone())?
         })
     }
 }
@@ -264,5 +267,22 @@ impl StoreOptions for S3Options {
             notes,
             ..OpenedStore::of(store, source)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_whose_name_cannot_be_in_a_key_is_refused_in_every_command() {
+        let bucket = BucketOptions::of_environment(&"a".repeat(64));
+        let refused = |writer: Option<&str>| {
+            let config = bucket.config_of(writer.map(str::to_owned));
+            config.is_err_and(|error| error.to_string().starts_with("writer "))
+        };
+        assert!(refused(None), "agent and host are more than 64 letters");
+        assert!(refused(Some("a/b")));
+        assert!(!refused(Some("short")));
     }
 }

@@ -40,8 +40,8 @@ impl DatabaseOptions {
 /// The option by which a database without its log is opened.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WithoutLog {
-    /// Mount although the write-ahead log of the database or cache (`FILE-wal`) was removed after a crash: what was in the log alone is gone,
-    /// and what is mounted is an earlier state.
+    /// Mount although the write-ahead log of the database or cache (`FILE-wal`) was removed after a crash: what was in
+    /// the log alone is gone, and what is mounted is an earlier state.
     #[arg(long)]
     without_log: bool,
 }

@@ -100,8 +100,8 @@ impl FromArgMatches for Chosen {
         let store = stores().find(|store| store.name == name).ok_or_else(|| {
             let names: Vec<&str> = stores().map(|store| store.name).collect();
             let message = format!("there is no store {name}; there are {}", names.join(", "));
-            let mount = Mount::augment_args(Command::new("ctxbench mount"));
-            mount.clone().error(ErrorKind::InvalidSubcommand, message)
+            let mut mount = Mount::augment_args(Command::new("ctxbench mount"));
+            mount.error(ErrorKind::InvalidSubcommand, message)
         })?;
         let dir = given.get_one::<PathBuf>(MountCommand::DIR).cloned();
         Ok(Self {
@@ -119,9 +119,8 @@ impl FromArgMatches for Chosen {
 
 impl Subcommand for Chosen {
     fn augment_subcommands(command: Command) -> Command {
-        let command = command
-            // `from_arg_matches` answers an unknown name with the known ones.
-            .allow_external_subcommands(true);
+        // `from_arg_matches` answers an unknown name with the known ones.
+        let command = command.allow_external_subcommands(true);
         command.subcommands(stores().map(|store| store.command()))
     }
 

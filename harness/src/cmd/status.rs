@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
-use clap::Args;
+use clap::{Args, Command};
 use serde_json::json;
 
-use super::mount::stores;
+use super::mount::Mount;
 use crate::environment::in_utc;
 
 /// List what ctxbench has mounted here.
@@ -93,9 +93,6 @@ struct Daemon {
     age: Duration,
 }
 
-/// The options of every mount that have a value, which may stand before the store.
-const WITH_VALUE: [&str; 4] = ["--log", "--threads", "--cpu", "--control"];
-
 impl Daemon {
     /// Whether one of its arguments is the path `dir`. Does not access `dir`, because its mount may hang.
     fn mounts(&self, dir: &Path) -> bool {
@@ -113,16 +110,12 @@ impl Daemon {
 
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
-        let mut arguments = self.arguments.iter().filter_map(|path| path.to_str());
-        while let Some(argument) = arguments.next() {
-            if let Some(store) = stores().find(|store| store.name == argument) {
-                return Some(store.name.to_owned());
-            }
-            if WITH_VALUE.contains(&argument) {
-                arguments.next();
-            }
-        }
-        None
+        // A daemon of another version may have options of its store that this one does not know.
+        let command = Command::new("mount")
+            .no_binary_name(true)
+            .ignore_errors(true);
+        let parsed = Mount::augment_args(command).try_get_matches_from(&self.arguments);
+        Some(parsed.ok()?.subcommand_name()?.to_owned())
     }
 
     /// When it was started, in UTC.
@@ -164,4 +157,30 @@ fn age(proc: &Path) -> Option<Duration> {
     let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
     let started = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
     Duration::try_from_secs_f64(uptime - started).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_of_the_store_in_its_command_line_and_of_no_other_word() {
+        let store = |line: &str| {
+            let daemon = Daemon {
+                pid: 1,
+                cwd: PathBuf::from("/"),
+                arguments: line.split(' ').map(PathBuf::from).collect(),
+                age: Duration::ZERO,
+            };
+            daemon.backend()
+        };
+        for (line, name) in [
+            ("sqlite ctx --db ctx.db --detached", "sqlite"),
+            ("--detached --log null memory ctx", "memory"),
+            ("memory sqlite --until-stdin-ends", "memory"),
+            ("s3 --sync close memory --not-yet-known", "s3"),
+        ] {
+            assert_eq!(store(line).as_deref(), Some(name), "{line}");
+        }
+    }
 }
