@@ -163,33 +163,8 @@ fn every_documented_make_target_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The most words of the pages in `docs` that are written by hand; a word has a letter or digit.
-const WORDS_MAX: usize = 15_000;
-
 /// The page that `ctxbench completions --markdown` writes.
 const COMMANDS: &str = "docs/results/commands.md";
-
-#[test]
-fn the_documents_stay_short() {
-    let dir = top().join("docs");
-    let pages = documents().into_iter();
-    let pages = pages.filter(|page| page.parent() == Some(&dir));
-    let words: BTreeMap<PathBuf, usize> = pages
-        .map(|page| {
-            let text = std::fs::read_to_string(&page).unwrap();
-            let words = text.split_whitespace();
-            let words = words.filter(|word| word.contains(char::is_alphanumeric));
-            let count = words.count();
-            (page, count)
-        })
-        .collect();
-    let all: usize = words.values().sum();
-    assert!(words.len() > 10, "{words:?}");
-    assert!(
-        all <= WORDS_MAX,
-        "{all} words, {WORDS_MAX} at most: shorten what is said twice: {words:#?}"
-    );
-}
 
 #[test]
 fn the_page_of_commands_is_of_this_program() {

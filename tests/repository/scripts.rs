@@ -1,9 +1,9 @@
-//! The scripts that make evidence and check the README's excerpt, with stand-ins for what they call.
+//! The script that makes evidence, with a stand-in for the program that it calls.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -122,108 +122,4 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
         kill_process(group, Signal::INT).is_err(),
         "it is left behind"
     );
-}
-
-/// A repository with an excerpt of its first commit.
-struct Repository(tempfile::TempDir);
-
-impl Repository {
-    fn new() -> Self {
-        let repository = Self(tempfile::tempdir().unwrap());
-        repository.git(&["init", "-q", "-b", "main"]);
-        repository.commit("backends/src/lib.rs", "1");
-        repository
-    }
-
-    fn git(&self, arguments: &[&str]) -> String {
-        let identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
-        let output = Command::new("git")
-            .args(identity)
-            .args(arguments)
-            .current_dir(self.0.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout).trim().to_owned()
-    }
-
-    fn commit(&self, file: &str, content: &str) -> String {
-        let place = self.0.path().join(file);
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        fs::write(place, content).unwrap();
-        self.git(&["add", "-A"]);
-        self.git(&["commit", "-q", "-m", file]);
-        self.git(&["rev-parse", "--short=12", "HEAD"])
-    }
-
-    /// Writes the excerpt of a build, as `make example` does.
-    fn example(&self, build: &str) {
-        self.commit(
-            "docs/example/plan.toml",
-            &format!("ctxbench = \"0.1.0 ({build})\"\n"),
-        );
-        self.commit(
-            "README.md",
-            &format!(
-                "<!-- ctxbench report: begin -->\nsuite default, by ctxbench 0.1.0 ({build}), 8 epochs\n<!-- ctxbench report: end -->\n"
-            ),
-        );
-    }
-
-    fn check(&self) -> Output {
-        let mut command = Command::new(top().join("scripts/excerpt-check"));
-        command.arg(self.0.path()).output().unwrap()
-    }
-
-    fn refused(&self, why: &str) {
-        let output = self.check();
-        let errors = text(&output.stderr);
-        assert!(!output.status.success() && errors.contains(why), "{errors}");
-    }
-}
-
-#[test]
-fn the_excerpt_must_be_of_an_ancestor_after_which_nothing_measured_changed() {
-    let repository = Repository::new();
-    repository.refused("names no build");
-    let build = repository.git(&["rev-parse", "--short=12", "HEAD"]);
-    repository.example(&build);
-    for harmless in [
-        "docs/FORMAT.md",
-        "reports/src/render/page.rs",
-        "backends/tests/stores.rs",
-        "harness/src/run/tests.rs",
-        ".ci/run",
-    ] {
-        repository.commit(harmless, "changed");
-    }
-    let output = repository.check();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-
-    repository.commit("backends/src/lib.rs", "2");
-    repository.refused("1 files of what is measured changed");
-    let next = repository.git(&["rev-parse", "--short=12", "HEAD"]);
-    repository.example(&next);
-    assert!(repository.check().status.success());
-
-    let place = tempfile::tempdir().unwrap();
-    let shallow = Repository(place);
-    let from = format!("file://{}", repository.0.path().display());
-    shallow.git(&["clone", "-q", "--depth", "1", &from, "."]);
-    let output = shallow.check();
-    let said = text(&output.stderr);
-    assert!(
-        output.status.success() && said.contains("NOT CHECKED"),
-        "{said}"
-    );
-
-    repository.example(&format!("{next} with changes"));
-    repository.refused("had uncommitted changes");
-    repository.example("0123456789ab");
-    repository.refused("is no commit of this repository");
-    repository.git(&["checkout", "-q", "-b", "other", &build]);
-    let elsewhere = repository.commit("workloads/a.toml", "1");
-    repository.git(&["checkout", "-q", "main"]);
-    repository.example(&elsewhere);
-    repository.refused("is no ancestor of HEAD");
 }
