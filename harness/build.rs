@@ -3,8 +3,12 @@
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=../.git/HEAD");
-    println!("cargo:rerun-if-changed=../.git/index");
+    // In a linked worktree they are not below `.git`. A file that is missing would make every build compile again.
+    for name in ["HEAD", "index"] {
+        if let Some(file) = output("git", &["rev-parse", "--git-path", name]) {
+            println!("cargo:rerun-if-changed={file}");
+        }
+    }
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
     // Without its lock git does not renew the index, for which cargo would compile again.
     let status = [
