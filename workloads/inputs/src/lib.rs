@@ -1,9 +1,13 @@
 //! Inputs of users: files, parsed with errors that name file, line and field, their digests, variables, and what they
 //! have installed. [`named!`] declares enums whose variants have names in them.
+//! [`files`] opens files and has their limits, [`names`] checks names, [`border`] encodes foreign text for each output.
 
+pub mod border;
 mod document;
+pub mod files;
 mod location;
 mod named;
+pub mod names;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -107,12 +111,12 @@ pub fn sha256_of(file: &Path) -> io::Result<String> {
     }
 }
 
-/// The text of a file.
+/// The text of a definition, policy, suite or price list.
 ///
 /// # Errors
-/// [`InputError`] if it cannot be read.
+/// [`InputError`] if it cannot be read, is no regular file, or is longer than [`files::DEFINITION`].
 pub fn read(file: &Path) -> Result<String, InputError> {
-    std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))
+    files::read_text(file, files::DEFINITION).map_err(|error| InputError::whole(file, error))
 }
 
 /// The file and the text of the `what` that a user names: a `.toml` file by its path, else the built-in one.

@@ -1,0 +1,337 @@
+//! Opens files that a user or a foreign directory names, and limits what is read from them. The limits by kind of file
+//! are here.
+//!
+//! Only regular files are read: a FIFO, a device or a directory is refused without waiting for it.
+
+use std::fs::{File, FileType, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Component, Path};
+
+use rustix::fs::{Mode, OFlags, openat};
+
+/// The limits of one kind of file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileLimit {
+    /// The kind, for messages.
+    kind: &'static str,
+    /// The most bytes, unpacked.
+    bytes: u64,
+    /// The longest line in bytes; `u64::MAX` for files without lines.
+    line: u64,
+}
+
+impl FileLimit {
+    const fn new(kind: &'static str, bytes: u64, line: u64) -> Self {
+        Self { kind, bytes, line }
+    }
+
+    /// The most bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The longest line in bytes.
+    pub const fn line(&self) -> u64 {
+        self.line
+    }
+
+    fn too_long(&self) -> io::Error {
+        refused(format!(
+            "is longer than the {} that {} may have",
+            words(self.bytes),
+            self.kind
+        ))
+    }
+
+    fn long_line(&self) -> io::Error {
+        refused(format!(
+            "has a line longer than the {} that one of {} may have",
+            words(self.line),
+            self.kind
+        ))
+    }
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A policy, a claims file, a price list, a suite, a workload, a view or a backend's definition.
+pub const DEFINITION: FileLimit = FileLimit::new("a definition", 4 * MIB, u64::MAX);
+/// A trace.
+pub const TRACE: FileLimit = FileLimit::new("a trace", GIB, 256 * MIB);
+/// A recorded session.
+pub const RECORDING: FileLimit = FileLimit::new("a recorded session", GIB, 256 * MIB);
+/// Recorded answers of a model.
+pub const CASSETTE: FileLimit = FileLimit::new("a recording of a model", 256 * MIB, 64 * MIB);
+/// A page that a report is put into.
+pub const PAGE: FileLimit = FileLimit::new("a page", 64 * MIB, u64::MAX);
+/// A document of a run directory.
+pub const RUN_DOCUMENT: FileLimit =
+    FileLimit::new("a document of a run directory", 64 * MIB, u64::MAX);
+/// A file of records in a run directory.
+pub const RUN_RECORDS: FileLimit =
+    FileLimit::new("the records of a run directory", 4 * GIB, 256 * MIB);
+/// A blob of a trace.
+pub const BLOB: FileLimit = FileLimit::new("a blob", GIB, u64::MAX);
+
+/// The most records of one file in a run directory.
+pub const MOST_RECORDS: usize = 2 << 20;
+
+/// How many times its packed size a packed file may have, once it is longer than [`ALWAYS_UNPACKED`].
+const MOST_UNPACKED: u64 = 100;
+
+/// Bytes up to which a packed file may have any size.
+const ALWAYS_UNPACKED: u64 = 64 * MIB;
+
+/// Opens a regular file for reading; symbolic links are followed.
+///
+/// # Errors
+/// If it cannot be opened, or is no regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Asked first, because opening a device can have an effect.
+    regular(&path.metadata()?)?;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags(OFlags::empty()));
+    let file = options.open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a regular file below a directory for reading. `inside` is relative; no component of it may be a symbolic link.
+///
+/// # Errors
+/// If it cannot be opened, is no regular file, or leaves `dir`.
+pub fn open_inside(dir: &Path, inside: &Path) -> io::Result<File> {
+    let dir = match dir.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => dir,
+    };
+    let mut options = File::options();
+    let directory = flags(OFlags::DIRECTORY);
+    let mut at = options.read(true).custom_flags(directory).open(dir)?;
+    let mut components = inside.components().peekable();
+    if components.peek().is_none() {
+        return Err(refused("is a directory, not a regular file"));
+    }
+    while let Some(component) = components.next() {
+        let Component::Normal(name) = component else {
+            return Err(refused("is not inside its directory"));
+        };
+        let is_last = components.peek().is_none();
+        let kind = match is_last {
+            // A device has no effect before it is read or written, and a FIFO is not waited for.
+            true => OFlags::NONBLOCK | OFlags::NOCTTY,
+            false => OFlags::DIRECTORY,
+        };
+        let options = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | kind;
+        let opened = openat(&at, name, options, Mode::empty());
+        at = File::from(opened.map_err(|error| match error {
+            rustix::io::Errno::LOOP => refused("is a symbolic link; one is not followed here"),
+            rustix::io::Errno::NOTDIR => {
+                refused("is not inside its directory, or leads over a symbolic link")
+            }
+            error => error.into(),
+        })?);
+    }
+    regular(&at.metadata()?)?;
+    Ok(at)
+}
+
+fn flags(more: OFlags) -> i32 {
+    (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits() as i32
+}
+
+fn regular(file: &Metadata) -> io::Result<()> {
+    match file.is_file() {
+        true => Ok(()),
+        false => Err(refused(format!(
+            "is {}, not a regular file",
+            kind(file.file_type())
+        ))),
+    }
+}
+
+fn kind(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else if kind.is_block_device() {
+        "a block device"
+    } else {
+        "a symbolic link"
+    }
+}
+
+fn refused(message: impl Into<String>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, message.into())
+}
+
+fn words(bytes: u64) -> String {
+    match bytes.is_multiple_of(GIB) {
+        true => format!("{} GiB", bytes / GIB),
+        false => format!("{} MiB", bytes / MIB),
+    }
+}
+
+/// The bytes of a regular file.
+///
+/// # Errors
+/// As [`open`], and if it is longer than the limit.
+pub fn read(path: &Path, limit: FileLimit) -> io::Result<Vec<u8>> {
+    read_all(open(path)?, limit)
+}
+
+/// The text of a regular file.
+///
+/// # Errors
+/// As [`read`], and if it is not UTF-8.
+pub fn read_text(path: &Path, limit: FileLimit) -> io::Result<String> {
+    text(read(path, limit)?)
+}
+
+/// The bytes as text.
+///
+/// # Errors
+/// If they are not UTF-8.
+pub fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not a text of UTF-8"))
+}
+
+/// What a source has, up to the limits; packed content is read by [`read_unpacked`].
+///
+/// # Errors
+/// If it cannot be read, or exceeds a limit.
+pub fn read_all(source: impl Read, limit: FileLimit) -> io::Result<Vec<u8>> {
+    read_within(source, limit, limit.bytes, || limit.too_long())
+}
+
+/// As [`read_all`], of content that is unpacked from `packed` bytes while it is read.
+///
+/// # Errors
+/// As [`read_all`], and if it is far longer than packed content is.
+pub fn read_unpacked(source: impl Read, packed: u64, limit: FileLimit) -> io::Result<Vec<u8>> {
+    let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
+    let bytes = limit.bytes.min(most);
+    read_within(source, limit, bytes, || match bytes < limit.bytes {
+        true => refused(format!(
+            "unpacks to more than {MOST_UNPACKED} times its size"
+        )),
+        false => limit.too_long(),
+    })
+}
+
+fn read_within(
+    mut source: impl Read,
+    limit: FileLimit,
+    most: u64,
+    too_long: impl Fn() -> io::Error,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut line = 0;
+    loop {
+        let count = match source.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let piece = &buffer[..count];
+        if bytes.len() as u64 + count as u64 > most {
+            return Err(too_long());
+        }
+        if limit.line < u64::MAX {
+            let mut lines = piece.split(|byte| *byte == b'\n');
+            line += lines.next().map_or(0, <[u8]>::len) as u64;
+            if line > limit.line {
+                return Err(limit.long_line());
+            }
+            // A line inside a piece is shorter than any limit.
+            if let Some(last) = lines.next_back() {
+                line = last.len() as u64;
+            }
+        }
+        bytes.extend_from_slice(piece);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    const SMALL: FileLimit = FileLimit::new("a test", 2 * MIB, MIB);
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_by_its_kind_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let started = std::time::Instant::now();
+        for (path, kind) in [
+            (Path::new("/dev/zero"), "a character device"),
+            (dir.path(), "a directory"),
+            (&fifo, "a FIFO"),
+            (&socket, "a socket"),
+        ] {
+            let error = read(path, DEFINITION).unwrap_err().to_string();
+            assert_eq!(error, format!("is {kind}, not a regular file"));
+        }
+        let inside = open_inside(dir.path(), Path::new("fifo")).unwrap_err();
+        assert!(inside.to_string().contains("FIFO"), "{inside}");
+        assert!(started.elapsed().as_secs() < 2);
+    }
+
+    #[test]
+    fn a_file_inside_a_directory_is_reached_over_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("in");
+        std::fs::create_dir_all(inside.join("blobs")).unwrap();
+        std::fs::write(inside.join("blobs/a"), "a").unwrap();
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        symlink("../secret", inside.join("link")).unwrap();
+        symlink("..", inside.join("up")).unwrap();
+        let opened = |path: &str| open_inside(&inside, Path::new(path));
+        let found = read_all(opened("blobs/a").unwrap(), BLOB).unwrap();
+        assert_eq!(found, b"a");
+        for bad in [
+            "link",
+            "up/secret",
+            "../secret",
+            "/etc/passwd",
+            "blobs",
+            "",
+            ".",
+        ] {
+            opened(bad).unwrap_err();
+        }
+        // The user's own path may be a link.
+        assert_eq!(read(&inside.join("link"), BLOB).unwrap(), b"s");
+    }
+
+    #[test]
+    fn content_beyond_a_limit_is_refused_without_being_held() {
+        let longest = "x".repeat(MIB as usize) + "\n";
+        assert!(read_all(longest.as_bytes(), SMALL).is_ok());
+        let error = read_all(io::repeat(b'\n'), SMALL).unwrap_err().to_string();
+        assert_eq!(error, "is longer than the 2 MiB that a test may have");
+        let error = read_all(io::repeat(b'x'), SMALL).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "has a line longer than the 1 MiB that one of a test may have"
+        );
+        let error = read_unpacked(io::repeat(b'\n'), 1000, RECORDING).unwrap_err();
+        assert_eq!(error.to_string(), "unpacks to more than 100 times its size");
+    }
+}
