@@ -1,6 +1,7 @@
 //! The agent's context in the sessions that a run replays.
 
 use schemars::JsonSchema;
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use tokens::{Conversation, ThinkingStays};
 
@@ -11,6 +12,7 @@ pub struct SessionContext {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
     /// The workload.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
     /// The context policy, or the name of a published account.
     pub policy: String,
@@ -32,11 +34,23 @@ pub struct ModelFactor {
     /// The model.
     pub model: String,
     /// Its own tokens per `o200k` token.
+    #[serde(deserialize_with = "believed_factor")]
     pub per_o200k: f64,
     /// The factor with its reliability and source, in words.
     pub label: String,
     /// How long its thinking stays in its prompts.
     pub thinking: ThinkingStays,
+}
+
+/// Reads a factor between tokenizers, of which none is beyond 10.
+fn believed_factor<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
+    let factor = f64::deserialize(input)?;
+    match factor > 0.0 && factor <= 10.0 {
+        true => Ok(factor),
+        false => Err(D::Error::custom(format_args!(
+            "{factor} is no factor between tokenizers (0 to 10)"
+        ))),
+    }
 }
 
 inputs::named! {

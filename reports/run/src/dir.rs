@@ -1,14 +1,19 @@
 //! Writing and reading the files of a run directory.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use inputs::Document;
+use inputs::files::{self, FileLimit, MOST_RECORDS, RUN_DOCUMENT, RUN_RECORDS};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::faults::{CrashPoints, FaultOutcome};
+use super::plan::MOST_EPOCHS;
 use super::{
     CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample,
     SessionContext,
@@ -39,6 +44,22 @@ pub const CRASH_POINTS: &str = "crash-points.jsonl";
 /// The results for model-generated files.
 pub const MODEL_FILES: &str = "model-files.json";
 
+/// All of them.
+const FILES: [&str; 12] = [
+    PLAN,
+    ENVIRONMENT,
+    POLICY,
+    CONTEXTS,
+    SAMPLES,
+    CELLS,
+    EPOCHS,
+    PROBES,
+    FAULTS,
+    FAULT_OUTCOMES,
+    CRASH_POINTS,
+    MODEL_FILES,
+];
+
 /// Why a run directory cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -51,13 +72,21 @@ pub enum RunError {
         error: io::Error,
     },
     /// Another version of ctxbench with another schema made the run.
-    #[error("{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display())]
+    #[error("{}{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
     Schema {
         /// The file.
         file: PathBuf,
+        /// The line, from 1; `None` for a file that is not read by lines.
+        line: Option<usize>,
         /// Its version.
         found: u64,
     },
+    /// The directory holds a run, or one is being made in it.
+    #[error("{}: holds a run, or one is being made in it\n  fix: name another directory", .0.display())]
+    Taken(PathBuf),
+    /// Another process measures the run.
+    #[error("{}: the run is still being made by another process\n  fix: wait until it ends, or end it", .0.display())]
+    Running(PathBuf),
     /// A file does not parse.
     #[error(transparent)]
     Broken(#[from] Broken),
@@ -114,20 +143,20 @@ impl Run {
     /// See [`RunError`].
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let plan = read_plan(dir)?;
-        let environment = read_json(&dir.join(ENVIRONMENT))?;
+        let environment = read_json(dir, ENVIRONMENT)?;
         Ok(Self {
             dir: dir.to_owned(),
             plan,
             environment,
-            policy: read_if_there(&dir.join(POLICY))?,
-            contexts: read_lines(&dir.join(CONTEXTS))?,
-            samples: read_lines(&dir.join(SAMPLES))?,
-            cells: read_lines(&dir.join(CELLS))?,
-            epochs: read_lines(&dir.join(EPOCHS))?,
-            probes: read_lines(&dir.join(PROBES))?,
-            faults: read_lines(&dir.join(FAULTS))?,
-            fault_outcomes: read_lines(&dir.join(FAULT_OUTCOMES))?,
-            crash_points: read_lines(&dir.join(CRASH_POINTS))?,
+            policy: read_if_there(dir, POLICY)?,
+            contexts: read_lines(dir, CONTEXTS)?,
+            samples: read_lines(dir, SAMPLES)?,
+            cells: read_lines(dir, CELLS)?,
+            epochs: read_lines(dir, EPOCHS)?,
+            probes: read_lines(dir, PROBES)?,
+            faults: read_lines(dir, FAULTS)?,
+            fault_outcomes: read_lines(dir, FAULT_OUTCOMES)?,
+            crash_points: read_lines(dir, CRASH_POINTS)?,
             model_files: read_model_files(dir)?,
         })
     }
@@ -135,20 +164,29 @@ impl Run {
 
 fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
     let file = dir.join(MODEL_FILES);
-    let Some(text) = read_if_there(&file)? else {
+    let Some(text) = read_if_there(dir, MODEL_FILES)? else {
         return Ok(None);
     };
-    let found = parse(&file, None, &text)?.read();
+    let document = parse(&file, None, &text)?;
+    check_numbers(&document, &mut NumberSum::of(""))
+        .map_err(|problem| broken(&file, None, &problem))?;
+    let found = document.read();
     Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
-    let text = read_text(&file)?;
+    let text = read_text(dir, PLAN)?;
     let document = Document::from_toml(&text).map_err(|error| broken(&file, None, &error))?;
-    check_schema(&file, document.unsigned("schema"))?;
-    let plan = document.read();
-    plan.map_err(|error| broken(&file, None, &error))
+    check_schema(&file, None, &document)?;
+    check_numbers(&document, &mut NumberSum::of(""))
+        .map_err(|problem| broken(&file, None, &problem))?;
+    let plan: Plan = document
+        .read()
+        .map_err(|error| broken(&file, None, &error))?;
+    plan.check()
+        .map_err(|problem| broken(&file, None, &problem))?;
+    Ok(plan)
 }
 
 fn parse(file: &Path, line: Option<usize>, json: &str) -> Result<Document, RunError> {
@@ -157,12 +195,66 @@ fn parse(file: &Path, line: Option<usize>, json: &str) -> Result<Document, RunEr
 }
 
 /// Reads a JSON document with a field `schema`.
-fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, RunError> {
-    let text = read_text(file)?;
+fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, RunError> {
+    let (file, text) = (&dir.join(name), read_text(dir, name)?);
     let document = parse(file, None, &text)?;
-    check_schema(file, document.unsigned("schema"))?;
+    check_schema(file, None, &document)?;
+    check_numbers(&document, &mut NumberSum::of(name))
+        .map_err(|problem| broken(file, None, &problem))?;
     let item = document.read();
     item.map_err(|error| broken(file, None, &error))
+}
+
+/// The sum that the numbers of a file stay below, so that no sum of them overflows: 2^60 nanoseconds are 36 years.
+const MOST: u128 = 1 << 60;
+
+/// The same of the tokens and milliseconds of sessions, which are multiplied: each call sends again what came before.
+const MOST_TOKENS: u128 = 1 << 38;
+
+/// The largest number with a point; larger ones would make infinite figures.
+const LARGEST: f64 = 1e18;
+
+/// The numbers of a file so far.
+struct NumberSum {
+    sum: u128,
+    most: u128,
+}
+
+impl NumberSum {
+    fn of(name: &str) -> Self {
+        let most = match name {
+            CONTEXTS => MOST_TOKENS,
+            _ => MOST,
+        };
+        Self { sum: 0, most }
+    }
+}
+
+/// Checks that numbers can be figures of a run: finite, and below the limit together with those before them. Seeds are
+/// no figures.
+fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String> {
+    match document {
+        Document::Unsigned(number) => sum.sum += u128::from(*number),
+        Document::Float(number) if !number.is_finite() || number.abs() > LARGEST => {
+            return Err(format!("the number {number:e} is no figure of a run"));
+        }
+        Document::List(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
+        Document::Table(fields) => {
+            let figures = fields.iter().filter(|(name, _)| name != "seed");
+            for (name, value) in figures {
+                let problem = check_numbers(value, sum);
+                problem.map_err(|problem| match problem.strip_prefix("field `") {
+                    Some(rest) => format!("field `{name}.{rest}"),
+                    None => format!("field `{name}`: {problem}"),
+                })?;
+            }
+        }
+        _ => {}
+    }
+    match sum.sum < sum.most {
+        true => Ok(()),
+        false => Err("the numbers up to here are too large for figures of a run".to_owned()),
+    }
 }
 
 /// Writes a JSON document to a new file.
@@ -171,40 +263,117 @@ fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     write_new(file, &text)
 }
 
-fn check_schema(file: &Path, found: Option<u64>) -> Result<(), RunError> {
-    match found {
+/// Checks the version of a document, or of the record in a line.
+fn check_schema(file: &Path, line: Option<usize>, document: &Document) -> Result<(), RunError> {
+    let field = match line {
+        Some(_) => "v",
+        None => "schema",
+    };
+    match document.unsigned(field) {
         Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
         Some(found) => Err(RunError::Schema {
             file: file.to_owned(),
+            line,
             found,
         }),
-        None => Err(broken(file, None, &"missing field `schema`")),
+        None => {
+            let problem = format!("field `{field}`: no version of the schema");
+            Err(broken(file, line, &problem))
+        }
     }
 }
 
-fn read_text(file: &Path) -> Result<String, RunError> {
-    fs::read_to_string(file).map_err(|error| io_error(file, error))
+/// Opens a file of a run directory. A link in it may lead anywhere, and is not followed.
+fn open(dir: &Path, name: &str) -> io::Result<File> {
+    files::open_inside(dir, Path::new(name))
 }
 
-fn read_if_there(file: &Path) -> Result<Option<String>, RunError> {
-    match fs::read_to_string(file) {
+fn read_text(dir: &Path, name: &str) -> Result<String, RunError> {
+    let read = open(dir, name).and_then(|file| files::read_all(file, RUN_DOCUMENT));
+    let text = read.and_then(files::text);
+    text.map_err(|error| io_error(&dir.join(name), error))
+}
+
+fn read_if_there(dir: &Path, name: &str) -> Result<Option<String>, RunError> {
+    match read_text(dir, name) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(file, error)),
+        Err(RunError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 /// Reads JSON lines; a last line without its end is ignored.
-fn read_lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, RunError> {
-    // An interrupted run may not have created every file.
-    let text = read_if_there(file)?.unwrap_or_default();
-    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let mut items = Vec::new();
-    for (number, line) in (1..).zip(whole.lines()) {
-        let document = parse(file, Some(number), line)?;
-        check_schema(file, document.unsigned("v"))?;
+fn read_lines<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Vec<T>, RunError> {
+    let file = &dir.join(name);
+    let mut open = match open(dir, name) {
+        Ok(open) => open,
+        // An interrupted run may not have created every file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(file, error)),
+    };
+    // Counted first, so that too many records are refused before they are parsed and held.
+    check_size(&mut open, RUN_RECORDS, MOST_RECORDS).map_err(|error| io_error(file, error))?;
+    let sum = NumberSum::of(name);
+    records(file, BufReader::new(open), RUN_RECORDS, sum)
+}
+
+/// Checks that a file has at most `most` records in all, and leaves it at its start.
+fn check_size(file: &mut File, limit: FileLimit, most: usize) -> io::Result<()> {
+    let (mut records, mut bytes) = (0, 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let lines = buffer[..count].iter().filter(|byte| **byte == b'\n');
+        records += lines.count();
+        bytes += count as u64;
+        if records > most || bytes > limit.bytes() {
+            let problem = format!(
+                "a run directory has at most {most} records in a file, of at most {} bytes",
+                limit.bytes()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+    }
+    file.rewind()
+}
+
+/// The records in `lines`; `file` is for messages.
+fn records<T: DeserializeOwned>(
+    file: &Path,
+    mut lines: impl BufRead,
+    limit: FileLimit,
+    mut sum: NumberSum,
+) -> Result<Vec<T>, RunError> {
+    let (mut items, mut line) = (Vec::new(), Vec::new());
+    for number in 1.. {
+        line.clear();
+        let mut rest = lines.by_ref().take(limit.line() + 1);
+        let read = rest.read_until(b'\n', &mut line);
+        read.map_err(|error| io_error(file, error))?;
+        let wrong = |problem: &dyn ToString| broken(file, Some(number), &problem.to_string());
+        if line.len() as u64 > limit.line() {
+            let problem = format!("a record has at most {} bytes", limit.line());
+            return Err(wrong(&problem));
+        }
+        if line.pop() != Some(b'\n') {
+            break;
+        }
+        let text = std::str::from_utf8(&line).map_err(|_| wrong(&"is not a text of UTF-8"))?;
+        let document = parse(file, Some(number), text)?;
+        check_schema(file, Some(number), &document)?;
+        check_numbers(&document, &mut sum).map_err(|problem| wrong(&problem))?;
+        let epoch = document.unsigned("epoch");
+        if let Some(epoch) = epoch.filter(|epoch| *epoch > u64::from(MOST_EPOCHS)) {
+            let problem = format!("field `epoch`: no run has an epoch {epoch}");
+            return Err(wrong(&problem));
+        }
         let item = document.read();
-        items.push(item.map_err(|error| broken(file, Some(number), &error))?);
+        items.push(item.map_err(|error| wrong(&error))?);
     }
     Ok(items)
 }
@@ -228,13 +397,16 @@ fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
+    /// The contexts' file, locked as long as the run is being made. The lock ends with the process.
+    _lock: File,
 }
 
 impl Writer {
-    /// Starts a run in `dir`, which must not contain a run yet.
+    /// Starts a run in `dir`, which must not contain a run yet. Of two that start at once, one is refused before it
+    /// writes anything.
     ///
     /// # Errors
-    /// If `dir` contains a plan, or cannot be written.
+    /// If `dir` contains a file of a run, or cannot be written.
     pub fn create(
         dir: &Path,
         plan: &Plan,
@@ -243,16 +415,29 @@ impl Writer {
         contexts: &[SessionContext],
     ) -> Result<Self, RunError> {
         fs::create_dir_all(dir).map_err(|error| io_error(dir, error))?;
-        if let Some(policy) = policy {
-            write_new(&dir.join(POLICY), policy)?;
-        }
         let mut lines = String::new();
         for session in contexts {
             let line = serde_json::to_string(session);
             lines += &line.map_err(|error| broken(&dir.join(CONTEXTS), None, &error))?;
             lines.push('\n');
         }
-        write_new(&dir.join(CONTEXTS), &lines)?;
+        let mut files = FILES.iter().map(|name| dir.join(name));
+        if files.any(|file| file.symlink_metadata().is_ok()) {
+            return Err(RunError::Taken(dir.to_owned()));
+        }
+        let (file, mut options) = (dir.join(CONTEXTS), OpenOptions::new());
+        // Only one of several processes creates it.
+        let lock = options.read(true).write(true).create_new(true).open(&file);
+        let mut lock = lock.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RunError::Taken(dir.to_owned()),
+            _ => io_error(&file, error),
+        })?;
+        lock_run(&lock, dir, &file)?;
+        let written = lock.write_all(lines.as_bytes());
+        written.map_err(|error| io_error(&file, error))?;
+        if let Some(policy) = policy {
+            write_new(&dir.join(POLICY), policy)?;
+        }
         write_json(&dir.join(ENVIRONMENT), environment)?;
         let text =
             toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
@@ -260,14 +445,19 @@ impl Writer {
         write_new(&dir.join(PLAN), &text)?;
         Ok(Self {
             dir: dir.to_owned(),
+            _lock: lock,
         })
     }
 
     /// Resumes the run in `dir`, and truncates each file after its last complete line.
     ///
     /// # Errors
-    /// If `dir` cannot be read and written.
+    /// If another process makes the run, or `dir` cannot be read and written.
     pub fn resume(dir: &Path) -> Result<(Self, Run), RunError> {
+        read_plan(dir)?;
+        let file = dir.join(CONTEXTS);
+        let lock = open_to_write(&file).map_err(|error| io_error(&file, error))?;
+        lock_run(&lock, dir, &file)?;
         let run = Run::read(dir)?;
         for name in [
             SAMPLES,
@@ -283,6 +473,7 @@ impl Writer {
         }
         let writer = Self {
             dir: dir.to_owned(),
+            _lock: lock,
         };
         Ok((writer, run))
     }
@@ -294,9 +485,17 @@ impl Writer {
     pub fn model_files(&self, found: &ModelFiles) -> Result<(), RunError> {
         let file = self.dir.join(MODEL_FILES);
         let new = self.dir.join(format!("{MODEL_FILES}.new"));
-        let text = serde_json::to_vec_pretty(found).map_err(|error| broken(&file, None, &error))?;
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
-        written.map_err(|error| io_error(&file, error))
+        let text =
+            serde_json::to_string_pretty(found).map_err(|error| broken(&file, None, &error))?;
+        // What a killed process left would be in the way.
+        let removed = fs::remove_file(&new);
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(io_error(&new, error));
+        }
+        write_new(&new, &text)?;
+        fs::rename(&new, &file).map_err(|error| io_error(&file, error))
     }
 }
 
@@ -330,8 +529,11 @@ lines! {
 fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let mut line = serde_json::to_vec(item).map_err(|error| broken(file, None, &error))?;
     line.push(b'\n');
-    let open = OpenOptions::new().create(true).append(true).open(file);
-    open.and_then(|mut open| open.write_all(&line))
+    let mut options = OpenOptions::new();
+    let nofollow = OFlags::NOFOLLOW.bits() as i32;
+    let open = options.create(true).append(true).custom_flags(nofollow);
+    open.open(file)
+        .and_then(|mut open| open.write_all(&line))
         .map_err(|error| io_error(file, error))
 }
 
@@ -345,8 +547,32 @@ fn write_new(file: &Path, text: &str) -> Result<(), RunError> {
         .map_err(|error| io_error(file, error))
 }
 
+/// Opens a file of the run for reading and writing, over no link.
+fn open_to_write(file: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = File::options();
+    let flags = flags.bits() as i32;
+    let open = options.read(true).write(true).custom_flags(flags);
+    let open = open.open(file)?;
+    match open.metadata()?.is_file() {
+        true => Ok(open),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "is not a regular file",
+        )),
+    }
+}
+
+/// Takes the lock of the process that makes a run.
+fn lock_run(lock: &File, dir: &Path, file: &Path) -> Result<(), RunError> {
+    flock(lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => RunError::Running(dir.to_owned()),
+        error => io_error(file, error.into()),
+    })
+}
+
 fn cut_off_half_line(file: &Path) -> io::Result<()> {
-    let mut open = match File::options().read(true).write(true).open(file) {
+    let mut open = match open_to_write(file) {
         Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),

@@ -192,6 +192,7 @@ fn a_half_line_is_ignored_and_cut_off_before_the_next() {
         let writer = create(dir.path(), &fault_plan());
         write(&writer).unwrap();
         write(&writer).unwrap();
+        drop(writer);
         let file = dir.path().join(name);
         let whole = fs::read(&file).unwrap();
         fs::write(&file, &whole[..whole.len() - 5]).unwrap();
@@ -226,4 +227,113 @@ fn an_unknown_field_of_a_line_is_named_with_file_and_line() {
     let error = Run::read(dir.path()).unwrap_err().to_string();
     assert!(error.contains("fault-outcomes.jsonl:2: "), "{error}");
     assert!(error.contains("colour"), "{error}");
+}
+
+#[test]
+fn too_many_records_are_refused_before_they_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    create(dir.path(), &fault_plan());
+    let line = serde_json::to_string(&outcome()).unwrap() + "\n";
+    fs::write(dir.path().join(FAULT_OUTCOMES), line.repeat(3)).unwrap();
+    let size = |most| {
+        let mut file = File::open(dir.path().join(FAULT_OUTCOMES)).unwrap();
+        check_size(&mut file, RUN_RECORDS, most)
+    };
+    size(3).unwrap();
+    size(2).unwrap_err();
+    fs::write(
+        dir.path().join(FAULT_OUTCOMES),
+        "\n".repeat(MOST_RECORDS + 1),
+    )
+    .unwrap();
+    let error = Run::read(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("at most 2097152 records"), "{error}");
+}
+
+#[test]
+fn a_directory_takes_one_run_and_one_writer_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let again = || Writer::create(dir.path(), &plan(), &environment(), Some("x"), &[]).map(drop);
+    let writer = create(dir.path(), &plan());
+    assert!(matches!(again(), Err(RunError::Taken(_))));
+    assert!(!dir.path().join(POLICY).exists());
+    let resumed = Writer::resume(dir.path()).map(drop);
+    assert!(matches!(resumed, Err(RunError::Running(_))));
+    drop(writer);
+    assert!(matches!(again(), Err(RunError::Taken(_))));
+    let (_writer, _) = Writer::resume(dir.path()).unwrap();
+    let resumed = Writer::resume(dir.path()).map(drop);
+    assert!(matches!(resumed, Err(RunError::Running(_))));
+}
+
+#[test]
+fn of_many_runs_that_begin_at_once_one_gets_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = std::thread::scope(|scope| {
+        let begin = || Writer::create(dir.path(), &plan(), &environment(), Some("x"), &[]);
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+        let writers = threads.into_iter().map(|thread| thread.join().unwrap());
+        writers.filter_map(Result::ok).count()
+    });
+    assert_eq!(begun, 1);
+    Run::read(dir.path()).unwrap();
+}
+
+#[test]
+fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
+    let dir = tempfile::tempdir().unwrap();
+    create(dir.path(), &fault_plan());
+    let text = fs::read_to_string(dir.path().join(PLAN)).unwrap();
+    let refused = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}: {text}");
+        fs::write(dir.path().join(PLAN), text.replacen(from, to, 1)).unwrap();
+        Run::read(dir.path()).unwrap_err().to_string()
+    };
+    for (from, to, told) in [
+        ("relative = 0.05", "relative = -0.05", "field `margins`"),
+        (
+            "relative = 0.05",
+            "relative = nan",
+            "field `margins.relative`: the number NaN",
+        ),
+        (
+            "relative = 0.05",
+            "relative = inf",
+            "field `margins.relative`: the number inf",
+        ),
+        ("epochs = 0", "epochs = 4000000000", "field `schedule`"),
+        (
+            "name = \"kill-idle\"",
+            "name = \"../../x\"",
+            "scenarios[0].name: the name \"../../x\"",
+        ),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn numbers_whose_sums_would_overflow_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &fault_plan());
+    let huge = FaultOutcome {
+        took_ms: 1 << 59,
+        ..outcome()
+    };
+    writer.outcome(&huge).unwrap();
+    Run::read(dir.path()).unwrap();
+    writer.outcome(&huge).unwrap();
+    let error = Run::read(dir.path()).unwrap_err().to_string();
+    let told = "fault-outcomes.jsonl:2: field `took_ms`: the numbers up to here are too large";
+    assert!(error.contains(told), "{error}");
+    // A seed is no figure.
+    fs::remove_file(dir.path().join(FAULT_OUTCOMES)).unwrap();
+    let seeded = FaultOutcome {
+        seed: u64::MAX,
+        ..outcome()
+    };
+    writer.outcome(&seeded).unwrap();
+    writer.outcome(&seeded).unwrap();
+    Run::read(dir.path()).unwrap();
 }

@@ -23,10 +23,13 @@ pub struct FaultOutcome {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
     /// The scenario.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub scenario: String,
     /// Its group.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub group: String,
     /// The backend.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub backend: String,
     /// The seed.
     pub seed: u64,
@@ -439,8 +442,10 @@ pub struct CrashPoints {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
     /// The backend.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub backend: String,
     /// The loss at each point: `killed-daemon`, `power-loss`, `machine-loss`.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub loss: String,
     /// Whether the points ran.
     pub status: Status,

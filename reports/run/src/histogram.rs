@@ -1,15 +1,46 @@
 //! Latencies of the calls of one kind, in a form for JSON lines.
 
+use std::io::Read;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
+/// The longest time that a histogram holds, in nanoseconds: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// The significant digits of a histogram's times.
+const DIGITS: u8 = 3;
+
 /// An empty histogram of nanoseconds with 3 significant digits, for up to an hour.
 pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
         .unwrap_or_else(|_| unreachable!("these bounds are valid"))
+}
+
+/// The bytes before the counts of an unpacked histogram: cookie, length of the counts, offset, digits, lowest and
+/// highest value, ratio.
+const HEADER: usize = 40;
+
+/// The most bytes of an unpacked histogram: nine for each of the values that [`histogram`] tells apart.
+const LONGEST_UNPACKED: u64 = 1 << 20;
+
+/// Checks the bounds in an unpacked histogram's header, which says how much memory reading it takes.
+fn check_bounds(unpacked: &[u8]) -> Result<(), String> {
+    let number = |range: std::ops::Range<usize>| {
+        let bytes = unpacked.get(range).unwrap_or_default().iter();
+        bytes.fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
+    };
+    let (counts, digits, low, high) =
+        (number(4..8), number(12..16), number(16..24), number(24..32));
+    let is_ours = digits == u64::from(DIGITS) && low == 1 && high == LONGEST_NS;
+    match is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
+        true => Ok(()),
+        false => Err("histogram: is not one of times up to an hour with 3 digits".to_owned()),
+    }
 }
 
 /// The successful calls of one kind in one pass.
@@ -49,8 +80,17 @@ impl Calls {
 /// All service times of one kind of call in one cell of one epoch.
 /// The encoding is an HdrHistogram (V2, deflate) in base64.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String")]
 pub struct Latencies(String);
+
+impl TryFrom<String> for Latencies {
+    type Error = String;
+
+    fn try_from(packed: String) -> Result<Self, String> {
+        let latencies = Self(packed);
+        latencies.unpacked().map(|_| latencies)
+    }
+}
 
 impl Latencies {
     /// Packs a histogram.
@@ -65,16 +105,30 @@ impl Latencies {
         Ok(Self(STANDARD.encode(bytes)))
     }
 
+    /// The unpacked bytes, whose bounds are those of [`histogram`].
+    fn unpacked(&self) -> Result<Vec<u8>, String> {
+        let bytes = STANDARD
+            .decode(&self.0)
+            .map_err(|error| format!("histogram: {error}"))?;
+        // A cookie and the length of what follows it precede the packed bytes.
+        let packed = bytes.get(8..).ok_or("histogram: is cut off")?;
+        let mut unpacked = Vec::new();
+        ZlibDecoder::new(packed)
+            .take(LONGEST_UNPACKED)
+            .read_to_end(&mut unpacked)
+            .map_err(|error| format!("histogram: {error}"))?;
+        check_bounds(&unpacked)?;
+        Ok(unpacked)
+    }
+
     /// Unpacks the histogram.
     ///
     /// # Errors
     /// If it is damaged.
     pub fn histogram(&self) -> Result<Histogram<u64>, String> {
-        let bytes = STANDARD
-            .decode(&self.0)
-            .map_err(|error| format!("histogram: {error}"))?;
+        let unpacked = self.unpacked()?;
         Deserializer::new()
-            .deserialize(&mut &bytes[..])
+            .deserialize(&mut &unpacked[..])
             .map_err(|error| format!("histogram: {error:?}"))
     }
 
@@ -133,8 +187,30 @@ mod tests {
     }
 
     #[test]
+    fn a_histogram_that_would_take_much_memory_is_refused() {
+        let packed = |unpacked: &[u8]| {
+            let mut packer =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut packer, unpacked).unwrap();
+            Latencies(STANDARD.encode([&[0; 8], &packer.finish().unwrap()[..]].concat()))
+        };
+        let zeros = packed(&vec![0; 8 << 20]);
+        zeros.histogram().unwrap_err();
+        let wide = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 5).unwrap();
+        Latencies::new(&wide).unwrap().histogram().unwrap_err();
+        // The length of the counts is not believed.
+        let mut header = vec![0; HEADER];
+        header[4..8].copy_from_slice(&[0xff; 4]);
+        header[15] = DIGITS;
+        header[23] = 1;
+        header[24..32].copy_from_slice(&LONGEST_NS.to_be_bytes());
+        packed(&header).histogram().unwrap_err();
+    }
+
+    #[test]
     fn a_damaged_histogram_is_an_error() {
-        let damaged: Latencies = serde_json::from_str("\"AAAA\"").unwrap();
-        assert!(damaged.histogram().is_err());
+        for damaged in ["\"AAAA\"", "\"=\"", "\"\""] {
+            serde_json::from_str::<Latencies>(damaged).unwrap_err();
+        }
     }
 }

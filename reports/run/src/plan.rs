@@ -1,6 +1,6 @@
 //! The plan of a run (`plan.toml`) and the machine it ran on (`env.json`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,54 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
 }
 
+/// The most epochs of a run, and rounds of an epoch, that a reader believes.
+pub(crate) const MOST_EPOCHS: u32 = 100_000;
+
 impl Plan {
+    /// Checks what the types do not: that names are unique, and that shares and numbers of epochs are possible.
+    ///
+    /// # Errors
+    /// The field, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let unique = |field: &str, names: Vec<&String>| {
+            let mut known = BTreeSet::new();
+            let twice = names.into_iter().find(|name| !known.insert(name.as_str()));
+            twice.map_or(Ok(()), |name| {
+                Err(format!("field `{field}`: {name:?} is there twice"))
+            })
+        };
+        let workloads = self.workloads.iter();
+        let scenarios = self.scenarios.iter();
+        unique("arms", self.arms.iter().map(|arm| &arm.name).collect())?;
+        unique("workloads", workloads.map(|one| &one.name).collect())?;
+        unique("scenarios", scenarios.map(|one| &one.name).collect())?;
+        if self.arms.len() > 1000 || self.workloads.len().max(self.scenarios.len()) > 10_000 {
+            return Err("has more arms, workloads or scenarios than a run can have".to_owned());
+        }
+        for workload in &self.workloads {
+            unique("workloads.states", workload.states.iter().collect())?;
+        }
+        let schedule = &self.schedule;
+        let own = self.workloads.iter().filter_map(|workload| workload.epochs);
+        let looks = schedule.looks.0.iter().map(|look| look.epochs);
+        let mut numbers = own.chain(looks).chain([schedule.epochs, schedule.rounds]);
+        if numbers.any(|number| number > MOST_EPOCHS) {
+            return Err(format!(
+                "field `schedule`: more than the {MOST_EPOCHS} epochs or rounds that a run can have"
+            ));
+        }
+        let mut alphas = schedule.looks.0.iter().map(|look| look.alpha);
+        if alphas.any(|alpha| alpha <= 0.0 || alpha >= 1.0) {
+            return Err("field `schedule.looks`: an error rate lies between 0 and 1".to_owned());
+        }
+        let margins = &self.margins;
+        let shares = [margins.relative, margins.absolute_ns, margins.session_share];
+        if shares.iter().any(|share| *share < 0.0) {
+            return Err("field `margins`: a margin is not negative".to_owned());
+        }
+        Ok(())
+    }
+
     /// Whether this is the plan of a fault run.
     pub fn breaks_things(&self) -> bool {
         !self.scenarios.is_empty() || self.crash_points > 0
@@ -126,8 +173,10 @@ impl Plan {
 #[serde(deny_unknown_fields)]
 pub struct PlannedScenario {
     /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// Its group.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub group: String,
     /// The injected fault, in a few words.
     pub title: String,
@@ -233,6 +282,7 @@ pub struct Settings {
 #[serde(deny_unknown_fields)]
 pub struct PlannedPolicy {
     /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// SHA-256 of its text, which is in the run directory.
     pub sha256: String,
@@ -243,18 +293,31 @@ pub struct PlannedPolicy {
 #[serde(deny_unknown_fields)]
 pub struct Arm {
     /// Its name in samples.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// On the A/A arm, the second of two identical arms: the name of the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "inputs::names::optional_name"
+    )]
     pub same_as: Option<String>,
     /// On an arm that is slower on purpose: by how many percent each call is lengthened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowed_percent: Option<u32>,
     /// The arm of comparison, if it is not the baseline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "inputs::names::optional_name"
+    )]
     pub against: Option<String>,
     /// The workloads that it takes part in; all of them if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "inputs::names::name_list"
+    )]
     pub only: Vec<String>,
     /// Why the arm cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -275,6 +338,7 @@ impl Arm {
 #[serde(deny_unknown_fields)]
 pub struct ArmBackend {
     /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// The TOML file that describes the backend, if it is not built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,6 +380,7 @@ pub struct ArmBackend {
 #[serde(deny_unknown_fields)]
 pub struct PlannedWorkload {
     /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// The file that defines it, if it is not built in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -325,11 +390,13 @@ pub struct PlannedWorkload {
     /// SHA-256 of its definition and trace.
     pub sha256: String,
     /// The cache states in which it is measured.
+    #[serde(deserialize_with = "inputs::names::name_list")]
     pub states: Vec<String>,
     /// The number of epochs that measure it, with the fewest rounds; `None` for all epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u32>,
     /// Timed calls in a hot pass, by kind.
+    #[serde(deserialize_with = "inputs::names::by_name")]
     pub calls: BTreeMap<String, u64>,
     /// Recorded calls that no file operation can replay, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
@@ -354,10 +421,13 @@ pub struct PlannedWorkload {
 #[serde(deny_unknown_fields)]
 pub struct Skipped {
     /// The arm.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
     /// The workload.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
     /// The cache state.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub state: String,
     /// Why it is left out, and what would change that.
     pub reason: String,

@@ -56,10 +56,13 @@ pub struct Sample {
     /// The position of the pass among all passes, from 0.
     pub order: u64,
     /// The arm.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
     /// The workload.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
     /// The cache state.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub state: String,
     /// The pass fills the caches; it is in exact counts, but in no latency.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -72,6 +75,7 @@ pub struct Sample {
     /// Timed calls by outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// Service times of successful calls, by kind.
+    #[serde(deserialize_with = "inputs::names::by_name")]
     pub calls: BTreeMap<String, Calls>,
     /// The sum of the service times of all successful calls, in nanoseconds: the agent's wait for files.
     pub makespan_ns: u64,
@@ -89,7 +93,11 @@ pub struct Sample {
     pub settled: Option<Settled>,
     /// How much planted evidence was found, by search method and then by counted unit, outside the clock.
     /// Only in workloads that ask for it, and not in every pass.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "inputs::names::by_name"
+    )]
     pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// From the start of the run to the start of the pass, in milliseconds.
     pub started_ms: u64,
@@ -151,12 +159,16 @@ pub struct CellEpoch {
     /// The epoch, from 0.
     pub epoch: u32,
     /// The arm.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
     /// The workload.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
     /// The cache state.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub state: String,
     /// All measured service times, by kind of call.
+    #[serde(deserialize_with = "inputs::names::by_name")]
     pub latencies: BTreeMap<String, Latencies>,
     /// Exact counts of the counted passes: the warm-up pass of a hot cell, else every pass.
     pub counted: Counted,
@@ -265,8 +277,10 @@ pub struct Settled {
 #[serde(deny_unknown_fields)]
 pub struct DaemonCounters {
     /// Requests by FUSE opcode.
+    #[serde(deserialize_with = "inputs::names::by_name")]
     pub fuse: BTreeMap<String, OpcodeRecord>,
     /// The store's own counters.
+    #[serde(deserialize_with = "inputs::names::by_name")]
     pub store: BTreeMap<String, u64>,
 }
 
@@ -382,10 +396,12 @@ pub struct Probe {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
     /// The probed aspect: `tool`, `visible`, or `conformance` in a conformance run.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub aspect: String,
     /// The probe's name within the aspect, such as `grep`.
     pub name: String,
     /// The arm.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
     /// Whether the probe passed.
     pub outcome: Outcome,
@@ -414,8 +430,10 @@ pub struct Fault {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
     /// The scenario.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub scenario: String,
     /// The arm.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
     /// Whether the fault could be injected.
     pub outcome: Outcome,
