@@ -55,7 +55,8 @@ pub fn start(file: Option<File>) -> io::Result<()> {
 /// Writes one line, through the queue if there is one. A line that cannot be written is lost.
 pub fn say(line: impl Display) {
     // There is no other place to report a failed write to the log.
-    let _ = LogSink.write_all(format!("{line}\n").as_bytes());
+    let line = format!("{line}\n");
+    let _ = LogSink.write_all(inputs::border::terminal(&line).as_bytes());
 }
 
 /// Waits at most half a second until the queue is written. Call it at the end of a process.

@@ -519,8 +519,7 @@ impl GenerateMountOptions {
     fn options_and_asker(&self, at: MountPoint<'_>) -> anyhow::Result<(GenerateOptions, Asking)> {
         let tree = match &self.tree {
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("reading {}", path.display()))?;
+                let text = inputs::read(path)?;
                 Some(parse_tree(&text).with_context(|| path.display().to_string())?)
             }
             None => None,

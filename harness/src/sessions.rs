@@ -1,11 +1,12 @@
 //! Reads recorded sessions of several agents.
 
-use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use flate2::read::GzDecoder;
+use inputs::files::{self, RECORDING};
 use workloads::import::{ImportedSession, claude_code, mini_swe_agent, openhands};
 
 /// The format of a recorded session, by the agent that recorded it.
@@ -32,18 +33,22 @@ impl SessionFormat {
 
 /// Reads a recording, which may be gzip-compressed.
 pub fn recording(path: &Path) -> anyhow::Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&bytes[..])
-            .read_to_end(&mut plain)
-            .with_context(|| format!("unpacking {}", path.display()))?;
-        plain
-    } else {
-        bytes
+    let reading = || format!("reading {}", path.display());
+    let file = files::open(path).with_context(reading)?;
+    let packed = file.metadata().with_context(reading)?.len();
+    let mut file = BufReader::new(file);
+    let is_packed = file
+        .fill_buf()
+        .with_context(reading)?
+        .starts_with(&[0x1f, 0x8b]);
+    let bytes = match is_packed {
+        true => files::read_unpacked(GzDecoder::new(file), packed, RECORDING)
+            .with_context(|| format!("unpacking {}", path.display()))?,
+        false => files::read_all(file, RECORDING).with_context(reading)?,
     };
     // A broken character in one message must not lose the whole session.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// Parses the sessions in a recording; `path` appears in errors.
@@ -60,5 +65,53 @@ pub fn sessions(
     match sessions {
         Ok(sessions) => Ok(sessions),
         Err(problem) => bail!("{}: {problem}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_small_packed_file_does_not_become_gigabytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bomb.jsonl.gz");
+        let mut packer = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
+        let line = [b' '; 1023]
+            .iter()
+            .chain(b"\n")
+            .copied()
+            .collect::<Vec<u8>>();
+        for _ in 0..200 << 10 {
+            packer.write_all(&line).unwrap();
+        }
+        packer.finish().unwrap();
+        assert!(path.metadata().unwrap().len() < 2 << 20);
+        let refused = format!("{:#}", recording(&path).unwrap_err());
+        assert!(
+            refused.ends_with("unpacks to more than 100 times its size"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused() {
+        for path in ["/dev/zero", "/tmp"] {
+            let refused = format!("{:#}", recording(Path::new(path)).unwrap_err());
+            assert!(refused.contains("not a regular file"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_broken_character_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        std::fs::write(&path, b"a\xffb\n").unwrap();
+        assert_eq!(recording(&path).unwrap(), "a\u{fffd}b\n");
     }
 }

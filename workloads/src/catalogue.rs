@@ -9,6 +9,7 @@ use crate::built_in;
 use crate::definition::Workload;
 use crate::suite::Suite;
 use inputs::InputError;
+use inputs::files::{self, TRACE};
 
 static MICRO: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/micro");
 static AGENT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/agent");
@@ -63,7 +64,7 @@ fn workload_file(path: &Path) -> Result<Workload, InputError> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut workload = Workload::parse(path, &text, |trace| {
         let trace = dir.join(trace);
-        let text = std::fs::read_to_string(&trace)?;
+        let text = files::read_text(&trace, TRACE)?;
         Ok((trace, text))
     })?;
     // Absolute, because a run may be resumed from another working directory.

@@ -1,5 +1,6 @@
 //! Compiles traces to scripts: recorded calls become file operations; other calls are only counted.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -10,13 +11,17 @@ use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
     CallError, CallResult, Effect, Event, External, Op, Span, Trace, TraceCall, TraceContent,
 };
+use inputs::files::{self, BLOB};
 use inputs::{InputError, sha256};
 
 /// The longest time of a turn, in milliseconds. A longer pause between two API calls is not the model's.
 const LONGEST_TURN_MS: u64 = 600_000;
 
 /// The maximum size of a content in a trace: 1 GiB.
-const CONTENT_MAX: u64 = 1 << 30;
+const CONTENT_MAX: u64 = BLOB.bytes();
+
+/// The maximum size of all contents of a trace together, every version of an edited file counted: 4 GiB.
+const ALL_CONTENT_MAX: u64 = 4 << 30;
 
 /// Turns a trace into a script. `file` is for error messages; blobs are in the same directory.
 ///
@@ -24,9 +29,11 @@ const CONTENT_MAX: u64 = 1 << 30;
 /// [`InputError`] if the trace is inconsistent: a content with another SHA-256, a read of a missing file,
 /// an edit outside its file, a result without a call.
 pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
+    let contents = Contents::of(file);
     let mut files = Vec::with_capacity(trace.files.len());
     for initial in &trace.files {
-        let bytes = materialise(file, &initial.content)
+        let bytes = contents
+            .materialise(&initial.content)
             .map_err(|message| wrong(file, &format!("file {}", initial.path), &message))?;
         files.push((initial.path.clone(), bytes));
     }
@@ -34,6 +41,7 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
     let script = Script::new(files);
     let mut compiler = Compiler {
         file,
+        contents,
         state: ReferenceModel::of(&script),
         script,
         pending: Vec::new(),
@@ -51,6 +59,7 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
 
 struct Compiler<'a> {
     file: &'a Path,
+    contents: Contents<'a>,
     script: Script,
     state: ReferenceModel,
     /// Calls without a result so far, because agents call several tools at once.
@@ -139,7 +148,7 @@ impl<'a> Compiler<'a> {
                 let Some(Effect::Write(content)) = &call.effect else {
                     return Err("is a write without an effect of that kind".to_owned());
                 };
-                let content = materialise(self.file, content)?;
+                let content = self.contents.materialise(content)?;
                 (CallKind::Write, self.write(path, content))
             }
             Op::Edit => {
@@ -189,6 +198,7 @@ impl<'a> Compiler<'a> {
             .state
             .file(path)
             .ok_or_else(|| format!("edits {path}, which is not there"))?;
+        self.contents.take(old.len() as u64)?;
         let mut new = Vec::new();
         let mut done = 0;
         for span in spans {
@@ -201,7 +211,7 @@ impl<'a> Compiler<'a> {
             }
             let (start, end) = (start as usize, end as usize);
             new.extend_from_slice(&old[done..start]);
-            new.extend_from_slice(&materialise(self.file, &span.new)?);
+            new.extend_from_slice(&self.contents.materialise(&span.new)?);
             done = end;
         }
         new.extend_from_slice(&old[done..]);
@@ -211,7 +221,7 @@ impl<'a> Compiler<'a> {
     fn changed(&mut self, change: &External) -> Result<(), String> {
         let ops = match &change.content {
             Some(content) => {
-                let content = materialise(self.file, content)?;
+                let content = self.contents.materialise(content)?;
                 self.write(&change.path, content)
             }
             None => vec![FileOp::Remove(change.path.clone())],
@@ -257,14 +267,49 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
             return Err((path.clone(), "is there twice".to_owned()));
         }
     }
-    for path in &all {
-        let mut others = all.iter().filter(|other| *other != path);
-        if let Some(above) = others.find(|other| path.is_within(other)) {
+    // In the order of their components, what lies below a file follows it. A path has no NUL.
+    let key = |path: &WorkspacePath| path.as_str().replace('/', "\0");
+    let mut ordered: Vec<(String, &WorkspacePath)> =
+        all.into_iter().map(|path| (key(path), path)).collect();
+    ordered.sort();
+    for pair in ordered.windows(2) {
+        let (above, path) = (pair[0].1, pair[1].1);
+        if path.is_within(above) {
             let message = format!("lies below {above}, which is a file");
-            return Err(((*path).clone(), message));
+            return Err((path.clone(), message));
         }
     }
     Ok(())
+}
+
+/// The contents that a trace states, which are made up to a limit.
+struct Contents<'a> {
+    file: &'a Path,
+    /// Bytes that may still be made.
+    left: Cell<u64>,
+}
+
+impl<'a> Contents<'a> {
+    fn of(file: &'a Path) -> Self {
+        Self {
+            file,
+            left: Cell::new(ALL_CONTENT_MAX),
+        }
+    }
+
+    /// Counts bytes against the limit.
+    fn take(&self, bytes: u64) -> Result<(), String> {
+        let left = self.left.get().checked_sub(bytes);
+        self.left.set(left.ok_or_else(|| {
+            format!("the contents of the trace are more than the {ALL_CONTENT_MAX} bytes that are allowed")
+        })?);
+        Ok(())
+    }
+
+    fn materialise(&self, content: &TraceContent) -> Result<Bytes, String> {
+        self.take(content.bytes)?;
+        materialise(self.file, content)
+    }
 }
 
 /// The bytes of a content record.
@@ -280,7 +325,19 @@ fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
         (None, Some(blob)) => {
             let blob = WorkspacePath::new(blob.as_str()).map_err(|error| error.to_string())?;
             let place = blob.below(file.parent().unwrap_or(Path::new(".")));
-            std::fs::read(&place).map_err(|error| format!("blob {}: {error}", place.display()))?
+            let failed = |error: std::io::Error| format!("blob {}: {error}", place.display());
+            let dir = file.parent().unwrap_or(Path::new("."));
+            let inside = Path::new(blob.as_str());
+            let open = files::open_inside(dir, inside).map_err(failed)?;
+            let size = open.metadata().map_err(failed)?.len();
+            if size != content.bytes {
+                return Err(format!(
+                    "blob {}: has {size} bytes, but the trace says {}",
+                    place.display(),
+                    content.bytes
+                ));
+            }
+            files::read_all(open, BLOB).map_err(failed)?
         }
         (None, None) if content.bytes == 0 => Vec::new(),
         _ => return Err("content needs exactly one of `fill` and `blob`".to_owned()),
@@ -297,4 +354,86 @@ fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
 
 fn wrong(file: &Path, place: &str, message: &str) -> InputError {
     InputError::whole(file, format!("{place}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::trace::Fill;
+
+    fn files(paths: &[String]) -> Vec<(WorkspacePath, Bytes)> {
+        let paths = paths
+            .iter()
+            .map(|path| WorkspacePath::new(path.as_str()).unwrap());
+        paths.map(|path| (path, Bytes::default())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_below_a_file_is_found_wherever_it_is(paths in prop::collection::vec("[a-b!-.]{1,2}(/[ab.!-]{1,2}){0,3}", 1..12)) {
+            let paths: Vec<String> = paths.into_iter().filter(|path| WorkspacePath::new(path.as_str()).is_ok()).collect();
+            let files = files(&paths);
+            let is_one_tree = files.iter().enumerate().all(|(at, (path, _))| {
+                let mut others = files.iter().enumerate().filter(|(other, _)| *other != at);
+                others.all(|(_, (other, _))| !path.is_within(other))
+            });
+            let is_root = paths.iter().any(|path| path == ".");
+            prop_assert_eq!(check_tree(&files).is_ok(), is_one_tree && !is_root);
+        }
+    }
+
+    #[test]
+    fn many_files_are_checked_in_time() {
+        let paths: Vec<String> = (0..100_000)
+            .map(|number| format!("dir{}/f{number}", number % 100))
+            .collect();
+        let started = Instant::now();
+        check_tree(&files(&paths)).unwrap();
+        // The quadratic check took minutes.
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_blob_is_a_regular_file_of_the_stated_size_beside_its_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("in");
+        std::fs::create_dir_all(at.join("blobs")).unwrap();
+        std::fs::write(dir.path().join("secret"), "0123456789").unwrap();
+        std::fs::write(at.join("blobs/good"), "0123456789").unwrap();
+        std::fs::write(at.join("blobs/long"), "0123456789+").unwrap();
+        std::os::unix::fs::symlink("../../secret", at.join("blobs/link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at.join("blobs/zero")).unwrap();
+        std::os::unix::fs::symlink("..", at.join("up")).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(at.join("blobs/fifo"))
+            .status();
+        assert!(made.unwrap().success());
+        let read = |blob: &str| {
+            let content = TraceContent {
+                bytes: 10,
+                lines: 1,
+                sha256: sha256("0123456789"),
+                fill: None::<Fill>,
+                blob: Some(blob.to_owned()),
+            };
+            Contents::of(&at.join("a.trace.jsonl")).materialise(&content)
+        };
+        assert_eq!(&*read("blobs/good").unwrap(), b"0123456789");
+        for bad in [
+            "blobs/long",
+            "blobs/link",
+            "blobs/zero",
+            "blobs/fifo",
+            "blobs",
+            "up/secret",
+            "../secret",
+            "/dev/zero",
+        ] {
+            read(bad).unwrap_err();
+        }
+    }
 }

@@ -36,6 +36,7 @@ inputs::named! {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Definition {
+    #[serde(deserialize_with = "inputs::names::name")]
     name: String,
     essay: String,
     states: Vec<CacheState>,

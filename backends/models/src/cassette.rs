@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use inputs::files::{self, CASSETTE};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +111,7 @@ impl Cassette {
     /// # Errors
     /// [`CassetteError`], which names the file and the line.
     pub fn open(path: &Path, pace: Pace) -> Result<Self, CassetteError> {
-        let text = std::fs::read_to_string(path).map_err(|error| CassetteError::File {
+        let text = files::read_text(path, CASSETTE).map_err(|error| CassetteError::File {
             path: path.to_owned(),
             error,
         })?;
@@ -252,7 +253,7 @@ impl Recorder {
             path: path.to_owned(),
             error,
         };
-        let known = match std::fs::read_to_string(path) {
+        let known = match files::read_text(path, CASSETTE) {
             Ok(text) if !text.is_empty() => {
                 let cassette = Cassette::parse(path, &text, Pace::Instant)?;
                 if cassette.model != model.name() {

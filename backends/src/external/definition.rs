@@ -25,6 +25,7 @@ use crate::services::s3::Server;
 #[serde(deny_unknown_fields)]
 pub struct ExternalDefinition {
     /// The name on the command line and in results; ends with `-{s3_server}` if it uses the S3 server.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// One sentence for help texts and reports.
     pub summary: String,

@@ -1,9 +1,11 @@
 //! The options of a mount of a bucket; those that select the bucket are shared with the commands of `ctxbench s3`.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
 use s3::config::{
     ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key,
@@ -220,11 +222,13 @@ impl BucketOptions {
 
     fn seal(&self) -> Result<Option<Secret<[u8; 32]>>, BucketOptionsError> {
         if let Some(file) = &self.key_file {
-            let text =
-                std::fs::read_to_string(file).map_err(|error| BucketOptionsError::KeyFile {
-                    file: file.clone(),
-                    error,
-                })?;
+            // A FIFO is fine: a shell makes one of the output of a password manager.
+            let read = File::open(file).and_then(|file| read_all(file, DEFINITION));
+            let text = read.and_then(files::text);
+            let text = text.map_err(|error| BucketOptionsError::KeyFile {
+                file: file.clone(),
+                error,
+            })?;
             return Ok(Some(seal_key(&text, &file.display().to_string())?));
         }
         let key = variable(SEAL_VARIABLE).map(|key| seal_key(&key, SEAL_VARIABLE));

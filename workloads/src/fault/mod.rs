@@ -27,6 +27,7 @@ type Bounds = (&'static str, f64, f64, f64);
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name; for a built-in scenario, the name of its file.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// The part of the environment that fails.
     pub group: Group,
