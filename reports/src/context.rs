@@ -334,7 +334,7 @@ fn delays(
     session: &SessionContext,
     price: &ModelPrices,
 ) -> Vec<Delay> {
-    let limit_ns = 2 * run.plan.settings.call_timeout_ms * 1_000_000;
+    let limit_ns = run.plan.settings.call_timeout_ms.saturating_mul(2_000_000);
     let passes = timed.get(session.workload.as_str()).into_iter().flatten();
     passes
         .map(|(place, samples)| delay(session, price, *place, samples, limit_ns))

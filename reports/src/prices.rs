@@ -114,8 +114,7 @@ impl Prices {
     /// # Errors
     /// [`InputError`] with file, line and field.
     pub fn read(file: &Path) -> Result<Self, InputError> {
-        let text = std::fs::read_to_string(file).map_err(|error| InputError::whole(file, error))?;
-        Self::parse(file, &text)
+        Self::parse(file, &inputs::read(file)?)
     }
 
     /// Parses a price list; `file` is only for error messages.

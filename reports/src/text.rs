@@ -1,5 +1,6 @@
 //! Formats of numbers and plain tables.
 
+use inputs::border;
 use stats::{Comparison, MarginKind, Verdict};
 
 /// A time with a suitable unit: `5.3 µs`.
@@ -69,7 +70,10 @@ pub fn table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
     const WIDEST: usize = 60;
     let wrapped: Vec<Vec<Vec<String>>> = rows
         .iter()
-        .map(|row| row.iter().map(|cell| wrap(cell, WIDEST)).collect())
+        .map(|row| {
+            let cells = row.iter().map(|cell| border::terminal_cell(cell));
+            cells.map(|cell| wrap(&cell, WIDEST)).collect()
+        })
         .collect();
     let width = |column: usize| {
         let cells = wrapped.iter().filter_map(|row| row.get(column)).flatten();

@@ -21,6 +21,7 @@ static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// The question that it answers.
     pub question: String,

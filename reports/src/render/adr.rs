@@ -1,5 +1,7 @@
 //! An architecture decision record: decisions as a Markdown file that is ready to commit.
 
+use inputs::border::markdown;
+
 use super::decisions::{decisions_markdown, titles};
 use crate::decide::{Decision, PolicyVerdict, RowRole, RowState};
 use rundir::Run;
@@ -16,15 +18,15 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         ),
         _ => "Context backends by policy".to_owned(),
     };
-    text += &format!("# {title}\n\n");
+    text += &format!("# {}\n\n", markdown(&title));
     let newest = runs.iter().map(|run| run.plan.created.as_str()).max();
     text += &format!(
         "Date: {}\n\n",
-        newest
-            .unwrap_or_default()
-            .split('T')
-            .next()
-            .unwrap_or_default()
+        markdown(
+            newest
+                .and_then(|time| time.split('T').next())
+                .unwrap_or_default()
+        )
     );
     let is_open = decisions
         .iter()
@@ -40,13 +42,13 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         .collect();
     questions.dedup();
     for question in questions {
-        text += &format!("- {question}\n");
+        text += &format!("- {}\n", markdown(question));
     }
     text += "\nThe evidence:\n\n";
     for run in runs {
         let machine = &run.environment;
-        text += &format!(
-            "- {}: suite {}, {}, ctxbench {}, on {} ({} processors), Linux {}; `{}`\n",
+        let evidence = format!(
+            "{}: suite {}, {}, ctxbench {}, on {} ({} processors), Linux {}; `{}`",
             run.dir.display(),
             run.plan.suite,
             run.plan.created,
@@ -56,6 +58,7 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
             machine.kernel.split(' ').next().unwrap_or_default(),
             run.plan.command
         );
+        text += &format!("- {}\n", markdown(&evidence));
     }
     text += "\n## Decision\n\n";
     for decision in decisions {
@@ -81,14 +84,15 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
                 decision.candidate, decision.baseline
             ),
         };
-        text += &format!("- {what} ({}): {}.\n", decision.policy, decision.why);
+        let decided = format!("{what} ({}): {}.", decision.policy, decision.why);
+        text += &format!("- {}\n", markdown(&decided));
     }
     text += "\n## Consequences\n\n";
     for decision in decisions {
         let mut lines = Vec::new();
         let mut add = |what: &str, role, state| {
             let titles = titles(decision, role, state).into_iter();
-            lines.extend(titles.map(|title| format!("  - {what}: {title}")));
+            lines.extend(titles.map(|title| format!("  - {what}: {}", markdown(&title))));
         };
         add("gained", RowRole::Benefit, RowState::Met);
         add("accepted cost", RowRole::Cost, RowState::Met);
@@ -96,11 +100,12 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         add("failed gate", RowRole::Gate, RowState::Unmet);
         text += &format!(
             "- {}, {}\n{}\n",
-            decision.policy,
-            decision.candidate,
+            markdown(&decision.policy),
+            markdown(&decision.candidate),
             lines.join("\n")
         );
-        text += &format!("  - it would change by: {}\n", decision.would_flip);
+        let flip = markdown(&decision.would_flip);
+        text += &format!("  - it would change by: {flip}\n");
     }
     text += "\n## Evidence\n\n";
     text + &decisions_markdown(decisions)

@@ -1,9 +1,10 @@
 //! Draws all charts of a report; those with several panels, and heat tables, have modules of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use plotters::prelude::*;
 
+use super::axis::{LinearAxis, LogAxis};
 use super::curves;
 use super::drawing::{
     Area, COLOURS, Chart, DrawError, INK, colour, draw, label_width, legend, line, write,
@@ -17,16 +18,17 @@ use crate::text::time;
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 18;
+/// The most rows or bars of a chart.
+const MOST_ROWS: usize = 400;
 
 /// All charts that the run has data for, by stem.
 pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart>, String> {
     let arms = report.arms();
     let cells = &report.summary.cells;
     let is_single = |cell: &Cell| !cell.workload.starts_with("agent/");
-    let has_states = |cell: &Cell| {
-        let mut others = cells.iter().filter(|other| other.workload == cell.workload);
-        others.any(|other| other.state != "hot")
-    };
+    let other_states = cells.iter().filter(|cell| cell.state != "hot");
+    let other_states: HashSet<&str> = other_states.map(|cell| cell.workload.as_str()).collect();
+    let has_states = |cell: &Cell| other_states.contains(cell.workload.as_str());
     let dots = |wanted: &dyn Fn(&Cell) -> bool, with_state: bool| -> Vec<Dot<'_>> {
         let chosen = cells.iter().filter(|cell| wanted(cell));
         let dots = chosen.map(|cell| {
@@ -49,7 +51,7 @@ pub(super) fn charts(report: &Report<'_>) -> Result<BTreeMap<&'static str, Chart
         if !dots.is_empty() {
             let chart = dot_chart(&arms, &dots).map_err(|error| format!("{stem}: {error}"))?;
             let links = dots.iter().map(|dot| (dot.row.clone(), dot.cell.anchor()));
-            drawn.insert(stem, chart.with_links(links.collect()));
+            drawn.extend(chart.map(|chart| (stem, chart.with_links(links.collect()))));
         }
     }
     let found = trade_offs(&report.decisions).map_err(|error| format!("{TRADE_OFFS}: {error}"))?;
@@ -96,14 +98,19 @@ fn tick_label(ns: f64) -> String {
     }
 }
 
-/// Draws passes, intervals and their middles in rows over a logarithmic time axis, with one colour per arm.
-fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
+/// Draws passes, intervals and their middles in rows over a logarithmic time axis, with one colour per arm; `None` if no time is above 0.
+fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Option<Chart>, DrawError> {
     let mut rows: Vec<&str> = Vec::new();
+    let mut by_row: HashMap<(&str, &str), &Dot<'_>> = HashMap::new();
+    let mut known = HashSet::new();
     for dot in dots {
-        if !rows.contains(&dot.row.as_str()) {
+        if known.insert(dot.row.as_str()) {
             rows.push(&dot.row);
         }
+        by_row.entry((&dot.row, &dot.cell.arm)).or_insert(dot);
     }
+    let left_out = rows.len().saturating_sub(MOST_ROWS);
+    rows.truncate(MOST_ROWS);
     let ends = dots.iter().flat_map(|dot| {
         let interval = dot.cell.interval;
         let ranked = ranked(&dot.cell.values);
@@ -116,24 +123,25 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
             ranked.get(last).copied().unwrap_or(dot.cell.typical_ns),
         ]
     });
-    let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), end| {
-        (low.min(end), high.max(end))
-    });
+    let Some(axis) = LogAxis::of(ends) else {
+        return Ok(None);
+    };
     let label_width = label_width(rows.iter().copied());
     let lines = arms.len() as u32;
     let row_height = ROW + 5 * lines;
     let height = 70 + row_height * rows.len() as u32;
-    draw((WIDTH, height), |area| {
+    let drawn = draw((WIDTH, height), |area| {
+        if left_out > 0 {
+            let words = format!("{left_out} more rows are in the tables");
+            write(area, words, (8, height as i32 - 16), 13)?;
+        }
         let names = arms.iter().enumerate();
         let names: Vec<_> = names.map(|(at, arm)| (*arm, colour(at))).collect();
         legend(area, label_width, &names)?;
         let plot = area.margin(34, 30, label_width, 30);
         let (width, _) = plot.dim_in_pixel();
-        let x = |ns: f64| {
-            let share = (ns / low * 1.1).ln() / (high / low * 1.21).ln();
-            (share * f64::from(width)) as i32
-        };
-        for tick in ticks(low / 1.1, high * 1.1) {
+        let x = |ns: f64| (axis.share(ns) * f64::from(width)) as i32;
+        for tick in axis.ticks() {
             draw_tick(&plot, x(tick), tick)?;
         }
         for (number, row) in rows.iter().enumerate() {
@@ -146,13 +154,12 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
             }
             for (at, arm) in arms.iter().enumerate() {
                 let colour = colour(at);
-                let mut all = dots.iter();
-                let Some(dot) = all.find(|dot| dot.row == *row && dot.cell.arm == *arm) else {
+                let Some(dot) = by_row.get(&(*row, *arm)) else {
                     continue;
                 };
                 let y = top + (row_height * (2 * at as u32 + 1) / (2 * lines)) as i32;
                 for value in ranked(&dot.cell.values) {
-                    let at = x(value.clamp(low, high));
+                    let at = x(value);
                     line(&plot, [(at, y - 3), (at, y + 4)], colour.mix(0.35))?;
                 }
                 if let Some(interval) = dot.cell.interval {
@@ -164,7 +171,8 @@ fn dot_chart(arms: &[&str], dots: &[Dot<'_>]) -> Result<Chart, DrawError> {
             }
         }
         Ok(())
-    })
+    });
+    drawn.map(Some)
 }
 
 /// At most forty of the values, evenly spaced by rank.
@@ -178,21 +186,6 @@ fn ranked(values: &[f64]) -> Vec<f64> {
     let last = sorted.len() - 1;
     (0..SHOWN)
         .map(|rank| sorted[rank * last / (SHOWN - 1)])
-        .collect()
-}
-
-/// The ticks 1, 2, 5, 10, … of a logarithmic axis; only powers of ten on a wide range.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let steps: &[f64] = if high / low > 2000.0 {
-        &[1.0]
-    } else {
-        &[1.0, 2.0, 5.0]
-    };
-    let first = low.log10().floor() as i32;
-    let last = high.log10().ceil() as i32;
-    (first..=last)
-        .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
-        .filter(|tick| (low..=high).contains(tick))
         .collect()
 }
 
@@ -255,22 +248,20 @@ fn cost_bars(report: &Report<'_>) -> Vec<Bar> {
         .get(sums.len() / 2)
         .map_or(f64::MAX, |median| median * 8.0);
     bars.retain(|bar| bar.parts.iter().sum::<f64>() <= limit);
+    bars.truncate(MOST_ROWS);
     bars
 }
 
 fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
     let label_width = label_width(bars.iter().map(|bar| bar.label.as_str()));
     let height = 70 + 20 * bars.len() as u32;
-    let longest = bars
-        .iter()
-        .map(|bar| bar.parts.iter().sum::<f64>())
-        .fold(1.0, f64::max);
+    let axis = LinearAxis::of(bars.iter().map(|bar| bar.parts.iter().sum::<f64>()));
     draw((WIDTH, height), |area| {
         legend(area, label_width, &PARTS)?;
         let plot = area.margin(34, 30, label_width, 90);
         let (width, _) = plot.dim_in_pixel();
-        let x = |ns: f64| (ns / longest * f64::from(width)) as i32;
-        for tick in linear_ticks(longest) {
+        let x = |ns: f64| (axis.share(ns) * f64::from(width)) as i32;
+        for tick in axis.ticks() {
             draw_tick(&plot, x(tick), tick)?;
         }
         for (number, bar) in bars.iter().enumerate() {
@@ -287,18 +278,4 @@ fn bar_chart(bars: &[Bar]) -> Result<Chart, DrawError> {
         }
         Ok(())
     })
-}
-
-fn linear_ticks(longest: f64) -> Vec<f64> {
-    let rough = longest / 6.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|step| step * power)
-        .find(|step| *step >= rough)
-        .unwrap_or(rough);
-    (0..)
-        .map(|n| f64::from(n) * step)
-        .take_while(|tick| *tick <= longest)
-        .collect()
 }

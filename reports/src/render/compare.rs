@@ -1,5 +1,6 @@
 //! A comparison of runs and a ranking of arms, as text, Markdown and JUnit.
 
+use inputs::border;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use stats::Verdict;
 
@@ -199,11 +200,11 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
             None => TestCaseStatus::success(),
             Some(why) => {
                 let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                status.set_message(why);
+                status.set_message(border::junit(&why));
                 status
             }
         };
-        TestCase::new(name, status)
+        TestCase::new(border::junit(&name), status)
     };
     let mut times = TestSuite::new("times");
     for cell in &found.cells {
@@ -211,15 +212,15 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
         let mut test = match &cell.withheld {
             Some(why) => {
                 let mut status = TestCaseStatus::skipped();
-                status.set_message(why.clone());
-                TestCase::new(cell.place(), status)
+                status.set_message(border::junit(why));
+                TestCase::new(border::junit(&cell.place()), status)
             }
             None => case(
                 cell.place(),
                 (cell.verdict == Verdict::Worse).then(|| words.clone()),
             ),
         };
-        test.set_system_out(words);
+        test.set_system_out(border::junit(&words));
         times.add_test_case(test);
     }
     let mut counts = TestSuite::new("counts");

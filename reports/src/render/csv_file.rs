@@ -1,23 +1,27 @@
 //! CSV files: their columns, and how they are written.
 
-use std::fs;
+use std::io::Write;
 use std::path::Path;
 
+use inputs::border;
 use rundir::Outcome;
 
-use super::output::WriteError;
+use super::output::{NewFile, WriteError};
+
+/// The encoded text of a field. Only [`Field`] makes one.
+pub(super) struct CsvField(String);
 
 /// A field of a CSV file.
 pub(super) trait Field {
     /// Its text; empty for what there is not.
-    fn text(&self) -> String;
+    fn text(&self) -> CsvField;
 }
 
 macro_rules! fields {
     ($($type:ty)*) => {
         $(impl Field for $type {
-            fn text(&self) -> String {
-                self.to_string()
+            fn text(&self) -> CsvField {
+                CsvField(border::csv(&self.to_string()))
             }
         })*
     };
@@ -26,8 +30,9 @@ macro_rules! fields {
 fields! { &str String u32 u64 usize f64 Outcome }
 
 impl<T: Field> Field for Option<T> {
-    fn text(&self) -> String {
-        self.as_ref().map(T::text).unwrap_or_default()
+    fn text(&self) -> CsvField {
+        let text = self.as_ref().map(T::text);
+        text.unwrap_or_else(|| CsvField(String::new()))
     }
 }
 
@@ -50,21 +55,25 @@ macro_rules! csv_columns {
 pub(super) use csv_columns;
 
 /// Writes a table below a line of column names, row by row, so that no table is held in memory.
-pub(super) fn csv<T, H: IntoIterator<Item: AsRef<[u8]>>>(
+pub(super) fn csv<T, H: IntoIterator<Item: AsRef<str>>>(
     file: &Path,
-    (head, row): (H, impl Fn(T) -> Vec<String>),
+    (head, row): (H, impl Fn(T) -> Vec<CsvField>),
     rows: impl IntoIterator<Item = T>,
 ) -> Result<(), WriteError> {
     let format = |error: csv::Error| WriteError::Format(format!("{}: {error}", file.display()));
-    let half = file.with_extension("part");
-    let mut writer = csv::Writer::from_path(&half).map_err(format)?;
-    writer.write_record(head).map_err(format)?;
-    for value in rows {
-        writer.write_record(row(value)).map_err(format)?;
+    let mut new = NewFile::create(file)?;
+    {
+        let mut writer = csv::Writer::from_writer(new.by_ref());
+        let head = head.into_iter().map(|name| border::csv(name.as_ref()));
+        writer.write_record(head).map_err(format)?;
+        for value in rows {
+            let fields = row(value).into_iter().map(|field| field.0);
+            writer.write_record(fields).map_err(format)?;
+        }
+        writer.flush().map_err(|error| WriteError::Io {
+            file: file.to_owned(),
+            error,
+        })?;
     }
-    let renamed = writer.flush().and_then(|()| fs::rename(&half, file));
-    renamed.map_err(|error| WriteError::Io {
-        file: file.to_owned(),
-        error,
-    })
+    new.finish()
 }

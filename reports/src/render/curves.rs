@@ -84,7 +84,8 @@ pub(super) fn growth(report: &Report<'_>) -> Vec<Panel> {
         .filter_map(|((name, state, metric), cells)| {
             let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
             for (size, cell) in &cells {
-                if Some(cell.arm.as_str()) != report.summary.aa_arm.as_deref() {
+                let is_drawn = cell.typical_ns.is_finite() && cell.typical_ns > 0.0;
+                if is_drawn && Some(cell.arm.as_str()) != report.summary.aa_arm.as_deref() {
                     let line = lines.entry(cell.arm.clone()).or_default();
                     line.push((*size, cell.typical_ns));
                 }

@@ -1,5 +1,8 @@
 //! The common parts of all charts: the drawn SVG, colours, text, and the legend.
 
+use std::collections::HashMap;
+
+use inputs::border;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -47,16 +50,28 @@ impl Chart {
 
     /// The SVG for a page, in the page's text and background colours.
     pub(super) fn for_page(&self) -> String {
-        let mut svg = self
+        let svg = self
             .svg
             .replace(INK_TEXT, "currentColor")
             .replace(PAPER_TEXT, "none");
+        let mut links = HashMap::new();
         for (text, anchor) in &self.links {
-            let plain = format!(">\n{text}\n</text>");
-            let linked = format!("><a href=\"#{anchor}\">{text}</a></text>");
-            svg = svg.replace(&plain, &linked);
+            let link = links.entry(border::xml(text));
+            link.or_insert_with(|| border::xml(anchor));
         }
-        svg
+        // A text stands between `>` and `</text>`, on a line of its own.
+        let mut linked = String::with_capacity(svg.len());
+        for line in svg.split_inclusive('\n') {
+            let anchor = links.get(line.trim_end_matches('\n'));
+            match anchor.filter(|_| linked.ends_with(">\n")) {
+                Some(anchor) => {
+                    linked.pop();
+                    linked += &format!("<a href=\"#{anchor}\">{}</a>", line.trim_end());
+                }
+                None => linked += line,
+            }
+        }
+        linked
     }
 }
 
@@ -91,7 +106,19 @@ pub(super) fn write(
     at: (i32, i32),
     size: u32,
 ) -> Result<(), DrawError> {
-    Ok(area.draw(&Text::new(text.into(), at, text_style(size)))?)
+    write_styled(area, text, at, text_style(size))
+}
+
+/// As [`write`], in a style. All texts of charts that are not constants go through here.
+pub(super) fn write_styled(
+    area: &Area<'_>,
+    text: impl Into<String>,
+    at: (i32, i32),
+    style: TextStyle<'_>,
+) -> Result<(), DrawError> {
+    // A label that is wider than the chart tells nothing more.
+    let text: String = border::html(&text.into()).chars().take(120).collect();
+    Ok(area.draw(&Text::new(text, at, style))?)
 }
 
 /// Draws a straight line.
@@ -105,8 +132,9 @@ pub(super) fn line(
 
 /// The width of labels in pixels, at about 7 pixels per character.
 pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
+    const LONGEST: usize = 60;
     let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
-    20 + 7 * longest as i32
+    20 + 7 * longest.min(LONGEST) as i32
 }
 
 pub(super) fn text_style(size: u32) -> TextStyle<'static> {
@@ -122,7 +150,7 @@ pub(super) fn legend(
     for (name, colour) in entries {
         area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
         write(area, *name, (at + 10, 9), 14)?;
-        at += 34 + 8 * name.len() as i32;
+        at = at.saturating_add(34 + 8 * name.chars().count() as i32);
     }
     Ok(())
 }

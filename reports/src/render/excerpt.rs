@@ -11,6 +11,9 @@ const BEGIN: &str = "<!-- ctxbench report: begin -->";
 /// The mark after the excerpt.
 const END: &str = "<!-- ctxbench report: end -->";
 
+/// The words that link to the report, at the excerpt's start.
+pub(super) const THE_REPORT: &str = "a real report";
+
 /// Replaces the text between the marks by the excerpt of a report.
 /// Links to the report's charts and page are relative to `place`.
 ///
@@ -27,8 +30,11 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
     if after.contains(BEGIN) || after.contains(END) {
         return Err(unmarked());
     }
-    let parts: Vec<Part> = excerpt(report, place);
-    let excerpt = markdown(&parts).replace("](charts/", &format!("]({place}/charts/"));
+    let parts: Vec<Part> = excerpt(report);
+    let linked = format!("[{THE_REPORT}]({place}/report.md)");
+    let excerpt = markdown(&parts)
+        .replacen(THE_REPORT, &linked, 1)
+        .replace("](charts/", &format!("]({place}/charts/"));
     Ok(format!(
         "{before}{BEGIN}\n{}\n{END}{after}",
         excerpt.trim_end()

@@ -11,10 +11,11 @@ use super::fault_crash::crash_points;
 use super::fault_details::{details, not_run};
 use super::fault_groups::{bucket, model};
 use super::fault_words::{data, recovery, short, worst};
+use super::files::chart_file;
 use super::heat::{HeatCell, HeatRow, heat_table};
 use super::html::html;
 use super::markdown::markdown;
-use super::output::{WriteError, put};
+use super::output::{WriteError, place, put};
 use super::part::Part;
 use crate::text::columns;
 use rundir::Run;
@@ -33,10 +34,8 @@ const MATRIX: &str = "faults";
 pub fn write_faults(run: &Run) -> Result<PathBuf, WriteError> {
     let dir = &run.dir;
     let matrix = matrix(run).map_err(|error| WriteError::Format(error.to_string()))?;
-    put(
-        &dir.join("charts").join(format!("{MATRIX}.svg")),
-        &matrix.for_file(),
-    )?;
+    let file = place(dir, "charts", &chart_file(MATRIX)?)?;
+    put(&file, &matrix.for_file())?;
     let parts = page(run);
     let charts = BTreeMap::from([(MATRIX, matrix.for_page())]);
     let title = format!("ctxbench fault {}", run.plan.created);

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use inputs::border;
+use inputs::names::FileName;
+
 use super::charts::charts;
 use super::histogram_logs::histogram_logs;
 use super::html::html;
 use super::json::json;
 use super::markdown::markdown;
 use super::model_files_page::model_files_page;
-use super::output::{WriteError, put};
+use super::output::{WriteError, place, put};
 use super::page::{page, results};
 use super::report::Report;
 use super::tables::tables;
@@ -22,10 +25,8 @@ use super::tables::tables;
 pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
     let drawn = charts(report).map_err(WriteError::Format)?;
     for (stem, chart) in &drawn {
-        put(
-            &dir.join("charts").join(format!("{stem}.svg")),
-            &chart.for_file(),
-        )?;
+        let name = chart_file(stem)?;
+        put(&place(dir, "charts", &name)?, &chart.for_file())?;
     }
     let parts = page(report);
     let inline: BTreeMap<&'static str, String> = drawn
@@ -54,12 +55,17 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
     Ok(page)
 }
 
+/// The file of a chart.
+pub(super) fn chart_file(stem: &str) -> Result<FileName, WriteError> {
+    FileName::new(format!("{stem}.svg")).map_err(|error| WriteError::Format(error.to_string()))
+}
+
 /// A Markdown page for `docs/results`, with the origin of the run.
 pub fn results_page(report: &Report<'_>) -> String {
     let plan = &report.run.plan;
     let made = format!(
         "<!-- Made by `ctxbench report --page` from a run directory; do not edit. The run: `{}` -->\n\n",
-        plan.command
+        border::xml(&plan.command)
     );
     made + &markdown(&results(report))
 }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::drawing::{Area, Chart, DrawError, INK, draw, label_width, line, write};
+use super::drawing::{Area, Chart, DrawError, INK, draw, label_width, line, write, write_styled};
 
 /// Height of a row, in pixels.
 const ROW: u32 = 22;
@@ -65,7 +65,7 @@ pub(super) fn heat_table(
                         // The text is on the cell's colour, so a dark page does not change it.
                         let ink = if cell.is_dark { LIGHT } else { DARK };
                         let style = ("sans-serif", 12).into_font().color(&ink);
-                        area.draw(&Text::new(cell.text.clone(), (x(at) + 5, top + 5), style))?;
+                        write_styled(area, cell.text.as_str(), (x(at) + 5, top + 5), style)?;
                     }
                 }
             }

@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use inputs::names::FileName;
 use rundir::{CellEpoch, Run};
 
-use super::output::{WriteError, put};
+use super::output::{WriteError, place, put};
 
 /// Writes a log per workload, cache state and arm, with a tagged line per call kind and epoch. Times are in nanoseconds.
 pub(super) fn histogram_logs(run: &Run, dir: &Path) -> Result<(), WriteError> {
     let mut logs: BTreeMap<String, Vec<(Duration, &CellEpoch)>> = BTreeMap::new();
     let mut start = Duration::ZERO;
     for cell in &run.cells {
-        let workload = cell.workload.replace('/', "-");
-        let name = format!("{workload}.{}.{}", cell.state, cell.arm);
+        let name = format!("{}.{}.{}", cell.workload, cell.state, cell.arm);
         logs.entry(name).or_default().push((start, cell));
-        start += Duration::from_millis(cell.took_ms);
+        start = start.saturating_add(Duration::from_millis(cell.took_ms));
     }
     for (name, cells) in logs {
-        let file = dir.join("hist").join(format!("{name}.hlog"));
+        let name = FileName::of_name(&name, ".hlog")
+            .map_err(|error| WriteError::Format(error.to_string()))?;
+        let file = place(dir, "hist", &name)?;
         let format = |error: String| WriteError::Format(format!("{}: {error}", file.display()));
         let mut bytes = Vec::new();
         let mut serializer = V2DeflateSerializer::new();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use inputs::border::html as shown;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::part::{LinkedRow, Part};
@@ -83,7 +84,7 @@ pub(super) fn html(title: &str, parts: &[Part], charts: &BTreeMap<&'static str, 
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
+                title { (shown(title)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -99,38 +100,38 @@ fn render(parts: &[Part], charts: &BTreeMap<&'static str, String>) -> Markup {
     html! {
         @for part in parts {
             @match part {
-                Part::Heading(1, title) => h1 { (title) },
-                Part::Heading(_, title) => h2 id=(anchor(title)) { (title) },
+                Part::Heading(1, title) => h1 { (shown(title)) },
+                Part::Heading(_, title) => h2 id=(anchor(title)) { (shown(title)) },
                 Part::Text(text) => p { (code(text)) },
                 Part::List(items) => ul { @for item in items { li { (code(item)) } } },
                 Part::Table(head, rows) => div.scroll {
                     table class=[sortable(rows.len())] {
-                        thead { tr { @for cell in head { th scope="col" { (cell) } } } }
+                        thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
                         tbody {
                             @for row in rows {
-                                tr { @for cell in row { td { (cell) } } }
+                                tr { @for cell in row { td { (shown(cell)) } } }
                             }
                         }
                     }
                 },
                 Part::Linked(head, rows) => div.scroll {
                     table class=[sortable(rows.len())] {
-                        thead { tr { @for cell in head { th scope="col" { (cell) } } } }
+                        thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
                         tbody { @for row in rows { (linked(row)) } }
                     }
                 },
                 Part::Matrix(head, rows) => div.scroll {
                     table.matrix {
-                        thead { tr { @for cell in head { th scope="col" { (cell) } } } }
+                        thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
                         tbody {
                             @for (name, cells) in rows {
                                 tr {
-                                    th scope="row" { (name) }
+                                    th scope="row" { (shown(name)) }
                                     @for (candidate, cell) in head.iter().skip(1).zip(cells) {
                                         @match cell {
-                                            Some((verdict, why)) => td data-label=(candidate) {
+                                            Some((verdict, why)) => td data-label=(shown(candidate)) {
                                                 strong class=(verdict.name().replace(' ', "-")) { (verdict.name()) }
-                                                " " (why)
+                                                " " (shown(why))
                                             },
                                             None => td.none { "–" },
                                         }
@@ -143,11 +144,11 @@ fn render(parts: &[Part], charts: &BTreeMap<&'static str, String>) -> Markup {
                 Part::Chart(stem, shows) => @if let Some(svg) = charts.get(stem) {
                     figure {
                         (PreEscaped(svg))
-                        figcaption { (shows) }
+                        figcaption { (shown(shows)) }
                     }
                 },
                 Part::Folded(summary, parts) => details {
-                    summary { (summary) }
+                    summary { (shown(summary)) }
                     (render(parts, charts))
                 },
             }
@@ -161,7 +162,7 @@ fn linked(row: &LinkedRow) -> Markup {
             @for (at, cell) in row.cells.iter().enumerate() {
                 td {
                     @if at == 0 && !row.to.is_empty() {
-                        a href=(format!("#{}", row.to)) { (cell) }
+                        a href=(format!("#{}", row.to)) { (shown(cell)) }
                     } @else {
                         (code(cell))
                     }
@@ -191,7 +192,7 @@ fn anchor(title: &str) -> String {
 fn code(text: &str) -> Markup {
     html! {
         @for (at, piece) in text.split('`').enumerate() {
-            @if at % 2 == 1 { code { (piece) } } @else { (piece) }
+            @if at % 2 == 1 { code { (shown(piece)) } } @else { (shown(piece)) }
         }
     }
 }

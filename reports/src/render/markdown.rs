@@ -1,5 +1,7 @@
 //! A page as Markdown.
 
+use inputs::border;
+
 use super::part::Part;
 
 pub(super) fn markdown(parts: &[Part]) -> String {
@@ -7,12 +9,17 @@ pub(super) fn markdown(parts: &[Part]) -> String {
     for part in parts {
         match part {
             Part::Heading(level, title) => {
+                let title = border::markdown(title);
                 text += &format!("{} {title}\n\n", "#".repeat(usize::from(*level)));
             }
-            Part::Text(paragraph) => text += &format!("{paragraph}\n\n"),
+            Part::Text(paragraph) => {
+                let lines = paragraph.lines().map(border::markdown);
+                let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+                text += &format!("{}\n\n", lines.join("\n"));
+            }
             Part::List(items) => {
                 for item in items {
-                    text += &format!("- {item}\n");
+                    text += &format!("- {}\n", border::markdown(item));
                 }
                 text.push('\n');
             }
@@ -34,6 +41,7 @@ pub(super) fn markdown(parts: &[Part]) -> String {
             }
             Part::Chart(stem, shows) => text += &format!("![{shows}](charts/{stem}.svg)\n\n"),
             Part::Folded(summary, parts) => {
+                let summary = border::markdown_html(summary);
                 text += &format!("<details><summary>{summary}</summary>\n\n");
                 text += &markdown(parts);
                 text += "</details>\n\n";
@@ -46,13 +54,11 @@ pub(super) fn markdown(parts: &[Part]) -> String {
 /// A table in Markdown.
 pub fn markdown_table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
     let rows = rows.iter().map(|row| line(row));
-    line(head) + &line(&vec!["---"; head.len()]) + &rows.collect::<String>()
+    let rule = format!("|{}\n", " --- |".repeat(head.len()));
+    line(head) + &rule + &rows.collect::<String>()
 }
 
 fn line(cells: &[impl AsRef<str>]) -> String {
-    let cells = cells.iter().map(|cell| {
-        let cell = cell.as_ref();
-        cell.replace('|', "\\|").replace('\n', " ")
-    });
+    let cells = cells.iter().map(|cell| border::markdown(cell.as_ref()));
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }

@@ -2,6 +2,7 @@
 //! `page` orders the parts of a report, `part` says what parts there are, and each format has its own module.
 
 mod adr;
+mod axis;
 mod bill;
 #[cfg(test)]
 mod browser_tests;
@@ -26,6 +27,8 @@ mod files;
 mod found;
 mod heat;
 mod histogram_logs;
+#[cfg(test)]
+mod hostile_tests;
 mod hosts;
 mod html;
 mod json;
@@ -59,7 +62,7 @@ pub use files::{results_page, write};
 pub use json::report_schema;
 pub use latencies::arm_and_its_baseline;
 pub use markdown::markdown_table;
-pub use output::WriteError;
+pub use output::{WriteError, abandon_files, put};
 pub use report::Report;
 
 pub use crate::conformance::CONFORMANCE;

@@ -7,6 +7,7 @@ use super::claims::claims;
 use super::contexts::contexts;
 use super::decisions;
 use super::endings::{conformance, endings, tools};
+use super::excerpt::THE_REPORT;
 use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
@@ -20,7 +21,7 @@ use super::stems;
 use super::tasks::tasks;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
 use crate::text::{columns, count, time};
-use rundir::Outcome;
+use rundir::{Basis, Outcome};
 
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
@@ -97,12 +98,12 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 /// The excerpt for a README: one chart, the sessions, the matrix of decisions, and a link to the report.
-pub(super) fn excerpt(report: &Report<'_>, place: &str) -> Vec<Part> {
+pub(super) fn excerpt(report: &Report<'_>) -> Vec<Part> {
     let plan = &report.run.plan;
     let health = &report.summary.health;
     let mut parts = vec![
         Text(format!(
-            "This is from [a real report]({place}/report.md): `ctxbench run`, suite {}, by ctxbench {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
+            "This is from {THE_REPORT}: `ctxbench run`, suite {}, by ctxbench {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
             plan.suite,
             plan.ctxbench,
             plan.created.split('T').next().unwrap_or_default(),
@@ -142,6 +143,22 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
     // Health notes are about passes.
     if !health.notes.is_empty() && !plan.workloads.is_empty() {
         parts.push(List(health.notes.clone()));
+    }
+    let is_recorded = |name: &str| {
+        let mut contexts = report.run.contexts.iter();
+        contexts.any(|session| session.workload == name && session.basis == Basis::Recorded)
+    };
+    let idle = plan.workloads.iter();
+    let idle = idle.filter(|one| one.calls.is_empty() && is_recorded(&one.name));
+    let idle = idle.map(|one| {
+        format!(
+            "{}: nothing to replay: no recorded call is a file operation, so it has no times.",
+            one.name
+        )
+    });
+    let idle: Vec<String> = idle.collect();
+    if !idle.is_empty() {
+        parts.push(List(idle));
     }
     let passes = report.run.samples.len();
     let ok = report
