@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use backends::fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 
@@ -42,14 +43,24 @@ pub fn command() -> String {
         .join(" ")
 }
 
-/// The directory of a new run under `results`, named by the time `created` and the suite. A second run of the same
-/// second gets a number.
-pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> PathBuf {
+/// Creates the directory of a new run under `results`, named by the time `created` and the suite. A second run of the
+/// same second gets a number, even if both begin at once.
+pub fn new_run_dir(results: &Path, created: &str, suite: &str) -> anyhow::Result<PathBuf> {
     let time = created.replace(['-', ':', 'Z'], "").replace('T', "-");
-    let first = results.join(format!("{time}-{suite}"));
-    let numbered = (2..).map(|number| results.join(format!("{time}-{suite}-{number}")));
-    let mut names = std::iter::once(first.clone()).chain(numbered);
-    names.find(|name| !name.exists()).unwrap_or(first)
+    fs::create_dir_all(results).with_context(|| format!("creating {}", results.display()))?;
+    let mut number = 1;
+    loop {
+        let name = match number {
+            1 => format!("{time}-{suite}"),
+            number => format!("{time}-{suite}-{number}"),
+        };
+        let dir = results.join(name);
+        match fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error).with_context(|| format!("creating {}", dir.display())),
+        }
+    }
 }
 
 /// SHA-256 of the running binary: two builds of one commit can differ.
@@ -165,4 +176,24 @@ fn pressure_avg10() -> Option<f64> {
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_in_one_second_get_directories_of_their_own() {
+        let results = tempfile::tempdir().unwrap();
+        let begin = || new_run_dir(results.path(), "2026-11-28T05:25:41Z", "default").unwrap();
+        let dirs: BTreeSet<PathBuf> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+            let dirs = threads.into_iter().map(|thread| thread.join().unwrap());
+            dirs.collect()
+        });
+        assert_eq!(dirs.len(), 8);
+        assert!(dirs.contains(&results.path().join("20261128-052541-default")));
+    }
 }

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use reports::render::abandon_files;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 const END_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// The exit code of an interrupted command.
+const INTERRUPTED: i32 = 130;
 
 /// Whether the user wants the run to end.
 #[derive(Clone, Debug)]
@@ -48,6 +52,20 @@ impl Interrupt {
 /// Catches SIGINT, SIGTERM and SIGHUP from now on, for [`stop_at_signals`].
 pub fn end_signals() -> std::io::Result<Signals> {
     Signals::new(END_SIGNALS)
+}
+
+/// Ends this process at SIGINT, SIGTERM or SIGHUP from now on, whatever it computes. A report that is being written
+/// leaves no temporary file. Not for a process with mounts or scratch, which have to be removed.
+pub fn end_process_at_signals() -> std::io::Result<()> {
+    let signals = end_signals()?;
+    let end = move |mut signals: Signals| {
+        if signals.forever().next().is_some() {
+            abandon_files(|| signal_hook::low_level::exit(INTERRUPTED));
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || end(signals))?;
+    Ok(())
 }
 
 /// Calls `stop` at each of the signals.

@@ -8,6 +8,11 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+macro_rules! eprintln {
+    () => { $crate::output::write_message(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::write_message(format_args!("{}\n", format_args!($($text)*))) };
+}
+
 mod built_in_names;
 mod cache_state;
 mod cell;

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use inputs::border;
 use rundir::{Outcome, Plan, Sample, Schedule};
 
 use crate::run::Watcher;
@@ -64,14 +65,15 @@ impl Watcher for Progress {
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell) {
         let workload = &plan.workloads[cell.workload];
         self.bar.set_position(self.started.elapsed().as_secs());
-        self.bar.set_message(format!(
+        let message = format!(
             "epoch {}, cell {} of {}: {} {}",
             self.epoch.0,
             self.epoch.2 + 1,
             self.epoch.1,
             workload.name,
             workload.states[cell.state]
-        ));
+        );
+        self.bar.set_message(border::terminal_cell(&message));
     }
 
     fn recorded(&mut self, sample: &Sample) {
@@ -85,7 +87,7 @@ impl Watcher for Progress {
             if self.bar.is_hidden() {
                 eprintln!("{line}");
             } else {
-                self.bar.println(line);
+                self.bar.println(border::terminal(&line));
             }
         }
     }

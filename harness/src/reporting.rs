@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use conform::features;
+use inputs::files::{self, PAGE};
 use reports::claims::{self, Catalogue, ClaimResult};
 use reports::decide::{
     Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
 };
 use reports::evidence::CRON_KILL;
-use reports::render::{Report, results_page, splice, write};
+use reports::render::{Report, put, results_page, splice, write};
 use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
@@ -206,8 +207,8 @@ impl ReportInputs {
 
     /// Writes the report's excerpt between the marks in a file.
     pub fn splice_into(&self, file: &Path, links: &str) -> anyhow::Result<()> {
-        let text = std::fs::read_to_string(file)?;
-        std::fs::write(file, splice(&self.report(), &text, links)?)?;
+        let text = files::read_text(file, PAGE)?;
+        put(file, &splice(&self.report(), &text, links)?)?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use backends::registry::Registry;
 use clap::Args;
 use reports::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
@@ -78,8 +78,7 @@ impl Claims {
                 let built_in_names = BuiltIn(registry.clone());
                 let mut read = Vec::new();
                 for name in files {
-                    let text = std::fs::read_to_string(name)
-                        .with_context(|| format!("reading {}", name.display()))?;
+                    let text = inputs::read(name)?;
                     let file = ClaimFile::parse(name, &text)?;
                     let plans = runs.iter().map(|evidence| &evidence.run as &dyn Catalogue);
                     let known: Vec<&dyn Catalogue> = plans.chain([&built_in_names as _]).collect();

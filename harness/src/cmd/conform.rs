@@ -115,7 +115,7 @@ impl Conform {
         scratch: &Path,
     ) -> anyhow::Result<Writer> {
         let created = environment::now();
-        let dir = environment::new_run_dir(&self.results, &created, "conform");
+        let dir = environment::new_run_dir(&self.results, &created, "conform")?;
         let plan = Plan {
             features: features
                 .iter()

@@ -119,8 +119,8 @@ impl Fault {
             }
         }
         let plan = plan(&scenarios, &arms, self.crash_points);
-        let dir = environment::new_run_dir(&self.results, &plan.created, "fault");
         let environment = environment(disk.receipt()).context("looking at the machine")?;
+        let dir = environment::new_run_dir(&self.results, &plan.created, "fault")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         let runs = scenario_runs(&scenarios, backends.len(), self.seed);
         let estimate = Estimate::of(&runs, &scenarios, &backends, self.long);

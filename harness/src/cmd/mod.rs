@@ -30,10 +30,13 @@ mod worker;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use backends::daemon_log;
 use backends::registry::Registry;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+
+use crate::interrupt::end_process_at_signals;
 
 /// Decides, with evidence, how an LLM agent should hold its context as files.
 #[derive(Debug, Parser)]
@@ -87,8 +90,24 @@ impl Arguments {
         matches!(&self.command, Command::Mount(mount) if mount.log.is_some())
     }
 
+    /// Whether the command only reads and computes, and can end at any point.
+    fn only_reports(&self) -> bool {
+        matches!(
+            self.command,
+            Command::Report(_)
+                | Command::Decide(_)
+                | Command::Claims(_)
+                | Command::Compare(_)
+                | Command::Tokens(_)
+                | Command::Trace(_)
+        )
+    }
+
     /// Runs the command and returns its exit code.
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        if self.only_reports() {
+            end_process_at_signals().context("setting up signal handling")?;
+        }
         match self.command {
             Command::Run(run) => run.run(registry),
             Command::Reproduce(reproduce) => reproduce.run(registry),

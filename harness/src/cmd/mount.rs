@@ -160,7 +160,7 @@ impl Mount {
         let served = self.open_and_serve();
         if let (Err(error), true) = (&served, has_log_file) {
             // `main` writes the error to the log only, and the user looks here.
-            let _ = writeln!(std::io::stderr(), "ctxbench: {error:#}");
+            eprintln!("ctxbench: {error:#}");
         }
         served.map(|()| ExitCode::SUCCESS)
     }

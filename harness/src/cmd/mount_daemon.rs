@@ -1,7 +1,7 @@
 //! `ctxbench mount --daemon`: runs a mount in the background.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -48,7 +48,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     let read = file.seek(SeekFrom::Start(begins));
     if read.and_then(|_| file.read_to_string(&mut said)).is_ok() {
         // If standard error is closed, the exit code still reports the failure.
-        let _ = std::io::stderr().write_all(said.as_bytes());
+        eprintln!("{}", said.trim_end());
     }
     let code = ended.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))

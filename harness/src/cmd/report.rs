@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use reports::render::{short_matrix, splice_faults};
+use inputs::files::{self, PAGE};
+use reports::render::{put, short_matrix, splice_faults};
 use rundir::Run;
 
 use super::fault;
@@ -91,8 +92,7 @@ impl Report {
         }
         println!("{}", page.display());
         if let Some(file) = &self.page {
-            std::fs::write(file, report_inputs.results_page())
-                .with_context(|| format!("writing {}", file.display()))?;
+            put(file, &report_inputs.results_page())?;
         }
         if let Some(file) = &self.excerpt {
             report_inputs
@@ -114,7 +114,7 @@ impl Report {
         }
         let out = match &self.out {
             Some(out) => out.clone(),
-            None => environment::new_run_dir(&self.results, &environment::now(), "joined"),
+            None => environment::new_run_dir(&self.results, &environment::now(), "joined")?,
         };
         pool(&self.runs, &out)?;
         Ok(out)
@@ -124,9 +124,9 @@ impl Report {
 /// Writes the tables of a fault run into a document.
 fn put_into(run: &Run, file: &Path) -> anyhow::Result<()> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {name}"))?;
+    let text = files::read_text(file, PAGE).with_context(|| format!("reading {name}"))?;
     let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
-    std::fs::write(file, text).with_context(|| format!("writing {name}"))?;
+    put(file, &text)?;
     println!("{name}: {}", replaced.join(", "));
     Ok(())
 }

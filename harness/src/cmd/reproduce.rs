@@ -12,7 +12,7 @@ use rundir::Run;
 
 use super::busy::Detached;
 use super::run::{Options, RunOutcome};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, end_process_at_signals};
 
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [5, 10, 20];
@@ -48,11 +48,15 @@ impl Reproduce {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let dirs = match self.of.is_empty() {
             true => match self.measure(registry)? {
-                Some(dirs) => dirs,
+                Some(dirs) => {
+                    registry.services().stop();
+                    dirs
+                }
                 None => return Ok(ExitCode::from(130)),
             },
             false => self.of.clone(),
         };
+        end_process_at_signals().context("setting up signal handling")?;
         let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
         let found = match reproduction(&runs?) {
             Ok(found) => found,

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use inputs::files::{self, TRACE};
 use inputs::sha256;
+use reports::render::put;
 use workloads::compile::compile;
 use workloads::import::{Provenance, trace};
 use workloads::script::Script;
@@ -90,7 +92,7 @@ impl TraceCommand {
         match self.action {
             Action::Import(import) => import.run()?,
             Action::Show { file } => {
-                let text = fs::read_to_string(&file)
+                let text = files::read_text(&file, TRACE)
                     .with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let script = compile(&file, &trace)?;
@@ -152,8 +154,7 @@ impl Import {
         }
         // Compile before writing, so that no unusable trace is left behind.
         let script = compile(&self.out, &trace)?;
-        fs::write(&self.out, trace.to_jsonl()?)
-            .with_context(|| format!("writing {}", self.out.display()))?;
+        put(&self.out, &trace.to_jsonl()?)?;
         print!("{}", summary(&trace, &script));
         Ok(())
     }
@@ -194,8 +195,16 @@ fn summary(trace: &Trace, script: &Script) -> String {
         parts.join(", ")
     };
     let recorded = trace.calls_by_op();
+    let recorded_calls: u64 = recorded.values().sum();
     let recorded = recorded.iter().map(|(op, n)| (op.name().to_owned(), *n));
     text += &format!("  calls recorded: {}\n", list(recorded.collect()));
+    if script.timed_calls().is_empty() {
+        let why = match recorded_calls {
+            0 => "no tool call",
+            _ => "no tool call is a file operation",
+        };
+        text += &format!("  nothing to replay: {why}\n");
+    }
     let replayed = script.timed_calls();
     let replayed = replayed.iter().map(|(kind, n)| (kind.to_string(), *n));
     text += &format!("  calls replayed: {}\n", list(replayed.collect()));

@@ -16,14 +16,14 @@ use backends::registry::Registry;
 use clap::{Args, ValueEnum};
 use reports::render::short_matrix;
 use rundir::{MODEL_FILES, ModelFiles, Plan};
-use workloads::definition::CacheState;
+use workloads::definition::{CacheState, Workload};
 
 use self::headline::summary_table;
 use self::planned::PreparedRun;
 use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, end_process_at_signals};
 use crate::lab::{Machine, SHARED_CPU};
 use crate::model_files;
 use crate::model_options::ModelOptions;
@@ -206,6 +206,16 @@ impl Run {
                 return Ok(ExitCode::from(130));
             }
         };
+        // Nothing is mounted any more: from here on a signal can end the process at any point.
+        registry.services().stop();
+        end_process_at_signals().context("setting up signal handling")?;
+        if interrupt.is_set() {
+            eprintln!(
+                "interrupted; the run is complete: `ctxbench report {}` writes its report",
+                dir.display()
+            );
+            return Ok(ExitCode::from(130));
+        }
         let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
         let page = report_inputs.write()?;
         print!("{}", summary_table(&report_inputs));
@@ -264,6 +274,15 @@ impl Options {
             .flat_map(|run| &run.probes)
             .map(|probe| probe.arm.clone())
             .collect();
+        let idle = |workload: &&Arc<Workload>| {
+            workload.is_recorded && workload.script.timed_calls().is_empty()
+        };
+        for workload in workloads.iter().filter(idle) {
+            eprintln!(
+                "warning: {}: nothing to replay: no call of it is a file operation",
+                workload.name
+            );
+        }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let mut machine = Machine {
             arms,

@@ -197,13 +197,6 @@ impl Options {
                 );
             }
         }
-        let dir = match &self.out {
-            Some(dir) => dir.clone(),
-            None => {
-                let suite = Path::new(&self.suite).file_stem().unwrap_or_default();
-                environment::new_run_dir(&self.results, &plan.created, &suite.to_string_lossy())
-            }
-        };
         let scratch = self.scratch(&workloads, arms.len())?;
         let environment = environment(scratch.receipt()).context("looking at the machine")?;
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
@@ -214,6 +207,13 @@ impl Options {
                 bail!("the report of this run could not be priced: {problem}");
             }
         }
+        let dir = match &self.out {
+            Some(dir) => dir.clone(),
+            None => {
+                let suite = Path::new(&self.suite).file_stem().unwrap_or_default();
+                environment::new_run_dir(&self.results, &plan.created, &suite.to_string_lossy())?
+            }
+        };
         let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
         Ok(PreparedRun {
             dir,
