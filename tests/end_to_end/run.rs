@@ -253,7 +253,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     // A second run into the same directory is refused.
     let output = suite_run(&scratch, &small, &out).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    has(&stderr(&output), &["File exists"]);
+    has(&stderr(&output), &["holds a run"]);
 }
 
 /// A policy that no arm of a run of plain directories and databases fits.
@@ -588,5 +588,127 @@ fn a_bare_s3_client_is_an_arm_next_to_mounts() {
             passes.iter().all(|sample| sample["outcome"] == "ok"),
             "{passes:?}"
         );
+    }
+}
+
+/// A session of a greeting and its answer, without a tool call.
+const GREETING: &str = r#"{"parentUuid":null,"isSidechain":false,"userType":"external","cwd":"/home/u/p","sessionId":"s1","version":"2.1.200","gitBranch":"main","type":"user","uuid":"u1","timestamp":"2026-10-01T10:00:01.000Z","message":{"role":"user","content":"hi"}}
+{"parentUuid":"u1","isSidechain":false,"userType":"external","cwd":"/home/u/p","sessionId":"s1","version":"2.1.200","gitBranch":"main","type":"assistant","uuid":"u2","timestamp":"2026-10-01T10:00:02.000Z","requestId":"r1","message":{"id":"m1","type":"message","role":"assistant","model":"claude-opus-4-5-20251101","content":[{"type":"text","text":"hello"}],"usage":{"input_tokens":100,"output_tokens":10}}}
+"#;
+
+#[test]
+fn a_session_with_nothing_to_replay_is_run_and_reported_in_time() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.path();
+    let file = |name: &str| dir.join(name).display().to_string();
+    fs::write(file("greeting.jsonl"), GREETING).unwrap();
+    let arguments = [
+        "trace",
+        "import",
+        "--format",
+        "claude-code",
+        &file("greeting.jsonl"),
+    ];
+    let mut import = ctxbench(arguments);
+    let imported = import.args(["--out", &file("mine.trace.jsonl")]);
+    let imported = stdout(&imported.succeeds());
+    assert!(
+        imported.contains("nothing to replay: no tool call"),
+        "{imported}"
+    );
+    let essay = "A session that only talks, so that no call of it can be replayed on any backend.";
+    let workload = format!(
+        "name = \"agent/mine\"\nessay = \"{essay}\"\nstates = [\"hot\"]\n[trace]\nfile = \"mine.trace.jsonl\"\n"
+    );
+    fs::write(file("mine.toml"), workload).unwrap();
+    let started = std::time::Instant::now();
+    let line = "--backend memory --budget 1 --rounds 1 --no-probes --workload";
+    let (out, mut command) = measure(&scratch, line);
+    let messages = stderr(&command.arg(file("mine.toml")).succeeds());
+    assert!(
+        messages.contains("agent/mine: nothing to replay"),
+        "{messages}"
+    );
+    ctxbench(["report", &file("run")]).succeeds();
+    assert!(started.elapsed() < Duration::from_secs(120));
+    let page = text_of(&out, "report.md");
+    assert!(page.contains("agent/mine: nothing to replay"), "{page}");
+}
+
+#[test]
+fn a_run_that_is_being_made_is_neither_made_again_nor_resumed() {
+    let Some(scratch) = mountable() else { return };
+    let out = scratch.path().join("run");
+    let name = out.display().to_string();
+    let command = || {
+        let line = "--workload micro/stat --backend memory --state hot --budget 60 --no-probes";
+        let (_, mut command) = measure(&scratch, line);
+        command.stderr(Stdio::null()).stdout(Stdio::null());
+        command
+    };
+    let mut first = command().spawn().unwrap();
+    wait_for("the plan", || out.join("plan.toml").exists());
+    let before = text_of(&out, "plan.toml");
+    let second = command().stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(
+        stderr(&second).contains("holds a run, or one is being made in it"),
+        "{}",
+        stderr(&second)
+    );
+    let resumed = ctxbench(["run", "--resume", &name]).output().unwrap();
+    assert_eq!(resumed.status.code(), Some(1));
+    assert!(
+        stderr(&resumed).contains("still being made by another process"),
+        "{}",
+        stderr(&resumed)
+    );
+    signal(&first, Signal::INT);
+    assert_eq!(first.wait().unwrap().code(), Some(130));
+    assert_eq!(text_of(&out, "plan.toml"), before);
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
+    let Some(scratch) = mountable() else { return };
+    let (out, command) = measure(
+        &scratch,
+        "--workload micro/stat --backend memory --state hot --budget 1 --rounds 1 --no-probes",
+    );
+    let mut command = command;
+    command.succeeds();
+    // More records than a report takes in a moment.
+    let samples = text_of(&out, "samples.jsonl");
+    fs::write(
+        out.join("samples.jsonl"),
+        samples.repeat(400_000 / samples.lines().count()),
+    )
+    .unwrap();
+    fs::remove_file(out.join("report.md")).unwrap();
+    for (line, asked) in [
+        ("report", Signal::INT),
+        ("report", Signal::TERM),
+        ("decide", Signal::INT),
+        ("claims", Signal::TERM),
+        ("compare", Signal::INT),
+    ] {
+        let mut command = ctxbench([line]);
+        let process = command
+            .arg(&out)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut process = process.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        signal(&process, asked);
+        let at = std::time::Instant::now();
+        assert_eq!(process.wait().unwrap().code(), Some(130), "{line}");
+        assert!(at.elapsed() < Duration::from_secs(2), "{line}");
+        let left = fs::read_dir(&out)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name().into_string().unwrap());
+        let parts: Vec<String> = left.filter(|name| name.ends_with(".part")).collect();
+        assert_eq!(parts, Vec::<String>::new(), "{line}");
     }
 }

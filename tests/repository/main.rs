@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
+mod borders;
 mod crates;
 mod documents;
 mod imports;
