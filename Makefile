@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform load peers python-daemons minio mcp postgres embeddings corpora s3 simulate hosts model model-files programs scale speed calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench evidence report test check conform load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -83,6 +83,9 @@ s3: build ## What s3 costs beyond bare requests (ten minutes)
 
 simulate: setup ## 1,000,000 seeded histories of the S3 protocol (a quarter of an hour)
 	@CTXBENCH_HISTORIES=$${CTXBENCH_HISTORIES:-1000000} cargo test --release --locked -p s3 --test simulation no_history -- --nocapture
+
+fuzz: setup ## Ten minutes of mutated input for each parser of foreign bytes, four at a time (half an hour)
+	@CTXBENCH_FUZZ_SECONDS=$${CTXBENCH_FUZZ_SECONDS:-600} cargo test --release --locked -p harness --test fuzz -- --nocapture
 
 hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
 	@$(CTXBENCH) run --suite hosts $(ARGS)
