@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -46,6 +46,9 @@ check: setup ## Format, lints, docs and licences, warnings as errors
 
 conform: build ## Conformance table, pjdfstest and fsx (installs both under target/tools)
 	@scripts/conform $(ARGS)
+
+microbench: setup ## What the harness costs a call, and its parts without FUSE, by criterion (three minutes)
+	@cargo bench --locked -p harness --bench micro -- $(ARGS)
 
 load: build ## Eight processes on one mount (four minutes), then 100,000 files on one mount (eight minutes)
 	@$(CTXBENCH) run --suite load $(ARGS)

@@ -17,6 +17,8 @@ mod faults;
 mod hosts;
 mod inbox;
 mod inputs;
+#[path = "../../benches/large_run.rs"]
+mod large_run;
 mod llm;
 mod mcp;
 mod mount;

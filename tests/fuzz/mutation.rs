@@ -92,9 +92,10 @@ fn value(rng: &mut Rng) -> Value {
         )),
         4 => Value::from(*pick(rng, &[-1_i64, i64::MIN, -86_400_000])),
         5 => Value::String(String::new()),
-        6 => Value::String(
-            String::from_utf8_lossy(*pick(rng, &TOKENS)).repeat(rng.random_range(1..=300)),
-        ),
+        6 => {
+            let token = *pick::<&[u8]>(rng, &TOKENS);
+            Value::String(String::from_utf8_lossy(token).repeat(rng.random_range(1..=300)))
+        }
         7 => Value::String("../../../etc/passwd".to_owned()),
         8 => Value::Array(vec![Value::Null; rng.random_range(0..=3)]),
         9 => Value::Object(Map::from_iter([("type".to_owned(), Value::Null)])),
