@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use network::Redirected;
+
 /// Why a request has no answer. No variant holds an API key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -32,6 +34,14 @@ pub enum ModelError {
         url: String,
         /// Models that the server lists; may be empty.
         known: Vec<String>,
+    },
+    /// The server points elsewhere. Neither the key nor the question is sent there.
+    #[error("{url} cannot be asked: {to}")]
+    Redirected {
+        /// The server's URL.
+        url: String,
+        /// The place that it names.
+        to: Redirected,
     },
     /// The server cannot be reached.
     #[error(

@@ -37,6 +37,8 @@ pub enum Behaviour {
     Hang,
     /// Answers with a status, a message, and an optional `Retry-After`.
     Status(u16, String, Option<String>),
+    /// Answers every request, that for the list of models, too, with this status and `Location`.
+    Redirect(u16, String),
     /// Breaks the connection in the middle of the answer.
     BreakOff,
     /// Answers with invalid JSON.
@@ -150,6 +152,13 @@ impl Shared {
         reader.read_exact(&mut body)?;
         let is_list = head.starts_with("GET");
         self.headers.lock().push(head);
+        if let Some(Behaviour::Redirect(status, location)) = self.script.lock().first() {
+            let (status, more) = (format!("{status} X"), format!("Location: {location}\r\n"));
+            if !is_list {
+                self.requests.lock().push(Value::Null);
+            }
+            return respond(&mut stream, &status, JSON, &more, b"{}");
+        }
         if is_list {
             let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
             return json_answer(&mut stream, "200 OK", "", &list);
@@ -196,6 +205,8 @@ impl Shared {
                 let body = json!({"error": {"message": message}});
                 json_answer(&mut stream, &format!("{status} X"), &more, &body)
             }
+            // Answered above.
+            Behaviour::Redirect(..) => Ok(()),
             Behaviour::BreakOff => {
                 let event = format!("data: {}\n\n", piece("The beginning", None));
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n";

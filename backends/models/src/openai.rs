@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use network::{BodyError, Redirected, is_loopback, limits, read_body, read_start};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
-use url::{Host, Url};
+use url::Url;
 
 use crate::dialect::{Dialect, Parameter};
 use crate::secret::without_secrets;
-use crate::sse::{ANSWER_MAX, Answer};
+use crate::sse::Answer;
 use crate::{ApiKey, Cancel, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
 /// Poll interval for cancellation.
@@ -29,12 +30,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 
 /// Maximum characters of a server's error text that are shown.
 const SAID_MAX: usize = 300;
-
-/// Maximum bytes of an error response that are read.
-const ERROR_MAX: usize = 64 << 10;
-
-/// Maximum bytes of a list of models.
-const LIST_MAX: usize = 4 << 20;
 
 /// The variables that may hold a key, by priority.
 const KEY_VARIABLES: [&str; 2] = ["CTXBENCH_API_KEY", "OPENAI_API_KEY"];
@@ -126,10 +121,8 @@ impl OpenAi {
                 url: config.base_url,
             });
         }
-        // rustls takes its cryptography from the process; a second call changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut client = Client::builder().connect_timeout(CONNECT.min(config.timeout));
-        if is_loopback(&url) {
+        let mut client = network::client().connect_timeout(CONNECT.min(config.timeout));
+        if url.host_str().is_some_and(is_loopback) {
             // A proxy would see file content, and cannot reach this machine's loopback servers.
             client = client.no_proxy();
         }
@@ -163,13 +156,14 @@ impl OpenAi {
             if status == StatusCode::NOT_FOUND {
                 return Ok(None);
             }
+            if let Some(redirected) = Redirected::of(&response) {
+                return Err(self.redirected(redirected));
+            }
             if !status.is_success() {
                 return Err(self.status_error(status, self.said(response).await).error);
             }
-            let (bytes, is_whole) = read_at_most(response, LIST_MAX).await;
-            if !is_whole {
-                return Err(self.malformed("its list of models is too long, or broke off"));
-            }
+            let bytes = read_body(response, limits::MODEL_LIST).await;
+            let bytes = bytes.map_err(|error| self.malformed(&error.to_string()))?;
             Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
         };
         let patience = LIST_PATIENCE.min(self.config.timeout);
@@ -214,6 +208,13 @@ impl OpenAi {
         }
     }
 
+    fn redirected(&self, to: Redirected) -> ModelError {
+        ModelError::Redirected {
+            url: self.config.base_url.clone(),
+            to,
+        }
+    }
+
     fn malformed(&self, why: &str) -> ModelError {
         ModelError::Malformed {
             url: self.config.base_url.clone(),
@@ -247,7 +248,7 @@ impl OpenAi {
 
     /// Reads an error response.
     async fn said(&self, response: Response) -> Said {
-        let (bytes, _) = read_at_most(response, ERROR_MAX).await;
+        let bytes = read_start(response, limits::ERROR.within(self.config.timeout)).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let refuses = Parameter::refused_by(&text);
         let message = serde_json::from_str::<Value>(&text).ok().and_then(|body| {
@@ -356,6 +357,9 @@ impl OpenAi {
             .await;
         let mut response = sent.map_err(|error| passing(self.unsent(&error)))?;
         let status = response.status();
+        if let Some(redirected) = Redirected::of(&response) {
+            return Err(failed(self.redirected(redirected), None));
+        }
         if !status.is_success() {
             let retry_after = retry_after(response.headers());
             let mut failure = self.status_error(status, self.said(response).await);
@@ -369,48 +373,44 @@ impl OpenAi {
             .and_then(|kind| kind.to_str().ok())
             .is_some_and(|kind| kind.starts_with("application/json"));
         let mut answer = Answer::default();
-        let mut whole = Vec::new();
         let mut first_byte = None;
-        loop {
-            let broke_off = |why: String, bytes| ModelError::BrokeOff {
-                url: self.config.base_url.clone(),
-                bytes,
-                why: self.scrub(&why),
-            };
-            match response.chunk().await {
-                Ok(Some(chunk)) => {
-                    if is_whole {
-                        whole.extend_from_slice(&chunk);
-                        if whole.len() > ANSWER_MAX {
-                            return Err(malformed("it is too long"));
-                        }
-                    } else {
+        let broke_off = |why: String, bytes| ModelError::BrokeOff {
+            url: self.config.base_url.clone(),
+            bytes,
+            why: self.scrub(&why),
+        };
+        if is_whole {
+            first_byte = Some(started.elapsed());
+            let limit = limits::MODEL_ANSWER.within(self.config.timeout);
+            let body = read_body(response, limit).await.map_err(|error| match error {
+                BodyError::Broken(error) => {
+                    passing(broke_off(error.without_url().to_string(), 0))
+                }
+                error => malformed(&error.to_string()),
+            })?;
+            let text = std::str::from_utf8(&body).map_err(|_| malformed("it is not UTF-8"))?;
+            let event: Value = serde_json::from_str(text)
+                .map_err(|error| malformed(&format!("it is not JSON: {error}")))?;
+            answer.event(&event).map_err(|why| malformed(&why))?;
+        } else {
+            while !answer.is_done {
+                match response.chunk().await {
+                    Ok(Some(chunk)) => {
                         answer.push(&chunk).map_err(|why| malformed(&why))?;
+                        if !answer.text.is_empty() {
+                            first_byte.get_or_insert_with(|| started.elapsed());
+                        }
                     }
-                    if is_whole || !answer.text.is_empty() {
-                        first_byte.get_or_insert_with(|| started.elapsed());
+                    // Some servers end the stream without `[DONE]`; a finish reason then completes the answer.
+                    Ok(None) if answer.finish.is_some() => break,
+                    Ok(None) => {
+                        let why = "the stream ended before the answer did".to_owned();
+                        return Err(passing(broke_off(why, answer.text.len())));
                     }
-                    if answer.is_done {
-                        break;
+                    Err(error) => {
+                        let error = error.without_url().to_string();
+                        return Err(passing(broke_off(error, answer.text.len())));
                     }
-                }
-                Ok(None) if is_whole => {
-                    let text = std::str::from_utf8(&whole);
-                    let text = text.map_err(|_| malformed("it is not UTF-8"))?;
-                    let event: Value = serde_json::from_str(text)
-                        .map_err(|error| malformed(&format!("it is not JSON: {error}")))?;
-                    answer.event(&event).map_err(|why| malformed(&why))?;
-                    break;
-                }
-                // Some servers end the stream without `[DONE]`; a finish reason then completes the answer.
-                Ok(None) if answer.finish.is_some() => break,
-                Ok(None) => {
-                    let why = "the stream ended before the answer did".to_owned();
-                    return Err(passing(broke_off(why, answer.text.len())));
-                }
-                Err(error) => {
-                    let error = error.without_url().to_string();
-                    return Err(passing(broke_off(error, answer.text.len())));
                 }
             }
         }
@@ -528,31 +528,6 @@ fn reply(request: &Request, answer: Answer, timing: Timing, dialect: Dialect) ->
         },
         text: answer.text,
         has_own_sampling: dialect.has_own_sampling,
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
-}
-
-/// Reads at most `most` bytes of a body; true if that is all of it.
-async fn read_at_most(mut response: Response, most: usize) -> (Vec<u8>, bool) {
-    let mut bytes = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
-            Ok(None) => return (bytes, true),
-            Err(_) => return (bytes, false),
-        }
-        if bytes.len() > most {
-            bytes.truncate(most);
-            return (bytes, false);
-        }
     }
 }
 

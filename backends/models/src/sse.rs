@@ -1,11 +1,9 @@
 //! Parses the stream of a chat completion: server-sent events, each a piece of the answer.
 
+use network::limits::MODEL_ANSWER;
 use serde_json::Value;
 
 use crate::{Finish, Usage};
-
-/// The maximum length of an answer in bytes; a longer one is an error.
-pub(crate) const ANSWER_MAX: usize = 16 << 20;
 
 /// The received part of an answer.
 #[derive(Debug, Default)]
@@ -26,15 +24,18 @@ pub(crate) struct Answer {
 impl Answer {
     /// Parses the next bytes of a stream.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.rest.extend_from_slice(bytes);
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let line = std::str::from_utf8(&line)
-                .map_err(|_| "a line of the stream is not UTF-8".to_owned())?;
-            self.line(line.trim())?;
-        }
-        if self.rest.len() + self.text.len() > ANSWER_MAX {
-            return Err(format!("it is longer than {ANSWER_MAX} bytes"));
+        // Only the new bytes are searched: a line that does not end is not read again with each piece.
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(piece);
+            if (self.rest.len() + self.text.len()) as u64 > MODEL_ANSWER.bytes {
+                return Err(format!("it is longer than {} bytes", MODEL_ANSWER.bytes));
+            }
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.rest);
+                let line = std::str::from_utf8(&line)
+                    .map_err(|_| "a line of the stream is not UTF-8".to_owned())?;
+                self.line(line.trim())?;
+            }
         }
         Ok(())
     }

@@ -142,6 +142,27 @@ fn an_error_without_end_is_read_only_so_far() {
 }
 
 #[test]
+fn a_redirect_is_an_error_and_takes_neither_question_nor_key_elsewhere() {
+    let elsewhere = FakeServer::start(vec![Behaviour::Answer]).unwrap();
+    let to = elsewhere.base_url();
+    for status in [301, 302, 303, 307, 308] {
+        let location = format!("{to}/chat/completions?secret");
+        let server = FakeServer::start(vec![Behaviour::Redirect(status, location)]).unwrap();
+        let client = client(&server, Duration::from_secs(20));
+        let listed = client.check().unwrap_err();
+        let answered = client.complete(&request(), &Cancel::default()).unwrap_err();
+        for error in [listed, answered] {
+            let host = to.trim_start_matches("http://").trim_end_matches("/v1");
+            let text = error.to_string();
+            assert!(matches!(error, ModelError::Redirected { .. }), "{text}");
+            assert!(text.contains(host) && !text.contains("secret"), "{text}");
+        }
+        assert_eq!(server.calls(), 1, "it is not asked again");
+    }
+    assert!(elsewhere.headers().is_empty(), "{:?}", elsewhere.headers());
+}
+
+#[test]
 fn an_answer_that_a_filter_ended_says_so() {
     let (reply, _) = ask(vec![Behaviour::Filtered("The beginning".to_owned())]);
     assert_eq!(reply.unwrap().finish, Finish::Filtered);

@@ -1,6 +1,7 @@
 //! Signed requests to a bucket over one pool of connections, and their answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use bytes::Bytes;
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, header};
 use jiff::Timestamp;
+use network::limits::{self, BodyLimit, SLOWEST};
+use network::{BodyError, Redirected, read_body, read_start};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect::Policy;
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use url::Url;
@@ -22,10 +24,7 @@ use url::Url;
 use crate::config::{AccessKey, S3Config};
 use crate::objects::Fault;
 use crate::signature::sign;
-use crate::tree::{CHUNK, Hash};
-
-/// The slowest connection on which long bodies are waited for, in bytes a second.
-const SLOWEST: u64 = 64 << 10;
+use crate::tree::Hash;
 
 /// The waits before a request is sent again. The engine tries again later, and for longer.
 const WAITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
@@ -102,6 +101,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// The redirect that it is.
+    redirected: Option<Redirected>,
 }
 
 impl Answer {
@@ -148,13 +149,20 @@ impl Answer {
     /// Why the answer is no success, and what to do.
     pub(crate) fn fault(&self, request: &str) -> Fault {
         let code = self.code().unwrap_or("an answer without an S3 error code");
-        let told = format!("{request}: {} {code}", self.status);
+        let told = match &self.redirected {
+            Some(redirected) => format!("{request}: {} {code}: {redirected}", self.status),
+            None => format!("{request}: {} {code}", self.status),
+        };
         match self.is_transient() {
             true => Fault::Unknown(told),
             false => Fault::Refused(format!("{told} ({})", self.fix())),
         }
     }
 }
+
+/// The length of the part of an object that a request asks for, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct PartLength(u64);
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,14 +192,10 @@ struct Pool {
 impl Bucket {
     /// The bucket of a configuration. Fails if endpoint or access key cannot be used; the first request connects.
     pub fn new(config: &S3Config) -> Result<Self, S3OpenError> {
-        // rustls takes its cryptography from the process; a second call changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("ctxbench/", env!("CARGO_PKG_VERSION")))
+        let http = network::client()
             .dns_resolver(Resolver)
-            // As S3 speaks it. A redirect cannot be followed: the signature covers the host.
+            // As S3 speaks it.
             .http1_only()
-            .redirect(Policy::none())
             // A body is the bytes of the object, as many as its length says.
             .no_gzip()
             .no_brotli()
@@ -243,7 +247,8 @@ impl Bucket {
         let mut list = ListObjectsV2::new(address, None);
         list.with_max_keys(1);
         let request = Request::get(list.sign(Duration::ZERO).as_str()).body(Bytes::new());
-        self.attempt(&request.map_err(Unanswered::of)?).await
+        let request = request.map_err(Unanswered::of)?;
+        self.attempt(&request, limits::LISTING_PAGE).await
     }
 
     fn count(&self, counter: &str, by: usize) {
@@ -262,12 +267,12 @@ impl Bucket {
             .header("x-amz-checksum-crc32", checksum)
     }
 
-    fn limit(&self, bytes: u64) -> Duration {
-        self.0.timeout + Duration::from_millis(bytes * 1000 / SLOWEST)
-    }
-
-    /// Signs a request and sends it once.
-    async fn attempt(&self, request: &Request<Bytes>) -> Result<Answer, Unanswered> {
+    /// Signs a request and sends it once. The body of a successful answer has at most `limit`.
+    async fn attempt(
+        &self,
+        request: &Request<Bytes>,
+        limit: BodyLimit,
+    ) -> Result<Answer, Unanswered> {
         let pool = &*self.0;
         let mut signed = reqwest::Request::try_from(request.clone())?;
         let digest = request.extensions().get::<Hash>().copied();
@@ -283,16 +288,27 @@ impl Bucket {
         self.count(kind, 1);
         self.count("s3_bytes_sent", request.body().len());
         let execute = pool.http.execute(signed);
-        let limit = self.limit(request.body().len() as u64);
-        let response = tokio::time::timeout(limit, execute).await??;
+        let sending = request.body().len() as u64 * 1000 / SLOWEST;
+        let time = pool.timeout + Duration::from_millis(sending);
+        let response = tokio::time::timeout(time, execute).await??;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let length = response.content_length().unwrap_or(CHUNK);
-        let body = tokio::time::timeout(self.limit(length), response.bytes()).await??;
+        let redirected = Redirected::of(&response);
+        let part = request.extensions().get::<PartLength>();
+        let is_part = status == 206 || headers.contains_key(header::CONTENT_RANGE);
+        let limit = match part.filter(|_| is_part) {
+            Some(PartLength(length)) => limit.at_most(*length),
+            None => limit,
+        };
+        let body = match response.status().is_success() {
+            true => read_body(response, limit.within(pool.timeout)).await?,
+            false => read_start(response, limits::ERROR.within(pool.timeout)).await,
+        };
         self.count("s3_bytes_received", body.len());
         let answer = Answer {
             status,
             headers,
             body,
+            redirected,
         };
         if !answer.is_transient() {
             pool.answers.fetch_add(1, Ordering::Relaxed);
@@ -300,41 +316,58 @@ impl Bucket {
         Ok(answer)
     }
 
-    /// Sends a request that may be repeated, a few times at most.
+    /// Sends a request that may be repeated, a few times at most; its answer holds no content.
     pub(crate) async fn send(&self, request: Builder, body: Bytes) -> Result<Answer, Fault> {
+        self.send_for(request, body, limits::ERROR).await
+    }
+
+    /// The same for an answer with content of at most `limit`.
+    async fn send_for(
+        &self,
+        request: Builder,
+        body: Bytes,
+        limit: BodyLimit,
+    ) -> Result<Answer, Fault> {
         let request = request.body(body);
         let request = request.map_err(|error| Fault::Refused(error.to_string()))?;
         let mut waits = WAITS.into_iter();
         loop {
-            let answered = self.attempt(&request).await;
+            let answered = self.attempt(&request, limit).await;
             let may_repeat = match &answered {
                 Ok(answer) => answer.is_transient(),
                 // A second attempt would take as long.
-                Err(error) => !error.is_late,
+                Err(error) => !error.is_late && !error.is_too_long,
             };
             match waits.next().filter(|_| may_repeat) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => {
                     let (method, path) = (request.method(), request.uri().path());
-                    let fault = |error| Fault::Unknown(format!("{method} {path}: {error}"));
-                    return answered.map_err(fault);
+                    return answered.map_err(|error| {
+                        let told = format!("{method} {path}: {error}");
+                        match error.is_too_long {
+                            true => Fault::Unreadable(told),
+                            false => Fault::Unknown(told),
+                        }
+                    });
                 }
             }
         }
     }
 
-    /// Reads an object. `None` if there is none.
+    /// Reads an object of at most `limit`. `None` if there is none.
     pub(crate) async fn get(
         &self,
         key: &str,
         range: Option<&Range<u64>>,
+        limit: BodyLimit,
     ) -> Result<Option<Answer>, Fault> {
         let mut request = Request::get(self.0.address.object_url(key).as_str());
         if let Some(range) = range {
             let bytes = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
             request = request.header(header::RANGE, bytes);
+            request = request.extension(PartLength(range.end.saturating_sub(range.start)));
         }
-        let answer = self.send(request, Bytes::new()).await?;
+        let answer = self.send_for(request, Bytes::new(), limit).await?;
         match (answer.status, answer.code()) {
             (200 | 206, _) => Ok(Some(answer)),
             // Only S3's own code says so: a proxy may answer 404, too.
@@ -346,9 +379,11 @@ impl Bucket {
         }
     }
 
-    /// All objects whose keys begin with `prefix`, in order; one request for each thousand.
+    /// All objects whose keys begin with `prefix`, in order; one request for each thousand. Fails if the listing does not
+    /// end: if it repeats itself, or has more pages or keys than a bucket of ours.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
         let mut listed = Vec::new();
+        let mut progress = ListingProgress::default();
         let mut token: Option<String> = None;
         loop {
             let mut list = ListObjectsV2::new(&self.0.address, None);
@@ -357,7 +392,8 @@ impl Bucket {
                 list.with_continuation_token(token.clone());
             }
             let request = Request::get(list.sign(Duration::ZERO).as_str());
-            let answer = self.send(request, Bytes::new()).await?;
+            let answer = self.send_for(request, Bytes::new(), limits::LISTING_PAGE);
+            let answer = answer.await?;
             if answer.status != 200 {
                 return Err(answer.fault(&format!("LIST {prefix}")));
             }
@@ -367,6 +403,14 @@ impl Bucket {
             let page = page.and_then(|page| ListObjectsV2::parse_response(page).ok());
             let damaged = || Fault::Unknown(format!("LIST {prefix}: the answer is damaged"));
             let page = page.ok_or_else(damaged)?;
+            let keys = page.contents.iter().map(|object| object.key.as_str());
+            token = page.next_continuation_token;
+            let checked = progress.check(keys, token.as_deref());
+            checked.map_err(|reason| Fault::Unknown(format!("LIST {prefix}: {reason}")))?;
+            if progress.pages.is_multiple_of(LISTING_NEWS) {
+                let (pages, keys) = (progress.pages, listed.len());
+                tracing::info!("still listing {prefix}: {keys} keys in {pages} pages so far");
+            }
             listed.extend(page.contents.into_iter().filter_map(|object| {
                 Some(Listed {
                     key: object.key.strip_prefix(prefix)?.to_owned(),
@@ -374,7 +418,6 @@ impl Bucket {
                     modified: nanoseconds(object.last_modified.as_deref()),
                 })
             }));
-            token = page.next_continuation_token;
             if token.is_none() {
                 return Ok(listed);
             }
@@ -391,6 +434,60 @@ impl Bucket {
     }
 }
 
+/// Pages after which a listing that goes on is logged.
+const LISTING_NEWS: usize = 500;
+
+/// Whether a listing comes closer to its end: a server could answer for ever.
+#[derive(Default)]
+struct ListingProgress {
+    pages: usize,
+    keys: usize,
+    /// Pages without a new key, one after the other.
+    empty: usize,
+    /// Digests of the keys and of the tokens so far.
+    seen: HashSet<u64>,
+    tokens: HashSet<u64>,
+    state: RandomState,
+}
+
+impl ListingProgress {
+    /// Takes a page. Fails with the reason if the listing repeats itself or is too long.
+    fn check<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k str>,
+        token: Option<&str>,
+    ) -> Result<(), String> {
+        self.pages += 1;
+        let (mut count, mut is_new) = (0, false);
+        for key in keys {
+            count += 1;
+            is_new |= self.seen.insert(self.state.hash_one(key));
+        }
+        self.keys += count;
+        let Some(token) = token else { return Ok(()) };
+        if count > 0 && !is_new {
+            return Err("the server sends the same keys again and again".to_owned());
+        }
+        self.empty = if count == 0 { self.empty + 1 } else { 0 };
+        if self.empty > limits::EMPTY_PAGES {
+            let most = limits::EMPTY_PAGES;
+            return Err(format!(
+                "the server sends more than {most} pages without a key in a row"
+            ));
+        }
+        if !self.tokens.insert(self.state.hash_one(token)) {
+            return Err("the server sends a page again: its continuation token repeats".to_owned());
+        }
+        if self.pages >= limits::LISTING_PAGES || self.keys > limits::LISTED_KEYS {
+            let (pages, keys) = (limits::LISTING_PAGES, limits::LISTED_KEYS);
+            return Err(format!(
+                "the listing has more than {pages} pages or {keys} keys"
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
@@ -398,6 +495,8 @@ pub(crate) struct Unanswered {
     reason: String,
     /// Its time limit is over.
     is_late: bool,
+    /// Its answer is longer than its kind may be.
+    is_too_long: bool,
     /// The client does not trust the server's certificate.
     pub(crate) is_untrusted: bool,
 }
@@ -407,6 +506,7 @@ impl Unanswered {
         Self {
             reason: one_line(&error),
             is_late: false,
+            is_too_long: false,
             is_untrusted: false,
         }
     }
@@ -420,6 +520,19 @@ impl From<reqwest::Error> for Unanswered {
             is_late: error.is_timeout(),
             is_untrusted: is_untrusted(&error),
             ..Self::of(error)
+        }
+    }
+}
+
+impl From<BodyError> for Unanswered {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Broken(error) => error.into(),
+            error => Self {
+                is_late: error.is_late(),
+                is_too_long: matches!(error, BodyError::TooLong(_)),
+                ..Self::of(error)
+            },
         }
     }
 }

@@ -6,15 +6,27 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use http::header;
+use network::limits;
+use network::limits::BodyLimit;
 
 pub use crate::bucket::{Bucket, Listed};
 use crate::config::S3Config;
 use crate::objects::{Fault, Key, Objects, Put};
-use crate::seal::{Seal, is_sealed};
+use crate::seal::{Seal, SealError, is_sealed};
 
 /// The prefix of the keys of an agent's memory, in the mirror (an empty `part`) or in the log (`.ctx/`).
 fn prefix(config: &S3Config, part: &str) -> String {
     format!("{}agents/{}/{part}", config.prefix, config.agent)
+}
+
+/// How long an object of a kind may be: what is longer is not of our making.
+fn limit(key: Key) -> BodyLimit {
+    match key {
+        Key::Log(_) => limits::COMMIT,
+        Key::Blob(..) => limits::BLOB,
+        Key::Checkpoint(_) => limits::CHECKPOINT,
+        Key::Floor(_) => limits::FLOOR,
+    }
 }
 
 /// The log of one agent: creates and reads objects, and does nothing else.
@@ -64,11 +76,20 @@ impl Client {
 impl Objects for Client {
     async fn put_new(&self, key: Key, body: Bytes) -> Result<Put, Fault> {
         let name = self.key(key);
-        let refused = |error| Fault::Refused(format!("{name}: {error}"));
+        let refused_of = |error: String| Fault::Refused(format!("{name}: {error}"));
+        let refused = |error: SealError| refused_of(error.to_string());
         let sealed = match &self.seal {
             Some(seal) => seal.seal(&name, &body).map_err(refused)?,
             None => body,
         };
+        let (length, limit) = (sealed.len(), limit(key));
+        if length as u64 > limit.bytes {
+            // No client would read it.
+            let (kind, most) = (limit.kind, limit.bytes);
+            return Err(refused_of(format!(
+                "it would have {length} bytes, and {kind} has at most {most}"
+            )));
+        }
         let mut request = self.bucket.put(&name, &sealed);
         if let (None, Key::Blob(hash, _)) = (&self.seal, key) {
             request = request.extension(hash);
@@ -88,7 +109,7 @@ impl Objects for Client {
         let unreadable = |reason: &str| Fault::Unreadable(format!("{name}: {reason}"));
         // A sealed object opens as a whole only.
         let asked = range.as_ref().filter(|_| self.seal.is_none());
-        let Some(answer) = self.bucket.get(&name, asked).await? else {
+        let Some(answer) = self.bucket.get(&name, asked, limit(key)).await? else {
             return Ok(None);
         };
         // `rclone serve s3` answers a part with status 200.
@@ -199,9 +220,19 @@ impl MirrorClient {
         }
     }
 
-    /// Reads an object. `None` if there is none.
+    /// Reads an object that any tool may have written. `None` if there is none.
     pub async fn get(&self, key: &str) -> Result<Option<MirrorObject>, Fault> {
-        let Some(answer) = self.bucket.get(&self.key(key), None).await? else {
+        self.get_within(key, limits::FOREIGN_OBJECT).await
+    }
+
+    /// Reads an object that a mount may have written; one that is longer is [`Fault::Unreadable`].
+    pub(crate) async fn get_ours(&self, key: &str) -> Result<Option<MirrorObject>, Fault> {
+        self.get_within(key, limits::MIRROR_OBJECT).await
+    }
+
+    async fn get_within(&self, key: &str, limit: BodyLimit) -> Result<Option<MirrorObject>, Fault> {
+        let key = self.key(key);
+        let Some(answer) = self.bucket.get(&key, None, limit).await? else {
             return Ok(None);
         };
         let metadata = answer.headers.iter().filter_map(|(name, value)| {

@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream, try_join};
+use network::limits;
 
 use crate::merge::{Fetched, ReplicaError};
 use crate::objects::{
     Checkpoint, Commit, Fault, Floor, Head, INLINE_START, Key, Objects, Put, Record,
 };
-use crate::tree::{Chunk, Content, Hash, Place, Tree};
+use crate::tree::{CHUNK, Chunk, Content, Hash, Place, Tree};
 use crate::view::validate;
 
 /// How many requests are under way at once.
@@ -89,12 +90,24 @@ async fn record<O: Objects, R: Record>(objects: &O, key: Key) -> Result<Option<R
     record.map_err(|error| damaged(key, error))
 }
 
-/// The floors of a log, oldest first, beginning with those that are known.
+/// The floors of a log, oldest first, beginning with those that are known. Each names a later checkpoint than the one
+/// before: a server cannot repeat one for ever.
 pub(crate) async fn floors<O: Objects>(objects: &O, mut floors: Vec<Floor>) -> Result<Vec<Floor>> {
-    while let Some(floor) = record(objects, Key::Floor(floors.len() as u64 + 1)).await? {
+    loop {
+        let key = Key::Floor(floors.len() as u64 + 1);
+        let Some(floor) = record::<O, Floor>(objects, key).await? else {
+            return Ok(floors);
+        };
+        if floor.checkpoint <= oldest(&floors) {
+            let reason = "it names no later checkpoint than the floor before it";
+            return Err(damaged(key, reason));
+        }
+        if floors.len() >= limits::FLOORS {
+            let reason = format!("the log has more than {} floors", limits::FLOORS);
+            return Err(damaged(key, reason));
+        }
         floors.push(floor);
     }
-    Ok(floors)
 }
 
 /// The checkpoint that the newest floor names, which is the oldest state that can be read; 0 without a floor.
@@ -171,6 +184,8 @@ pub(crate) async fn checkpoint_of_log<O: Objects>(
 pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let length = u64::from(chunk.length);
     let (key, range) = match chunk.place {
+        // No length that a log states is believed, also where a caller has not checked the log.
+        _ if length > CHUNK => return Err(ReplicaError(format!("a chunk of {length} bytes")).into()),
         Place::Hole => return Ok(vec![0; chunk.length as usize].into()),
         Place::Blob { salt } => (Key::Blob(chunk.hash, salt), None),
         Place::Inline { commit, offset } => {
@@ -192,7 +207,7 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
 
 /// The bytes of a file of at most some MiB.
 pub(crate) async fn read<O: Objects>(objects: &O, content: &Content) -> Result<Bytes> {
-    let mut bytes = Vec::with_capacity(content.size as usize);
+    let mut bytes = Vec::new();
     for chunk in &content.chunks {
         bytes.extend_from_slice(&fetch(objects, chunk).await?);
     }

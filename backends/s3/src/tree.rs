@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 /// Bytes in every chunk of a file but the last: 8 MiB.
 pub const CHUNK: u64 = 8 << 20;
 
+/// The longest file: 512 GiB.
+pub const FILE_MAX: u64 = 512 << 30;
+
 /// Files up to this many bytes travel inside their commit: 64 KiB.
 pub const INLINE_MAX: u64 = 64 << 10;
 
@@ -130,7 +133,7 @@ impl Content {
 
     /// The bytes, if all chunks are at hand.
     pub(crate) fn assemble(&self, fetched: &Fetched) -> Option<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(self.size as usize);
+        let mut bytes = Vec::new();
         for chunk in &self.chunks {
             match chunk.place {
                 Place::Hole => bytes.resize(bytes.len() + chunk.length as usize, 0),
@@ -138,6 +141,23 @@ impl Content {
             }
         }
         Some(bytes)
+    }
+
+    /// Checks that the chunks make a file: each but the last is [`CHUNK`] bytes, the last one is shorter or as long, and
+    /// their sum is the size, at most [`FILE_MAX`]. Fails with the reason.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let full = u32::try_from(CHUNK).unwrap_or(u32::MAX);
+        if let Some((last, before)) = self.chunks.split_last()
+            && (before.iter().any(|chunk| chunk.length != full)
+                || !(1..=full).contains(&last.length))
+        {
+            return Err("has a chunk of a wrong length");
+        }
+        match self.length() {
+            length if length > FILE_MAX => Err("is longer than 512 GiB"),
+            length if length != self.size => Err("is not as long as its chunks"),
+            _ => Ok(()),
+        }
     }
 
     /// The sum of the chunks' lengths.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tree::{Changes, Entry, Invalid, Name, Node, NodeId, ROOT, Tree};
+use crate::tree::{Changes, Content, Entry, Invalid, Name, Node, NodeId, ROOT, Tree};
 
 /// A tree with changes on top.
 #[derive(Clone)]
@@ -169,8 +169,8 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
         if before.is_some_and(|before| before.is_directory() != node.is_directory()) {
             return invalid(format!("{id:?} becomes another kind of node"));
         }
-        if node.content().is_some_and(|it| it.size != it.length()) {
-            return invalid(format!("file {id:?} is not as long as its chunks"));
+        if let Some(Err(reason)) = node.content().map(Content::check) {
+            return invalid(format!("file {id:?} {reason}"));
         }
     }
     let view = View::of(base, changes);

@@ -1,4 +1,6 @@
-//! Interruption of long calls by a signal to the requester, such as Ctrl-C.
+//! Interruption of long calls by a signal that asks the requester to end, such as Ctrl-C. A call goes on after any other
+//! signal that the requester catches, such as a timer's, as a call on a local disk does: a FUSE file system can answer
+//! `EINTR`, but cannot tell the kernel to restart the call, which `SA_RESTART` asks for.
 //!
 //! `fuser` handles `FUSE_INTERRUPT` itself and does not report it. The same information is in
 //! `/proc/ID/status` of the requesting thread, which lists pending signals. A store that waits for a
@@ -38,7 +40,7 @@ pub(crate) fn while_interrupted<T>(work: impl FnOnce() -> T) -> T {
 pub enum Requester {
     /// No pending signal is visible.
     Waits,
-    /// A signal that it catches is pending; it may repeat the call.
+    /// A signal that asks it to end is pending, and it catches that; it may repeat the call.
     Interrupted,
     /// It has exited, or a fatal signal is pending.
     Gone,
@@ -85,9 +87,11 @@ fn signalled(status: &str) -> Requester {
     let caught = set("SigCgt:").unwrap_or(0);
     let quiet = set("SigBlk:").unwrap_or(0) | set("SigIgn:").unwrap_or(0) | (harmless & !caught);
     let loud = pending & !quiet;
+    // SIGHUP, SIGINT, SIGQUIT and SIGTERM ask a process to end.
+    let asks_to_end = [1, 2, 3, 15].iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
     if loud & !caught != 0 {
         Requester::Gone
-    } else if loud != 0 {
+    } else if loud & asks_to_end != 0 {
         Requester::Interrupted
     } else {
         Requester::Waits
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_counts_unless_it_is_blocked_ignored_or_harmless_and_ends_who_does_not_catch_it() {
+    fn a_call_goes_on_unless_a_signal_ends_its_requester_or_asks_it_to_end() {
         use Requester::{Gone, Interrupted, Waits};
         let signal = |number: u32| 1_u64 << (number - 1);
         let (int, kill, child) = (signal(2), signal(9), signal(17));
@@ -118,7 +122,15 @@ mod tests {
             ("SIGINT, blocked", status(int, int, 0, 0), Waits),
             ("SIGINT, ignored", status(int, 0, int, 0), Waits),
             ("SIGCHLD", status(child, 0, 0, 0), Waits),
-            ("SIGCHLD, caught", status(child, 0, 0, child), Interrupted),
+            ("SIGCHLD, caught", status(child, 0, 0, child), Waits),
+            ("SIGALRM", status(signal(14), 0, 0, 0), Gone),
+            ("SIGALRM, caught", status(signal(14), 0, 0, signal(14)), Waits),
+            ("SIGURG, caught", status(signal(23), 0, 0, signal(23)), Waits),
+            (
+                "a timer's and SIGTERM, caught",
+                status(signal(14) | signal(15), 0, 0, signal(14) | signal(15)),
+                Interrupted,
+            ),
         ] {
             assert_eq!(signalled(&status), expected, "{what}");
         }

@@ -1,15 +1,17 @@
 //! Fetching the missing chunks of placeholders.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use network::limits;
 use parking_lot::{Mutex, MutexGuard};
 use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
 
-use super::{GIVE_UP_EVERY, S3Store, adopt, session_error, tables};
+use super::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
 use crate::fuse::interrupt::requester_gave_up;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes;
@@ -17,9 +19,6 @@ use crate::store::{Errno, Ino, Result, StoreError};
 
 /// How many chunks of one read are fetched at once; each is held in memory.
 const AT_ONCE: usize = 2;
-
-/// The slowest connection that a chunk has time on, in bytes a second.
-const SLOWEST: u64 = 64 << 10;
 
 /// How often a read tries to fetch content that others replace meanwhile.
 const ATTEMPTS: u32 = 100;
@@ -117,53 +116,60 @@ impl S3Store {
         let inner = &self.inner;
         let _pending = inner.kernel.reads.begin(ino);
         inner.counters.fetches.fetch_add(1, Ordering::Relaxed);
-        let timeout = inner.config.timeout;
-        let patience =
-            |chunk: &Chunk| timeout + Duration::from_secs(u64::from(chunk.length) / SLOWEST);
-        let longest = missing.iter().map(|(_, chunk)| patience(chunk)).max();
-        let longest = longest.unwrap_or(timeout);
-        self.runtime.block_on(async {
-            let objects = &inner.objects;
-            let gets = missing.into_iter().map(|(at, chunk)| async move {
-                fetch(objects, &chunk).await.map(|bytes| (at, chunk, bytes))
+        let runtime = self.runtime.handle();
+        runtime.block_on(async {
+            let gets = missing.into_iter().map(|(at, chunk)| {
+                let work = download(Arc::clone(inner), ino, at, chunk);
+                self.downloads.join(runtime, (ino, at, chunk), work)
             });
             let mut gets = std::pin::pin!(stream::iter(gets).buffer_unordered(AT_ONCE));
-            let mut deadline = Instant::now() + longest;
             loop {
                 match tokio::time::timeout(GIVE_UP_EVERY, gets.next()).await {
                     Ok(None) => return Ok(()),
-                    Ok(Some(Ok((at, chunk, bytes)))) => {
-                        self.fill(ino, at, &chunk, &bytes)?;
-                        deadline = Instant::now() + longest;
-                    }
-                    Ok(Some(Err(error))) => {
-                        inner.counters.failures.fetch_add(1, Ordering::Relaxed);
-                        return Err(session_error(&error));
-                    }
-                    // The chunks that have come stay.
+                    Ok(Some(got)) => got?,
+                    // The downloads go on.
                     Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
-                    Err(_) if Instant::now() >= deadline => {
-                        let reason = format!("the bucket has not answered within {longest:?}");
-                        return Err(StoreError::storage(Errno::TIMEDOUT, reason));
-                    }
                     Err(_) => {}
                 }
             }
         })
     }
+}
 
+/// Fetches a chunk into its file, within the time that its length has.
+async fn download(inner: Arc<Inner>, ino: Ino, at: u64, chunk: Chunk) -> Result<()> {
+    let patience =
+        inner.config.timeout + Duration::from_secs(u64::from(chunk.length) / limits::SLOWEST);
+    let got = tokio::time::timeout(patience, fetch(&inner.objects, &chunk)).await;
+    let bytes = match got {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(error)) => {
+            inner.counters.failures.fetch_add(1, Ordering::Relaxed);
+            return Err(session_error(&error));
+        }
+        Err(_) => {
+            let reason = format!("the bucket has not answered within {patience:?}");
+            return Err(StoreError::storage(Errno::TIMEDOUT, reason));
+        }
+    };
+    // The thread of the runtime serves the other downloads.
+    let filled = tokio::task::spawn_blocking(move || inner.fill(ino, at, &chunk, &bytes));
+    let panicked = |_| StoreError::storage(Errno::IO, "writing a chunk into the cache panicked");
+    filled.await.map_err(panicked)?
+}
+
+impl Inner {
     /// Writes a fetched chunk into its file, unless another took its place meanwhile.
     fn fill(&self, ino: Ino, at: u64, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let inner = &self.inner;
-        let db = inner.store.db();
+        let db = self.store.db();
         let is_whole = db.transaction(|db| {
             if tables::missing(db, ino, at, at)? == [(at, *chunk)] {
-                adopt::fill(db, &inner.owner, ino, (at, chunk), bytes)?;
+                adopt::fill(db, &self.owner, ino, (at, chunk), bytes)?;
             }
             Ok(!tables::is_placeholder(db, ino)?)
         })?;
         if is_whole {
-            inner.placeholders.write().remove(&ino);
+            self.placeholders.write().remove(&ino);
         }
         Ok(())
     }

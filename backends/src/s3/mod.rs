@@ -9,6 +9,7 @@ mod backend;
 mod bare;
 mod cache;
 mod changes;
+mod downloads;
 mod engine;
 mod failure;
 mod hydrate;
@@ -31,6 +32,7 @@ use s3::client::{Bucket, Client};
 use s3::config::{S3Config, SyncMode};
 use s3::objects::Fault;
 use s3::session::SessionError;
+use s3::tree::Chunk;
 use tokio::runtime::Runtime;
 
 use crate::sqlite::{SqliteStore, held};
@@ -117,6 +119,8 @@ pub struct S3Store {
     read_only: Option<String>,
     notes: Vec<String>,
     last_failure: hydrate::LastFailure,
+    /// Of chunks, by inode and index.
+    downloads: downloads::Downloads<(Ino, u64, Chunk)>,
     // Last, so that it is dropped last: requests run on it until the engine has ended.
     runtime: Runtime,
 }

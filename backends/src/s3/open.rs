@@ -262,6 +262,7 @@ impl S3Store {
             read_only,
             notes,
             last_failure: super::hydrate::LastFailure::default(),
+            downloads: super::downloads::Downloads::default(),
             runtime,
         })
     }

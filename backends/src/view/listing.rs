@@ -11,7 +11,7 @@ use super::ViewStore;
 use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
-use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result};
+use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
 /// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;
@@ -343,27 +343,37 @@ impl<'a> Lister<'a> {
             true => &table.list,
             false => &table.names,
         };
-        let (mut shown, mut wrong) = (VecDeque::new(), None);
+        let mut shown: VecDeque<Shown> = VecDeque::new();
+        let (mut rows, mut bad) = (0, 0);
         let above = Above::clone(&self.node.above);
         let asked = [(AFTER, Parameter::Integer(last))];
         view.query(self.source()?, query, &above, &asked, &mut |row| {
-            match view.shown(files, row) {
-                Ok(file) => shown.push_back(file),
-                Err(error) => wrong = Some(error),
+            rows += 1;
+            let file = view.shown(files, row);
+            // Two rows with one key have one file.
+            match file.filter(|file| shown.back().is_none_or(|last| last.key != file.key)) {
+                Some(file) => shown.push_back(file),
+                None => bad += 1,
             }
-            match wrong {
-                None => ControlFlow::Continue(()),
-                Some(_) => ControlFlow::Break(()),
-            }
+            ControlFlow::Continue(())
         })?;
-        match wrong {
-            Some(error) => Err(error),
-            None => Ok(Page {
-                of,
-                is_last: shown.len() < PAGE,
-                files: shown,
-            }),
+        if bad > 0 {
+            let (column, path) = (&table.key_column, &query.path);
+            tracing::warn!(
+                "rows of {path:?}: {bad} are left out: their key `{column}` is no integer from 0 to 2⁵³ - 1, or another row has it"
+            );
         }
+        if shown.is_empty() && rows >= PAGE {
+            // The next page would begin with the same rows.
+            let column = &table.key_column;
+            let reason = format!("{rows} rows in a row have a key `{column}` that is no integer");
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
+        Ok(Page {
+            of,
+            is_last: rows < PAGE,
+            files: shown,
+        })
     }
 }
 

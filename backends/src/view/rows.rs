@@ -9,7 +9,7 @@ use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
 use super::tree::{Files, Fixed, KEY, KEY_END, Level, Query, VALUE};
-use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
+use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
 
 pub(super) fn parameters<'a>(
     above: &'a Above,
@@ -110,24 +110,18 @@ impl ViewStore {
         Ok(first)
     }
 
-    /// Parses a row of [`Files::list`](super::tree::Files::list).
-    pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Result<Shown> {
+    /// Parses a row of [`Files::list`](super::tree::Files::list). `None` if its key is no integer from 0 to 2⁵³ - 1: such
+    /// a row has no file.
+    pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Option<Shown> {
         let mut row = row.into_iter();
         let number = |value: Option<Text>| -> Option<i64> {
             std::str::from_utf8(&value??).ok()?.parse().ok()
         };
-        let key = number(row.next()).filter(|key| (0..KEY_END).contains(key));
-        let key = key.ok_or_else(|| {
-            let column = &self.tree.files[files].key_column;
-            StoreError::storage(
-                Errno::IO,
-                format!("column `{column}`: a key is an integer from 0 to 2⁵³"),
-            )
-        })?;
+        let key = number(row.next()).filter(|key| (0..KEY_END).contains(key))?;
         let size = number(row.next()).unwrap_or(0).unsigned_abs();
         let modified = row.next().flatten().and_then(|text| time(&text));
         let values: Vec<Text> = row.collect();
-        Ok(Shown {
+        Some(Shown {
             key,
             size,
             modified,
@@ -210,7 +204,7 @@ impl ViewStore {
         };
         let value = [(VALUE, Parameter::Text(&value))];
         let row = self.first(source, &table.by_name, above, &value)?;
-        row.map(|row| self.shown(files, row)).transpose()
+        Ok(row.and_then(|row| self.shown(files, row)))
     }
 
     pub(super) fn show(
@@ -222,7 +216,7 @@ impl ViewStore {
     ) -> Result<Option<Shown>> {
         let key = [(KEY, Parameter::Integer(key))];
         let row = self.first(source, &self.tree.files[files].one, above, &key)?;
-        row.map(|row| self.shown(files, row)).transpose()
+        Ok(row.and_then(|row| self.shown(files, row)))
     }
 
     /// The node that a name in a directory stands for, and its attributes.

@@ -4,25 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header;
+use network::{BodyError, Redirected, limits, read_body};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
 
 use super::super::definition::{SourceDefinition, TableDefinition};
+use super::elements::Elements;
 use super::sqlite::{Sqlite, Tables};
 use crate::store::{Errno, Result, StoreError};
 
 /// The variable with the token that is sent as `Authorization: Bearer`.
 const TOKEN: &str = "CTXBENCH_VIEW_TOKEN";
 
-/// How many pages of a list are read at most.
-const PAGES_MAX: usize = 1000;
-
-/// The longest page.
-const PAGE_MAX: usize = 64 << 20;
-
-/// The longest list.
-const LIST_MAX: usize = 256 << 20;
+/// Rows between two checks of the deadline.
+const ROWS_A_CHECK: usize = 256;
 
 /// The last version of a page.
 struct Page {
@@ -30,6 +26,8 @@ struct Page {
     tag: Option<String>,
     bytes: usize,
     rows: Arc<Vec<Vec<Value>>>,
+    /// Elements of the page that are no row: without a key, or not readable.
+    bad: usize,
     next: Option<reqwest::Url>,
 }
 
@@ -78,13 +76,9 @@ pub(super) fn open(
     if !base.path().ends_with('/') {
         base.set_path(&format!("{}/", base.path()));
     }
-    // rustls takes its cryptography from the process; a second call changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // A definition reaches only its source: follow no redirection, and use no proxy of the environment.
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
+    // A definition reaches only its source: use no proxy of the environment.
+    let client = network::client()
         .no_proxy()
-        .user_agent("ctxbench")
         .build()
         .map_err(|error| format!("an HTTP client: {error}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -135,13 +129,53 @@ fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
     )
 }
 
-fn too_long(url: &reqwest::Url, what: &str, most: usize) -> StoreError {
-    let reason = format!(
-        "GET {}: {what} has more than {} MiB",
-        url.path(),
-        most >> 20
-    );
+fn too_long(url: &reqwest::Url, what: &str, most: &str) -> StoreError {
+    let reason = format!("GET {}: {what} has more than {most}", url.path());
     StoreError::storage(Errno::FBIG, reason)
+}
+
+/// The time that a call has is over; [`Tables::refresh`] names the limit.
+fn check_time(url: &reqwest::Url, deadline: Instant) -> Result<()> {
+    match Instant::now() < deadline {
+        true => Ok(()),
+        false => Err(failed(url, "the time is over")),
+    }
+}
+
+/// The rows in a page, and how many of its elements are none: without a key, too long, or not readable.
+fn rows_of(
+    body: &[u8],
+    table: &TableDefinition,
+    url: &reqwest::Url,
+    deadline: Instant,
+) -> Result<(Vec<Vec<Value>>, usize)> {
+    let no_list = |_| failed(url, "the answer is no JSON list");
+    let (mut rows, mut bad) = (Vec::new(), 0);
+    for (at, element) in Elements::of(body).map_err(no_list)?.enumerate() {
+        if at % ROWS_A_CHECK == 0 {
+            check_time(url, deadline)?;
+        }
+        let element = element.map_err(no_list)?;
+        let object = match element.len() <= limits::VIEW_ROW {
+            true => serde_json::from_slice::<Json>(element).ok(),
+            false => None,
+        };
+        let key = table.columns.iter().find(|(name, _)| *name == table.key);
+        let key = key.map_or("", |(_, pointer)| pointer);
+        let object = object.filter(|it| it.pointer(key).is_some_and(|key| !key.is_null()));
+        let Some(object) = object else {
+            bad += 1;
+            continue;
+        };
+        if rows.len() >= limits::VIEW_ROWS {
+            let most = format!("{} rows", limits::VIEW_ROWS);
+            return Err(too_long(url, "the list", &most));
+        }
+        let columns = table.columns.iter();
+        let values = columns.map(|(_, pointer)| value(object.pointer(pointer)));
+        rows.push(values.collect());
+    }
+    Ok((rows, bad))
 }
 
 fn value(found: Option<&Json>) -> Value {
@@ -188,48 +222,40 @@ impl Interface {
         if let Some(tag) = tag {
             request = request.header(header::IF_NONE_MATCH, tag);
         }
+        let limit = limits::VIEW_PAGE.within(deadline.saturating_duration_since(Instant::now()));
         let answer = self.runtime.block_on(async {
-            let mut answer = request.send().await?;
+            let answer = request.send().await.map_err(BodyError::Broken)?;
             let (status, headers) = (answer.status(), answer.headers().clone());
-            let mut body = Vec::new();
-            while let Some(part) = answer.chunk().await? {
-                body.extend_from_slice(&part);
-                if body.len() > PAGE_MAX {
-                    break;
-                }
-            }
-            Ok::<_, reqwest::Error>((status, headers, body))
+            let redirected = Redirected::of(&answer);
+            let body = match status.is_success() {
+                true => read_body(answer, limit).await?,
+                false => Default::default(),
+            };
+            Ok::<_, BodyError>((status, headers, redirected, body))
         });
-        let (status, headers, body) = answer.map_err(|error| failed(url, error.without_url()))?;
-        if body.len() > PAGE_MAX {
-            return Err(too_long(url, "a page", PAGE_MAX));
-        }
+        let (status, headers, redirected, body) = answer.map_err(|error| match error {
+            BodyError::TooLong(limit) => {
+                too_long(url, limit.kind, &format!("{} MiB", limit.bytes >> 20))
+            }
+            BodyError::Broken(error) => failed(url, error.without_url()),
+            error => failed(url, error),
+        })?;
         let header = |name| headers.get(name)?.to_str().ok();
         if status == http::StatusCode::NOT_MODIFIED {
             return Ok(Reply::Same(header(header::LINK).map(str::to_owned)));
         }
-        if status.is_redirection() {
-            let reason = format!(
-                "status {status}: a view follows no redirection (give the final URL as --source)"
-            );
-            return Err(failed(url, reason));
+        if let Some(redirected) = redirected {
+            return Err(failed(url, redirected));
         }
         if !status.is_success() {
             return Err(failed(url, format!("status {status}")));
         }
-        let Ok(Json::Array(objects)) = serde_json::from_slice(&body) else {
-            return Err(failed(url, "the answer is no JSON list"));
-        };
-        let row = |object: &Json| {
-            let columns = table.definition.columns.iter();
-            columns
-                .map(|(_, pointer)| value(object.pointer(pointer)))
-                .collect()
-        };
+        let (rows, bad) = rows_of(&body, &table.definition, url, deadline)?;
         Ok(Reply::Page(Box::new(Page {
             bytes: body.len(),
             tag: header(header::ETAG).map(str::to_owned),
-            rows: Arc::new(objects.iter().map(row).collect()),
+            rows: Arc::new(rows),
+            bad,
             next: header(header::LINK).and_then(|link| next(link, url)),
             url: url.clone(),
         })))
@@ -240,6 +266,7 @@ impl Interface {
         let first = self.base.join(&table.definition.path);
         let mut url = Some(first.map_err(|error| failed(&self.base, error))?);
         let (mut pages, mut any, mut bytes) = (Vec::<Page>::new(), false, 0);
+        let mut rows = 0;
         while let Some(asked) = url.take() {
             let before = table
                 .pages
@@ -249,17 +276,18 @@ impl Interface {
             // request has no condition.
             let most = match (table.definition.page_rows, pages.first()) {
                 (Some(most), _) => most,
-                (None, Some(first)) => first.rows.len(),
+                (None, Some(first)) => first.rows.len() + first.bad,
                 (None, None) => 1,
             };
-            let is_full = |page: &&Page| page.next.is_none() && page.rows.len() >= most;
+            let is_full = |page: &&Page| page.next.is_none() && page.rows.len() + page.bad >= most;
             let tag = before
                 .filter(|page| !is_full(page))
                 .and_then(|page| page.tag.as_deref());
             let page = match self.ask(table, &asked, tag, deadline)? {
                 Reply::Page(page) => {
                     let is_same = |it: &Page| {
-                        (&it.tag, &it.rows, &it.next) == (&page.tag, &page.rows, &page.next)
+                        (&it.tag, &it.rows, it.bad, &it.next)
+                            == (&page.tag, &page.rows, page.bad, &page.next)
                     };
                     any |= !before.is_some_and(is_same);
                     *page
@@ -273,19 +301,29 @@ impl Interface {
                         tag: before.tag.clone(),
                         bytes: before.bytes,
                         rows: Arc::clone(&before.rows),
+                        bad: before.bad,
                         next: named.unwrap_or_else(|| before.next.clone()),
                     }
                 }
             };
-            bytes += page.bytes;
-            if bytes > LIST_MAX {
-                return Err(too_long(&asked, "the list", LIST_MAX));
+            bytes += page.bytes as u64;
+            if bytes > limits::VIEW_LIST {
+                let most = format!("{} MiB", limits::VIEW_LIST >> 20);
+                return Err(too_long(&asked, "the list", &most));
+            }
+            rows += page.rows.len();
+            if rows > limits::VIEW_ROWS {
+                let most = format!("{} rows", limits::VIEW_ROWS);
+                return Err(too_long(&asked, "the list", &most));
             }
             url.clone_from(&page.next);
             pages.push(page);
-            if pages.len() > PAGES_MAX {
-                return Err(failed(&asked, format!("more than {PAGES_MAX} pages")));
+            if pages.len() > limits::VIEW_PAGES {
+                let most = limits::VIEW_PAGES;
+                return Err(failed(&asked, format!("more than {most} pages")));
             }
+            // Also pages that have not changed take time.
+            check_time(&asked, deadline)?;
         }
         Ok((any || pages.len() != table.pages.len()).then_some(pages))
     }
@@ -323,15 +361,29 @@ impl Interface {
             let Some(pages) = self.pages(&self.tables[at], deadline)? else {
                 continue;
             };
+            let base = &self.base;
             let table = &mut self.tables[at];
             let name = quoted(&table.definition.name);
+            let bad: usize = pages.iter().map(|page| page.bad).sum();
+            if bad > 0 {
+                let (table, key) = (&table.definition.name, &table.definition.key);
+                tracing::warn!(
+                    "table {table} of {}: {bad} elements are left out: they have no `{key}`, are longer than {} MiB, or are no JSON",
+                    base.path(),
+                    limits::VIEW_ROW >> 20
+                );
+            }
             let places = vec!["?"; table.definition.columns.len()].join(", ");
             let transaction = connection.unchecked_transaction()?;
             transaction.execute(&format!("DELETE FROM {name}"), ())?;
             {
                 let insert = format!("INSERT OR REPLACE INTO {name} VALUES ({places})");
                 let mut insert = transaction.prepare_cached(&insert)?;
-                for row in pages.iter().flat_map(|page| &*page.rows) {
+                let rows = pages.iter().flat_map(|page| &*page.rows);
+                for (at, row) in rows.enumerate() {
+                    if at % ROWS_A_CHECK == 0 {
+                        check_time(base, deadline)?;
+                    }
                     insert.execute(rusqlite::params_from_iter(row))?;
                 }
             }

@@ -4,6 +4,7 @@
 //! reaches nothing else. A call sees the commits before it, or those up to `stale_ms` earlier.
 
 mod directory;
+mod elements;
 mod http;
 mod parameters;
 mod pool;

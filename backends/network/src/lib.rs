@@ -1,0 +1,13 @@
+//! Clients of servers that are not trusted: one constructor of HTTP clients, limits on what a peer may send, by kind,
+//! and the one function that reads a body within them. No protocol lives here.
+
+mod body;
+mod client;
+pub mod limits;
+
+pub use body::{BodyError, read_body, read_start};
+pub use client::{Redirected, client, is_loopback};
+pub use limits::BodyLimit;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! The client against a server that sends too much, too slowly, or elsewhere.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Serves every connection with `answer`, after its request was read; the address.
+fn serve(answer: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut head = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                while head.read_line(&mut line).unwrap_or(0) > 0 && line != "\r\n" {
+                    line.clear();
+                }
+                answer(stream);
+            });
+        }
+    });
+    url
+}
+
+async fn get(url: &str) -> reqwest::Response {
+    let client = client().no_proxy().build().unwrap();
+    client.get(url).send().await.unwrap()
+}
+
+/// A limit of a mebibyte and 200 ms.
+const LIMIT: BodyLimit = limits::ERROR.within(Duration::from_millis(200));
+
+#[tokio::test]
+async fn a_body_ends_at_its_limit_whatever_length_the_server_states() {
+    for head in [
+        "\r\n",
+        "Content-Length: 35184372088832\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n",
+    ] {
+        let url = serve(move |mut stream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\n{head}");
+            let chunk = match head.starts_with("Transfer") {
+                true => [&b"1000\r\n"[..], &[b'x'; 4096], b"\r\n"].concat(),
+                false => vec![b'x'; 4096],
+            };
+            while stream.write_all(&chunk).is_ok() {}
+        });
+        let read = read_body(get(&url).await, LIMIT).await;
+        assert!(matches!(read, Err(BodyError::TooLong(_))), "{read:?}");
+        let start = read_start(get(&url).await, LIMIT).await;
+        assert_eq!(start.len() as u64, LIMIT.bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_its_limit_is_whole() {
+    let url = serve(|mut stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LIMIT.bytes);
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(&vec![b'x'; LIMIT.bytes as usize]);
+    });
+    let body = read_body(get(&url).await, LIMIT).await.unwrap();
+    assert_eq!(body.len() as u64, LIMIT.bytes);
+    let shorter = LIMIT.at_most(LIMIT.bytes - 1);
+    let read = read_body(get(&url).await, shorter).await;
+    assert!(matches!(read, Err(BodyError::TooLong(_))), "{read:?}");
+}
+
+#[tokio::test]
+async fn a_byte_now_and_then_does_not_keep_a_reader() {
+    let url = serve(|mut stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n");
+        while stream.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let began = Instant::now();
+    let read = read_body(get(&url).await, LIMIT).await.unwrap_err();
+    assert!(read.is_late(), "{read}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_names_its_host() {
+    let elsewhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let to = elsewhere.local_addr().unwrap();
+    for status in [301, 302, 303, 307, 308] {
+        let url = serve(move |mut stream| {
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status} Go\r\nLocation: http://user:secret@{to}/path?token=secret\r\nContent-Length: 0\r\n\r\n"
+            );
+        });
+        let redirected = Redirected::of(&get(&url).await).unwrap();
+        assert_eq!((redirected.status, &redirected.host), (status, &to.to_string()));
+        assert!(!redirected.to_string().contains("secret"));
+    }
+    assert!(elsewhere.accept().is_err(), "a request was sent elsewhere");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_redirect_is_none() {
+    for status in ["200 OK", "304 Not Modified", "404 Not Found"] {
+        let url = serve(move |mut stream| {
+            let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        });
+        assert_eq!(Redirected::of(&get(&url).await), None, "{status}");
+    }
+}
+
+#[test]
+fn a_loopback_host_is_known_by_its_address_or_name() {
+    for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost.", "db.localhost", "::ffff:127.0.0.1"] {
+        assert!(is_loopback(host), "{host}");
+    }
+    for host in ["10.0.0.1", "localhost.example.org", "127.0.0.1.example.org", "0.0.0.0", "example", "::", ""] {
+        assert!(!is_loopback(host), "{host}");
+    }
+}
