@@ -162,6 +162,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether the files of a workspace are on a server that this process starts and ends: a run measures such a backend,
+    /// and an agent's own files must not be there.
+    fn ends_with_process(&self) -> bool {
+        false
+    }
+
     /// Its durability promises. For a third-party file system, those of POSIX.
     fn promises(&self) -> Promises {
         Promises::POSIX

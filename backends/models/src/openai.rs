@@ -382,12 +382,14 @@ impl OpenAi {
         if is_whole {
             first_byte = Some(started.elapsed());
             let limit = limits::MODEL_ANSWER.within(self.config.timeout);
-            let body = read_body(response, limit).await.map_err(|error| match error {
-                BodyError::Broken(error) => {
-                    passing(broke_off(error.without_url().to_string(), 0))
-                }
-                error => malformed(&error.to_string()),
-            })?;
+            let body = read_body(response, limit)
+                .await
+                .map_err(|error| match error {
+                    BodyError::Broken(error) => {
+                        passing(broke_off(error.without_url().to_string(), 0))
+                    }
+                    error => malformed(&error.to_string()),
+                })?;
             let text = std::str::from_utf8(&body).map_err(|_| malformed("it is not UTF-8"))?;
             let event: Value = serde_json::from_str(text)
                 .map_err(|error| malformed(&format!("it is not JSON: {error}")))?;

@@ -97,7 +97,10 @@ async fn a_redirect_is_not_followed_and_names_its_host() {
             );
         });
         let redirected = Redirected::of(&get(&url).await).unwrap();
-        assert_eq!((redirected.status, &redirected.host), (status, &to.to_string()));
+        assert_eq!(
+            (redirected.status, &redirected.host),
+            (status, &to.to_string())
+        );
         assert!(!redirected.to_string().contains("secret"));
     }
     assert!(elsewhere.accept().is_err(), "a request was sent elsewhere");
@@ -115,10 +118,27 @@ async fn an_answer_that_is_no_redirect_is_none() {
 
 #[test]
 fn a_loopback_host_is_known_by_its_address_or_name() {
-    for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost.", "db.localhost", "::ffff:127.0.0.1"] {
+    for host in [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "[::1]",
+        "localhost",
+        "LocalHost.",
+        "db.localhost",
+        "::ffff:127.0.0.1",
+    ] {
         assert!(is_loopback(host), "{host}");
     }
-    for host in ["10.0.0.1", "localhost.example.org", "127.0.0.1.example.org", "0.0.0.0", "example", "::", ""] {
+    for host in [
+        "10.0.0.1",
+        "localhost.example.org",
+        "127.0.0.1.example.org",
+        "0.0.0.0",
+        "example",
+        "::",
+        "",
+    ] {
         assert!(!is_loopback(host), "{host}");
     }
 }

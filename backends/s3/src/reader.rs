@@ -185,7 +185,9 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let length = u64::from(chunk.length);
     let (key, range) = match chunk.place {
         // No length that a log states is believed, also where a caller has not checked the log.
-        _ if length > CHUNK => return Err(ReplicaError(format!("a chunk of {length} bytes")).into()),
+        _ if length > CHUNK => {
+            return Err(ReplicaError(format!("a chunk of {length} bytes")).into());
+        }
         Place::Hole => return Ok(vec![0; chunk.length as usize].into()),
         Place::Blob { salt } => (Key::Blob(chunk.hash, salt), None),
         Place::Inline { commit, offset } => {

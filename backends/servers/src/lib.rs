@@ -15,7 +15,7 @@ mod running;
 
 use std::time::Duration;
 
-pub use access::{REGION, ServerAccess};
+pub use access::{REGION, ServerAccess, kept_keys, private_directory};
 pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, bound_to_this_process, exec_bound_to_parent};
 pub use embedded::{Embedded, Quirk};

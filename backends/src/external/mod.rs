@@ -130,6 +130,10 @@ impl External {
 }
 
 impl Backend for External {
+    fn ends_with_process(&self) -> bool {
+        self.server.is_some()
+    }
+
     fn describe(&self) -> Description {
         let definition = &self.definition;
         let needs = definition.need.iter().map(|need| Need {

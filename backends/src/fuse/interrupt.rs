@@ -88,7 +88,9 @@ fn signalled(status: &str) -> Requester {
     let quiet = set("SigBlk:").unwrap_or(0) | set("SigIgn:").unwrap_or(0) | (harmless & !caught);
     let loud = pending & !quiet;
     // SIGHUP, SIGINT, SIGQUIT and SIGTERM ask a process to end.
-    let asks_to_end = [1, 2, 3, 15].iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
+    let asks_to_end = [1, 2, 3, 15]
+        .iter()
+        .fold(0, |set, signal| set | 1_u64 << (signal - 1));
     if loud & !caught != 0 {
         Requester::Gone
     } else if loud & asks_to_end != 0 {
@@ -124,8 +126,16 @@ mod tests {
             ("SIGCHLD", status(child, 0, 0, 0), Waits),
             ("SIGCHLD, caught", status(child, 0, 0, child), Waits),
             ("SIGALRM", status(signal(14), 0, 0, 0), Gone),
-            ("SIGALRM, caught", status(signal(14), 0, 0, signal(14)), Waits),
-            ("SIGURG, caught", status(signal(23), 0, 0, signal(23)), Waits),
+            (
+                "SIGALRM, caught",
+                status(signal(14), 0, 0, signal(14)),
+                Waits,
+            ),
+            (
+                "SIGURG, caught",
+                status(signal(23), 0, 0, signal(23)),
+                Waits,
+            ),
             (
                 "a timer's and SIGTERM, caught",
                 status(signal(14) | signal(15), 0, 0, signal(14) | signal(15)),

@@ -41,6 +41,11 @@ pub(crate) trait MountedStore: Send + Sync {
         &[]
     }
 
+    /// As [`Backend::ends_with_process`].
+    fn ends_with_process(&self) -> bool {
+        false
+    }
+
     /// As [`Backend::lacks`].
     fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
@@ -210,6 +215,10 @@ impl Backend for Mounted {
 
     fn promises(&self) -> Promises {
         self.store.promises()
+    }
+
+    fn ends_with_process(&self) -> bool {
+        self.store.ends_with_process()
     }
 
     fn source(&self, dir: &Path) -> Option<Source> {

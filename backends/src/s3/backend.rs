@@ -180,6 +180,10 @@ impl MountedStore for S3Mount {
         S3Options::NAME.to_owned()
     }
 
+    fn ends_with_process(&self) -> bool {
+        true
+    }
+
     fn gives(&self) -> &'static [&'static str] {
         // Every commit of the log can be read and restored.
         &["snapshots", "versions"]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Access, Workspace, WorkspaceConfig};
+use backends::backend::{Access, Backend, Description, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use backends::tools::sql::SqlTool;
 use clap::Args;
@@ -35,6 +35,26 @@ pub struct Mcp {
     /// Let `sql` change rows: adds the tool `execute`.
     #[arg(long)]
     writable: bool,
+}
+
+/// Refuses a backend that would not keep an agent's files: on a server that ends with this process, or in memory.
+fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
+    let Description {
+        name, capabilities, ..
+    } = backend.describe();
+    if backend.ends_with_process() {
+        bail!(
+            "cannot serve {name}: its files would be on an S3 server that ends with this command; mount a bucket of your \
+             own (`ctxbench mount s3 --endpoint URL --bucket NAME DIR`), and serve that mount: `ctxbench mcp files DIR`"
+        );
+    }
+    if !capabilities.persistent {
+        bail!(
+            "cannot serve {name}: it keeps no file when this command ends; `ctxbench mcp state` says so by its name, \
+             `ctxbench mcp sqlite DIR` keeps them"
+        );
+    }
+    Ok(())
 }
 
 /// The tools, and the workspace that is closed after them.
@@ -96,6 +116,7 @@ impl Mcp {
         if backend.access() != Access::Paths {
             bail!("{name} has no files that tools can read; `ctxbench list` shows others");
         }
+        refuse_lost_files(backend.as_ref())?;
         let dir = self.path("the directory that holds its files")?;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let config = WorkspaceConfig {
@@ -120,5 +141,38 @@ impl Mcp {
         let name = &self.backend;
         let path = self.path.as_deref();
         path.with_context(|| format!("{name} needs {what}: ctxbench mcp {name} PATH"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_backend_that_loses_an_agents_files_is_served() {
+        let registry = Registry::default();
+        let mut served = Vec::new();
+        for backend in registry.all() {
+            let Description {
+                name, capabilities, ..
+            } = backend.describe();
+            match refuse_lost_files(backend.as_ref()) {
+                Ok(()) => {
+                    assert!(capabilities.persistent, "{name}");
+                    assert!(!name.starts_with("s3") || name.contains("bare"), "{name}");
+                    served.push(name);
+                }
+                Err(error) => {
+                    let says = ["ctxbench mcp", &name];
+                    let text = error.to_string();
+                    assert!(says.iter().all(|part| text.contains(part)), "{text}");
+                }
+            }
+        }
+        for kept in ["sqlite", "agent-memory"] {
+            assert!(served.iter().any(|name| name == kept), "{kept}: {served:?}");
+        }
+        let refused = registry.find("s3-embedded").unwrap();
+        assert!(refuse_lost_files(refused.as_ref()).is_err());
     }
 }

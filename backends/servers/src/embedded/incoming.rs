@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
@@ -27,6 +28,7 @@ impl Incoming {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(0o600)
             .open(&path)?;
         Ok(Self {
             file,

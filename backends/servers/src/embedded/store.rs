@@ -5,8 +5,9 @@
 //! `x/y` may exist beside `x/y/z`.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,11 @@ pub(crate) struct Store {
     next_number: AtomicU64,
 }
 
+/// Makes a directory that other users cannot read, and those above it.
+fn private(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 fn internal(error: io::Error) -> S3Error {
     S3Error::internal_error(error)
 }
@@ -51,11 +57,12 @@ fn internal(error: io::Error) -> S3Error {
 impl Store {
     /// Opens a directory, and removes incomplete bodies that a killed server left behind.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        private(root)?;
         let lock = File::options()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(root.join(".lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -71,7 +78,7 @@ impl Store {
         if incoming.exists() {
             std::fs::remove_dir_all(&incoming)?;
         }
-        std::fs::create_dir(&incoming)?;
+        private(&incoming)?;
         let mut buckets = BTreeMap::new();
         let mut next_number = 0;
         for entry in std::fs::read_dir(root)? {
@@ -124,7 +131,7 @@ impl Store {
         if buckets.contains_key(name) {
             return Err(s3_error!(BucketAlreadyOwnedByYou));
         }
-        std::fs::create_dir(self.root.join(name)).map_err(internal)?;
+        private(&self.root.join(name)).map_err(internal)?;
         let bucket = Bucket {
             created: SystemTime::now(),
             objects: BTreeMap::new(),
@@ -303,6 +310,23 @@ mod tests {
         assert!(store.get("b", "gone").is_err());
         assert_eq!(files(&scratch.path().join("b")), 3);
         assert_eq!(files(&scratch.path().join(INCOMING)), 0);
+    }
+
+    #[test]
+    fn no_other_user_can_read_an_object_or_list_a_bucket() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("data");
+        let store = Store::open(&root).unwrap();
+        store.create_bucket("b").unwrap();
+        put(&store, "k", b"body");
+        let object = store.get("b", "k").unwrap().file.clone();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for dir in [&root, &root.join("b"), &root.join(INCOMING)] {
+            assert_eq!(mode(dir), 0o700, "{}", dir.display());
+        }
+        assert_eq!(mode(&object), 0o600);
+        assert_eq!(mode(&root.join(".lock")), 0o600);
     }
 
     #[test]

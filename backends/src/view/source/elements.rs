@@ -89,10 +89,16 @@ mod tests {
             (" [ \n ] ", &[]),
             ("[1]", &["1"]),
             ("[1, 2,3 ]", &["1", "2", "3"]),
-            (r#"[{"a": [1, 2]}, "x,]\"[", null]"#, &[r#"{"a": [1, 2]}"#, r#""x,]\"[""#, "null"]),
+            (
+                r#"[{"a": [1, 2]}, "x,]\"[", null]"#,
+                &[r#"{"a": [1, 2]}"#, r#""x,]\"[""#, "null"],
+            ),
             (r#"["\\", 2]"#, &[r#""\\""#, "2"]),
             // What is no value is an element all the same, and costs only itself.
-            ("[1,,nonsense,{\"a\": }]", &["1", "", "nonsense", "{\"a\": }"]),
+            (
+                "[1,,nonsense,{\"a\": }]",
+                &["1", "", "nonsense", "{\"a\": }"],
+            ),
         ] {
             assert_eq!(elements(text).unwrap(), expected, "{text}");
         }
@@ -100,7 +106,9 @@ mod tests {
 
     #[test]
     fn what_is_no_list_or_is_cut_is_refused() {
-        for text in ["", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]"] {
+        for text in [
+            "", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]",
+        ] {
             assert_eq!(elements(text), Err(NoList), "{text}");
         }
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls};
@@ -59,6 +59,33 @@ pub(in super::super) fn without_password(place: &str) -> String {
     }
 }
 
+/// Refuses a connection over a network, which would be readable on its way, unless the URL asks for that.
+fn refuse_plain_network(config: &Config) -> std::result::Result<(), String> {
+    if config.get_ssl_mode() == SslMode::Disable {
+        return Ok(());
+    }
+    // An address has priority over the name of the same host.
+    let addresses = config.get_hostaddrs();
+    let remote = addresses
+        .iter()
+        .find(|address| !address.to_canonical().is_loopback());
+    let remote = remote.map(ToString::to_string).or_else(|| {
+        let named = config.get_hosts().iter().skip(addresses.len());
+        named
+            .filter_map(|host| match host {
+                Host::Tcp(name) if !network::is_loopback(name) => Some(name.clone()),
+                Host::Tcp(_) | Host::Unix(_) => None,
+            })
+            .next()
+    });
+    let Some(remote) = remote else { return Ok(()) };
+    Err(format!(
+        "a view cannot speak TLS, so the password and all rows would cross the network to {remote} in plain text: use a \
+         Unix socket, or a tunnel to 127.0.0.1 such as `ssh -L 5432:localhost:5432 {remote}`; on a network that is \
+         trusted, add `sslmode=disable` to the URL"
+    ))
+}
+
 /// Makes connections to the database at the URL `place`.
 ///
 /// # Errors
@@ -79,6 +106,7 @@ pub(super) fn opener(
             "sslmode=require: a view cannot speak TLS; use a Unix socket or a tunnel".to_owned(),
         );
     }
+    refuse_plain_network(&config)?;
     if let Some(password) = std::env::var_os(PASSWORD) {
         config.password(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()));
     }
@@ -348,4 +376,56 @@ pub fn find_programs() -> Option<PathBuf> {
     newest
         .chain(std::env::split_paths(&path))
         .find(|dir| dir.join("initdb").is_file() && dir.join("postgres").is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_without_encryption_is_refused_unless_the_url_asks_for_it() {
+        let refused = |url: &str| refuse_plain_network(&url.parse().unwrap()).err();
+        for url in [
+            "postgresql://me@127.0.0.1/mail",
+            "postgresql://me@localhost:5433/mail",
+            "postgresql://me@[::1]/mail",
+            "postgresql:///mail?host=/run/postgresql&user=me",
+            "host=/run/postgresql user=me",
+            "host=127.0.0.1,::1 user=me",
+            "postgresql://me@db.example.org/mail?hostaddr=127.0.0.1",
+            "postgresql://me@db.example.org/mail?sslmode=disable",
+            "host=10.0.0.1 user=me sslmode=disable",
+        ] {
+            assert_eq!(refused(url), None, "{url}");
+        }
+        for (url, remote) in [
+            ("postgresql://me@db.example.org/mail", "db.example.org"),
+            (
+                "postgresql://me@db.example.org/mail?sslmode=prefer",
+                "db.example.org",
+            ),
+            ("postgresql://me@10.0.0.1/mail", "10.0.0.1"),
+            ("postgresql://me@0.0.0.0/mail", "0.0.0.0"),
+            (
+                "postgresql://me@localhost/mail?hostaddr=10.0.0.1",
+                "10.0.0.1",
+            ),
+            ("postgresql://me@127.0.0.1,10.0.0.2/mail", "10.0.0.2"),
+            (
+                "host=localhost.example.org user=me",
+                "localhost.example.org",
+            ),
+            (
+                "host=localhost,10.0.0.3 hostaddr=127.0.0.1,10.0.0.3 user=me",
+                "10.0.0.3",
+            ),
+        ] {
+            let reason = refused(url).unwrap();
+            let says = [remote, "sslmode=disable", "Unix socket"];
+            assert!(
+                says.iter().all(|part| reason.contains(part)),
+                "{url}: {reason}"
+            );
+        }
+    }
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::cpu;
 use clap::{Args, ValueEnum};
-use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, start};
+use servers::{
+    FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory,
+    start,
+};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
@@ -24,12 +27,12 @@ const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 #[command(after_help = "Examples:
   ctxbench s3 serve                               # MinIO if it is installed, else the embedded server
   ctxbench s3 serve --server embedded --rtt 5     # every request takes 5 ms longer
-  ctxbench s3 serve --dir ~/objects --port 9000   # keeps its data")]
+  ctxbench s3 serve --dir ~/objects --port 9000   # keeps its data and its keys")]
 pub struct Serve {
     /// Which server.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     server: Wanted,
-    /// Where the server keeps its data and its log [default: a temporary directory].
+    /// Where the server keeps its data, its keys and its log [default: a temporary directory].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The loopback port [default: any that is free].
@@ -113,12 +116,14 @@ impl Serve {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
             stop_at_end_of_stdin(stop);
         }
-        let mut temporary = None;
+        let (mut temporary, mut keys) = (None, None);
         let dir = match self.dir {
             Some(dir) => {
+                // Also what another server writes there is for this user alone.
+                rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
                 let dir = dir.join(server.kind().name());
-                std::fs::create_dir_all(&dir)
-                    .with_context(|| format!("creating {}", dir.display()))?;
+                private_directory(&dir).with_context(|| format!("creating {}", dir.display()))?;
+                keys = Some(kept_keys(&dir).context("reading the server's keys")?);
                 dir.canonicalize()
                     .with_context(|| format!("looking at {}", dir.display()))?
             }
@@ -134,7 +139,7 @@ impl Serve {
             dir,
             port: self.port,
             rtt: Duration::from_secs_f64(self.rtt / 1e3),
-            keys: None,
+            keys,
             launcher: bound_to_this_process(&program).into(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
