@@ -344,7 +344,8 @@ impl Bucket {
                     let (method, path) = (request.method(), request.uri().path());
                     return answered.map_err(|error| {
                         let told = format!("{method} {path}: {error}");
-                        match error.is_too_long {
+                        // A change may be done, whatever its answer is.
+                        match error.is_too_long && *method == Method::GET {
                             true => Fault::Unreadable(told),
                             false => Fault::Unknown(told),
                         }

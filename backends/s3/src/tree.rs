@@ -143,14 +143,11 @@ impl Content {
         Some(bytes)
     }
 
-    /// Checks that the chunks make a file: each but the last is [`CHUNK`] bytes, the last one is shorter or as long, and
-    /// their sum is the size, at most [`FILE_MAX`]. Fails with the reason.
+    /// Checks that the chunks make a file: each has 1 to [`CHUNK`] bytes, also a hole, and their sum is the size, at most
+    /// [`FILE_MAX`]. Fails with the reason.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let full = u32::try_from(CHUNK).unwrap_or(u32::MAX);
-        if let Some((last, before)) = self.chunks.split_last()
-            && (before.iter().any(|chunk| chunk.length != full)
-                || !(1..=full).contains(&last.length))
-        {
+        let is_chunk = |chunk: &Chunk| (1..=CHUNK).contains(&u64::from(chunk.length));
+        if !self.chunks.iter().all(is_chunk) {
             return Err("has a chunk of a wrong length");
         }
         match self.length() {

@@ -14,7 +14,10 @@ use s3::mirror::{Origin, escape, files, origin, plan, unescape};
 use s3::seal::{Seal, SealError};
 use s3::signature::sign;
 use s3::text::{is_journal, journal_base, merge};
-use s3::tree::{Attributes, Body, Changes, Content, Hash, Name, Node, NodeId, ROOT, Tree};
+use s3::tree::{
+    Attributes, Body, CHUNK, Changes, Chunk, Content, FILE_MAX, Hash, Name, Node, NodeId, Place,
+    ROOT, Tree,
+};
 
 fn merged(base: &str, ours: &str, theirs: &str) -> Option<String> {
     merge(
@@ -304,6 +307,49 @@ fn an_object_of_ours_is_told_from_one_that_another_tool_wrote() {
         ),
         "{kept:?}"
     );
+}
+
+/// A tree of one file with holes of these lengths.
+fn with_holes(size: u64, lengths: &[u32]) -> Changes {
+    let id = NodeId { writer: 1, ino: 2 };
+    let chunk = |length: &u32| Chunk {
+        hash: Hash::default(),
+        length: *length,
+        place: Place::Hole,
+    };
+    let content = Content {
+        size,
+        chunks: lengths.iter().map(chunk).collect(),
+    };
+    let node = Node {
+        body: Body::File(content),
+        attributes: Attributes::default(),
+    };
+    Changes {
+        nodes: BTreeMap::from([(id, node)]),
+        names: BTreeMap::from([((ROOT, Name(b"f".to_vec())), Some(id))]),
+    }
+}
+
+#[test]
+fn a_log_cannot_state_lengths_that_no_file_has() {
+    let full = CHUNK as u32;
+    for (size, lengths) in [(0, &[][..]), (1, &[1]), (CHUNK + 1, &[full, 1])] {
+        assert!(Tree::of(&with_holes(size, lengths)).is_ok(), "{lengths:?}");
+    }
+    let longest = vec![full; (FILE_MAX / CHUNK) as usize];
+    assert!(Tree::of(&with_holes(FILE_MAX, &longest)).is_ok());
+    for (size, lengths) in [
+        (u64::from(u32::MAX), vec![u32::MAX]),
+        (CHUNK + 1, vec![full + 1]),
+        (0, vec![0]),
+        (2, vec![1]),
+        (1 << 45, vec![full]),
+        (u64::MAX, vec![]),
+        (FILE_MAX + 1, [&longest[..], &[1]].concat()),
+    ] {
+        assert!(Tree::of(&with_holes(size, &lengths)).is_err(), "{size}");
+    }
 }
 
 #[test]

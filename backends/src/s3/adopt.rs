@@ -293,6 +293,16 @@ impl Adopting<'_> {
             return chunks
                 .try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
         }
+        // A chunk's place follows from its index: a log with other lengths would write past the file.
+        let is_whole = |(at, chunk): (u64, &Chunk)| {
+            u64::from(chunk.length) == CHUNK.min(to.size.saturating_sub(at * CHUNK))
+        };
+        if to.chunks.len() as u64 != to.size.div_ceil(CHUNK) || !(0..).zip(&to.chunks).all(is_whole)
+        {
+            let reason =
+                format!("the log is damaged: the chunks of inode {ino} do not make a file");
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
         let mut attr = nodes::get_file(self.db, ino)?;
         let (old_size, old_tail) = (attr.size, content::tail_length(attr.size));
         content::truncate(self.db, &mut attr, to.size)?;

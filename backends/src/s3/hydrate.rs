@@ -174,3 +174,107 @@ impl Inner {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+    use servers::{Embedded, Proxy, ServerAccess};
+
+    use tokio::runtime::Runtime;
+
+    use super::super::OpenOptions;
+    use super::*;
+    use crate::fuse::interrupt::while_interrupted;
+    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
+    fn caller() -> Caller {
+        Caller {
+            uid: 1,
+            gid: 1,
+            now: Timestamp(0),
+        }
+    }
+
+    fn open(access: &ServerAccess, endpoint: String, cache: &Path, writer: &str) -> S3Store {
+        let config = S3Config {
+            endpoint,
+            region: access.region.clone(),
+            bucket: servers::BUCKET.to_owned(),
+            prefix: String::new(),
+            agent: "alice".to_owned(),
+            writer: writer.to_owned(),
+            path_style: true,
+            access_key: AccessKey {
+                id: access.access_key.clone(),
+                secret: Secret(access.secret_key.clone()),
+                token: None,
+                source: "the test".to_owned(),
+            },
+            sync: SyncMode::Local,
+            poll: Duration::from_secs(3600),
+            delay: Duration::from_secs(3600),
+            timeout: Duration::from_secs(20),
+            mirror: MirrorMode::Off,
+            seal: None,
+        };
+        let caller = caller();
+        S3Store::open(config, cache, &caller, OpenOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_read_that_is_interrupted_again_and_again_gets_its_chunk() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let (_server, access) = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let access = ServerAccess::random(listener.local_addr().unwrap().port()).unwrap();
+            let server = Embedded::serve(listener, &dir.path().join("data"), &access).unwrap();
+            servers::create_bucket(&access, servers::BUCKET)
+                .await
+                .unwrap();
+            (server, access)
+        });
+        let content = vec![b'x'; 3_000_000];
+        let caller = caller();
+        let here = open(
+            &access,
+            access.endpoint.clone(),
+            &dir.path().join("a.db"),
+            "a",
+        );
+        let file = NewNode {
+            kind: Kind::File,
+            permissions: 0o644,
+            rdev: 0,
+            target: b"",
+        };
+        let ino = here.create(&caller, ROOT, b"long", &file).unwrap().ino;
+        here.write(&caller, ino, 0, &content).unwrap();
+        here.engine.commit().unwrap();
+        // Each answer takes longer than the reader has before the next signal.
+        let upstream = access
+            .endpoint
+            .strip_prefix("http://")
+            .unwrap()
+            .parse()
+            .unwrap();
+        let far = Proxy::start(0, upstream, Duration::from_millis(300)).unwrap();
+        let endpoint = format!("http://{}", far.address());
+        let there = open(&access, endpoint, &dir.path().join("b.db"), "b");
+        let ino = there.lookup(ROOT, b"long").unwrap().ino;
+        let (mut read, mut interrupted) = (Vec::new(), 0);
+        let began = Instant::now();
+        while let Err(error) = while_interrupted(|| there.read(ino, 0, content.len(), &mut read)) {
+            assert_eq!(error.errno, Errno::INTR);
+            interrupted += 1;
+            assert!(began.elapsed() < Duration::from_secs(20), "no progress");
+        }
+        assert!(interrupted > 0 && read == content, "{interrupted}");
+        // The file has one chunk, which was fetched once.
+        let gets = there.inner.requests()["s3_get"];
+        there.read(ino, 0, 100, &mut read).unwrap();
+        assert_eq!(there.inner.requests()["s3_get"], gets);
+    }
+}

@@ -23,6 +23,7 @@ use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, Server
 
 mod gc;
 mod history;
+mod hostile;
 mod mirror;
 mod policy;
 mod requests;

@@ -287,6 +287,70 @@ fn values_too_long_for_a_name_are_left_out_by_pages() {
 }
 
 #[test]
+fn a_row_with_a_bad_key_or_name_costs_one_row() {
+    for mail in mails() {
+        mail.add(7, "inbox", "ann", "s", "");
+        // The key is text here, so that it can be anything.
+        let rows = |keys: &[&str]| {
+            let rows: Vec<String> = keys
+                .iter()
+                .enumerate()
+                .map(|(at, key)| format!("SELECT {key} AS n, 'name {at}' AS title"))
+                .collect();
+            rows.join(" UNION ALL ")
+        };
+        let view = |query: String| {
+            mail.view_as(false, move |_| {
+                format!(
+                    "name = 'x'\nessay = ''\n[source]\nkind = ['sqlite', 'postgresql']\ntimeout_ms = 60000\n\
+                     [[file]]\npath = '{{n}} {{title}}.md'\nkey = 'n'\nbody = '{{title}}'\nrows = \"\"\"{query}\"\"\"\n"
+                )
+            })
+        };
+        let store = view(rows(&[
+            "1",
+            "NULL",
+            "-1",
+            "1.5",
+            "2",
+            "2",
+            "9007199254740992",
+            "3",
+        ]));
+        let names = list(&store, "");
+        assert_eq!(names.len(), 3, "{}: {names:?}", mail.name);
+        for (name, key) in names.iter().zip(["1 ", "2 ", "3 "]) {
+            assert!(name.starts_with(key), "{names:?}");
+        }
+        assert_eq!(read(&store, "1 name 0.md").unwrap(), "name 0");
+        assert_eq!(errno(go(&store, "1.5 name 3.md")), Errno::NOENT);
+        // Names that no file can have as they are.
+        let quoted = |text: &str| format!("'{text}'");
+        let long = quoted(&"x".repeat(5000));
+        let titles = [&quoted("a/b"), &quoted(".."), &quoted(""), "NULL", &long];
+        let rows: Vec<String> = titles
+            .iter()
+            .enumerate()
+            .map(|(at, title)| format!("SELECT {at} AS n, {title} AS title"))
+            .collect();
+        let store = view(rows.join(" UNION ALL "));
+        let names = list(&store, "");
+        assert_eq!(names.len(), titles.len(), "{}: {names:?}", mail.name);
+        for name in &names {
+            assert!(name.len() <= 255 && !name.contains('/'));
+            assert!(go(&store, name).is_ok(), "{name}");
+        }
+        if mail.is_sqlite() {
+            let store = view(
+                "SELECT 1 AS n, CAST(x'ff00fe' AS TEXT) AS title UNION ALL SELECT 2, 'good'".into(),
+            );
+            assert_eq!(list(&store, "").len(), 2);
+            assert_eq!(read(&store, "2 good.md").unwrap(), "good");
+        }
+    }
+}
+
+#[test]
 fn owner_and_group_and_mode_cannot_be_set() {
     let mail = Mail::new();
     let store = mail.view(false);

@@ -232,8 +232,73 @@ fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
         "HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
     ));
     let refused = refusal(issues(&url, 2000));
-    has(&refused, &["follows no redirection"]);
+    let host = elsewhere
+        .trim_start_matches("http://")
+        .trim_end_matches('/');
+    has(&refused, &["no redirect is followed", "(302)", host]);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_bad_element_of_a_list_costs_one_row() {
+    let good = |number: i64| {
+        format!(r#"{{"number": {number}, "title": "Good", "user": {{"login": "ann"}}}}"#)
+    };
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let bad = [
+        "null".to_owned(),
+        "7".to_owned(),
+        "[]".to_owned(),
+        "{}".to_owned(),
+        "{]".to_owned(),
+        "nonsense".to_owned(),
+        String::new(),
+        r#"{"number": null, "title": "No number"}"#.to_owned(),
+        r#"{"number": 5, "title": "\ud800"}"#.to_owned(),
+        r#"{"number": 5, "title": 1e999999}"#.to_owned(),
+        format!(r#"{{"number": 5, "title": {deep}}}"#),
+    ];
+    // These are rows, whose keys name no file.
+    let odd = [
+        r#"{"number": "five", "title": "Text"}"#,
+        r#"{"number": -5, "title": "Negative"}"#,
+        r#"{"number": 5.5, "title": "Fraction"}"#,
+        r#"{"number": 1e300, "title": "Long"}"#,
+        r#"{"number": [], "title": "List"}"#,
+    ];
+    let elements = bad.iter().map(String::as_str).chain(odd);
+    for each in elements
+        .map(str::to_owned)
+        .chain([bad.join(","), odd.join(",")])
+    {
+        let body = format!("[{},{each},{}]", good(1), good(2));
+        let length = body.len();
+        let (url, _) = answering(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        let store = issues(&url, 4000).unwrap();
+        assert_eq!(list(&store, "open"), ["1 Good.md", "2 Good.md"], "{each}");
+        shows(&store, "open/2 Good.md", &["# Good", "by ann"]);
+        assert_eq!(errno(go(&store, "open/5 Fraction.md")), Errno::NOENT);
+        assert_eq!(list(&store, "by-author/ann").len(), 2);
+    }
+}
+
+#[test]
+fn a_page_of_very_many_rows_keeps_to_the_time_that_a_call_has() {
+    // As long as a page may be.
+    let rows = r#"{"number":1},"#.repeat(63_000_000 / 13);
+    let body = format!("[{}{{}}]", rows);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let (url, _) = answering(head + &body);
+    let began = Instant::now();
+    let refused = refusal(issues(&url, 4000));
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(4000 + 1500), "{took:?}");
+    assert!(
+        refused.contains("1000000 rows") || refused.contains("4000 ms"),
+        "{refused}"
+    );
 }
 
 /// The environment of a process is the same for all its tests: this one runs itself in another process.
