@@ -264,6 +264,11 @@ fn a_server_without_a_usable_source_says_why() {
         (&["sql", "/nowhere/a.db"][..], missing),
         (&["nonsense", "/tmp"], "there is no such backend"),
         (&["files"], "files needs a directory"),
+        (
+            &["s3-embedded", "/nowhere/memory"],
+            "an S3 server that ends with this command",
+        ),
+        (&["memory", "/nowhere/memory"], "keeps no file"),
     ] {
         has(&refused(&[&["mcp"], arguments].concat()), &[reason]);
     }

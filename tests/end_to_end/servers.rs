@@ -3,6 +3,7 @@
 mod features;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +55,52 @@ fn wait(process: &mut Child) -> ExitStatus {
 
 fn pid(id: u32) -> Pid {
     Pid::from_raw(id.try_into().unwrap()).unwrap()
+}
+
+/// The files and directories below `dir` that another user could use, with their modes.
+fn open_to_others(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = std::fs::symlink_metadata(&path).unwrap();
+            let mode = metadata.permissions().mode() & 0o777;
+            if mode & 0o077 != 0 {
+                found.push(format!("{} {mode:o}", path.display()));
+            }
+            if metadata.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_a_directory_keeps_its_keys_and_shows_no_other_user_anything() {
+    for kind in found() {
+        let scratch = Scratch::new();
+        let dir = scratch.path().join("objects");
+        let begin = || {
+            let server = serve(kind.name(), &["--dir", dir.to_str().unwrap()]);
+            let said = &server.announcement;
+            ((said.access_key.clone(), said.secret_key.clone()), server)
+        };
+        let (keys, server) = begin();
+        put(&server.client(), "a", b"object").await.unwrap();
+        let child = server.child();
+        server.signal(Signal::INT);
+        server.ended(child);
+        assert_eq!(open_to_others(&dir), Vec::<String>::new(), "{kind}");
+        let (again, server) = begin();
+        assert_eq!(again, keys, "{kind}");
+        let read = get(&server.client(), "a").await.unwrap();
+        assert_eq!(read, &b"object"[..], "{kind}");
+        let child = server.child();
+        server.signal(Signal::INT);
+        server.ended(child);
+    }
 }
 
 /// The installed servers. `CTXBENCH_REQUIRE_MINIO`, set in CI, makes a missing MinIO a failure.
