@@ -229,7 +229,7 @@ fn a_server_that_cannot_start_is_named() {
     let not_a_server = scratch.path().join("minio");
     let script = "#!/bin/sh\necho 'no licence to serve' >&2\nexit 3\n";
     std::fs::write(&not_a_server, script).unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let executable = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&not_a_server, executable).unwrap();
     let output = ctxbench(["s3", "serve", "--server", "minio"])
         .env("CTXBENCH_MINIO", &not_a_server)

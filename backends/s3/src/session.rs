@@ -20,6 +20,9 @@ use crate::view::{difference, validate};
 /// which it leaves alone a blob that nothing refers to: one day. A request is over within half of that.
 pub const GRACE: i64 = 24 * 3600 * 1_000_000_000;
 
+/// Commits after which a session that still follows the log says so.
+const FOLLOWED_NEWS: u64 = 1000;
+
 /// How often a commit is attempted again because another was faster.
 const RACES_MAX: u32 = 1000;
 
@@ -329,6 +332,9 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             };
             self.take_intact(next, object).await?;
             adopted += 1;
+            if adopted % FOLLOWED_NEWS == 0 {
+                tracing::info!("still following the log: commit {next}, {adopted} of them now");
+            }
         }
     }
 

@@ -355,7 +355,11 @@ impl<'a> Lister<'a> {
                 Some(file) => shown.push_back(file),
                 None => bad += 1,
             }
-            ControlFlow::Continue(())
+            // A server need not keep to the limit of the query.
+            match rows < PAGE {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         })?;
         if bad > 0 {
             let (column, path) = (&table.key_column, &query.path);
