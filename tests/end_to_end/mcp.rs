@@ -1,9 +1,10 @@
 //! `ctxbench mcp`, driven by bare JSON-RPC and by the official Python SDK.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -335,6 +336,392 @@ fn the_official_python_sdk_uses_the_server() {
     let parts = ["notes/rsi-above-70-exit.md", "1 of 1 relevant notes"];
     has(&said, &parts);
     assert!(mounts_under(scratch.path()).is_empty());
+}
+
+/// What the processes of a server took at most while calls ran.
+#[derive(Default)]
+struct Peak {
+    /// Of one process, in bytes.
+    memory: u64,
+    /// Deleted files that a process had open, in bytes.
+    temporary: u64,
+}
+
+impl Peak {
+    fn sample(&mut self, server: u32) {
+        let mut processes = vec![server];
+        // Any thread may have started a worker.
+        for task in std::fs::read_dir(format!("/proc/{server}/task"))
+            .into_iter()
+            .flatten()
+        {
+            let children = std::fs::read_to_string(task.unwrap().path().join("children"));
+            let children = children.unwrap_or_default();
+            processes.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|it| it.parse::<u32>().ok()),
+            );
+        }
+        for process in processes {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+            let status = status.unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|it| it.trim().strip_suffix(" kB"));
+            let kib: u64 = kib.and_then(|it| it.parse().ok()).unwrap_or(0);
+            self.memory = self.memory.max(kib << 10);
+            let mut temporary = 0;
+            for file in std::fs::read_dir(format!("/proc/{process}/fd"))
+                .into_iter()
+                .flatten()
+            {
+                let Ok(file) = file else { continue };
+                let name = std::fs::read_link(file.path()).unwrap_or_default();
+                if name.to_string_lossy().ends_with(" (deleted)") {
+                    temporary += std::fs::metadata(file.path()).map_or(0, |it| it.len());
+                }
+            }
+            self.temporary = self.temporary.max(temporary);
+        }
+    }
+}
+
+impl Session {
+    /// Makes calls at once: the answer and the time of each, in their order, and what they took at most.
+    fn at_once(&mut self, calls: &[(&str, Value)]) -> (Vec<(Value, Duration)>, Peak) {
+        let began = Instant::now();
+        let first = self.next + 1;
+        for (tool, arguments) in calls {
+            self.next += 1;
+            let params = json!({"name": tool, "arguments": arguments});
+            self.send(&json!({"jsonrpc": "2.0", "id": self.next, "method": "tools/call", "params": params}));
+        }
+        let (server, done) = (self.process.id(), AtomicBool::new(false));
+        let mut answers = vec![(Value::Null, Duration::ZERO); calls.len()];
+        let peak = std::thread::scope(|scope| {
+            let sampler = scope.spawn(|| {
+                let mut peak = Peak::default();
+                while !done.load(Ordering::Relaxed) {
+                    peak.sample(server);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                peak
+            });
+            for _ in calls {
+                let mut line = String::new();
+                self.output.read_line(&mut line).unwrap();
+                let mut answer: Value = serde_json::from_str(&line).unwrap();
+                let at = (answer["id"].as_u64().unwrap() - first) as usize;
+                answers[at] = (answer["result"].take(), began.elapsed());
+            }
+            done.store(true, Ordering::Relaxed);
+            sampler.join().unwrap()
+        });
+        (answers, peak)
+    }
+}
+
+fn mail(scratch: &Scratch) -> PathBuf {
+    let file = scratch.path().join("mail.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch(
+        "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); INSERT INTO t VALUES (7, 'kim')",
+    )
+    .unwrap();
+    file
+}
+
+/// The limits of a statement, as docs/TOOLS.md has them, and what a process takes besides.
+const MEMORY: u64 = (512 + 128) << 20;
+const TIME: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_statement_that_takes_too_much_ends_within_limits_that_its_error_names() {
+    let scratch = Scratch::new();
+    let file = mail(&scratch);
+    let mut session = Session::new(&["sql", text(&file), "--writable"]);
+    let many = |column: &str| format!("SELECT {}", vec![column; 1900].join(", "));
+    let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) ";
+    let large = "hex(zeroblob(8000000))";
+    let quick = ("query", json!({"sql": "SELECT b FROM t"}));
+    let memory = "512 MiB of memory";
+    for (sql, reason) in [
+        (many("zeroblob(16000000)"), memory),
+        (many("randomblob(16000000)"), memory),
+        (many("printf('%*d', 16000000, 1)"), memory),
+        (many(large), memory),
+        (
+            format!("{numbers} SELECT group_concat({large}) FROM n"),
+            "16777216 bytes",
+        ),
+        (
+            format!("{numbers} SELECT json_group_array({large}) FROM n"),
+            "16777216 bytes",
+        ),
+        (
+            format!("SELECT replace({large}, '0', {large})"),
+            "16777216 bytes",
+        ),
+        (
+            format!("SELECT {}1{}", "hex(".repeat(60), ")".repeat(60)),
+            "16777216 bytes",
+        ),
+        (
+            format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000)),
+            "",
+        ),
+        (format!("SELECT 1{}", "+1".repeat(100_000)), ""),
+        (
+            format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(100_000)),
+            "",
+        ),
+        (
+            format!(
+                "SELECT {}",
+                "json('".to_owned() + &"[".repeat(1_000_000) + "')"
+            ),
+            "",
+        ),
+        (
+            format!("{numbers} SELECT i, randomblob(10000) FROM n ORDER BY 2"),
+            memory,
+        ),
+        (
+            format!("{numbers} SELECT i, i || 'x' FROM n GROUP BY 2, 1"),
+            "",
+        ),
+    ] {
+        let began = Instant::now();
+        let (answers, peak) = session.at_once(&[("query", json!({"sql": sql}))]);
+        let said = format!("{} ({:?})", answers[0].0, began.elapsed());
+        let shown = &sql[..sql.len().min(90)];
+        eprintln!(
+            "{shown}: {} MiB, {} bytes of files, {said:.150}",
+            peak.memory >> 20,
+            peak.temporary
+        );
+        assert_eq!(answers[0].0["isError"], true, "{shown}: {said:.300}");
+        assert!(said.contains(reason), "{shown}: {said:.300}");
+        assert!(answers[0].1 < TIME, "{shown}: {said:.300}");
+        assert!(peak.memory < MEMORY, "{shown}: {} MiB", peak.memory >> 20);
+        assert_eq!(peak.temporary, 0, "{shown}");
+        let (tool, asked) = quick.clone();
+        session.says(tool, asked, "kim");
+    }
+    // A change that grows too much, and one that is killed: each is undone, and the file stays small.
+    let grown = format!("{numbers} INSERT INTO t SELECT i + 10, {large} FROM n");
+    let endless = format!(
+        "INSERT INTO t SELECT 8, {large} LIKE '{}1'",
+        "%0".repeat(1000)
+    );
+    for (sql, reason) in [(grown, "256 MiB"), (endless, "10 s")] {
+        let (answers, peak) = session.at_once(&[("execute", json!({"sql": sql}))]);
+        let said = answers[0].0.to_string();
+        eprintln!("{}: {:?} {said:.200}", &sql[..60], answers[0].1);
+        assert!(said.contains(reason) && answers[0].1 < TIME, "{said:.300}");
+        assert!(peak.memory < MEMORY);
+        session.says("query", json!({"sql": "SELECT count(*) FROM t"}), "[[1]]");
+        assert!(std::fs::metadata(&file).unwrap().len() < 300 << 20);
+    }
+    session.end();
+}
+
+#[test]
+fn a_query_that_cannot_be_interrupted_is_killed_and_blocks_no_other_call() {
+    let scratch = Scratch::new();
+    let mut session = Session::new(&["sql", text(&mail(&scratch))]);
+    let large = "hex(zeroblob(8000000))";
+    let slow = [
+        format!("SELECT {large} LIKE '{}1'", "%0".repeat(1000)),
+        format!("SELECT instr({large}, hex(zeroblob(3000000)) || '1')"),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+            .to_owned(),
+    ];
+    let query = |sql: &str| ("query", json!({"sql": sql}));
+    let mut calls: Vec<_> = slow.iter().map(|sql| query(sql)).collect();
+    calls.extend(vec![query("SELECT b FROM t"); 20]);
+    let (answers, peak) = session.at_once(&calls);
+    for (at, (answer, took)) in answers.iter().enumerate() {
+        let said = answer.to_string();
+        if at < slow.len() {
+            assert!(said.contains("stopped after 10 s"), "{said}");
+            assert!(*took < TIME, "{took:?}");
+        } else {
+            assert!(said.contains("kim"), "{said}");
+            assert!(*took < Duration::from_secs(5), "{took:?}");
+        }
+    }
+    assert!(peak.memory < MEMORY);
+    session.says("query", json!({"sql": "SELECT b FROM t"}), "kim");
+    session.end();
+}
+
+#[test]
+fn a_worker_that_was_killed_is_replaced_and_ends_with_its_server() {
+    let scratch = Scratch::new();
+    let mut session = Session::new(&["sql", text(&mail(&scratch))]);
+    let server = session.process.id();
+    let workers = || -> Vec<i32> {
+        let tasks = std::fs::read_dir(format!("/proc/{server}/task"))
+            .into_iter()
+            .flatten();
+        let children =
+            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
+        let children: String = children.map(Result::unwrap_or_default).collect();
+        children
+            .split_whitespace()
+            .map(|it| it.parse().unwrap())
+            .collect()
+    };
+    let quick = json!({"sql": "SELECT b FROM t"});
+    session.says("query", quick.clone(), "kim");
+    let first = workers();
+    assert_eq!(first.len(), 1);
+    let pid = rustix::process::Pid::from_raw(first[0]).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    session.says("query", quick, "kim");
+    let second = workers();
+    assert_ne!(first, second);
+    session.process.kill().unwrap();
+    session.process.wait().unwrap();
+    let began = Instant::now();
+    while Path::new(&format!("/proc/{}", second[0])).exists() {
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "the worker outlives its server"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn calls_that_write_and_read_at_once_are_made_in_their_order() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("work");
+    let mut session = Session::new(&["files", text(&dir)]);
+    let mut calls = Vec::new();
+    for number in 0..100 {
+        calls.push((
+            "write_file",
+            json!({"path": "a", "content": format!("<{number}>")}),
+        ));
+        calls.push(("read_file", json!({"path": "a"})));
+        calls.push(("search", json!({"text": "<"})));
+    }
+    // A read may see a later write, never an earlier one.
+    let (answers, _) = session.at_once(&calls);
+    for (at, (answer, _)) in answers.iter().enumerate() {
+        let said = answer["content"][0]["text"].as_str().unwrap();
+        if at % 3 != 0 && said.contains('<') {
+            let (_, number) = said.split_once('<').unwrap();
+            let number: usize = number.split_once('>').unwrap().0.parse().unwrap();
+            assert!(number >= at / 3, "{at}: {said}");
+        }
+    }
+    assert_eq!(text_of(&dir, "a"), "<99>");
+    session.end();
+}
+
+#[test]
+fn every_call_that_makes_no_sense_is_answered_with_an_error() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("work");
+    std::fs::write(dir.join("a"), "one\ntwo\n").unwrap();
+    let long = "n".repeat(256);
+    let deep = "d/".repeat(3000);
+    let file_calls = [
+        ("read_file", json!({"path": "a\0b"})),
+        ("read_file", json!({"path": ""})),
+        ("read_file", json!({"path": long})),
+        ("read_file", json!({"path": deep})),
+        ("read_file", json!({"path": "a/b"})),
+        ("read_file", json!({"path": "."})),
+        ("read_file", json!({"path": 5})),
+        ("read_file", json!({"path": null})),
+        ("read_file", json!({})),
+        ("read_file", json!({"path": "a", "offset": -1})),
+        ("read_file", json!({"path": "a", "offset": 1.5})),
+        ("read_file", json!({"path": "a", "offset": u64::MAX})),
+        ("read_file", json!({"path": "a", "offset": 3, "limit": 0})),
+        ("read_file", json!({"path": "a", "limit": "many"})),
+        ("read_file", json!({"path": "a", "limit": 1e300})),
+        ("write_file", json!({"path": "b\0c", "content": "x"})),
+        ("write_file", json!({"path": "", "content": "x"})),
+        ("write_file", json!({"path": ".", "content": "x"})),
+        ("write_file", json!({"path": "..", "content": "x"})),
+        ("write_file", json!({"path": "/b", "content": "x"})),
+        ("write_file", json!({"path": "c/../../b", "content": "x"})),
+        ("write_file", json!({"path": long, "content": "x"})),
+        ("write_file", json!({"path": deep + "x", "content": "x"})),
+        ("write_file", json!({"path": "a/b", "content": "x"})),
+        ("write_file", json!({"path": "b", "content": [1]})),
+        ("ls_files", json!({"dir": "a\0b"})),
+        ("ls_files", json!({"dir": ".."})),
+        ("ls_files", json!({"dir": long})),
+        ("ls_files", json!({"dir": "a"})),
+        ("ls_files", json!({"dir": []})),
+        ("search", json!({"text": ""})),
+        ("search", json!({"text": "o", "dir": "a\0b"})),
+        ("search", json!({"text": {}, "dir": "."})),
+    ];
+    let sql_calls = [
+        ("query", json!({"sql": ""})),
+        ("query", json!({"sql": "SELECT 1\0"})),
+        ("query", json!({"sql": "\0SELECT"})),
+        ("query", json!({"sql": null})),
+        ("query", json!({"sql": "SELECT ?1", "parameters": {}})),
+        ("query", json!({"sql": "SELECT ?1", "parameters": [[]]})),
+        (
+            "query",
+            json!({"sql": "SELECT ?1", "parameters": [1, 2, 3]}),
+        ),
+        ("query", json!({"sql": "SELECT ?99999999"})),
+        (
+            "query",
+            json!({"sql": format!("SELECT 1{}", ", 1".repeat(5000))}),
+        ),
+        ("execute", json!({"sql": "DELETE FROM t WHERE"})),
+        ("execute", json!({"sql": ""})),
+    ];
+    let file = mail(&scratch);
+    let (files, sql) = (["files", text(&dir)], ["sql", text(&file), "--writable"]);
+    for (server, calls) in [(&files[..], &file_calls[..]), (&sql[..], &sql_calls[..])] {
+        let mut session = Session::new(server);
+        for (tool, given) in calls {
+            session.bad(tool, given.clone());
+        }
+        for params in [
+            json!({"name": "none", "arguments": {}}),
+            json!({"name": "", "arguments": {}}),
+            json!({"name": "query", "arguments": [1]}),
+            json!({"name": 5}),
+            json!({}),
+            json!([]),
+            json!(null),
+        ] {
+            let answer = session.request("tools/call", params.clone());
+            assert!(answer["error"]["message"].is_string(), "{params}: {answer}");
+        }
+        let answer = session.request("no/such/method", json!({"x": 1}));
+        assert!(answer["error"]["message"].is_string(), "{answer}");
+        let long = "x".repeat(20_000_000);
+        let answer = session.request(
+            "tools/call",
+            json!({"name": "write_file", "arguments": {"path": "b", "content": long}}),
+        );
+        has(
+            &answer["error"]["message"].to_string(),
+            &["longer than 16777216 bytes"],
+        );
+        assert!(!session.tools().is_empty());
+        session.end();
+    }
+    let mut names: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap()
+        .map(|it| it.unwrap().file_name())
+        .collect();
+    names.retain(|name| name != "a" && name != "d" && name != "c");
+    assert!(names.is_empty(), "{names:?}");
 }
 
 /// The number of calls in a block. Blocks over MCP and blocks in this process alternate.

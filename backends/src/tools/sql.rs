@@ -1,5 +1,8 @@
 //! SQL as an agent's tools: `query`, and `execute` where rows may be changed. In-process, over a SQLite file that other
 //! programs write. How an agent reaches them is in [`crate::tools`], and in the crate `mcp`.
+//!
+//! The limits here hold for statements that mean well: SQLite checks them between its steps, and one step can take minutes
+//! and gigabytes. `mcp` runs statements in a process that the kernel limits.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +30,13 @@ const VALUE_MAX: i32 = 16 << 20;
 const SCHEMA_MAX: usize = 16 << 10;
 
 /// How long a statement may run.
-const TIME_MAX: Duration = Duration::from_secs(10);
+pub const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The most memory of a process that runs statements for others, in bytes.
+pub const MEMORY_MAX: u64 = 512 << 20;
+
+/// The most bytes that `execute` may add to a file of the database in such a process.
+pub const GROWTH_MAX: u64 = 256 << 20;
 
 /// How long a statement waits for a writer's lock.
 const LOCK_MAX: Duration = Duration::from_secs(5);
@@ -95,6 +104,8 @@ impl Gate {
     ) -> rusqlite::Result<Self> {
         let mut db = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(LOCK_MAX)?;
+        // What a statement sorts or keeps counts as memory, which has a limit, and not as files, which have none.
+        db.pragma_update(None, "temp_store", "memory")?;
         // Without it a connection could attach another file, or change a setting.
         db.authorizer(Some(move |context: AuthContext<'_>| match context.action {
             AuthAction::Function { function_name }
@@ -136,14 +147,6 @@ impl SqlTool {
     pub fn open(file: &Path, may_write: bool) -> Result<Self, String> {
         let failed = |error: rusqlite::Error| unusable(file, &error);
         let identity = identity(file).map_err(|error| unusable(file, &error))?;
-        let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
-        let reader = reader.map_err(failed)?;
-        // Statements that compute or read a larger value fail before SQLite has allocated it.
-        let limited = reader.db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX);
-        limited.map_err(failed)?;
-        let schema = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
-            .and_then(|db| schema(&db))
-            .map_err(failed)?;
         let changes = |action: &AuthAction<'_>| {
             matches!(
                 action,
@@ -154,11 +157,27 @@ impl SqlTool {
         };
         let writer =
             may_write.then(|| Gate::open(file, OpenFlags::SQLITE_OPEN_READ_WRITE, changes));
+        let writer = writer.transpose().map_err(failed)?;
+        if let Some(gate) = &writer {
+            // Its first read rolls back the change of a writer that was killed. A reader cannot.
+            let read = gate
+                .db
+                .query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()));
+            read.map_err(failed)?;
+        }
+        let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
+        let reader = reader.map_err(failed)?;
+        // Statements that compute or read a larger value fail before SQLite has allocated it.
+        let limited = reader.db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX);
+        limited.map_err(failed)?;
+        let schema = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .and_then(|db| schema(&db))
+            .map_err(failed)?;
         Ok(Self {
             file: file.to_owned(),
             identity,
             reader,
-            writer: writer.transpose().map_err(failed)?,
+            writer,
             schema,
         })
     }
@@ -228,6 +247,13 @@ impl SqlTool {
             Some(rusqlite::ErrorCode::OperationInterrupted) => {
                 format!("{tool}: stopped after {} s; select less", TIME_MAX.as_secs())
             }
+            Some(rusqlite::ErrorCode::OutOfMemory) => {
+                format!("{tool}: stopped at {} MiB of memory; select less", MEMORY_MAX >> 20)
+            }
+            Some(rusqlite::ErrorCode::SystemIoFailure) if is_write => format!(
+                "{tool}: {error}; a statement may add {} MiB to the database: change fewer rows",
+                GROWTH_MAX >> 20
+            ),
             Some(rusqlite::ErrorCode::TooBig) if !is_write => {
                 format!("query: a value has more than {VALUE_MAX} bytes; select smaller ones")
             }

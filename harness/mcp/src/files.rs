@@ -1,9 +1,11 @@
 //! File tools: `ls_files`, `read_file`, `write_file`, `search`, over a directory tree or an agent's state.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use backends::backend::Tools;
 use backends::state::StateFiles;
+use parking_lot::Mutex;
 use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,6 +21,9 @@ const LINES_MAX: usize = 200;
 
 /// The most characters of a line that a search shows.
 const LINE_MAX: usize = 400;
+
+/// How long a search reads files.
+const SEARCH_MAX: Duration = Duration::from_secs(10);
 
 /// The most bytes that a read shows: about 65,000 tokens.
 const READ_MAX: usize = 256 << 10;
@@ -67,16 +72,16 @@ pub enum FileTools {
     /// In a directory tree.
     Tree(DirectoryTree),
     /// In the state of this process, which ends with it.
-    State(StateFiles),
+    State(Mutex<StateFiles>),
 }
 
 impl FileTools {
-    fn list(&mut self, dir: &str) -> ToolAnswer {
+    fn list(&self, dir: &str) -> ToolAnswer {
         match self {
             Self::State(_) if dir != "." => {
                 Err("ls_files: an agent's state has no directories; leave out `dir`".to_owned())
             }
-            Self::State(files) => Ok(files.ls_files()),
+            Self::State(files) => Ok(files.lock().ls_files()),
             Self::Tree(tree) => {
                 let (found, has_more) = tree.list(dir, LIST_MAX)?;
                 if found.is_empty() {
@@ -94,10 +99,10 @@ impl FileTools {
         }
     }
 
-    fn read(&mut self, asked: &ReadArguments) -> ToolAnswer {
+    fn read(&self, asked: &ReadArguments) -> ToolAnswer {
         let path = asked.path.as_str();
         match self {
-            Self::State(files) => files.read_file(path, asked.offset, asked.limit),
+            Self::State(files) => files.lock().read_file(path, asked.offset, asked.limit),
             Self::Tree(tree) => {
                 let content = tree.read(path)?;
                 if std::str::from_utf8(&content).is_err() {
@@ -113,10 +118,11 @@ impl FileTools {
         .map_err(|error| error.to_string())
     }
 
-    fn write(&mut self, asked: &WriteArguments) -> ToolAnswer {
+    fn write(&self, asked: &WriteArguments) -> ToolAnswer {
         let (path, content) = (asked.path.as_str(), asked.content.as_bytes());
         match self {
             Self::State(files) => files
+                .lock()
                 .write_file(path, content)
                 .map_err(|error| error.to_string()),
             Self::Tree(tree) => {
@@ -126,7 +132,7 @@ impl FileTools {
         }
     }
 
-    fn search(&mut self, asked: &SearchArguments) -> ToolAnswer {
+    fn search(&self, asked: &SearchArguments) -> ToolAnswer {
         if asked.text.is_empty() {
             return Err("search: `text` is empty; give the text to find".to_owned());
         }
@@ -142,13 +148,18 @@ impl FileTools {
                 );
             }
             Self::State(files) => {
-                let contents = contents(files)?;
+                let contents = contents(&files.lock())?;
                 let names: Vec<String> = contents.keys().cloned().collect();
                 (names, false, contents)
             }
         };
-        let (mut lines, mut unread) = (Vec::new(), 0);
+        let (mut lines, mut unread, mut unsearched) = (Vec::new(), 0, 0);
+        let began = Instant::now();
         'files: for name in names {
+            if began.elapsed() > SEARCH_MAX {
+                unsearched += 1;
+                continue;
+            }
             let content = match self {
                 Self::Tree(tree) => {
                     (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok())
@@ -176,6 +187,12 @@ impl FileTools {
         if unread > 0 {
             lines.push(format!(
                 "({unread} files are no text, too large or unreadable)"
+            ));
+        }
+        if unsearched > 0 {
+            lines.push(format!(
+                "({unsearched} files were not searched within {} s; give `dir`)",
+                SEARCH_MAX.as_secs()
             ));
         }
         if has_more {
@@ -247,7 +264,11 @@ impl Toolset for FileTools {
         ]
     }
 
-    fn call(&mut self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
+    fn changes(&self, name: &str) -> bool {
+        name == "write_file"
+    }
+
+    fn call(&self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
             "ls_files" => {
                 arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir))
@@ -270,8 +291,8 @@ mod tests {
         for name in ["a.md", "b.md"] {
             files.write_file(name, b"one\ntwo\n").unwrap();
         }
-        let mut tools = FileTools::State(files);
-        let mut search = |dir: &str| {
+        let tools = FileTools::State(Mutex::new(files));
+        let search = |dir: &str| {
             let (text, dir) = ("tw".to_owned(), dir.to_owned());
             tools.search(&SearchArguments { text, dir })
         };

@@ -1,10 +1,12 @@
 //! Tools over files, memories and databases, served to an agent over MCP on standard input and output. Each module is a
-//! group of tools, but for those of the protocol: `server`, `transport`, `toolset`.
+//! group of tools, but for those of the protocol: `server`, `transport`, `lines`, `toolset`; `sql_worker` runs statements.
 
 mod files;
+mod lines;
 mod memory;
 mod server;
 mod sql;
+mod sql_worker;
 mod toolset;
 mod transport;
 mod tree;
@@ -13,9 +15,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use backends::state::StateFiles;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 pub use server::PreparedServer;
+pub use sql::SqlWorkers;
+pub use sql_worker::run_statements;
 pub use toolset::Toolset;
 
 use files::FileTools;
@@ -24,7 +29,7 @@ use tree::DirectoryTree;
 
 /// File tools over files that end with the server.
 pub fn state() -> Box<dyn Toolset> {
-    Box::new(FileTools::State(StateFiles::default()))
+    Box::new(FileTools::State(Mutex::new(StateFiles::default())))
 }
 
 /// File tools over a directory, and memory tools if it is the root of a memory.
@@ -49,7 +54,7 @@ pub fn call_memory(dir: &Path, tool: &str, given: Map<String, Value>) -> anyhow:
     let tree =
         DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
     let memory = MemoryTools::of(tree);
-    let mut memory = memory.with_context(|| {
+    let memory = memory.with_context(|| {
         let dir = dir.display();
         format!("{dir} is not in a mounted agent-memory (ctxbench mount agent-memory {dir})")
     })?;

@@ -202,7 +202,11 @@ impl Toolset for MemoryTools {
         ]
     }
 
-    fn call(&mut self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
+    fn changes(&self, name: &str) -> bool {
+        name == "remember"
+    }
+
+    fn call(&self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
             "remember" => arguments(name, given).and_then(|asked| self.remember(&asked)),
             "recall" => arguments(name, given).and_then(|asked| self.recall(&asked)),

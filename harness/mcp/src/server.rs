@@ -9,12 +9,11 @@ use rmcp::model::{
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, ServerInitializeError};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::toolset::Toolset;
 use crate::transport::Answering;
@@ -70,8 +69,7 @@ async fn serve(handler: Handler, signals: Vec<Signal>) -> anyhow::Result<()> {
     };
     let served = async {
         let (input, output) = stdio_pipes();
-        let transport = Answering::new(AsyncRwTransport::new_server(input, output));
-        match handler.serve(transport).await {
+        match handler.serve(Answering::new(input, output)).await {
             Ok(running) => {
                 running.waiting().await.context("serving MCP")?;
                 Ok(())
@@ -87,10 +85,17 @@ async fn serve(handler: Handler, signals: Vec<Signal>) -> anyhow::Result<()> {
     }
 }
 
-/// Answers one client's requests, one after another.
+/// The most calls at once: one that hangs in a mount blocks no other one.
+const CALLS_MAX: usize = 16;
+
+/// Answers one client's requests side by side. A call that changes something waits for those that came before it and
+/// change something; all that come after it wait for its end: a client may write and read without waiting between them.
 struct Handler {
     tools: Vec<Tool>,
-    toolsets: Arc<Mutex<Vec<Box<dyn Toolset>>>>,
+    toolsets: Arc<Vec<Box<dyn Toolset>>>,
+    /// Held by a call that changes something. Its queue is in the order of arrival.
+    order: Arc<Mutex<()>>,
+    calls: Arc<Semaphore>,
 }
 
 impl Handler {
@@ -98,7 +103,9 @@ impl Handler {
         let tools = toolsets.iter().flat_map(|set| set.definitions());
         Self {
             tools: tools.collect(),
-            toolsets: Arc::new(Mutex::new(toolsets)),
+            toolsets: Arc::new(toolsets),
+            order: Arc::default(),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
         }
     }
 }
@@ -124,19 +131,26 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        // In the order of arrival: a client may write and read without waiting between them.
-        let mut toolsets = Arc::clone(&self.toolsets).lock_owned().await;
         let name = request.name.clone();
+        let order = Arc::clone(&self.order).lock_owned().await;
+        let changes = self.toolsets.iter().any(|set| set.changes(&name));
+        let order = changes.then_some(order);
+        let failed = |error: &dyn std::fmt::Display| {
+            ErrorData::internal_error(format!("{} failed: {error}", request.name), None)
+        };
+        let call = Arc::clone(&self.calls).acquire_owned().await;
+        let call = call.map_err(|error| failed(&error))?;
+        let toolsets = Arc::clone(&self.toolsets);
         // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
         let called = tokio::task::spawn_blocking(move || {
             let mut called = toolsets
-                .iter_mut()
+                .iter()
                 .filter_map(|set| set.call(&name, arguments.clone()));
-            called.next()
+            let called = called.next();
+            drop((order, call));
+            called
         });
-        let called = called.await.map_err(|error| {
-            ErrorData::internal_error(format!("{} failed: {error}", request.name), None)
-        })?;
+        let called = called.await.map_err(|error| failed(&error))?;
         match called {
             Some(Ok(text)) => Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into()),
             Some(Err(text)) => Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into()),

@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 pub type ToolAnswer = Result<String, String>;
 
 /// Tools over one source.
-pub trait Toolset: Send {
+pub trait Toolset: Send + Sync {
     /// The definitions, which stand in the agent's prompt.
     fn definitions(&self) -> Vec<Tool>;
 
-    /// Calls a tool; `None` if this set has no such tool.
-    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<ToolAnswer>;
+    /// Whether a tool changes what others answer: calls that come later wait for its end.
+    fn changes(&self, name: &str) -> bool;
+
+    /// Calls a tool; `None` if this set has no such tool. Several calls may be made at once.
+    fn call(&self, name: &str, arguments: JsonObject) -> Option<ToolAnswer>;
 }
 
 /// The definition of a tool: `properties` is a JSON object of argument schemas, `required` names some of them.

@@ -1,40 +1,158 @@
-//! The client's messages. Their input ends when all requests are answered: the server drops answers 5 s after its end.
+//! The client's messages, one a line. A line that is no message is answered with an error.
+//!
+//! The input ends when all requests are answered: the server drops answers 5 s after its end.
 
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
-use tokio::sync::watch;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
+
+use crate::lines::{LINE_MAX, Line, Lines};
 
 /// How long the end of the input waits for answers, at most.
 const ANSWERS_MAX: Duration = Duration::from_secs(600);
 
-/// A transport whose input ends when all requests of `inner` are answered, or after [`ANSWERS_MAX`].
-pub struct Answering<T> {
-    inner: T,
+/// The most requests without an answer. The next line is read when one of them is answered.
+const UNANSWERED_MAX: usize = 64;
+
+type Sending = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
+
+/// A transport over lines, whose input ends when all requests are answered, or after [`ANSWERS_MAX`].
+pub struct Answering<R, W> {
+    lines: Lines<BufReader<R>>,
+    output: Arc<Mutex<W>>,
+    /// The answer to a line that is no message. Kept here, because a cancelled `receive` must not cut it.
+    refusal: Option<Sending>,
     /// Requests without an answer.
     unanswered: Arc<watch::Sender<HashSet<RequestId>>>,
     ended: Option<Instant>,
 }
 
-impl<T> Answering<T> {
-    pub fn new(inner: T) -> Self {
+impl<R, W> Answering<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    pub fn new(input: R, output: W) -> Self {
         Self {
-            inner,
+            lines: Lines::new(BufReader::new(input), LINE_MAX),
+            output: Arc::new(Mutex::new(output)),
+            refusal: None,
             unanswered: Arc::default(),
             ended: None,
         }
     }
+
+    /// The next message of the client; `None` at the end of the input.
+    async fn message(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            if let Some(sending) = &mut self.refusal {
+                let sent = sending.await;
+                self.refusal = None;
+                sent.ok()?;
+            }
+            let mut unanswered = self.unanswered.subscribe();
+            let has_room = unanswered.wait_for(|all| all.len() < UNANSWERED_MAX);
+            _ = has_room.await;
+            let line = match self.lines.next().await {
+                Ok(line) => line?,
+                Err(error) => {
+                    tracing::error!(%error, "reading a message");
+                    return None;
+                }
+            };
+            let refused = match line {
+                Line::Whole(line) => match parsed(&line) {
+                    Parsed::Message(message) => return Some(*message),
+                    Parsed::Ignored => continue,
+                    Parsed::Refused(id, error) => (id, error),
+                },
+                Line::TooLong(id) => {
+                    let error = format!(
+                        "the message is longer than {LINE_MAX} bytes; send less in one call"
+                    );
+                    (id, ErrorData::invalid_request(error, None))
+                }
+            };
+            // JSON-RPC asks for the id `null` where it is not known; the type of the library would leave it out.
+            let (id, error) = refused;
+            let answer = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            let output = Arc::clone(&self.output);
+            self.refusal = Some(Box::pin(write(output, answer.to_string().into_bytes())));
+        }
+    }
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
-    type Error = T::Error;
+async fn write<W: AsyncWrite + Unpin>(
+    output: Arc<Mutex<W>>,
+    mut line: Vec<u8>,
+) -> std::io::Result<()> {
+    line.push(b'\n');
+    let mut output = output.lock().await;
+    output.write_all(&line).await?;
+    output.flush().await
+}
+
+/// What a line is.
+enum Parsed {
+    Message(Box<ClientJsonRpcMessage>),
+    /// Nothing that JSON-RPC answers.
+    Ignored,
+    /// No message: the id of the request, if it has one, and why.
+    Refused(Option<RequestId>, ErrorData),
+}
+
+fn parsed(line: &[u8]) -> Parsed {
+    // RFC 8259 lets a parser ignore a byte order mark.
+    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+    if line.trim_ascii().is_empty() {
+        return Parsed::Ignored;
+    }
+    let reason = match serde_json::from_slice(line) {
+        // A request whose id is of a wrong type reads as a notification, which has no answer.
+        Ok(JsonRpcMessage::Notification(_)) if has_id(line) => {
+            "its id must be a whole number or a text".to_owned()
+        }
+        Ok(message) => return Parsed::Message(Box::new(message)),
+        Err(error) => error.to_string(),
+    };
+    match serde_json::from_slice::<Value>(line) {
+        // Its text may hold bytes that are no UTF-8, or be nested too deeply.
+        Err(error) => Parsed::Refused(
+            None,
+            ErrorData::parse_error(format!("the line is no JSON: {error}"), None),
+        ),
+        Ok(value) if value["method"].is_string() && value.get("id").is_none() => Parsed::Ignored,
+        Ok(mut value) => {
+            let id = value.get_mut("id").map(Value::take);
+            let id = id.and_then(|id| serde_json::from_value(id).ok());
+            let reason = format!("the message is no request of MCP: {reason}");
+            Parsed::Refused(id, ErrorData::invalid_request(reason, None))
+        }
+    }
+}
+
+fn has_id(line: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(line).is_ok_and(|value| value.get("id").is_some())
+}
+
+impl<R, W> Transport<RoleServer> for Answering<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = std::io::Error;
 
     fn send(
         &mut self,
@@ -46,9 +164,12 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
             _ => None,
         };
         let unanswered = Arc::clone(&self.unanswered);
-        let sending = self.inner.send(message);
+        let output = Arc::clone(&self.output);
         async move {
-            let sent = sending.await;
+            let sent = match serde_json::to_vec(&message) {
+                Ok(line) => write(output, line).await,
+                Err(error) => Err(error.into()),
+            };
             if let Some(id) = answered {
                 unanswered.send_modify(|all| _ = all.remove(&id));
             }
@@ -59,7 +180,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         let ended = match self.ended {
             Some(ended) => ended,
-            None => match self.inner.receive().await {
+            None => match self.message().await {
                 Some(message) => {
                     self.unanswered.send_modify(|all| match &message {
                         JsonRpcMessage::Request(asked) => _ = all.insert(asked.id.clone()),
@@ -88,14 +209,14 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answering<T> {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.inner.close().await
+        self.output.lock().await.shutdown().await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use rmcp::model::{RequestId, ServerResult};
-    use rmcp::transport::async_rw::AsyncRwTransport;
+    use tokio::io::AsyncReadExt;
     use tokio::time::timeout;
 
     use super::*;
@@ -106,8 +227,7 @@ mod tests {
 {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
 "#;
-        let inner = AsyncRwTransport::new_server(input.as_bytes(), tokio::io::sink());
-        let mut transport = Answering::new(inner);
+        let mut transport = Answering::new(input.as_bytes(), tokio::io::sink());
         for _ in input.lines() {
             assert!(transport.receive().await.is_some());
         }
@@ -121,5 +241,71 @@ mod tests {
         transport.send(answer).await.unwrap();
         let waited = timeout(moment, transport.receive()).await;
         assert!(waited.unwrap().is_none());
+    }
+
+    /// The answers to lines that are no messages, and whether a ping after them is received.
+    async fn answers(lines: &[Vec<u8>]) -> Vec<Value> {
+        let mut input = lines.join(&b'\n');
+        input.extend(b"\n{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n");
+        let (output, mut client) = tokio::io::duplex(1 << 20);
+        let mut transport = Answering::new(std::io::Cursor::new(input), output);
+        let ping = transport.message().await.unwrap();
+        assert!(matches!(ping, JsonRpcMessage::Request(_)));
+        drop(transport);
+        let mut said = String::new();
+        client.read_to_string(&mut said).await.unwrap();
+        said.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn every_line_that_is_no_message_is_answered_with_an_error_and_the_next_one_is_read() {
+        let long = format!(
+            r#"{{"method":"tools/call","params":{{"content":"{}"}},"jsonrpc":"2.0","id":"seven"}}"#,
+            "x".repeat(20_000_000)
+        );
+        let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+        for (line, id, code) in [
+            (long.into_bytes(), json!("seven"), -32600),
+            (vec![b'x'; LINE_MAX + 1], Value::Null, -32600),
+            (b"garbage".to_vec(), Value::Null, -32700),
+            (b"\xff\xfe\0".to_vec(), Value::Null, -32700),
+            (deep, Value::Null, -32700),
+            (br#"{"id": 9"#.to_vec(), Value::Null, -32700),
+            (
+                br#"{"jsonrpc": "1.0", "id": 9, "method": "ping"}"#.to_vec(),
+                json!(9),
+                -32600,
+            ),
+            (
+                br#"{"jsonrpc": "2.0", "id": 9, "method": 5}"#.to_vec(),
+                json!(9),
+                -32600,
+            ),
+            (
+                br#"{"jsonrpc": "2.0", "id": {}, "method": "ping"}"#.to_vec(),
+                Value::Null,
+                -32600,
+            ),
+            (b"[]".to_vec(), Value::Null, -32600),
+            (b"5".to_vec(), Value::Null, -32600),
+        ] {
+            let shown = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
+            let said = answers(&[line]).await;
+            assert_eq!(said.len(), 1, "{shown}: {said:?}");
+            assert!(said[0].as_object().unwrap().contains_key("id"), "{shown}");
+            assert_eq!(
+                (&said[0]["id"], &said[0]["error"]["code"]),
+                (&id, &json!(code)),
+                "{shown}"
+            );
+        }
+        let blank = [
+            b"".to_vec(),
+            b" \r".to_vec(),
+            br#"{"method": "$/lsp"}"#.to_vec(),
+        ];
+        assert_eq!(answers(&blank).await, Vec::<Value>::new());
     }
 }

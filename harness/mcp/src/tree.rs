@@ -17,6 +17,9 @@ use super::toolset::ToolAnswer;
 /// The largest file that a tool reads, in bytes.
 pub const FILE_MAX: u64 = 16 << 20;
 
+/// The most directories that a listing reads.
+const DIRECTORIES_MAX: usize = 100_000;
+
 /// A directory and everything below it.
 pub struct DirectoryTree {
     root: OwnedFd,
@@ -155,7 +158,8 @@ impl DirectoryTree {
         Ok(())
     }
 
-    /// Paths and sizes in bytes of regular files below `dir`, sorted, to `limit`; and whether there are more.
+    /// Paths and sizes in bytes of regular files below `dir`, sorted, to `limit` files and
+    /// [`DIRECTORIES_MAX`] directories; and whether there are more.
     ///
     /// # Errors
     /// If `dir` cannot be listed. Directories below that vanish or cannot be opened are left out.
@@ -168,7 +172,13 @@ impl DirectoryTree {
             dir => dir,
         };
         let mut waiting = vec![top.to_owned()];
+        let mut directories = 0;
         while let Some(dir) = waiting.pop() {
+            directories += 1;
+            if directories > DIRECTORIES_MAX {
+                found.sort();
+                return Ok((found, true));
+            }
             let opened = match self.beneath(&dir, OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(opened) => opened,
                 Err(error) if dir == top => return Err(failed(error)),

@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::backend::{Access, Backend, Description, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
-use backends::tools::sql::SqlTool;
 use clap::Args;
-use mcp::{PreparedServer, Toolset, over, state};
+use mcp::{PreparedServer, SqlWorkers, Toolset, over, state};
 
 /// How long a mount may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,8 +89,10 @@ impl Mcp {
         }
         let toolsets: Vec<Box<dyn Toolset>> = match name {
             "sql" => {
-                let file = self.path("the database file")?;
-                let tools = SqlTool::open(file, self.writable).map_err(anyhow::Error::msg)?;
+                let file = self.path("the database file")?.to_owned();
+                let program = std::env::current_exe().context("finding this program")?;
+                let tools = SqlWorkers::open(program, file, self.writable);
+                let tools = tools.map_err(anyhow::Error::msg)?;
                 vec![Box::new(tools)]
             }
             "files" => over(self.path("a directory")?)?,

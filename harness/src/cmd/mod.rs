@@ -20,6 +20,7 @@ mod reproduce;
 mod run;
 mod s3;
 mod shell;
+mod sql_worker;
 mod status;
 mod tokens;
 mod trace;
@@ -70,6 +71,8 @@ enum Command {
     Conform(conform::Conform),
     #[command(hide = true)]
     Worker(worker::Worker),
+    #[command(hide = true)]
+    SqlWorker(sql_worker::SqlWorker),
     Fault(fault::Fault),
     #[command(hide = true)]
     FaultAgent(fault_agent::FaultAgent),
@@ -124,6 +127,7 @@ impl Arguments {
             Command::WithParent(with) => with.run(),
             Command::Conform(conform) => conform.run(registry),
             Command::Worker(worker) => worker.run(),
+            Command::SqlWorker(worker) => worker.run(),
             Command::Fault(fault) => fault.run(registry),
             Command::FaultAgent(agent) => agent.run(),
             Command::Busy(busy) => busy.run(),
