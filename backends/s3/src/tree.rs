@@ -395,7 +395,14 @@ impl Tree {
 
     /// The path of a name. `None` if its directory is not there.
     pub fn path_of(&self, (dir, name): &Entry) -> Option<Vec<u8>> {
-        Some(join(&self.path(*dir)?, name))
+        let (mut names, mut at) = (vec![&name.0[..]], *dir);
+        while at != ROOT {
+            let (above, name) = self.names_of(at).next()?;
+            names.push(&name.0);
+            at = *above;
+        }
+        names.reverse();
+        Some(names.join(&b'/'))
     }
 
     /// A node, whose path is given, and all below it, by path; a directory comes before its entries.

@@ -104,6 +104,23 @@ impl<'a> View<'a> {
         false
     }
 
+    /// Whether a directory is below one of `rooted`, which then has all directories between them, too.
+    fn is_rooted(&self, mut dir: NodeId, rooted: &mut BTreeSet<NodeId>) -> bool {
+        let mut between = BTreeSet::new();
+        while !rooted.contains(&dir) {
+            // What is in a circle comes round.
+            if !between.insert(dir) {
+                return false;
+            }
+            match self.names_of(dir).next() {
+                Some((above, _)) => dir = *above,
+                None => return false,
+            }
+        }
+        rooted.extend(between);
+        true
+    }
+
     /// Gives a node another identity.
     pub(crate) fn identify(&mut self, from: NodeId, to: NodeId) {
         for entry in self.names_of(from).cloned().collect::<Vec<_>>() {
@@ -174,6 +191,8 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
         }
     }
     let view = View::of(base, changes);
+    // Directories that are known to be below the root: each is climbed from once.
+    let mut rooted = BTreeSet::from([ROOT]);
     for ((dir, name), to) in &changes.names {
         if !is_possible(&name.0) {
             return invalid(format!("no file can be called {name:?}"));
@@ -188,7 +207,7 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
         if node.is_directory() && view.names_of(to).nth(1).is_some() {
             return invalid(format!("directory {to:?} has several names"));
         }
-        if to == ROOT || (node.is_directory() && !view.is_within(*dir, ROOT)) {
+        if to == ROOT || (node.is_directory() && !view.is_rooted(*dir, &mut rooted)) {
             return invalid(format!("directory {to:?} is inside itself"));
         }
     }

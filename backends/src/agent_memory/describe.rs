@@ -227,8 +227,11 @@ pub(super) fn ttl(db: &Db, paths: &PathCache, scope: &Scope, now: Timestamp) -> 
     Ok(text)
 }
 
+/// The longest path that the kernel takes, in bytes.
+const PATH_MAX: usize = 4096;
+
 /// The paths of expired notes below a directory, relative to it, for programs that remove them. Their bytes are
-/// unchanged, and each ends with a NUL, which no name contains.
+/// unchanged, and each ends with a NUL, which no name contains. A path longer than the kernel takes is left out.
 pub(super) fn expired(
     db: &Db,
     paths: &PathCache,
@@ -236,15 +239,23 @@ pub(super) fn expired(
     now: Timestamp,
 ) -> Result<Vec<u8>> {
     let mut listed = Vec::new();
-    expiring(db, paths, scope, |dir_path, note, expires| {
+    expiring(db, paths, scope, |_, note, expires| {
         if expires > now {
             return Ok(());
         }
-        listed.push(b'.');
-        let below = dir_path.chain.iter().skip_while(|dir| **dir != scope.dir);
-        for dir in below.skip(1) {
+        let (mut names, mut length, mut dir) = (Vec::new(), 0, note.dir);
+        while dir != scope.dir {
             // A directory that is not empty has a name.
-            let (_, name) = name_of(db, *dir)?.ok_or(Errno::IO)?;
+            let (above, name) = name_of(db, dir)?.ok_or(Errno::IO)?;
+            length += name.len() + 1;
+            if length > PATH_MAX {
+                return Ok(());
+            }
+            names.push(name);
+            dir = above;
+        }
+        listed.push(b'.');
+        for name in names.iter().rev() {
             listed.push(b'/');
             listed.extend(name);
         }

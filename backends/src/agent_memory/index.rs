@@ -104,15 +104,15 @@ pub(super) fn refresh(
     let batch = turn.split_off(turn.len().saturating_sub(batch));
     for ino in batch.into_iter().rev() {
         done.looked_at += 1;
-        db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])?;
+        let is_marked = db.execute("DELETE FROM memory_stale WHERE ino = ?1", [ino])? > 0;
         let ino = unsigned(ino);
         let indexed = indexed(db, ino)?;
         let was = i64::from(indexed.is_some());
         let is = match nodes::find(db, ino)? {
             Some(attr) if attr.kind == Kind::Directory => {
-                // The thread that moved it may not have cleared the cached paths yet.
-                paths.clear();
-                expand(db, ino)?;
+                if is_marked {
+                    expand(db, paths, ino)?;
+                }
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
@@ -170,17 +170,33 @@ fn indexed(db: &Db, ino: Ino) -> Result<Option<IndexedNote>> {
     )
 }
 
-/// Marks every file below a new or moved directory.
-fn expand(db: &Db, dir: Ino) -> Result<()> {
+/// Marks every file below a new or moved directory, and below all other marked directories, whose marks it removes: one
+/// after the other, nested directories would take quadratic time.
+fn expand(db: &Db, paths: &PathCache, dir: Ino) -> Result<()> {
     db.execute(
         "WITH RECURSIVE below (ino, mode) AS (
-           SELECT ino, mode FROM dirent WHERE parent = ?1
+           SELECT ?1, 16384
+           UNION
+           SELECT s.ino, 16384 FROM memory_stale s JOIN inode i ON i.ino = s.ino WHERE i.mode & 61440 = 16384
            UNION
            SELECT d.ino, d.mode FROM below b JOIN dirent d ON d.parent = b.ino WHERE b.mode = 16384
          )
          INSERT INTO memory_stale SELECT ino FROM below WHERE mode = 32768 ON CONFLICT (ino) DO NOTHING",
         [signed(dir)],
     )?;
+    let marked: Vec<i64> = {
+        let mut statement = db.statement(
+            "DELETE FROM memory_stale
+             WHERE ino IN (SELECT s.ino FROM memory_stale s JOIN inode i ON i.ino = s.ino WHERE i.mode & 61440 = 16384)
+             RETURNING ino",
+        )?;
+        let inos = statement.query_map((), |row| row.get(0))?;
+        inos.collect::<rusqlite::Result<_>>()?
+    };
+    // The thread that moved them may not have cleared the cached paths yet.
+    for dir in marked.into_iter().map(unsigned).chain([dir]) {
+        paths.forget(dir);
+    }
     Ok(())
 }
 

@@ -45,7 +45,7 @@ use embeddings::SentenceModel;
 use indexer::{Index, Indexer};
 use meaning::{Meaning, Meant};
 use passage::{one_line, shown_name};
-use paths::{Privacy, Scope};
+use paths::{DEPTH_MAX, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
 
@@ -350,6 +350,11 @@ impl AgentMemory {
         now: Timestamp,
     ) -> std::result::Result<Vec<u8>, Failure> {
         let request = request::parse(name).map_err(Failure::Asked)?;
+        if self.index.paths.of(&self.files.db(), dir)?.is_too_deep {
+            return Err(Failure::Asked(format!(
+                "the directory is nested in more than {DEPTH_MAX}; ask in one above it, whose answers have its notes, too"
+            )));
+        }
         let query_of = |query: Query| match query {
             Query::Here(text) => Ok(text),
             Query::InFile(file) => self.read_query(dir, &file),

@@ -7,19 +7,58 @@ use parking_lot::Mutex;
 
 use super::passage::shown_name;
 use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, signed, unsigned};
+use crate::sqlite::nodes::{self, Steps, signed, unsigned};
 use crate::store::{Ino, ROOT, Result};
 
 /// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;
 
-/// The path of a directory.
+/// How many directories a directory with requests of its own is nested in, at most. What the index has of each note is
+/// as long as the chain of directories above it: without a limit, the index of nested directories is quadratic.
+pub(super) const DEPTH_MAX: usize = 256;
+
+/// The longest path of a directory that answers show, in bytes: `PATH_MAX` of Linux.
+const SHOWN_MAX: usize = 4096;
+
+/// How the path ends of a directory that is nested too deeply, or whose path is too long.
+const CUT: &str = "/…";
+
+/// The path of a directory. Directories nested more deeply than [`DEPTH_MAX`] share that of one above.
 #[derive(Debug)]
 pub(super) struct DirPath {
     /// Its path in the mount as answers show it, without `/` at the end; empty for the root.
     pub(super) path: String,
-    /// Its parents and itself, the root first.
+    /// Its parents and itself, the root first: as many as have requests of their own.
     pub(super) chain: Vec<Ino>,
+    /// Whether the directory itself is not in `chain`.
+    pub(super) is_too_deep: bool,
+}
+
+impl DirPath {
+    /// The path of a directory in the directory at `above`.
+    fn below(above: &Arc<Self>, dir: Ino, name: &[u8]) -> Arc<Self> {
+        if above.is_too_deep {
+            return Arc::clone(above);
+        }
+        let is_too_deep = above.chain.len() > DEPTH_MAX;
+        let mut chain = above.chain.clone();
+        if !is_too_deep {
+            chain.push(dir);
+        }
+        let mut path = above.path.clone();
+        if !path.ends_with(CUT) {
+            let whole = format!("{path}/{}", shown_name(name));
+            path = match is_too_deep || whole.len() > SHOWN_MAX {
+                true => path + CUT,
+                false => whole,
+            };
+        }
+        Arc::new(Self {
+            path,
+            chain,
+            is_too_deep,
+        })
+    }
 }
 
 /// The namespace directories. This mount hides the private directories of other agents.
@@ -101,7 +140,7 @@ impl Scope {
     }
 }
 
-/// The paths of directories, cached until one of them moves.
+/// The paths of directories, cached until one of them moves. With a directory, all directories above it are cached.
 #[derive(Debug, Default)]
 pub(super) struct PathCache {
     kept: Mutex<HashMap<Ino, Arc<DirPath>>>,
@@ -113,33 +152,54 @@ impl PathCache {
         self.kept.lock().clear();
     }
 
-    /// The path of a directory.
-    pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<DirPath>> {
-        if let Some(dir_path) = self.kept.lock().get(&dir) {
-            return Ok(Arc::clone(dir_path));
-        }
-        let dir_path = if dir == ROOT {
-            DirPath {
-                path: String::new(),
-                chain: vec![ROOT],
-            }
-        } else {
-            let above = self.of(db, nodes::parent(db, dir)?)?;
-            let name = name_of(db, dir)?.map(|(_, name)| name).unwrap_or_default();
-            let mut chain = above.chain.clone();
-            chain.push(dir);
-            DirPath {
-                path: format!("{}/{}", above.path, shown_name(&name)),
-                chain,
-            }
-        };
-        let dir_path = Arc::new(dir_path);
+    /// Clears the cache if it has the path of a directory, which may have moved. Otherwise it has no path below it.
+    pub(super) fn forget(&self, dir: Ino) {
         let mut kept = self.kept.lock();
-        if kept.len() >= KEPT {
+        if kept.contains_key(&dir) {
             kept.clear();
         }
-        kept.insert(dir, Arc::clone(&dir_path));
-        Ok(dir_path)
+    }
+
+    /// The path of a directory.
+    pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<DirPath>> {
+        let mut below = Vec::new();
+        let (mut top, mut at) = (dir, Steps::default());
+        let mut path = loop {
+            if let Some(kept) = self.kept.lock().get(&top) {
+                break Arc::clone(kept);
+            }
+            if top == ROOT {
+                break Arc::new(DirPath {
+                    path: String::new(),
+                    chain: vec![ROOT],
+                    is_too_deep: false,
+                });
+            }
+            below.push(top);
+            top = nodes::parent(db, top)?;
+            at.step(top)?;
+        };
+        let mut found = Vec::new();
+        if top == ROOT {
+            found.push((ROOT, Arc::clone(&path)));
+        }
+        for dir in below.into_iter().rev() {
+            if !path.is_too_deep {
+                let name = name_of(db, dir)?.map(|(_, name)| name).unwrap_or_default();
+                path = DirPath::below(&path, dir, &name);
+            }
+            found.push((dir, Arc::clone(&path)));
+        }
+        let mut kept = self.kept.lock();
+        if kept.len() + found.len() > KEPT {
+            kept.clear();
+        }
+        // Another thread may have cleared the cache meanwhile.
+        let has_top = top == ROOT || kept.contains_key(&top);
+        if has_top && found.len() <= KEPT {
+            kept.extend(found);
+        }
+        Ok(path)
     }
 }
 

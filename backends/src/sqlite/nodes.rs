@@ -4,7 +4,7 @@ use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Row, params};
 
 use super::db::Db;
-use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, Timestamp};
+use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp};
 
 /// The columns that [`attr`] reads, in its order.
 macro_rules! columns {
@@ -250,6 +250,7 @@ pub(crate) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
 
 /// Whether directory `dir` is `ancestor` or lies below it.
 pub(crate) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
+    let mut steps = Steps::default();
     loop {
         if dir == ancestor {
             return Ok(true);
@@ -259,6 +260,33 @@ pub(crate) fn is_within(db: &Db, mut dir: Ino, ancestor: Ino) -> Result<bool> {
             return Ok(false);
         }
         dir = above;
+        steps.step(dir)?;
+    }
+}
+
+/// The way from a directory to the root. In a damaged database, a directory can be inside itself.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    count: u64,
+    /// The directory at the last power of two (Brent's algorithm).
+    mark: Option<Ino>,
+}
+
+impl Steps {
+    /// The next directory is `dir`.
+    ///
+    /// # Errors
+    /// `EIO` if the way is a circle.
+    pub(crate) fn step(&mut self, dir: Ino) -> Result<()> {
+        if self.mark == Some(dir) {
+            let reason = format!("directory {dir} is inside itself: the database is damaged");
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
+        self.count += 1;
+        if self.count.is_power_of_two() {
+            self.mark = Some(dir);
+        }
+        Ok(())
     }
 }
 

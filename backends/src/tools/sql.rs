@@ -227,6 +227,12 @@ impl SqlTool {
             let opened = Self::open(&self.file, self.writer.is_some());
             *self = opened.map_err(|reason| format!("{tool}: {reason}"))?;
         }
+        if asked.sql.contains('\0') {
+            // SQLite would run what comes before it.
+            return Err(format!(
+                "{tool}: the statement contains a NUL; leave it out"
+            ));
+        }
         let parameters: Result<Vec<SqlValue>, String> = (1..)
             .zip(asked.parameters)
             .map(|(n, value)| bound(tool, n, value))

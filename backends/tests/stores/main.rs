@@ -16,6 +16,7 @@ mod conformance;
 mod greeting;
 mod llm;
 mod llm_generator;
+mod nesting;
 mod s3_bucket;
 mod s3_crashes;
 mod s3_faults;

@@ -1,11 +1,13 @@
 //! Files of a directory tree from which no path leads out. What tools say is in [`super::files`].
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 use std::time::{Duration, UNIX_EPOCH};
 
+use parking_lot::RwLock;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat,
     unlinkat,
@@ -20,9 +22,14 @@ pub const FILE_MAX: u64 = 16 << 20;
 /// The most directories that a listing reads.
 const DIRECTORIES_MAX: usize = 100_000;
 
+/// How many locks the files share: a call that hangs in a file blocks few others.
+const LOCKS: usize = 64;
+
 /// A directory and everything below it.
 pub struct DirectoryTree {
     root: OwnedFd,
+    /// By path: a write is not atomic, and calls come side by side.
+    locks: [RwLock<()>; LOCKS],
 }
 
 impl DirectoryTree {
@@ -33,7 +40,21 @@ impl DirectoryTree {
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
-        Ok(Self { root })
+        Ok(Self {
+            root,
+            locks: [const { RwLock::new(()) }; LOCKS],
+        })
+    }
+
+    /// The lock of the file at a path.
+    fn lock_of(&self, path: &str) -> &RwLock<()> {
+        let mut hasher = DefaultHasher::new();
+        for component in Path::new(path).components() {
+            if component != Component::CurDir {
+                component.hash(&mut hasher);
+            }
+        }
+        &self.locks[hasher.finish() as usize % LOCKS]
     }
 
     fn beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -52,6 +73,7 @@ impl DirectoryTree {
     /// Why it cannot be read.
     pub fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         let failed = |error: Errno| format!("cannot read {path}: {}", reason(error));
+        let _lock = self.lock_of(path).read();
         // A FIFO must not make the server wait for its writer.
         let file = self
             .beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)
@@ -79,6 +101,7 @@ impl DirectoryTree {
     /// [`Errno`] of the failed call; [`Errno::XDEV`] if the path leaves the tree.
     pub fn write(&self, path: &str, content: &[u8], new: bool) -> Result<(), Errno> {
         self.make_parents(path)?;
+        let _lock = self.lock_of(path).write();
         let only_new = match new {
             true => OFlags::EXCL,
             false => OFlags::TRUNC,
