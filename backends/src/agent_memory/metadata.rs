@@ -14,6 +14,9 @@ pub(super) const DEFAULT_IMPORTANCE: f64 = 0.5;
 /// The most bytes of front matter; a longer one counts as text.
 const FRONT_MATTER_MAX: usize = 64 * 1024;
 
+/// The most `[` and `{` of front matter: the YAML parser takes quadratic time for nested ones.
+const BRACKETS_MAX: usize = 1024;
+
 /// Metadata from one source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metadata {
@@ -243,6 +246,10 @@ pub(super) fn head(text: &str) -> Head {
 fn read_front_matter(yaml: &str) -> Result<Metadata, String> {
     if yaml.trim().is_empty() {
         return Ok(Metadata::default());
+    }
+    let brackets = yaml.bytes().filter(|byte| matches!(byte, b'[' | b'{'));
+    if brackets.count() > BRACKETS_MAX {
+        return Err(format!("it has more than {BRACKETS_MAX} brackets"));
     }
     let read: FrontMatter = yaml_serde::from_str(yaml).map_err(|error| {
         let error = error.to_string();

@@ -5,6 +5,9 @@ use std::fmt::Write;
 
 use crate::store::{Ino, ROOT, RenameMode};
 
+/// The longest path that a prompt shows, in bytes: `PATH_MAX` of Linux. Each operation is a line of later prompts.
+pub(super) const PATH_MAX: usize = 4096;
+
 /// All names of every inode.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<Ino, Vec<(Ino, Vec<u8>)>>);
@@ -40,6 +43,19 @@ impl Names {
         }
         self.remove(source, from, from_name);
         self.add(source, to, to_name);
+    }
+
+    /// Whether the path of `name` in `parent` has more than [`PATH_MAX`] bytes.
+    pub(super) fn is_too_long(&self, parent: Ino, name: &[u8]) -> bool {
+        let (mut length, mut at) = (name.len() + 1, parent);
+        while length <= PATH_MAX {
+            let Some((parent, name)) = self.0.get(&at).and_then(|names| names.first()) else {
+                return false;
+            };
+            length += name.len() + 1;
+            at = *parent;
+        }
+        true
     }
 
     /// A path of an inode, from `/`; `None` if it has no name.

@@ -102,16 +102,54 @@ fn nested<S: Store>(mount: impl Fn() -> S, then: impl Fn(&S, &[Ino])) {
 }
 
 #[test]
-fn memory_and_history_hold_30_000_nested_directories() {
-    for store in [
-        &MemoryStore::new(&caller(1)) as &dyn Store,
-        &history(exact(), None),
+fn memory_holds_30_000_nested_directories() {
+    let store = &MemoryStore::new(&caller(1));
+    let dirs = timed("mkdir", || nest(store));
+    assert_eq!(timed("lookup", || descend(store, "top")), dirs);
+    timed("rename", || rename_top(store, &dirs));
+    timed("rm -r", || remove_all(store, &dirs));
+}
+
+#[test]
+fn history_refuses_a_path_that_is_too_long_for_a_prompt() {
+    let store = history(exact(), None);
+    let mut dirs = vec![ROOT];
+    let refused = loop {
+        let made = store.create(
+            &caller(1),
+            dirs[dirs.len() - 1],
+            b"d",
+            &node(Kind::Directory),
+        );
+        match made {
+            Ok(attr) => dirs.push(attr.ino),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (refused.errno, dirs.len()),
+        (Errno::NAMETOOLONG, 1 + 4096 / 2)
+    );
+    let (bottom, long) = (*dirs.last().unwrap(), [b'x'; 200]);
+    create(&store, ROOT, "a", Kind::File);
+    let a = store.lookup(ROOT, b"a").unwrap().ino;
+    for error in [
+        store.link(&caller(2), a, bottom, b"l").map(|_| ()),
+        store
+            .rename(
+                &caller(2),
+                (ROOT, b"a"),
+                (bottom, b"l"),
+                RenameMode::Replace,
+            )
+            .map(|_| ()),
     ] {
-        println!("{}", store.kind());
-        let dirs = timed("mkdir", || nest(store));
-        assert_eq!(timed("lookup", || descend(store, "top")), dirs);
-        timed("rename", || rename_top(store, &dirs));
-        timed("rm -r", || remove_all(store, &dirs));
+        assert_eq!(errno(error), Errno::NAMETOOLONG);
+    }
+    let moved = store.rename(&caller(2), (ROOT, b"d"), (ROOT, &long), RenameMode::Replace);
+    moved.unwrap();
+    for at in (1..dirs.len() - 1).rev() {
+        store.rmdir(&caller(3), dirs[at], b"d").unwrap();
     }
 }
 
@@ -136,7 +174,7 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
         || AgentMemory::open(&file, &caller(1), Some("kim")).unwrap(),
         |store, dirs| {
             for (request, part) in [
-                (":search?note", "30 notes match"),
+                (":search?note&limit=100", "30 notes match"),
                 (":recall?query=note", "notes"),
                 (":stats", "notes: 30"),
                 (":history", "written"),
@@ -145,7 +183,7 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
             ] {
                 let said = timed(request, || ask(store, dirs[200], request).unwrap());
                 let found = match request {
-                    ":search?note" | ":recall?query=note" | ":stats" | ":history" => part,
+                    ":search?note&limit=100" | ":recall?query=note" | ":stats" | ":history" => part,
                     _ => "",
                 };
                 has(&said, &[found]);
@@ -250,4 +288,112 @@ fn a_directory_of_100_000_names_and_an_inode_of_20_000_links_stay_usable() {
         names(&memory.fresh(), ROOT).len()
     });
     assert_eq!(found, 100_001);
+}
+
+#[test]
+fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap();
+    let size = 256 << 10;
+    let of = |part: &str| part.repeat(size / part.len());
+    let front = |yaml: String| format!("---\nx: {yaml}\n---\nzebra\n");
+    let laughs: String = (0..60)
+        .map(|at| {
+            let again = format!("*a{}, ", at).repeat(9);
+            format!(
+                "a{}: &a{} [{}]\n",
+                at + 1,
+                at + 1,
+                again.trim_end_matches(", ")
+            )
+        })
+        .collect();
+    let texts = [
+        ("word", of("a")),
+        ("words", of("a ")),
+        (
+            "distinct",
+            (0..40_000).map(|at| format!("w{at} ")).collect(),
+        ),
+        ("headings", of("# x\n")),
+        (
+            "nested-headings",
+            (0..8000)
+                .map(|at| format!("{} h\n", "#".repeat(1 + at % 30)))
+                .collect(),
+        ),
+        ("dots", of(". ")),
+        ("points", of(".")),
+        ("blanks", format!("zebra{}zebra", of(" "))),
+        ("lines", of("\n")),
+        ("quotes", of("\"'")),
+        ("accents", of("e\u{301}")),
+        ("faces", of("👨\u{200d}👩\u{200d}👧")),
+        ("nul", of("\0a")),
+        ("sequences", front("[".repeat(60_000))),
+        ("mappings", front("{a: ".repeat(15_000))),
+        ("dashes", front("- ".repeat(30_000))),
+        ("questions", front("? ".repeat(30_000))),
+        (
+            "indented",
+            front(
+                (0..340)
+                    .map(|at| format!("{}a:\n", " ".repeat(at + 1)))
+                    .collect(),
+            ),
+        ),
+        ("quoted", front(format!("\"{}", "\\n".repeat(30_000)))),
+        (
+            "laughs",
+            front(format!("1\na0: &a0 lol\n{laughs}tags: *a60")),
+        ),
+        (
+            "anchors",
+            front((0..5000).map(|at| format!("&b{at} ")).collect()),
+        ),
+        ("open", format!("---\n{}", of("a: b\n"))),
+    ];
+    for (name, text) in &texts {
+        let name = format!("{name}.md");
+        timed(&name, || {
+            let ino = create(&store, ROOT, &name, Kind::File).ino;
+            store.write(&caller(2), ino, 0, text.as_bytes()).unwrap();
+            store
+                .lookup(ROOT, format!("{name}:meta").as_bytes())
+                .unwrap();
+        });
+    }
+    let words: Vec<String> = (0..40).map(|at| format!("w{at}")).collect();
+    for request in [
+        ":search?a".to_owned(),
+        format!(":search?{}", words.join("%20OR%20")),
+        ":recall?query=a+zebra+x".to_owned(),
+        format!(":recall?query={}&max_tokens=1000000", words.join("+")),
+        format!(":search?{}a{}", "(".repeat(80), ")".repeat(80)),
+    ] {
+        let said = timed(&request[..20.min(request.len())], || {
+            store.lookup(ROOT, request.as_bytes())
+        });
+        println!(
+            "    {}",
+            said.map_or_else(|error| error.to_string(), |it| it.size.to_string())
+        );
+    }
+    // A note of any length: its first 256 KiB are indexed.
+    let ino = create(&store, ROOT, "large.md", Kind::File).ino;
+    store.write(&caller(2), ino, 0, b"zebra").unwrap();
+    resize(&store, ino, 100 << 30);
+    let said = timed("100 GiB", || store.lookup(ROOT, b"large.md:meta").unwrap());
+    has(&text(&store, said.ino), &["bytes: 107374182400"]);
+    // Attributes: as many as the store takes.
+    let taken = timed("attributes", || {
+        (0..10_000)
+            .take_while(|at| set(&store, ino, &format!("user.n{at}"), "v").is_ok())
+            .count()
+    });
+    println!("    {taken}");
+    timed("list of attributes", || {
+        assert_eq!(store.listxattr(ino).unwrap().len(), taken)
+    });
+    timed("meta", || store.lookup(ROOT, b"large.md:meta").unwrap());
 }

@@ -26,7 +26,7 @@ use self::log::{Entry, Log};
 use self::operation::Operation;
 use super::asker::{Asker, Purpose};
 use super::flight::{Failed, Flights};
-use super::names::Names;
+use super::names::{Names, PATH_MAX};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
 
@@ -179,10 +179,25 @@ impl HistoryStore {
     }
 
     fn change(&self, caller: &Caller, operation: Operation) -> Result<Applied> {
-        let judged = self.judge(&operation);
+        let judged = self
+            .check_paths(&operation)
+            .and_then(|()| self.judge(&operation));
         let done = judged.and_then(|()| self.shared.record(caller, &operation));
         self.shared.note(operation.inode(), &done);
         done
+    }
+
+    /// `ENAMETOOLONG` for a path that is too long for a prompt: the prompts of nested directories would be quadratic.
+    fn check_paths(&self, operation: &Operation) -> Result<()> {
+        let history = self.shared.history.lock();
+        let mut names = operation.new_names().into_iter();
+        match names.any(|(parent, name)| history.names.is_too_long(parent, name)) {
+            false => Ok(()),
+            true => Err(StoreError::storage(
+                Errno::NAMETOOLONG,
+                format!("the path has more than {PATH_MAX} bytes, which is too long for a prompt"),
+            )),
+        }
     }
 
     /// Asks the policy, if there is one.

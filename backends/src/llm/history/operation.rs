@@ -184,6 +184,26 @@ impl Operation {
         }
     }
 
+    /// The names that the operation gives.
+    pub(super) fn new_names(&self) -> Vec<(Ino, &[u8])> {
+        match self {
+            Operation::Create { parent, name, .. } | Operation::Link { parent, name, .. } => {
+                vec![(*parent, name)]
+            }
+            Operation::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+                mode,
+            } => {
+                let back = (*mode == RenameMode::Exchange).then_some((*from, &from_name[..]));
+                back.into_iter().chain([(*to, &to_name[..])]).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the operation changes content or names. A prompt omits all others.
     pub(super) fn is_told(&self) -> bool {
         match self {
