@@ -76,6 +76,13 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     }
 }
 
+/// The id of a request, if it has one that can be found without parsing it.
+pub fn id_of(line: &[u8]) -> Option<RequestId> {
+    let mut scanner = IdScanner::default();
+    scanner.read(line);
+    scanner.found
+}
+
 /// Finds the value of the key `id` in the outermost object of a JSON text that is read in parts.
 #[derive(Debug, Default)]
 struct IdScanner {

@@ -2,7 +2,7 @@
 //!
 //! The input ends when all requests are answered: the server drops answers 5 s after its end.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,17 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::lines::{LINE_MAX, Line, Lines};
+use crate::lines::{LINE_MAX, Line, Lines, id_of};
 
 /// How long the end of the input waits for answers, at most.
 const ANSWERS_MAX: Duration = Duration::from_secs(600);
 
-/// The most requests without an answer. The next line is read when one of them is answered.
+/// The most requests without an answer, and the bytes of all of them. The next line is read when some are answered.
 const UNANSWERED_MAX: usize = 64;
+const UNANSWERED_BYTES: usize = 64 << 20;
+
+/// The most values of a message: in memory, a small one takes many times its bytes.
+const VALUES_MAX: usize = 100_000;
 
 type Sending = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
@@ -34,8 +38,8 @@ pub struct Answering<R, W> {
     output: Arc<Mutex<W>>,
     /// The answer to a line that is no message. Kept here, because a cancelled `receive` must not cut it.
     refusal: Option<Sending>,
-    /// Requests without an answer.
-    unanswered: Arc<watch::Sender<HashSet<RequestId>>>,
+    /// Requests without an answer, and their bytes.
+    unanswered: Arc<watch::Sender<HashMap<RequestId, usize>>>,
     ended: Option<Instant>,
 }
 
@@ -54,8 +58,8 @@ where
         }
     }
 
-    /// The next message of the client; `None` at the end of the input.
-    async fn message(&mut self) -> Option<ClientJsonRpcMessage> {
+    /// The next message of the client and its bytes; `None` at the end of the input.
+    async fn message(&mut self) -> Option<(ClientJsonRpcMessage, usize)> {
         loop {
             if let Some(sending) = &mut self.refusal {
                 let sent = sending.await;
@@ -63,7 +67,9 @@ where
                 sent.ok()?;
             }
             let mut unanswered = self.unanswered.subscribe();
-            let has_room = unanswered.wait_for(|all| all.len() < UNANSWERED_MAX);
+            let has_room = unanswered.wait_for(|all| {
+                all.len() < UNANSWERED_MAX && all.values().sum::<usize>() < UNANSWERED_BYTES
+            });
             _ = has_room.await;
             let line = match self.lines.next().await {
                 Ok(line) => line?,
@@ -74,7 +80,7 @@ where
             };
             let refused = match line {
                 Line::Whole(line) => match parsed(&line) {
-                    Parsed::Message(message) => return Some(*message),
+                    Parsed::Message(message) => return Some((*message, line.len())),
                     Parsed::Ignored => continue,
                     Parsed::Refused(id, error) => (id, error),
                 },
@@ -119,6 +125,11 @@ fn parsed(line: &[u8]) -> Parsed {
     if line.trim_ascii().is_empty() {
         return Parsed::Ignored;
     }
+    if has_too_many_values(line) {
+        let reason =
+            format!("the message has more than {VALUES_MAX} values; send less in one call");
+        return Parsed::Refused(id_of(line), ErrorData::invalid_request(reason, None));
+    }
     let reason = match serde_json::from_slice(line) {
         // A request whose id is of a wrong type reads as a notification, which has no answer.
         Ok(JsonRpcMessage::Notification(_)) if has_id(line) => {
@@ -141,6 +152,24 @@ fn parsed(line: &[u8]) -> Parsed {
             Parsed::Refused(id, ErrorData::invalid_request(reason, None))
         }
     }
+}
+
+/// Whether a message has more than [`VALUES_MAX`] values: each but the first follows one of these signs.
+fn has_too_many_values(line: &[u8]) -> bool {
+    if line.len() < VALUES_MAX {
+        return false;
+    }
+    let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
+    for byte in line {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_string,
+            b'"' => is_in_string = !is_in_string,
+            b',' | b':' | b'[' | b'{' if !is_in_string => values += 1,
+            _ => {}
+        }
+    }
+    values > VALUES_MAX
 }
 
 fn has_id(line: &[u8]) -> bool {
@@ -181,9 +210,9 @@ where
         let ended = match self.ended {
             Some(ended) => ended,
             None => match self.message().await {
-                Some(message) => {
+                Some((message, bytes)) => {
                     self.unanswered.send_modify(|all| match &message {
-                        JsonRpcMessage::Request(asked) => _ = all.insert(asked.id.clone()),
+                        JsonRpcMessage::Request(asked) => _ = all.insert(asked.id.clone(), bytes),
                         JsonRpcMessage::Notification(told) => {
                             // The server answers no request that the client has cancelled.
                             if let ClientNotification::CancelledNotification(it) =
@@ -201,7 +230,7 @@ where
             },
         };
         let mut unanswered = self.unanswered.subscribe();
-        let answered = unanswered.wait_for(HashSet::is_empty);
+        let answered = unanswered.wait_for(HashMap::is_empty);
         if timeout_at(ended + ANSWERS_MAX, answered).await.is_err() {
             tracing::warn!("calls take longer than {ANSWERS_MAX:?} after the end of the input");
         }
@@ -249,7 +278,7 @@ mod tests {
         input.extend(b"\n{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n");
         let (output, mut client) = tokio::io::duplex(1 << 20);
         let mut transport = Answering::new(std::io::Cursor::new(input), output);
-        let ping = transport.message().await.unwrap();
+        let (ping, _) = transport.message().await.unwrap();
         assert!(matches!(ping, JsonRpcMessage::Request(_)));
         drop(transport);
         let mut said = String::new();
@@ -265,10 +294,15 @@ mod tests {
             r#"{{"method":"tools/call","params":{{"content":"{}"}},"jsonrpc":"2.0","id":"seven"}}"#,
             "x".repeat(20_000_000)
         );
-        let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+        let many = format!(
+            r#"{{"jsonrpc":"2.0","id":8,"method":"ping","params":{{"a":[0{}]}}}}"#,
+            ",0".repeat(VALUES_MAX)
+        );
+        let deep = [vec![b'['; 50_000], vec![b']'; 50_000]].concat();
         for (line, id, code) in [
             (long.into_bytes(), json!("seven"), -32600),
             (vec![b'x'; LINE_MAX + 1], Value::Null, -32600),
+            (many.into_bytes(), json!(8), -32600),
             (b"garbage".to_vec(), Value::Null, -32700),
             (b"\xff\xfe\0".to_vec(), Value::Null, -32700),
             (deep, Value::Null, -32700),
