@@ -457,7 +457,7 @@ fn a_statement_that_takes_too_much_ends_within_limits_that_its_error_names() {
         ),
         (
             format!("{few} SELECT json_group_array({large}) FROM n"),
-            "16777216 bytes",
+            memory,
         ),
         (
             format!("SELECT replace({large}, '0', {large})"),
