@@ -109,16 +109,17 @@ pub type Files = BTreeMap<String, MirrorFile>;
 
 /// The files of a tree that are mirrored.
 pub fn files(tree: &Tree, mode: MirrorMode) -> Files {
-    let all = match mode {
-        MirrorMode::Off => Vec::new(),
-        _ => tree.below(ROOT, Vec::new()),
-    };
-    let all = all.into_iter().filter_map(|(path, id)| {
-        let is_wanted = mode == MirrorMode::All || is_markdown(&path);
-        let file = MirrorFile::of(tree, &path, id).filter(|_| is_wanted)?;
-        Some((file.key.clone(), file))
+    let mut files = Files::new();
+    if mode == MirrorMode::Off {
+        return files;
+    }
+    tree.visit(ROOT, Vec::new(), |path, id| {
+        let is_wanted = mode == MirrorMode::All || is_markdown(path);
+        if let Some(file) = MirrorFile::of(tree, path, id).filter(|_| is_wanted) {
+            files.insert(file.key.clone(), file);
+        }
     });
-    all.collect()
+    files
 }
 
 /// The plan that turns the mirror of `old` into that of `new`, both from [`files`].

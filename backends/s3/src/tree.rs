@@ -304,14 +304,6 @@ impl Changes {
     }
 }
 
-/// The path of a name in the directory at `path`.
-fn join(path: &[u8], name: &Name) -> Vec<u8> {
-    match path {
-        [] => name.0.clone(),
-        _ => [path, &name.0].join(&b'/'),
-    }
-}
-
 /// Why an object is none of a log, or changes do not apply to a tree: the log is damaged, or a writer is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -407,15 +399,35 @@ impl Tree {
 
     /// A node, whose path is given, and all below it, by path; a directory comes before its entries.
     pub fn below(&self, id: NodeId, path: Vec<u8>) -> Vec<(Vec<u8>, NodeId)> {
-        let mut found = vec![(path, id)];
-        let mut at = 0;
-        while let Some((path, id)) = found.get(at) {
-            let children = self.children(*id).map(|(name, id)| (join(path, name), id));
-            let children: Vec<_> = children.collect();
-            found.extend(children);
-            at += 1;
-        }
+        let mut found = Vec::new();
+        self.visit(id, path, |path, id| found.push((path.to_vec(), id)));
         found
+    }
+
+    /// Visits a node, whose path is given, and all below it; a directory comes before its entries. The paths of nested
+    /// directories are not kept: together they would be quadratic.
+    pub(crate) fn visit(&self, id: NodeId, path: Vec<u8>, mut visit: impl FnMut(&[u8], NodeId)) {
+        visit(&path, id);
+        let mut at = path;
+        // What is still to visit: the length of the path of its directory, its name, its identity.
+        let mut waiting: Vec<(usize, &Name, NodeId)> = Vec::new();
+        let mut dir = Some(id);
+        loop {
+            if let Some(dir) = dir {
+                let children = self.children(dir);
+                waiting.extend(children.map(|(name, id)| (at.len(), name, id)));
+            }
+            let Some((length, name, id)) = waiting.pop() else {
+                return;
+            };
+            at.truncate(length);
+            if !at.is_empty() {
+                at.push(b'/');
+            }
+            at.extend_from_slice(&name.0);
+            visit(&at, id);
+            dir = self.node(id).is_some_and(Node::is_directory).then_some(id);
+        }
     }
 
     /// The node at a path of names separated by `/`; empty ones are skipped.

@@ -239,10 +239,16 @@ impl SqlTool {
             .collect();
         let parameters = parameters?;
         let answer = match &self.writer {
-            Some(gate) if is_write => changed(gate, &asked.sql, parameters).map(Some),
+            Some(gate) if is_write => changed(gate, &asked.sql, parameters)
+                .inspect_err(|_| _ = roll_back(gate))
+                .map(Some),
             _ => rows(&self.reader, &asked.sql, parameters, false),
         };
         let answer = answer.map(|answer| answer.map(|answer| answer.to_string()));
+        let less = match is_write {
+            true => "change fewer rows",
+            false => "select less",
+        };
         let answer = answer.map_err(|error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) if is_write => {
                 "execute: only INSERT, UPDATE and DELETE are allowed, on this database".to_owned()
@@ -251,13 +257,13 @@ impl SqlTool {
                 "query: only SELECT is allowed; this tool changes nothing and reads this database only".to_owned()
             }
             Some(rusqlite::ErrorCode::OperationInterrupted) => {
-                format!("{tool}: stopped after {} s; select less", TIME_MAX.as_secs())
+                format!("{tool}: stopped after {} s; {less}", TIME_MAX.as_secs())
             }
             Some(rusqlite::ErrorCode::OutOfMemory) => {
-                format!("{tool}: stopped at {} MiB of memory; select less", MEMORY_MAX >> 20)
+                format!("{tool}: stopped at {} MiB of memory; {less}", MEMORY_MAX >> 20)
             }
             Some(rusqlite::ErrorCode::SystemIoFailure) if is_write => format!(
-                "{tool}: {error}; a statement may add {} MiB to the database: change fewer rows",
+                "{tool}: {error}; a statement may add {} MiB to the database: {less}",
                 GROWTH_MAX >> 20
             ),
             Some(rusqlite::ErrorCode::TooBig) if !is_write => {
@@ -269,6 +275,13 @@ impl SqlTool {
             format!("query: the first row has more than {BYTES_MAX} bytes; select fewer columns, or a part: substr(column, 1, 1000)")
         })
     }
+}
+
+/// Rolls back a change that was cut off, by a kill or by a failed write: the first read of a writer does. No reader can.
+fn roll_back(gate: &Gate) -> rusqlite::Result<()> {
+    gate.start();
+    let read = "SELECT count(*) FROM sqlite_schema";
+    gate.db.query_row(read, (), |_| Ok(()))
 }
 
 /// How many rows a statement changed, and the rows of its RETURNING clause.
