@@ -80,7 +80,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         wrong: "a directory has not exactly one name, in the directory it says it is in",
-        query: "SELECT i.ino FROM inode i LEFT JOIN dirent d ON d.ino = i.ino WHERE i.mode & 61440 = 16384 AND i.ino <> 1 AND i.nlink <> 0 GROUP BY i.ino HAVING count(d.ino) <> 1 OR max(d.parent) <> i.parent",
+        query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT ino, count(*) AS names, max(parent) AS above FROM dirent GROUP BY ino) USING (ino) WHERE i.mode & 61440 = 16384 AND i.ino <> 1 AND i.nlink <> 0 AND (coalesce(names, 0) <> 1 OR above <> i.parent)",
     },
     Rule {
         wrong: "a directory cannot be reached from the root",
