@@ -44,6 +44,12 @@ impl StateFiles {
         snapshot.to_string()
     }
 
+    /// The bytes of all names and contents.
+    pub fn size(&self) -> usize {
+        let files = self.files.iter();
+        files.map(|(name, content)| name.len() + content.len()).sum()
+    }
+
     /// Parses a snapshot.
     ///
     /// # Errors

@@ -202,6 +202,8 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
                 &ask(store, ROOT, ":stats").unwrap(),
                 &["nested in more than 256"],
             );
+            let checked = timed("doctor", || check(&file).unwrap());
+            assert_eq!(checked.problems, Vec::<String>::new());
         },
     );
     assert_eq!(check(&file).unwrap().problems, Vec::<String>::new());

@@ -25,6 +25,9 @@ const LINE_MAX: usize = 400;
 /// How long a search reads files.
 const SEARCH_MAX: Duration = Duration::from_secs(10);
 
+/// The most bytes of all files of a state, which are in memory.
+const STATE_MAX: usize = 256 << 20;
+
 /// The most bytes that a read shows: about 65,000 tokens.
 const READ_MAX: usize = 256 << 10;
 
@@ -121,10 +124,16 @@ impl FileTools {
     fn write(&self, asked: &WriteArguments) -> ToolAnswer {
         let (path, content) = (asked.path.as_str(), asked.content.as_bytes());
         match self {
-            Self::State(files) => files
-                .lock()
-                .write_file(path, content)
-                .map_err(|error| error.to_string()),
+            Self::State(files) => {
+                let mut files = files.lock();
+                if files.size() + path.len() + content.len() > STATE_MAX {
+                    return Err(format!(
+                        "cannot write {path}: the files of this server would have more than {STATE_MAX} bytes; write less"
+                    ));
+                }
+                let written = files.write_file(path, content);
+                written.map_err(|error| error.to_string())
+            }
             Self::Tree(tree) => {
                 let saved = format!("Saved {path} ({} bytes)", content.len());
                 written(path, tree.write(path, content, false), saved)
@@ -298,6 +307,19 @@ mod tests {
         };
         assert_eq!(search(".").unwrap(), "a.md:2:two\nb.md:2:two");
         assert!(search("b").unwrap_err().contains("no directories"));
+    }
+
+    #[test]
+    fn a_state_refuses_a_write_beyond_its_limit() {
+        let mut files = StateFiles::default();
+        files.write_file("a", &vec![b'x'; STATE_MAX - 4]).unwrap();
+        let tools = FileTools::State(Mutex::new(files));
+        let write = |content: &str| {
+            let (path, content) = ("b".to_owned(), content.to_owned());
+            tools.write(&WriteArguments { path, content })
+        };
+        assert!(write("xxx").unwrap_err().contains("268435456 bytes"));
+        write("xx").unwrap();
     }
 
     #[test]
