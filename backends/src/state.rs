@@ -47,7 +47,9 @@ impl StateFiles {
     /// The bytes of all names and contents.
     pub fn size(&self) -> usize {
         let files = self.files.iter();
-        files.map(|(name, content)| name.len() + content.len()).sum()
+        files
+            .map(|(name, content)| name.len() + content.len())
+            .sum()
     }
 
     /// Parses a snapshot.

@@ -28,17 +28,54 @@ static VOCABULARY: LazyLock<CoreBPE> = LazyLock::new(|| {
     o200k_base().unwrap_or_else(|error| unreachable!("the embedded vocabulary: {error}"))
 });
 
+/// The most bytes that the vocabulary splits at once. Its regular expression panics on a run of a million blanks.
+const PIECE_MAX: usize = 256 << 10;
+
 /// Tokens of a text. The first call loads the vocabulary, which takes about 0.2 s.
+///
+/// A text of more than 256 KiB is counted in pieces that end with a line. Where it has no line of that length, the count
+/// may be more by one token for each piece.
 pub fn count(text: &str) -> u64 {
-    if text.is_empty() {
-        return 0;
+    let (mut rest, mut tokens) = (text, 0);
+    while !rest.is_empty() {
+        let (piece, left) = rest.split_at(end_of_piece(rest));
+        tokens += VOCABULARY.encode_ordinary(piece).len() as u64;
+        rest = left;
     }
-    VOCABULARY.encode_ordinary(text).len() as u64
+    tokens
+}
+
+/// Where the first piece of a text ends. No token crosses the end of a line before a letter.
+fn end_of_piece(text: &str) -> usize {
+    if text.len() <= PIECE_MAX {
+        return text.len();
+    }
+    let bytes = text.as_bytes();
+    let is_line = |at: &usize| bytes[*at - 1] == b'\n' && bytes[*at].is_ascii_alphabetic();
+    let line = (PIECE_MAX / 2..PIECE_MAX).rev().find(is_line);
+    let boundary = || (0..PIECE_MAX).rev().find(|at| text.is_char_boundary(*at));
+    line.or_else(boundary).unwrap_or(PIECE_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_text_is_counted_in_time() {
+        for part in [
+            "a", " ", "\n", " \n", ".", "1", "\u{301}", "字", "'", "a1 ", "\u{a0}", "/\n",
+        ] {
+            assert!(count(&part.repeat(3_000_000 / part.len())) > 0, "{part:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_has_as_many_tokens_as_its_lines() {
+        let line = "The agent reads 12 files, then it writes one.\n";
+        let lines = 3 * PIECE_MAX / line.len();
+        assert_eq!(count(&line.repeat(lines)), count(line) * lines as u64);
+    }
 
     #[test]
     fn counts_as_the_published_vocabulary_does() {
