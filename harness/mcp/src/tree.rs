@@ -29,7 +29,7 @@ const LOCKS: usize = 64;
 pub struct DirectoryTree {
     root: OwnedFd,
     /// By path: a write is not atomic, and calls come side by side.
-    locks: [RwLock<()>; LOCKS],
+    locks: Box<[RwLock<()>; LOCKS]>,
 }
 
 impl DirectoryTree {
@@ -42,7 +42,7 @@ impl DirectoryTree {
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
         Ok(Self {
             root,
-            locks: [const { RwLock::new(()) }; LOCKS],
+            locks: Box::new([const { RwLock::new(()) }; LOCKS]),
         })
     }
 
