@@ -31,7 +31,12 @@ const EXCEPTIONS: &[(&str, &[&[&str]])] = &[
     ("TOOLS_SQL", &[&["tools/sql.rs"]]),
     (
         "TOOLS_MCP",
-        &[&["tools/sql.rs", "../../harness/mcp/src/server.rs"]],
+        &[&[
+            "tools/sql.rs",
+            "../../harness/mcp/src/server.rs",
+            "../../harness/mcp/src/sql.rs",
+            "../../harness/mcp/src/sql_worker.rs",
+        ]],
     ),
 ];
 
@@ -40,7 +45,9 @@ fn main() {
     println!("cargo:rerun-if-changed=models/src");
     println!("cargo:rerun-if-changed=s3/src");
     println!("cargo:rerun-if-changed=embeddings/src");
-    println!("cargo:rerun-if-changed=../harness/mcp/src/server.rs");
+    for file in ["server", "sql", "sql_worker"] {
+        println!("cargo:rerun-if-changed=../harness/mcp/src/{file}.rs");
+    }
     let dirs = entries(Path::new("src")).into_iter();
     let backends = dirs.filter(|dir| dir.join("backend.rs").exists());
     let backends = backends.map(|dir| {
