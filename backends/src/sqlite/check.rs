@@ -40,6 +40,8 @@ struct Rule {
     query: &'static str,
 }
 
+/// `+` keeps SQLite from an index of its own on the mode, which would make the rule quadratic.
+///
 /// Mode bits in octal: type 0170000, directory 0040000 = 16384, file 0100000 = 32768, link 0120000 = 40960.
 const RULES: &[Rule] = &[
     Rule {
@@ -84,7 +86,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         wrong: "a directory cannot be reached from the root",
-        query: "WITH RECURSIVE reached (ino) AS (SELECT 1 UNION SELECT d.ino FROM reached JOIN dirent d ON d.parent = reached.ino WHERE d.mode = 16384) SELECT ino FROM inode WHERE mode & 61440 = 16384 AND nlink <> 0 AND ino NOT IN reached",
+        query: "WITH RECURSIVE reached (ino) AS (SELECT 1 UNION SELECT d.ino FROM reached JOIN dirent d ON d.parent = reached.ino WHERE +d.mode = 16384) SELECT ino FROM inode WHERE mode & 61440 = 16384 AND nlink <> 0 AND ino NOT IN reached",
     },
     Rule {
         wrong: "a symbolic link's size is not its target's, or something else has a target",
