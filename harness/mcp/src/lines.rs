@@ -11,7 +11,7 @@ const ID_MAX: usize = 256;
 
 /// One line.
 #[derive(Debug, PartialEq)]
-pub enum Line {
+pub enum MessageLine {
     /// Without its end.
     Whole(Vec<u8>),
     /// It exceeded the limit and was dropped; the id of its request, if it has one.
@@ -41,7 +41,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// If the input cannot be read.
-    pub async fn next(&mut self) -> std::io::Result<Option<Line>> {
+    pub async fn next(&mut self) -> std::io::Result<Option<MessageLine>> {
         loop {
             let read = self.input.fill_buf().await?;
             if read.is_empty() {
@@ -68,10 +68,10 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self) -> Line {
+    fn take(&mut self) -> MessageLine {
         match self.skipped.take() {
-            Some(scanner) => Line::TooLong(scanner.found),
-            None => Line::Whole(std::mem::take(&mut self.line)),
+            Some(scanner) => MessageLine::TooLong(scanner.found),
+            None => MessageLine::Whole(std::mem::take(&mut self.line)),
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    async fn all(input: &[u8], longest: usize) -> Vec<Line> {
+    async fn all(input: &[u8], longest: usize) -> Vec<MessageLine> {
         // A small buffer: lines and tokens are cut anywhere.
         let mut lines = Lines::new(BufReader::with_capacity(7, input), longest);
         let mut all = Vec::new();
@@ -209,8 +209,8 @@ mod tests {
             (long.clone(), None),
         ] {
             let input = format!("one\n{line}\ntwo");
-            let whole = |line: &str| Line::Whole(line.as_bytes().to_vec());
-            let expected = [whole("one"), Line::TooLong(id), whole("two")];
+            let whole = |line: &str| MessageLine::Whole(line.as_bytes().to_vec());
+            let expected = [whole("one"), MessageLine::TooLong(id), whole("two")];
             assert_eq!(all(input.as_bytes(), 64).await, expected, "{line}");
         }
     }
@@ -220,7 +220,11 @@ mod tests {
         for (length, is_whole) in [(64, true), (65, false)] {
             let lines = all(&vec![b'x'; length], 64).await;
             assert_eq!(lines.len(), 1);
-            assert_eq!(matches!(lines[0], Line::Whole(_)), is_whole, "{length}");
+            assert_eq!(
+                matches!(lines[0], MessageLine::Whole(_)),
+                is_whole,
+                "{length}"
+            );
         }
     }
 }

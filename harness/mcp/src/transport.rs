@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::lines::{LINE_MAX, Line, Lines, id_of};
+use crate::lines::{LINE_MAX, Lines, MessageLine, id_of};
 
 /// How long the end of the input waits for answers, at most.
 const ANSWERS_MAX: Duration = Duration::from_secs(600);
@@ -79,12 +79,12 @@ where
                 }
             };
             let refused = match line {
-                Line::Whole(line) => match parsed(&line) {
+                MessageLine::Whole(line) => match parsed(&line) {
                     Parsed::Message(message) => return Some((*message, line.len())),
                     Parsed::Ignored => continue,
                     Parsed::Refused(id, error) => (id, error),
                 },
-                Line::TooLong(id) => {
+                MessageLine::TooLong(id) => {
                     let error = format!(
                         "the message is longer than {LINE_MAX} bytes; send less in one call"
                     );
