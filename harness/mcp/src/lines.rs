@@ -1,4 +1,4 @@
-//! Lines of JSON from a peer that is not trusted: each has a limit, and the id of a request that exceeds it is still found.
+//! MessageLines of JSON from a peer that is not trusted: each has a limit, and the id of a request that exceeds it is still found.
 
 use rmcp::model::RequestId;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
@@ -19,7 +19,7 @@ pub enum MessageLine {
 }
 
 /// Reads lines. A cancelled read loses nothing.
-pub struct Lines<R> {
+pub struct MessageLines<R> {
     input: R,
     longest: usize,
     line: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Lines<R> {
     skipped: Option<IdScanner>,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
+impl<R: AsyncBufRead + Unpin> MessageLines<R> {
     pub fn new(input: R, longest: usize) -> Self {
         Self {
             input,
@@ -168,7 +168,7 @@ mod tests {
 
     async fn all(input: &[u8], longest: usize) -> Vec<MessageLine> {
         // A small buffer: lines and tokens are cut anywhere.
-        let mut lines = Lines::new(BufReader::with_capacity(7, input), longest);
+        let mut lines = MessageLines::new(BufReader::with_capacity(7, input), longest);
         let mut all = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             all.push(line);

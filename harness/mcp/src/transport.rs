@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::lines::{LINE_MAX, Lines, MessageLine, id_of};
+use crate::lines::{LINE_MAX, MessageLine, MessageLines, id_of};
 
 /// How long the end of the input waits for answers, at most.
 const ANSWERS_MAX: Duration = Duration::from_secs(600);
@@ -34,7 +34,7 @@ type Sending = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
 /// A transport over lines, whose input ends when all requests are answered, or after [`ANSWERS_MAX`].
 pub struct Answering<R, W> {
-    lines: Lines<BufReader<R>>,
+    lines: MessageLines<BufReader<R>>,
     output: Arc<Mutex<W>>,
     /// The answer to a line that is no message. Kept here, because a cancelled `receive` must not cut it.
     refusal: Option<Sending>,
@@ -50,7 +50,7 @@ where
 {
     pub fn new(input: R, output: W) -> Self {
         Self {
-            lines: Lines::new(BufReader::new(input), LINE_MAX),
+            lines: MessageLines::new(BufReader::new(input), LINE_MAX),
             output: Arc::new(Mutex::new(output)),
             refusal: None,
             unanswered: Arc::default(),
