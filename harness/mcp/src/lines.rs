@@ -1,4 +1,4 @@
-//! MessageLines of JSON from a peer that is not trusted: each has a limit, and the id of a request that exceeds it is still found.
+//! Lines of JSON from a peer that is not trusted: each has a limit, and the id of a request that exceeds it is still found.
 
 use rmcp::model::RequestId;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
