@@ -1,9 +1,11 @@
 //! Stores as sub-commands of `ctxbench mount`: the options of each, and how they open it.
 
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, value_parser};
 use models::LlamaServer;
 
@@ -45,6 +47,8 @@ pub struct OpenedStore {
     pub notes: Vec<String>,
     /// Whether the kernel gathers writes.
     pub writeback: bool,
+    /// Why the store can only be read; `None` if it can be written.
+    pub read_only: Option<String>,
     /// A server that must live as long as the mount.
     pub server: Option<LlamaServer>,
 }
@@ -57,6 +61,7 @@ impl OpenedStore {
             source: source.into(),
             notes: Vec::new(),
             writeback: false,
+            read_only: None,
             server: None,
         }
     }
@@ -86,6 +91,57 @@ pub trait StoreOptions: Args {
     /// # Errors
     /// If the options do not fit, or the store cannot be opened.
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError>;
+}
+
+/// Parses a path, and makes it absolute: a daemon leaves the directory that it was started from. The folder is resolved,
+/// since a path such as `ctx/../ctx.db` would later lead through the mount on `ctx`; the last name is not, since a dead
+/// mount there cannot be resolved.
+pub fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let path = std::path::absolute(path)?;
+        Ok::<_, std::io::Error>(match (path.parent(), path.file_name()) {
+            (Some(folder), Some(name)) => resolved(folder).join(name),
+            _ => resolved(&path),
+        })
+    })
+}
+
+fn absolute(argument: Arg) -> Arg {
+    match argument.get_value_parser().type_id() == TypeId::of::<PathBuf>() {
+        true => argument.value_parser(absolute_path()),
+        false => argument,
+    }
+}
+
+/// Where the file at `path` is, or would be created, without symbolic links.
+fn resolved(path: &Path) -> PathBuf {
+    /// As many links as the kernel follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(resolved) = path.canonicalize() {
+            return resolved;
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return path;
+        };
+        let folder = resolved(folder);
+        match path.read_link() {
+            Ok(target) => path = folder.join(target),
+            Err(_) => return folder.join(name),
+        }
+    }
+    path
+}
+
+/// A file of a mount would lie in the directory that the mount hides.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} lies in {}, and the mount there would hide it\n  fix: name a file outside of that directory", .file.display(), .dir.display()
+)]
+pub struct HiddenByMount {
+    file: PathBuf,
+    dir: PathBuf,
 }
 
 /// A sub-command of `ctxbench mount`.
@@ -129,8 +185,33 @@ impl MountCommand {
         examples.push(&in_background);
         let lines = examples.iter();
         let lines = lines.map(|line| format!("\n  ctxbench mount {line}"));
-        let command = (self.augment)(Command::new(self.name).arg(dir));
+        let command = (self.augment)(Command::new(self.name).arg(dir)).mut_args(absolute);
         command.after_help(format!("Examples:{}", lines.collect::<String>()))
+    }
+
+    /// Checks that no path in `matches`, or of `more`, lies in `dir`, which is an empty directory.
+    ///
+    /// # Errors
+    /// [`HiddenByMount`] with the first that does.
+    pub fn check_paths<'a>(
+        matches: &'a ArgMatches,
+        more: impl IntoIterator<Item = &'a Path>,
+        dir: &Path,
+    ) -> Result<(), HiddenByMount> {
+        let ids = matches.ids().filter(|id| id.as_str() != Self::DIR);
+        let given = ids.filter_map(|id| matches.try_get_many::<PathBuf>(id.as_str()).ok()?);
+        let given = given.flatten().map(PathBuf::as_path);
+        let dir = resolved(dir);
+        match given
+            .chain(more)
+            .find(|file| resolved(file).starts_with(&dir))
+        {
+            None => Ok(()),
+            Some(file) => Err(HiddenByMount {
+                file: file.to_owned(),
+                dir,
+            }),
+        }
     }
 
     /// Opens the store by its options in `matches`, those of [`MountCommand::command`].
@@ -143,5 +224,31 @@ impl MountCommand {
         at: MountPoint<'_>,
     ) -> Result<OpenedStore, StoreOpenError> {
         (self.open)(matches, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_where_its_links_lead_even_if_it_does_not_exist() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let dir = root.join("in");
+        std::fs::create_dir(&dir).unwrap();
+        symlink("in", root.join("folder")).unwrap();
+        symlink("in/missing", root.join("dangling")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        for inside in ["in/a", "in/a/b", "folder/a", "dangling", "in", "folder"] {
+            let path = resolved(&root.join(inside));
+            assert!(path.starts_with(&dir), "{inside}: {}", path.display());
+        }
+        for outside in ["a", "in.db", "loop", "b/c", "in/../a"] {
+            let path = resolved(&root.join(outside));
+            assert!(!path.starts_with(&dir), "{outside}: {}", path.display());
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use s3::config::check_name;
@@ -13,6 +13,7 @@ use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::sqlite::backend::{DatabaseOptions, PROMISES, STORE, offline_read};
+use crate::store::Store;
 
 /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub(crate) struct AgentMemoryOptions {
     /// The sentence model by which it recalls, as a directory, or `none`: full text alone [default: that of
     /// CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
     #[arg(long, value_name = "DIR")]
-    embeddings: Option<PathBuf>,
+    embeddings: Option<OsString>,
 }
 
 impl StoreOptions for AgentMemoryOptions {
@@ -46,20 +47,25 @@ impl StoreOptions for AgentMemoryOptions {
         if let Embeddings::Off { reason } = &wanted {
             tracing::info!("recall is by full text alone: {reason}");
         }
-        memory
-            .set_embeddings(wanted)
-            .map_err(|reason| format!("the embedding model: {reason}"))?;
+        if let Err(reason) = memory.set_embeddings(wanted) {
+            memory.discard_new();
+            return Err(format!("the embedding model: {reason}").into());
+        }
         Ok(OpenedStore::of(memory, path.display().to_string()))
     }
 }
 
 /// The model of `--embeddings`, or the installed one.
-fn embeddings_of(given: Option<PathBuf>) -> Embeddings {
+fn embeddings_of(given: Option<OsString>) -> Embeddings {
     let off = |reason: String| Embeddings::Off { reason };
     match given {
-        Some(dir) if dir.as_os_str() == "none" => off("--embeddings none".to_owned()),
-        Some(dir) => Embeddings::In(dir),
-        None => embeddings::find().map_or_else(|missing| off(missing.to_string()), Embeddings::In),
+        Some(dir) if dir == "none" => off("--embeddings none".to_owned()),
+        // The model is loaded in the background, when a daemon has left the directory it was started from.
+        Some(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or_else(|_| dir.into())),
+        None => match embeddings::find() {
+            Ok(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or(dir)),
+            Err(missing) => off(missing.to_string()),
+        },
     }
 }
 

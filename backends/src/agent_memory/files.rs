@@ -29,6 +29,10 @@ fn check_dir(ino: Ino) -> Result<()> {
 }
 
 impl Store for AgentMemory {
+    fn discard_new(&self) {
+        self.files.discard_new();
+    }
+
     fn kind(&self) -> &'static str {
         "agent-memory"
     }

@@ -182,22 +182,34 @@ impl AgentMemory {
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let files = SqliteStore::open(path, owner)?;
+        if let Some(reason) = files.read_only() {
+            return Err(SqliteOpenError::ReadOnly {
+                path: path.to_owned(),
+                reason: reason.to_owned(),
+                fix: "a memory writes its index: copy the database to where this user may write; or mount it with `ctxbench mount sqlite --db`, which serves its files without search",
+            });
+        }
         let unreadable = |error: StoreError| SqliteOpenError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
         };
-        let notes = files
-            .transaction(|db| {
+        let prepare = || {
+            let notes = files.transaction(|db| {
                 index::prepare(db)?;
                 index::count(db)
-            })
-            .map_err(unreadable)?;
-        let privacy = match agent {
-            Some(agent) => Some(make_namespaces(&files, owner, agent).map_err(unreadable)?),
-            None => None,
+            })?;
+            let namespaces = agent.map(|agent| make_namespaces(&files, owner, agent));
+            Ok((notes, namespaces.transpose()?))
         };
+        let (notes, privacy) = prepare().map_err(|error| {
+            files.discard_new();
+            unreadable(error)
+        })?;
         let index = Arc::new(Index::new(files, agent, clock, notes));
-        index.refresh_unknown().map_err(unreadable)?;
+        index.refresh_unknown().map_err(|error| {
+            index.files.discard_new();
+            unreadable(error)
+        })?;
         let indexer =
             Indexer::start(Arc::clone(&index)).map_err(|error| SqliteOpenError::Unreadable {
                 path: path.to_owned(),

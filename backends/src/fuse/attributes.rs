@@ -9,9 +9,7 @@ use fuser::{
     TimeOrNow,
 };
 
-use super::convert::{
-    caller, check_xattr_name, failed, file_attr, permission_bits, reply_xattr, whole_time,
-};
+use super::convert::{check_xattr_name, failed, permission_bits, reply_xattr, whole_time};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty};
 use super::policy::attr_ttl;
@@ -27,7 +25,7 @@ fn reply_attr(mounted: &MountState, mut span: Span<'_>, result: Result<Attr>, re
         Ok(attr) => {
             span.handled();
             let ttl = attr_ttl(&*mounted.store, attr.ino);
-            reply.attr(&ttl, &file_attr(&attr));
+            reply.attr(&ttl, &mounted.file_attr(&attr));
         }
         Err(error) => reply.error(failed(&mut span, error)),
     }
@@ -74,7 +72,7 @@ impl FrontEnd {
         ctime: Option<SystemTime>,
         reply: ReplyAttr,
     ) {
-        let (policy, mut caller) = (self.policy, caller(req));
+        let (policy, mut caller) = (self.policy, self.caller(req));
         // The kernel sends a ctime only with its writeback cache: the change happened before this request.
         if let Some(ctime) = ctime {
             caller.now = whole_time(ctime);
@@ -85,8 +83,8 @@ impl FrontEnd {
         };
         let change = Change {
             permissions: mode.map(permission_bits),
-            uid,
-            gid,
+            uid: uid.map(|uid| self.mounted.stored_uid(uid)),
+            gid: gid.map(|gid| self.mounted.stored_gid(gid)),
             size,
             atime: atime.map(time),
             mtime: mtime.map(time),
@@ -150,7 +148,7 @@ impl FrontEnd {
             REPLACE => Ok(XattrMode::Replace),
             _ => Err(StoreError::from(Errno::INVAL)),
         };
-        let (caller, name, value) = (caller(req), name.to_owned(), value.to_vec());
+        let (caller, name, value) = (self.caller(req), name.to_owned(), value.to_vec());
         let is_slow = self.is_slow_order(ino, &name);
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let result = mode.and_then(|mode| {
@@ -215,7 +213,7 @@ impl FrontEnd {
     }
 
     pub(super) fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (caller, name) = (caller(req), name.to_owned());
+        let (caller, name) = (self.caller(req), name.to_owned());
         self.change(Opcode::Removexattr, req, ino, move |mounted, mut span| {
             let store = &mounted.store;
             let result = check_xattr_name(&name)

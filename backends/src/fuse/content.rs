@@ -7,7 +7,7 @@ use fuser::{
 
 use rustix::fs::OFlags;
 
-use super::convert::{allocate, caller, failed};
+use super::convert::{allocate, failed};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
 use crate::store::{Change, Errno, Seek, Slow, Store, StoreError};
@@ -33,7 +33,7 @@ impl WritePosition {
 
 impl FrontEnd {
     pub(super) fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (policy, caller, store) = (self.policy, caller(req), self.store());
+        let (policy, caller, store) = (self.policy, self.caller(req), self.store());
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let writes = flags & OFlags::ACCMODE != OFlags::RDONLY;
         // The kernel sends the flag only where the mount has asked for it.
@@ -105,7 +105,7 @@ impl FrontEnd {
         write_flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let (policy, caller) = (self.policy, caller(req));
+        let (policy, caller) = (self.policy, self.caller(req));
         let answer = move |mounted: &MountState, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
                 let store = &*mounted.store;
@@ -214,7 +214,7 @@ impl FrontEnd {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let caller = caller(req);
+        let caller = self.caller(req);
         self.change_content(Opcode::Fallocate, req, ino, move |mounted, mut span| {
             let result = allocate(mode).and_then(|how| {
                 span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, Request};
 
-use super::convert::{failed, file_attr, file_type};
+use super::convert::{failed, file_type};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, reply_empty, reply_opened};
 use super::names::GENERATION;
@@ -100,7 +100,7 @@ impl FrontEnd {
             };
             let name = OsStr::from_bytes(entry.name);
             let ttl = attr_ttl(self.store(), attr.ino);
-            let attr = file_attr(&attr);
+            let attr = self.mounted.file_attr(&attr);
             let full = reply.add(attr.ino, entry.cookie, name, &ttl, &attr, GENERATION);
             // The kernel takes no reference on `.` and `..`.
             if !full && entry.cookie > DOT_DOT {

@@ -5,17 +5,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuser::{FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyOpen, Request};
+use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::convert::failed;
+use super::convert::{caller, failed, file_attr};
 use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
 use super::interrupt;
+use super::owner::{OwnerMap, StoredOwner};
 use super::panics::contain;
 use super::policy::CachePolicy;
 use super::slow::SlowThreads;
-use crate::store::{Ino, Result, Slow, Store};
+use crate::store::{Attr, Caller, Ino, Result, Slow, Store};
 
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
@@ -27,6 +28,8 @@ pub(crate) struct MountState {
     pub(super) counting: RwLock<()>,
     /// Inodes without references, which the store has not yet forgotten.
     unreferenced: Mutex<Vec<Ino>>,
+    /// `None` shows owners as they are stored.
+    owner: Option<OwnerMap>,
     /// The next request panics: `ctxbench fault` tests how a mount survives a bug.
     pub(crate) panics_next: AtomicBool,
 }
@@ -39,8 +42,35 @@ impl MountState {
             inodes: Inodes::default(),
             counting: RwLock::new(()),
             unreferenced: Mutex::default(),
+            owner: None,
             panics_next: AtomicBool::new(false),
         }
+    }
+
+    /// Shows files of a stored owner as those of this process's user.
+    pub(crate) fn with_owner(self, stored: Option<StoredOwner>) -> Self {
+        let owner = stored.map(OwnerMap::new);
+        Self { owner, ..self }
+    }
+
+    /// Attributes for the kernel.
+    pub(super) fn file_attr(&self, attr: &Attr) -> FileAttr {
+        match &self.owner {
+            None => file_attr(attr),
+            Some(owner) => file_attr(&owner.shown(attr)),
+        }
+    }
+
+    /// The stored user for one that the kernel names.
+    pub(super) fn stored_uid(&self, uid: u32) -> u32 {
+        let owner = self.owner.as_ref();
+        owner.map_or(uid, |owner| owner.stored_uid(uid))
+    }
+
+    /// The stored group for one that the kernel names.
+    pub(super) fn stored_gid(&self, gid: u32) -> u32 {
+        let owner = self.owner.as_ref();
+        owner.map_or(gid, |owner| owner.stored_gid(gid))
     }
 
     /// Starts timing a request; panics if the control socket has requested it.
@@ -102,6 +132,13 @@ impl FrontEnd {
             policy,
             slow: SlowThreads::default(),
         }
+    }
+
+    /// The requester, as the store is told.
+    pub(super) fn caller(&self, req: &Request) -> Caller {
+        let caller = caller(req);
+        let owner = self.mounted.owner.as_ref();
+        owner.map_or(caller, |owner| owner.stored(caller))
     }
 
     pub(super) fn store(&self) -> &dyn Store {

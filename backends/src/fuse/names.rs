@@ -10,7 +10,7 @@ use fuser::{
     ReplyEntry, Request,
 };
 
-use super::convert::{caller, check_name, failed, file_attr, missing, new_node};
+use super::convert::{check_name, failed, file_attr, missing, new_node};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState};
 use super::inodes::Left;
@@ -31,7 +31,7 @@ impl FrontEnd {
         node: Result<OwnedNode>,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (caller(req), name.to_owned());
+        let (caller, name) = (self.caller(req), name.to_owned());
         self.change(opcode, req, parent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let result = node.and_then(|node| {
@@ -120,7 +120,7 @@ impl FrontEnd {
     }
 
     pub(super) fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (caller, name) = (caller(req), name.to_owned());
+        let (caller, name) = (self.caller(req), name.to_owned());
         self.change(Opcode::Unlink, req, parent, move |mounted, mut span| {
             let store = &mounted.store;
             let result = check_name(&name)
@@ -130,7 +130,7 @@ impl FrontEnd {
     }
 
     pub(super) fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (caller, name) = (caller(req), name.to_owned());
+        let (caller, name) = (self.caller(req), name.to_owned());
         self.change(Opcode::Rmdir, req, parent, move |mounted, mut span| {
             let store = &mounted.store;
             let result = check_name(&name)
@@ -176,7 +176,7 @@ impl FrontEnd {
         } else {
             Err(StoreError::from(Errno::INVAL))
         };
-        let (caller, name, newname) = (caller(req), name.to_owned(), newname.to_owned());
+        let (caller, name, newname) = (self.caller(req), name.to_owned(), newname.to_owned());
         self.change(Opcode::Rename, req, parent, move |mounted, mut span| {
             let result = mode.and_then(|mode| {
                 check_name(&name)?;
@@ -197,7 +197,7 @@ impl FrontEnd {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (caller, newname) = (caller(req), newname.to_owned());
+        let (caller, newname) = (self.caller(req), newname.to_owned());
         self.change(Opcode::Link, req, newparent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let store = &mounted.store;
@@ -216,7 +216,7 @@ impl FrontEnd {
         mode: u32,
         reply: ReplyCreate,
     ) {
-        let (policy, caller, name) = (self.policy, caller(req), name.to_owned());
+        let (policy, caller, name) = (self.policy, self.caller(req), name.to_owned());
         self.change(Opcode::Create, req, parent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let node = new_node(Kind::File, mode, 0);
@@ -237,7 +237,7 @@ impl FrontEnd {
                     } else {
                         FopenFlags::FOPEN_KEEP_CACHE
                     };
-                    let attr = file_attr(&attr);
+                    let attr = mounted.file_attr(&attr);
                     span.handled();
                     reply.created(&policy.ttl, &attr, GENERATION, handle, flags);
                 }
@@ -287,7 +287,7 @@ fn reply_entry(mounted: &MountState, span: &mut Span<'_>, result: Result<Attr>, 
                 Duration::ZERO
             };
             span.handled();
-            reply.entry(&ttl, &file_attr(&attr), GENERATION);
+            reply.entry(&ttl, &mounted.file_attr(&attr), GENERATION);
         }
         Err(error) => reply.error(failed(span, error)),
     }

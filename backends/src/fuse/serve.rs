@@ -15,7 +15,9 @@ use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, Session
 
 use super::connection::{detach, is_dead, mount_at};
 use super::control;
+use super::daemon::DaemonSocket;
 use super::front_end::{FrontEnd, MountState};
+use super::owner::StoredOwner;
 use super::policy::CachePolicy;
 use crate::cpu;
 use crate::store::{Ino, KernelCache, Store, StoreError};
@@ -32,6 +34,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Honour set-user-ID programs and device nodes on the mount; root only.
     pub allow_privileges: bool,
+    /// The stored owner whose files belong to this process's user on this mount.
+    pub owner: Option<StoredOwner>,
+    /// Refuse every change in the kernel.
+    pub read_only: bool,
     /// Use the kernel's writeback cache, if only this mount changes the store. Data of files that are
     /// neither closed nor synced is lost with the daemon.
     pub writeback: bool,
@@ -153,7 +159,8 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 
 /// Runs [`check`], mounts `store` on `dir` and answers requests until an unmount or a stop request.
 ///
-/// Calls `ready` when the mount is usable, with the handle that stops it.
+/// Calls `ready` when the mount is usable, with the handle that stops it. A store that was never mounted discards what
+/// opening it created.
 ///
 /// # Errors
 /// See [`MountError`]; after an error, `dir` is not mounted.
@@ -163,19 +170,79 @@ pub fn serve(
     options: &MountOptions,
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
+    let mut socket = None;
+    // The store is closed before the report: whoever reads it may mount the store again.
+    let served = serve_store(store, dir, options, &mut socket, ready);
+    if let Some(socket) = socket {
+        let failure = served.as_ref().err();
+        socket.report(failure.map(|failure| failure as &dyn std::error::Error));
+    }
+    served
+}
+
+fn serve_store(
+    store: Arc<dyn Store>,
+    dir: &Path,
+    options: &MountOptions,
+    socket: &mut Option<DaemonSocket>,
+    ready: impl FnOnce(Stop),
+) -> Result<(), MountError> {
+    let mounted = MountState::new(Arc::clone(&store)).with_owner(options.owner);
+    let mounted = Arc::new(mounted);
+    let started = start_session(&mounted, dir, options);
+    let (session, dir) = started.inspect_err(|_| store.discard_new())?;
+    let dir = dir.as_path();
+    match DaemonSocket::listen(dir) {
+        Ok(listening) => *socket = Some(listening),
+        Err(error) => tracing::warn!(
+            %error,
+            "`ctxbench unmount` will not learn how the last flush of {} ends", dir.display()
+        ),
+    }
+    run_session(&store, mounted, session, socket, dir, options, ready)
+}
+
+fn start_session(
+    mounted: &Arc<MountState>,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<(Session<FrontEnd>, PathBuf), MountError> {
     check(dir)?;
-    let mounted = Arc::new(MountState::new(Arc::clone(&store)));
     let session_error = |error| MountError::Session {
         dir: dir.to_owned(),
         error,
     };
+    // Resolved now: once it is mounted, and before requests are answered, a path through the mount would never resolve.
+    let resolved = dir.canonicalize().map_err(session_error)?;
+    let store = &mounted.store;
     if let Some(socket) = &options.control {
-        control::listen(socket, Arc::downgrade(&mounted)).map_err(session_error)?;
+        control::listen(socket, Arc::downgrade(mounted)).map_err(session_error)?;
     }
     let policy = CachePolicy::for_store(store.coherence(), options.writeback);
-    let front_end = FrontEnd::new(Arc::clone(&mounted), policy);
-    let mut session =
-        Session::new(front_end, dir, &config(&*store, options)).map_err(session_error)?;
+    let front_end = FrontEnd::new(Arc::clone(mounted), policy);
+    let session = Session::new(front_end, &resolved, &config(&**store, options));
+    if session.is_err()
+        && let Some(socket) = &options.control
+    {
+        // It is this mount's own: binding fails where there is a file.
+        let _ = std::fs::remove_file(socket);
+    }
+    Ok((session.map_err(session_error)?, resolved))
+}
+
+fn run_session(
+    store: &Arc<dyn Store>,
+    mounted: Arc<MountState>,
+    mut session: Session<FrontEnd>,
+    socket: &mut Option<DaemonSocket>,
+    dir: &Path,
+    options: &MountOptions,
+    ready: impl FnOnce(Stop),
+) -> Result<(), MountError> {
+    let session_error = |error| MountError::Session {
+        dir: dir.to_owned(),
+        error,
+    };
     let unmounter = session.unmount_callable();
     store.attach(Arc::new(Cached {
         notifier: session.notifier(),
@@ -221,6 +288,9 @@ pub fn serve(
             }
         }
     };
+    if let Some(socket) = socket {
+        socket.close();
+    }
     mounted.reclaim_orphans();
     let synced = store.sync();
     store.detach();
@@ -280,6 +350,9 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
         // The kernel checks permissions by the attributes that the store returns. For that it asks for a directory's
         // anew after each change in it.
         mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.read_only {
+        mount_options.push(MountOption::RO);
     }
     if options.allow_privileges {
         mount_options.extend([MountOption::Dev, MountOption::Suid]);

@@ -213,6 +213,10 @@ impl Drop for S3Store {
 }
 
 impl Store for S3Store {
+    fn discard_new(&self) {
+        self.inner.store.discard_new();
+    }
+
     fn kind(&self) -> &'static str {
         "s3"
     }

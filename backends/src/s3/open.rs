@@ -20,7 +20,7 @@ use super::mirroring::{self, Mirror, Shown};
 use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::{Counters, Inner, S3Store, notes, recovery};
 use crate::sqlite::{self, SqliteStore, names};
-use crate::store::{Caller, ROOT, StoreError};
+use crate::store::{Caller, ROOT, Store, StoreError};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,21 +132,6 @@ pub(super) fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
         .into_iter()
 }
 
-/// Removes a database that was made a moment ago.
-fn remove_new(file: &Path) {
-    for file in files_of(file) {
-        let removed = match file.is_dir() {
-            true => std::fs::remove_dir_all(&file),
-            false => std::fs::remove_file(&file),
-        };
-        if let Err(error) = removed
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, "removing {}", file.display());
-        }
-    }
-}
-
 fn no_threads(error: std::io::Error) -> OpenError {
     OpenError::Cache(format!("starting threads: {error}"))
 }
@@ -176,15 +161,11 @@ impl S3Store {
             true => Some(recovery::quarantine(file)?),
             false => None,
         };
-        let is_new = !file.exists();
         let opened = Self::open_cache(config, file, owner, options, quarantined.as_deref());
-        if opened.is_err() {
-            if is_new {
-                remove_new(file);
-            }
-            if let Some(quarantined) = &quarantined {
-                recovery::restore(quarantined, file)?;
-            }
+        if opened.is_err()
+            && let Some(quarantined) = &quarantined
+        {
+            recovery::restore(quarantined, file)?;
         }
         opened
     }
@@ -203,12 +184,45 @@ impl S3Store {
             let look = || link.runtime.block_on(Look::take(&link.log, now()));
             let look = (!file.exists()).then(|| scope.spawn(look));
             let store = SqliteStore::open_noting(file, owner, notes::apply)?;
-            prepare(&store, file, &config)?;
+            if let Some(reason) = store.read_only() {
+                return Err(OpenError::Cache(format!(
+                    "the cache {} can only be read: {reason}\n  fix: name another file with --cache; the bucket has the memory",
+                    file.display()
+                )));
+            }
+            if let Err(error) = prepare(&store, file, &config) {
+                store.discard_new();
+                return Err(error);
+            }
             let mut contact = Contact::default();
             // A look that panicked is taken again.
             contact.look = look.and_then(|look| look.join().ok());
             Ok::<_, OpenError>((Arc::new(store), contact))
         })?;
+        let cache = Arc::clone(&store);
+        let started = Self::start(
+            config,
+            store,
+            (file, quarantined),
+            owner,
+            options,
+            (bucket, link, contact),
+        );
+        if started.is_err() {
+            cache.discard_new();
+        }
+        started
+    }
+
+    /// Joins the log with the cache `store`, and starts what the mount needs.
+    fn start(
+        config: S3Config,
+        store: Arc<SqliteStore>,
+        (file, quarantined): (&Path, Option<&Path>),
+        owner: &Caller,
+        options: OpenOptions,
+        (bucket, link, contact): (Bucket, Link, Contact),
+    ) -> Result<Self, OpenError> {
         let placeholders = Arc::new(Placeholders::default());
         let joined = join(
             &link,

@@ -79,9 +79,11 @@ impl StoreOptions for SqliteOptions {
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         let path = self.database.prepare(at)?;
         let source = path.display().to_string();
+        let store = SqliteStore::open(&path, at.owner)?;
         Ok(OpenedStore {
             writeback: self.writeback.writeback,
-            ..OpenedStore::of(SqliteStore::open(&path, at.owner)?, source)
+            read_only: store.read_only().map(str::to_owned),
+            ..OpenedStore::of(store, source)
         })
     }
 }

@@ -12,7 +12,8 @@ use super::files::tails_of;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{
-    SqliteOpenError, connect, identify, lacks_log, leave, must_not_be_cut, own, unreadable,
+    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, own,
+    unreadable,
 };
 use super::tails::HEAD;
 
@@ -144,12 +145,19 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     if !path.exists() {
         return Ok(false);
     }
-    must_not_be_cut(path)?;
-    let _ownership = match own(path) {
+    must_be_ours(path)?;
+    let ownership = match own(path) {
         // A mount has the database, and its logs.
         Err(SqliteOpenError::Owned(..)) => return Ok(false),
         owned => owned?,
     };
+    if let Some(reason) = &ownership.read_only {
+        return Err(SqliteOpenError::ReadOnly {
+            path: path.to_owned(),
+            reason: reason.clone(),
+            fix: "copy it to where this user may write, and mount the copy",
+        });
+    }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let mut connection = connect(path)?;
     leave(&connection, path).map_err(wrong)?;

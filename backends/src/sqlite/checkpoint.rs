@@ -93,6 +93,14 @@ impl Checkpointer {
         })
     }
 
+    /// No thread: the database is not written.
+    pub(super) fn none() -> Self {
+        Self {
+            wake: None,
+            thread: None,
+        }
+    }
+
     /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
     pub(super) fn stop(&mut self) {
         self.wake.take();

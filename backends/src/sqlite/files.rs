@@ -22,6 +22,12 @@ pub(super) fn tails_of(path: &Path) -> PathBuf {
     beside(path, "-tails")
 }
 
+/// All files that a database at `path` may have, itself first.
+pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let suffixes = ["", "-wal", "-shm", "-journal", "-redo", "-tails"];
+    suffixes.into_iter().map(|suffix| beside(path, suffix))
+}
+
 /// The directory that holds the file at `path`.
 pub(super) fn folder(path: &Path) -> &Path {
     path.parent()

@@ -103,8 +103,25 @@ impl Log {
             .open(&log)
             .and_then(|file| pad(&file).map(|()| file))
             .map_err(|error| open::unreadable(&log, &error))?;
-        Ok(Self {
-            _pinned: pin(&file),
+        let pinned = pin(&file);
+        Ok(Self::of(file, pinned, counters))
+    }
+
+    /// The log of a database that can only be read: nothing is ever written to it. Its file is the database itself.
+    pub(super) fn unused(
+        path: &Path,
+        counters: Arc<Counters>,
+    ) -> std::result::Result<Self, SqliteOpenError> {
+        let file = File::open(path).map_err(|error| open::unreadable(path, &error))?;
+        let log = Self::of(file, None, counters);
+        log.durable
+            .store(log.commits.load(Ordering::Acquire), Ordering::Release);
+        Ok(log)
+    }
+
+    fn of(file: File, pinned: Option<Mmap>, counters: Arc<Counters>) -> Self {
+        Self {
+            _pinned: pinned,
             file,
             is_broken: AtomicBool::new(false),
             // The state at opening and the commits that prepared it count as one commit.
@@ -113,7 +130,7 @@ impl Log {
             recorded: AtomicU64::new(0),
             syncing: Mutex::default(),
             counters,
-        })
+        }
     }
 
     /// A transaction was committed.

@@ -12,7 +12,8 @@ pub(crate) mod content;
 mod counters;
 pub(crate) mod db;
 mod deferred;
-mod files;
+pub(crate) mod files;
+pub(crate) mod header;
 pub(crate) mod held;
 mod log;
 pub(crate) mod log_mark;
@@ -49,7 +50,9 @@ use checkpoint::Checkpointer;
 use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
 use log::Log;
-use open::{Ownership, connect, leave, must_not_be_cut, or_full, own, prepare, unreadable};
+use open::{
+    Ownership, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, unreadable,
+};
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
 pub use tails::HEAD;
@@ -70,7 +73,7 @@ pub struct SqliteStore {
     has_xattrs: AtomicBool,
     counters: Arc<Counters>,
     path: PathBuf,
-    _ownership: Ownership,
+    ownership: Ownership,
 }
 
 impl SqliteStore {
@@ -93,7 +96,10 @@ impl SqliteStore {
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
-            store.committer = Some(Committer::start(&store.db, path)?);
+            if store.read_only().is_none() {
+                store.committer = Some(Committer::start(&store.db, path)?);
+            }
+            store.ownership.discard_new(false);
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
@@ -104,8 +110,11 @@ impl SqliteStore {
         owner: &Caller,
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, SqliteOpenError> {
-        must_not_be_cut(path)?;
+        must_be_ours(path)?;
         let ownership = own(path)?;
+        if let Some(reason) = ownership.read_only.clone() {
+            return Self::begin_read_only(path, ownership, &reason, apply_note);
+        }
         let was_killed = files::has_log(path);
         let connection = connect(path)?;
         leave(&connection, path).map_err(|error| unreadable(path, &error))?;
@@ -170,8 +179,50 @@ impl SqliteStore {
             has_xattrs: AtomicBool::new(has_xattrs),
             counters,
             path: path.to_owned(),
-            _ownership: ownership,
+            ownership,
         })
+    }
+
+    /// As [`SqliteStore::begin`], of a database that can only be read: without logs, and nothing of it changes.
+    fn begin_read_only(
+        path: &Path,
+        ownership: Ownership,
+        reason: &str,
+        apply_note: ApplyNote,
+    ) -> std::result::Result<Self, SqliteOpenError> {
+        let connection = connect_read_only(path, reason)?;
+        let counters = Arc::new(Counters::default());
+        let tails = Arc::new(Tails::new(path, Arc::clone(&counters)));
+        tails.only_read();
+        let log = Arc::new(Log::unused(path, Arc::clone(&counters))?);
+        let (tails_of_db, counters_of_db) = (Arc::clone(&tails), Arc::clone(&counters));
+        let db = Db::new(connection, tails_of_db, counters_of_db, apply_note);
+        let _ = db.log.set(Arc::clone(&log));
+        let read = |db: &Db| {
+            nodes::get(db, ROOT)?;
+            let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
+            let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
+            Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
+        };
+        let (next_ino, has_xattrs) =
+            read(&db).map_err(|error: StoreError| unreadable(path, &error))?;
+        Ok(Self {
+            db: Arc::new(Mutex::new(db)),
+            committer: None,
+            checkpointer: Checkpointer::none(),
+            log,
+            tails,
+            next_ino: AtomicU64::new(next_ino),
+            has_xattrs: AtomicBool::new(has_xattrs),
+            counters,
+            path: path.to_owned(),
+            ownership,
+        })
+    }
+
+    /// Why the file system can only be read; `None` if it can be written.
+    pub fn read_only(&self) -> Option<&str> {
+        self.ownership.read_only.as_deref()
     }
 
     pub(crate) fn db(&self) -> MutexGuard<'_, Db> {
@@ -262,6 +313,10 @@ fn create_root(db: &Db, owner: &Caller) -> Result<()> {
 }
 
 impl Store for SqliteStore {
+    fn discard_new(&self) {
+        self.ownership.discard_new(true);
+    }
+
     fn kind(&self) -> &'static str {
         "sqlite"
     }
@@ -459,6 +514,9 @@ impl Store for SqliteStore {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.read_only().is_some() {
+            return Ok(());
+        }
         let recorded = {
             let db = self.db();
             let recorded = db.promise();

@@ -4,17 +4,20 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs};
+use rustix::io::Errno;
 
-use super::files::{folder, has_log, log_of, redo_of, tails_of};
+use super::files::{files_of, folder, has_log, log_of, redo_of, tails_of};
+use super::header;
 use super::owner;
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
-const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
+pub(super) const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
 
 /// Bytes that must be left on the disk for a mount: its log, and SQLite's shared memory.
 const ROOM: u64 = 5 << 20;
@@ -42,6 +45,34 @@ pub enum SqliteOpenError {
         path: PathBuf,
         /// Its application id.
         found: i32,
+    },
+    /// It is no SQLite database at all.
+    #[error("{} is not a ctxbench file system: {reason}; it was left as it is\n  fix: choose another file with --db", .path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What it is, or is not.
+        reason: String,
+    },
+    /// It can only be read, and a mount that did not end in order has left changes in its logs.
+    #[error(
+        "{} can only be read ({reason}), but the mount that wrote it did not end in order, and its logs must be written into it\n  fix: copy it, with all files whose names begin with its own, to where this user may write, and mount the copy", .path.display()
+    )]
+    NeedsRecovery {
+        /// The file.
+        path: PathBuf,
+        /// Why it can only be read.
+        reason: String,
+    },
+    /// It can only be read, and what opens it has to write.
+    #[error("{} can only be read: {reason}\n  fix: {fix}", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// Why it can only be read.
+        reason: String,
+        /// What to do.
+        fix: &'static str,
     },
     /// Another ctxbench wrote it.
     #[error("{} has schema version {found}; this ctxbench knows version {SCHEMA_VERSION}\n  fix: mount it with the ctxbench that wrote it", .path.display())]
@@ -110,6 +141,38 @@ pub enum SqliteOpenError {
 #[derive(Debug)]
 pub(super) struct Ownership {
     _file: File,
+    /// Why it can only be read; `None` if it can be written.
+    pub(super) read_only: Option<String>,
+    /// The files that this start creates; empty where the database was there before.
+    new: Vec<PathBuf>,
+    discards_new: AtomicBool,
+}
+
+impl Ownership {
+    /// Whether the files that this start has created are removed when it is dropped.
+    pub(super) fn discard_new(&self, discards: bool) {
+        self.discards_new.store(discards, Ordering::Release);
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        if !self.discards_new.load(Ordering::Acquire) {
+            return;
+        }
+        // The lock is still held: no other mount has these files.
+        for file in &self.new {
+            let removed = match file.is_dir() {
+                true => std::fs::remove_dir_all(file),
+                false => std::fs::remove_file(file),
+            };
+            if let Err(error) = removed
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, "removing {}", file.display());
+            }
+        }
+    }
 }
 
 /// The same error, or that the disk is full where that is the likely cause.
@@ -138,6 +201,38 @@ fn is_cut(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.len() <= 1)
 }
 
+/// Refuses a file that is something else, before SQLite sees it: nothing in it or beside it changes.
+pub(super) fn must_be_ours(path: &Path) -> Result<(), SqliteOpenError> {
+    must_not_be_cut(path)?;
+    header::check_content(path, APPLICATION_ID)
+}
+
+/// Opens a connection to a database that can only be read, and was closed in order.
+pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection, SqliteOpenError> {
+    let has_redo = std::fs::metadata(redo_of(path)).is_ok_and(|redo| redo.len() > 0);
+    if has_log(path) || has_redo {
+        return Err(SqliteOpenError::NeedsRecovery {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+    let wrong = |error: rusqlite::Error| unreadable(path, &error);
+    let connection = header::immutable(path).map_err(wrong)?;
+    for (name, value) in [("cache_size", "-65536"), ("temp_store", "MEMORY")] {
+        connection.pragma_update(None, name, value).map_err(wrong)?;
+    }
+    if !identify(&connection, path)? {
+        return Err(unreadable(path, &format!("it is empty, and {reason}")));
+    }
+    match lacks_log(&connection, path).map_err(wrong)? {
+        Some(log) => Err(SqliteOpenError::LogGone {
+            path: path.to_owned(),
+            log,
+        }),
+        None => Ok(connection),
+    }
+}
+
 /// Refuses a database whose file is gone, or was cut to nothing, while its log or tails are still there.
 pub(super) fn must_not_be_cut(path: &Path) -> Result<(), SqliteOpenError> {
     if path.exists() && !is_cut(path) {
@@ -158,30 +253,80 @@ pub(super) fn must_not_be_cut(path: &Path) -> Result<(), SqliteOpenError> {
     })
 }
 
+/// Takes the database at `path`, and creates the file where there is none. A file that can only be read is shared with
+/// others that only read it. Until [`Ownership::discard_new`] says otherwise, a file that was created is removed again.
 pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| unreadable(path, &error))?;
-    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).truncate(false).mode(0o600);
+    let (opened, is_new) = match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create(true).open(path), false)
+        }
+        created => {
+            let is_new = created.is_ok();
+            (created, is_new)
+        }
+    };
+    let (file, read_only) = match opened {
+        Ok(file) => (file, unwritable_folder(path)),
+        Err(error) => match (why_read_only(&error), File::open(path)) {
+            (Some(reason), Ok(file)) => (file, Some(reason)),
+            _ => return Err(unreadable(path, &error)),
+        },
+    };
+    let how = match &read_only {
+        None => FlockOperation::NonBlockingLockExclusive,
+        Some(_) => FlockOperation::NonBlockingLockShared,
+    };
+    let mut locked = flock(&file, how);
     for _ in 0..LOCK_ATTEMPTS {
-        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+        if locked != Err(Errno::WOULDBLOCK) {
             break;
         }
         std::thread::sleep(LOCK_PAUSE);
-        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        locked = flock(&file, how);
     }
     match locked {
-        Ok(()) => Ok(Ownership { _file: file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SqliteOpenError::Owned(
-            path.to_owned(),
-            owner::mount_of(path),
-        )),
-        Err(error) => Err(unreadable(path, &io::Error::from(error))),
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(SqliteOpenError::Owned(
+                path.to_owned(),
+                owner::mount_of(path),
+            ));
+        }
+        Err(error) => return Err(unreadable(path, &io::Error::from(error))),
+    }
+    let is_absent = |file: &PathBuf| file == path || file.symlink_metadata().is_err();
+    let new = match is_new {
+        true => files_of(path).filter(is_absent).collect(),
+        false => Vec::new(),
+    };
+    Ok(Ownership {
+        _file: file,
+        read_only,
+        new,
+        discards_new: AtomicBool::new(true),
+    })
+}
+
+/// Why a file whose opening for writing has failed so can only be read; `None` for another failure.
+fn why_read_only(error: &io::Error) -> Option<String> {
+    match Errno::from_io_error(error)? {
+        Errno::ROFS => Some("its file system is read-only".to_owned()),
+        Errno::ACCESS | Errno::PERM => Some("this user may not write to it".to_owned()),
+        _ => None,
+    }
+}
+
+/// Why no log can be made beside the database at `path`; `None` if one can.
+fn unwritable_folder(path: &Path) -> Option<String> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    match accessat(CWD, folder(path), wanted, AtFlags::EACCESS) {
+        Err(Errno::ROFS) => Some("its file system is read-only".to_owned()),
+        Err(Errno::ACCESS | Errno::PERM) => {
+            Some("this user may not write to its directory".to_owned())
+        }
+        _ => None,
     }
 }
 

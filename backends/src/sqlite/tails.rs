@@ -46,6 +46,8 @@ struct Tail {
 #[derive(Debug)]
 pub(crate) struct Tails {
     dir: PathBuf,
+    /// Set once, before the first tail is opened.
+    is_read_only: AtomicBool,
     /// Whether there is a directory: without one, no inode has a tail.
     has_directory: AtomicBool,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
@@ -103,6 +105,7 @@ impl Tails {
     pub(super) fn new(database: &Path, counters: Arc<Counters>) -> Self {
         let dir = tails_of(database);
         Self {
+            is_read_only: AtomicBool::new(false),
             has_directory: AtomicBool::new(dir.exists()),
             dir,
             open: Mutex::default(),
@@ -111,6 +114,11 @@ impl Tails {
             syncing: Mutex::default(),
             counters,
         }
+    }
+
+    /// Opens tails for reading only from now on.
+    pub(super) fn only_read(&self) {
+        self.is_read_only.store(true, Ordering::Release);
     }
 
     fn path(&self, ino: Ino) -> PathBuf {
@@ -141,7 +149,7 @@ impl Tails {
         let open = || {
             OpenOptions::new()
                 .read(true)
-                .write(true)
+                .write(!self.is_read_only.load(Ordering::Acquire))
                 .create(may_create)
                 .truncate(false)
                 .mode(0o600)

@@ -497,6 +497,10 @@ pub trait Store: Send + Sync {
     /// Ends background work after the unmount, completed or abandoned. [`Store::sync`] has run before.
     fn detach(&self) {}
 
+    /// The mount failed before it could be used: when the store is closed, it removes the files that opening it created.
+    /// It never removes a file that was there before.
+    fn discard_new(&self) {}
+
     /// Space and inodes, total and free. Without an answer of its own a store has none to give.
     fn statfs(&self) -> Result<StatFs> {
         Ok(StatFs {

@@ -36,7 +36,13 @@ impl StoreOptions for ViewOptions {
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         let (file, text) = definition::find(&self.definition)?;
-        let view = ViewStore::open((&file, &text), &self.source, self.writable, at.owner)?;
+        // A daemon leaves the directory that it was started from.
+        let source = match Path::new(&self.source).exists() {
+            true => std::path::absolute(&self.source)?.into_os_string(),
+            false => self.source.into(),
+        };
+        let source = source.to_string_lossy();
+        let view = ViewStore::open((&file, &text), &source, self.writable, at.owner)?;
         Ok(OpenedStore::of(view, self.definition))
     }
 }

@@ -4,17 +4,20 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use backends::READY;
 use backends::cpu;
 use backends::daemon_log;
-use backends::fuse::{MountOptions, check, serve};
-use backends::mount_command::{MountCommand, MountPoint, OpenedStore, beside};
+use backends::fuse::{MountOptions, Stop, StoredOwner, check, serve};
+use backends::mount_command::{MountCommand, MountPoint, OpenedStore, absolute_path, beside};
 use backends::registry::Registry;
-use backends::store::{Caller, Timestamp};
+use backends::store::{Caller, ROOT, Store, Timestamp};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use parking_lot::Mutex;
 
 use super::mount_daemon;
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
@@ -51,11 +54,15 @@ pub struct Mount {
     /// Honour set-user-ID programs and device nodes on the mount. Needs root.
     #[arg(long, global = true)]
     allow_privileges: bool,
+    /// Show files that are stored as of this user and group as yours, and store yours as of them: those of a rootless
+    /// container or another user namespace are of 0.
+    #[arg(long, global = true, value_name = "UID[:GID]")]
+    owner: Option<StoredOwner>,
     /// Go to the background as soon as the mount can be used: `ctxbench status` shows it, `ctxbench unmount` ends it.
     #[arg(long, global = true)]
     daemon: bool,
     /// Append the log to this file [default: standard error; with --daemon DIR.log].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path())]
     pub(super) log: Option<PathBuf>,
     /// Whether this is the process that --daemon started.
     #[arg(long, global = true, hide = true)]
@@ -68,7 +75,7 @@ pub struct Mount {
     #[arg(long, global = true, value_name = "NUMBER", hide = true)]
     cpu: Option<usize>,
     /// Listen on this Unix socket for counters and sync.
-    #[arg(long, global = true, value_name = "SOCKET", hide = true)]
+    #[arg(long, global = true, value_name = "SOCKET", hide = true, value_parser = absolute_path())]
     control: Option<PathBuf>,
     /// Say `ready` on standard output, and unmount when standard input ends; a parent that is killed wakes a stopped
     /// mount for that.
@@ -135,8 +142,8 @@ impl Subcommand for Chosen {
 
 impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.check()?;
         if self.daemon {
-            check(&self.chosen.dir)?;
             let log = self.log.clone();
             return mount_daemon::start(&log.unwrap_or_else(|| beside(&self.chosen.dir, ".log")));
         }
@@ -147,22 +154,38 @@ impl Mount {
         if self.until_stdin_ends {
             wake_when_parent_ends()?;
         }
-        // Check before creating a database that could not be mounted.
-        check(&self.chosen.dir)?;
         if self.cpu.is_some() {
             // The harness is pinned to that processor. Background threads must not inherit this.
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
+        let start = Start::new().context("setting up signal handling")?;
+        // A start that fails leaves none of them.
+        let of_models = [".llmfs.log", ".llmfs.json.lock"];
+        let of_models = of_models.map(|suffix| beside(&self.chosen.dir, suffix));
+        let new = NewFiles::of(self.log.iter().chain(&of_models));
         // Start the log after that, because its thread inherits this thread's processors.
         let log = self.log_file()?;
         let has_log_file = log.is_some();
         daemon_log::start(log).context("starting the log")?;
-        let served = self.open_and_serve();
+        let served = self.open_and_serve(&start);
+        if !start.has_mounted() {
+            daemon_log::finish();
+            new.remove();
+        }
         if let (Err(error), true) = (&served, has_log_file) {
             // `main` writes the error to the log only, and the user looks here.
             eprintln!("ctxbench: {error:#}");
         }
-        served.map(|()| ExitCode::SUCCESS)
+        served
+    }
+
+    /// Checks the directory and all paths before anything is made.
+    fn check(&self) -> anyhow::Result<()> {
+        check(&self.chosen.dir)?;
+        let more = self.log.iter().chain(&self.control);
+        let more = more.map(PathBuf::as_path);
+        MountCommand::check_paths(&self.chosen.given, more, &self.chosen.dir)?;
+        Ok(())
     }
 
     /// The file of `--log`, opened. The daemon of --daemon has it as its standard error.
@@ -175,7 +198,7 @@ impl Mount {
         .transpose()
     }
 
-    fn open_and_serve(&self) -> anyhow::Result<()> {
+    fn open_and_serve(&self, start: &Start) -> anyhow::Result<ExitCode> {
         let owner = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -187,47 +210,75 @@ impl Mount {
         let OpenedStore {
             store,
             source,
-            notes,
+            mut notes,
             writeback,
+            read_only,
             server: _server,
         } = opened.map_err(anyhow::Error::from_boxed)?;
+        if start.is_interrupted() {
+            store.discard_new();
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        if self.detached {
+            // The file system of the directory that it was started from can be unmounted.
+            std::env::set_current_dir("/").context("leaving the current directory")?;
+        }
+        notes.extend(self.foreign_owner(&*store, &owner));
+        notes.extend(
+            read_only
+                .iter()
+                .map(|reason| format!("read-only: {reason}")),
+        );
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
             allow_privileges: self.allow_privileges,
+            owner: self.owner,
+            read_only: read_only.is_some(),
             writeback,
             threads: self.threads(),
             cpu: self.cpu,
             control: self.control.clone(),
         };
-        // Catch signals now: one between mounting and serving would leave a mount behind.
-        let signals = end_signals().context("setting up signal handling")?;
         let until_stdin_ends = self.until_stdin_ends;
         let is_detached = self.detached;
         serve(store, dir, &options, move |stop| {
-            let at_signal = stop.clone();
-            stop_at_signals(signals, move || at_signal.stop());
+            start.mounted(stop.clone());
             // The reader may have closed standard output. `println!` would panic and leave the mount behind.
             let mut out = std::io::stdout();
             if until_stdin_ends {
                 let _ = writeln!(out, "{READY}");
                 stop_at_end_of_stdin(move || stop.stop());
-            } else {
-                let dir = dir.display();
-                let end = match is_detached {
-                    true => format!("`ctxbench unmount {dir}`"),
-                    false => format!("Ctrl-C here, or `ctxbench unmount {dir}`"),
-                };
-                let _ = writeln!(out, "{source} is mounted on {dir}; unmount with {end}");
-                for note in notes {
-                    let _ = writeln!(out, "{note}");
-                }
-                if is_detached {
-                    let _ = writeln!(out, "{READY}");
-                }
+                return;
+            }
+            let dir = dir.display();
+            let end = match is_detached {
+                true => format!("`ctxbench unmount {dir}`"),
+                false => format!("Ctrl-C here, or `ctxbench unmount {dir}`"),
+            };
+            let _ = writeln!(out, "{source} is mounted on {dir}; unmount with {end}");
+            for note in notes {
+                let _ = writeln!(out, "{note}");
+            }
+            if is_detached && mount_daemon::leave_parent().is_err() {
+                // The command that was to report this mount was killed.
+                stop.stop();
             }
         })?;
-        Ok(())
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A message if the root belongs to a user that this mount lets nobody act as.
+    fn foreign_owner(&self, store: &dyn Store, user: &Caller) -> Option<String> {
+        let root = store.getattr(ROOT).ok()?;
+        let is_usable = user.uid == 0 || self.allow_other || self.owner.is_some();
+        (!is_usable && root.uid != user.uid).then(|| {
+            let (uid, gid) = (root.uid, root.gid);
+            format!(
+                "its root belongs to user {uid}, and you are user {}: mount it with `--owner {uid}:{gid}` to use its files as yours",
+                user.uid
+            )
+        })
     }
 
     /// On one processor a second thread only adds a switch to each request: the reply wakes the caller, whose next request
@@ -238,6 +289,81 @@ impl Mount {
             None => std::thread::available_parallelism().map_or(2, |count| count.get().min(2)),
         };
         self.threads.map_or_else(processors, usize::from)
+    }
+}
+
+/// The exit code of a start that a signal has ended.
+pub(super) const INTERRUPTED: u8 = 130;
+
+/// How long opening a store may go on after a signal.
+const START_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A mount from its start on: what a signal does depends on how far it is.
+struct Start(Arc<Mutex<Progress>>);
+
+#[derive(Default)]
+struct Progress {
+    is_interrupted: bool,
+    mounted: Option<Stop>,
+}
+
+impl Start {
+    /// Catches signals from now on.
+    fn new() -> std::io::Result<Self> {
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let at_signal = Arc::clone(&progress);
+        stop_at_signals(end_signals()?, move || {
+            let mut progress = at_signal.lock();
+            progress.is_interrupted = true;
+            if let Some(stop) = &progress.mounted {
+                return stop.stop();
+            }
+            let opening = Arc::clone(&at_signal);
+            std::thread::spawn(move || {
+                std::thread::sleep(START_PATIENCE);
+                // Opening waits for a server or a model, and nothing ends that wait.
+                if opening.lock().mounted.is_none() {
+                    std::process::exit(INTERRUPTED.into());
+                }
+            });
+        });
+        Ok(Self(progress))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.lock().is_interrupted
+    }
+
+    fn has_mounted(&self) -> bool {
+        self.0.lock().mounted.is_some()
+    }
+
+    /// The mount can be used: from now on a signal stops it, and one that came before stops it now.
+    fn mounted(&self, stop: Stop) {
+        let mut progress = self.0.lock();
+        if progress.is_interrupted {
+            stop.stop();
+        }
+        progress.mounted = Some(stop);
+    }
+}
+
+/// Files that were not there before a start.
+pub(super) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Those of `files` that do not exist now.
+    pub(super) fn of<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Self {
+        let absent = files.filter(|file| file.symlink_metadata().is_err());
+        Self(absent.cloned().collect())
+    }
+
+    /// Removes those that exist by now.
+    pub(super) fn remove(&self) {
+        for file in &self.0 {
+            // An error means that it was not created.
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 

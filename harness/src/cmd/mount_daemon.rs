@@ -1,17 +1,30 @@
 //! `ctxbench mount --daemon`: runs a mount in the background.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use backends::READY;
+use rustix::io::{FdFlags, dup2, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::mount::{INTERRUPTED, NewFiles};
+use crate::interrupt::{end_signals, stop_at_signals};
 
 /// Starts this command line again as a daemon in its own session, with its log in the file `log`. Returns once its
-/// mount is ready. If the daemon fails, prints its log and returns its exit code.
+/// mount is ready. If the daemon fails, prints its log and returns its exit code. A signal ends the daemon, too.
 pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
+    keep_descriptors().context("keeping open files from the daemon")?;
+    // From here on a signal must not end this process before the daemon, nor leave the log.
+    let signals = end_signals().context("setting up signal handling")?;
     let name = log.display();
+    let new = NewFiles::of([PathBuf::from(log)].iter());
     let opened = File::options()
         .create(true)
         .append(true)
@@ -35,21 +48,76 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
         )
         .spawn()
         .context("starting the daemon")?;
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let (at_signal, pid) = (Arc::clone(&is_interrupted), Pid::from_child(&daemon));
+    stop_at_signals(signals, move || {
+        at_signal.store(true, Ordering::Release);
+        // An error means that it has ended.
+        let _ = kill_process(pid, Signal::TERM);
+    });
     let stdout = daemon.stdout.take().into_iter().map(BufReader::new);
     for line in stdout.flat_map(BufRead::lines).map_while(Result::ok) {
-        if line == READY {
+        if line != READY {
+            println!("{line}");
+        } else if !is_interrupted.load(Ordering::Acquire) {
             println!("process {}; log: {name}", daemon.id());
             return Ok(ExitCode::SUCCESS);
         }
-        println!("{line}");
     }
     let ended = daemon.wait().context("waiting for the daemon")?;
+    if is_interrupted.load(Ordering::Acquire) {
+        new.remove();
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     let mut said = String::new();
     let read = file.seek(SeekFrom::Start(begins));
     if read.and_then(|_| file.read_to_string(&mut said)).is_ok() {
         // If standard error is closed, the exit code still reports the failure.
         eprintln!("{}", said.trim_end());
     }
+    new.remove();
     let code = ended.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+/// Keeps the files that this process has inherited from the daemon: one may be a lock, or a pipe whose reader waits for
+/// its end.
+#[expect(
+    unsafe_code,
+    reason = "the standard library does not know inherited files"
+)]
+fn keep_descriptors() -> io::Result<()> {
+    let listed = std::fs::read_dir("/proc/self/fd")?;
+    let numbers: Vec<i32> = listed
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: the call below checks whether the descriptor is open, and closes nothing.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        match fcntl_setfd(file, FdFlags::CLOEXEC) {
+            // The descriptor of the list itself.
+            Err(rustix::io::Errno::BADF) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Tells the command that has started this daemon that the mount can be used, and closes standard output.
+///
+/// # Errors
+/// If that command has ended.
+#[expect(
+    unsafe_code,
+    reason = "the standard library cannot replace standard output"
+)]
+pub fn leave_parent() -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{READY}")?;
+    out.flush()?;
+    let null = File::options().write(true).open("/dev/null")?;
+    // SAFETY: descriptor 1 is open, and is never closed by this.
+    let mut stdout = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(1) });
+    Ok(dup2(null, &mut stdout)?)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
+use backends::fuse::daemon::Daemon;
 use clap::{Args, Command};
 use serde_json::json;
 
@@ -32,18 +33,22 @@ pub struct Status {
 impl Status {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let all = mounts().context("reading the table of mounts")?;
-        let daemons = daemons();
         let mut is_well = true;
         let mut rows = Vec::new();
         for mount in all.iter().filter(|mount| mount.is_ours()) {
-            let daemon = daemons.iter().find(|daemon| daemon.mounts(&mount.at));
             let health = health(&mount.at);
+            let daemon = match health {
+                MountHealth::Dead => None,
+                _ => Process::of(mount),
+            };
+            let is_read_only = mount.options.split(',').any(|option| option == "ro");
             is_well &= matches!(health, MountHealth::Answers(_));
             if self.json {
                 rows.push(json!({
-                    "dir": mount.at, "backend": daemon.and_then(Daemon::backend), "source": mount.source,
-                    "process": daemon.map(|daemon| daemon.pid),
-                    "since": daemon.map(|daemon| daemon.since()),
+                    "dir": mount.at, "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
+                    "process": daemon.as_ref().map(|daemon| daemon.pid),
+                    "since": daemon.as_ref().map(Process::since),
+                    "read_only": is_read_only,
                     "health": word(health),
                 }));
                 continue;
@@ -52,7 +57,12 @@ impl Status {
                 format!("process {}, since {}", daemon.pid, daemon.since())
             });
             let at = mount.at.display();
-            println!("{at}: {}, {by}; {}", mount.source, words(health, &mount.at));
+            let read_only = if is_read_only { "read-only, " } else { "" };
+            println!(
+                "{at}: {}, {read_only}{by}; {}",
+                mount.source,
+                words(health, &mount.at)
+            );
         }
         if self.json {
             println!("{}", serde_json::Value::Array(rows));
@@ -85,26 +95,26 @@ fn words(health: MountHealth, at: &Path) -> String {
     }
 }
 
-/// A running `ctxbench mount`.
-struct Daemon {
+/// The process of a mount.
+struct Process {
     pid: u32,
-    cwd: PathBuf,
-    arguments: Vec<PathBuf>,
+    arguments: Vec<OsString>,
     age: Duration,
 }
 
-impl Daemon {
-    /// Whether one of its arguments is the path `dir`. Does not access `dir`, because its mount may hang.
-    fn mounts(&self, dir: &Path) -> bool {
-        self.arguments.iter().any(|argument| {
-            let path = self.cwd.join(argument);
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return false;
-            };
-            dir.file_name() == Some(name)
-                && parent
-                    .canonicalize()
-                    .is_ok_and(|parent| parent.join(name) == dir)
+impl Process {
+    /// The process that serves `mount`; `None` where it cannot be seen.
+    fn of(mount: &MountEntry) -> Option<Self> {
+        let pid = Daemon::of(mount)?.pid();
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let cmdline = std::fs::read(proc.join("cmdline")).ok()?;
+        let words = cmdline.split(|byte| *byte == 0);
+        // The first two are the program and `mount`.
+        let arguments = words.skip(2).map(|word| OsString::from_vec(word.to_vec()));
+        Some(Self {
+            pid,
+            arguments: arguments.collect(),
+            age: age(&proc)?,
         })
     }
 
@@ -125,29 +135,6 @@ impl Daemon {
     }
 }
 
-/// The `ctxbench mount` processes whose command line this user may read.
-fn daemons() -> Vec<Daemon> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(daemon).collect()
-}
-
-fn daemon(pid: u32) -> Option<Daemon> {
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    let cmdline = std::fs::read(proc.join("cmdline")).ok()?;
-    let mut arguments = cmdline
-        .split(|byte| *byte == 0)
-        .map(|argument| PathBuf::from(OsString::from_vec(argument.to_vec())));
-    arguments.next()?;
-    (arguments.next()? == Path::new("mount")).then_some(())?;
-    Some(Daemon {
-        pid,
-        cwd: std::fs::read_link(proc.join("cwd")).ok()?,
-        arguments: arguments.collect(),
-        age: age(&proc)?,
-    })
-}
-
 /// How long a process has been running.
 fn age(proc: &Path) -> Option<Duration> {
     let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
@@ -166,10 +153,9 @@ mod tests {
     #[test]
     fn a_daemon_is_of_the_store_in_its_command_line_and_of_no_other_word() {
         let store = |line: &str| {
-            let daemon = Daemon {
+            let daemon = Process {
                 pid: 1,
-                cwd: PathBuf::from("/"),
-                arguments: line.split(' ').map(PathBuf::from).collect(),
+                arguments: line.split(' ').map(OsString::from).collect(),
                 age: Duration::ZERO,
             };
             daemon.backend()

@@ -1,33 +1,171 @@
 //! `ctxbench unmount`: ends a mount of ctxbench.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use backends::fuse::end;
+use anyhow::{Context, bail};
+use backends::fuse::connection::{MountEntry, end, is_dead, mount_at};
+use backends::fuse::daemon::{Daemon, DaemonEnd};
 use clap::Args;
 
 use backends::attribute;
+use backends::mount_command::absolute_path;
 
-/// End a mount: its daemon uploads pending changes and exits.
+/// How long a daemon may take for its uploads, its last flush and its end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// After how long the user is told what this command waits for.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Pause between two looks at a process.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// End a mount, and wait until its daemon has uploaded and flushed all changes and exited.
+///
+/// After that its store can be mounted again at once. A daemon that does not end within five minutes is left as it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench unmount ~/notes
   ctxbench status && ctxbench unmount /tmp/avm
 
-Exit codes: 0 unmounted, 1 nothing of ours is mounted there, or it is in use.")]
+Exit codes: 0 unmounted, and everything is flushed; 1 nothing of ours is mounted there, it is in use, its last flush
+failed, or its daemon does not end.")]
 pub struct Unmount {
     /// The mounted directory.
+    #[arg(value_parser = absolute_path())]
     dir: PathBuf,
+    /// Only unmount: a daemon that is stuck can block the process that does it for ever.
+    #[arg(long, hide = true)]
+    without_waiting: bool,
 }
 
 impl Unmount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = self.dir.display();
-        // Ignore errors: the cache keeps changes that cannot be uploaded now, and the next mount uploads them.
-        let _ = attribute::get(&self.dir, "user.ctx.sync");
-        end(&self.dir).with_context(|| format!("unmounting {at}"))?;
-        println!("{at} is unmounted");
-        Ok(ExitCode::SUCCESS)
+        let unmounting = || format!("unmounting {at}");
+        if self.without_waiting {
+            // Ignore errors: the last flush uploads again, and the daemon reports how that ends.
+            let _ = attribute::get(&self.dir, "user.ctx.sync");
+            end(&self.dir).with_context(unmounting)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mount = mount_at(&self.dir).with_context(unmounting)?;
+        let Some(mount) = mount.filter(MountEntry::is_ours) else {
+            // Says what is there instead.
+            end(&self.dir).with_context(unmounting)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let daemon = Daemon::of(&mount);
+        // Ask the mount only if no daemon listens: the kernel may never end a thread that waits for a stuck daemon.
+        if daemon.is_none() && is_dead(&self.dir) {
+            end(&self.dir).with_context(unmounting)?;
+            println!(
+                "{at} is unmounted; its daemon had ended before: the next mount recovers what its calls had returned"
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let ended = self.unmount(daemon.as_ref(), deadline)?;
+        if let Some(given_up) = ended {
+            bail!("{at} is still mounted: {given_up}");
+        }
+        let Some(mut daemon) = daemon else {
+            bail!(
+                "{at} is unmounted, but its daemon cannot be seen from here: how its last flush ended is in its log"
+            );
+        };
+        let pid = daemon.pid();
+        let mut end = daemon.wait(deadline.min(Instant::now() + QUIET));
+        if end == DaemonEnd::Runs {
+            eprintln!("{at} is unmounted; waiting for the last flush of process {pid}");
+            end = daemon.wait(deadline);
+        }
+        match end {
+            DaemonEnd::Flushed => {
+                println!("{at} is unmounted");
+                Ok(ExitCode::SUCCESS)
+            }
+            DaemonEnd::FlushFailed(reason) => bail!(
+                "{at} is unmounted, but its last flush failed: {reason}\n  fix: remove the cause, and mount it again: the store has what its daemon could keep, and `ctxbench doctor --store` checks it"
+            ),
+            DaemonEnd::Unknown => bail!(
+                "{at} is unmounted, but its daemon, process {pid}, was killed or has crashed before its last flush ended\n  fix: mount it again, which recovers what its calls had returned; its log may say more"
+            ),
+            DaemonEnd::Stopped => bail!("{at} is unmounted, but {}", stopped(pid)),
+            DaemonEnd::Runs => bail!(
+                "{at} is unmounted, but its daemon, process {pid}, has not ended within {} s\n  fix: its log says what it waits for; its store is free once that process has ended",
+                PATIENCE.as_secs()
+            ),
+        }
     }
+
+    /// Unmounts by another process. Answers why it was given up, if it was.
+    fn unmount(
+        &self,
+        daemon: Option<&Daemon>,
+        deadline: Instant,
+    ) -> anyhow::Result<Option<String>> {
+        let is_stopped = || daemon.is_some_and(Daemon::is_stopped);
+        let pid = daemon.map_or(0, Daemon::pid);
+        if is_stopped() {
+            return Ok(Some(stopped(pid)));
+        }
+        let mut child = Command::new(std::env::current_exe().context("finding ctxbench")?)
+            .args(["unmount", "--without-waiting"])
+            .arg(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting a process that unmounts")?;
+        let mut tells_at = Some(Instant::now() + QUIET);
+        loop {
+            if let Some(status) = child.try_wait().context("waiting for the unmount")? {
+                if status.success() {
+                    return Ok(None);
+                }
+                let said = child.wait_with_output().context("reading its error")?;
+                let said = String::from_utf8_lossy(&said.stderr);
+                let said = said.trim();
+                bail!("{}", said.strip_prefix("ctxbench: ").unwrap_or(said));
+            }
+            let given_up = if is_stopped() {
+                Some(stopped(pid))
+            } else if Instant::now() > deadline {
+                let process = daemon.map_or_else(
+                    || "its daemon".to_owned(),
+                    |daemon| format!("its daemon, process {},", daemon.pid()),
+                );
+                Some(format!(
+                    "{process} has not answered within {} s\n  fix: its log says what it waits for; try again later; or give up what it has not flushed, by killing that process, and run this again",
+                    PATIENCE.as_secs()
+                ))
+            } else {
+                None
+            };
+            if given_up.is_some() {
+                give_up(child);
+                return Ok(given_up);
+            }
+            if tells_at.is_some_and(|at| Instant::now() > at) {
+                tells_at = None;
+                eprintln!("waiting for the daemon of {}", self.dir.display());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Ends the process that unmounts. In a request that the daemon has read, the kernel ends it only after the answer, so
+/// this does not wait; and the process then ends before it unmounts.
+fn give_up(mut child: Child) {
+    // An error means that it has just ended.
+    let _ = child.kill();
+}
+
+fn stopped(pid: u32) -> String {
+    format!(
+        "its daemon, process {pid}, is stopped\n  fix: continue it with `kill -CONT {pid}`, and run this again; or give up what it has not flushed with `kill -KILL {pid}`, and run this again"
+    )
 }

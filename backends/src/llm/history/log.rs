@@ -1,10 +1,12 @@
 //! The operation log in an SQLite file. A store in memory has none.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 
 use super::operation::Operation;
+use crate::sqlite::header::check_content;
 use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
 /// SQLite's `application_id` of a log: "ctxH".
@@ -58,6 +60,8 @@ pub(super) struct Pending(());
 pub(super) struct Log {
     db: Option<Connection>,
     owner: Option<Caller>,
+    /// The file, if opening the log has created it.
+    new: Option<PathBuf>,
     /// Whether the reference has applied an operation that is missing in the log.
     is_broken: bool,
 }
@@ -67,6 +71,7 @@ impl Log {
         Self {
             db: None,
             owner: None,
+            new: None,
             is_broken: false,
         }
     }
@@ -80,6 +85,10 @@ impl Log {
             path: path.to_owned(),
             error,
         };
+        check_content(path, APPLICATION_ID).map_err(|_| LogError::Foreign {
+            path: path.to_owned(),
+        })?;
+        let is_new = File::create_new(path).is_ok();
         let db = Connection::open(path).map_err(failed)?;
         let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
         let (id, version) = (
@@ -132,9 +141,19 @@ impl Log {
         let log = Self {
             db: Some(db),
             owner: Some(owner),
+            new: is_new.then(|| path.to_owned()),
             is_broken: false,
         };
         Ok((log, entries))
+    }
+
+    /// Removes the file, if opening the log has created it. SQLite's lock still keeps other mounts away.
+    pub(super) fn discard_new(&mut self) {
+        if let Some(path) = self.new.take()
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(%error, "removing {}", path.display());
+        }
     }
 
     /// The owner of the file system; `None` without a log file.

@@ -14,6 +14,10 @@ use crate::store::{
 };
 
 impl Store for HistoryStore {
+    fn discard_new(&self) {
+        self.shared.history.lock().log.discard_new();
+    }
+
     fn kind(&self) -> &'static str {
         "llm-history"
     }
