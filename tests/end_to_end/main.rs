@@ -22,6 +22,7 @@ mod large_run;
 mod llm;
 mod mcp;
 mod mount;
+mod mount_command;
 mod peers;
 mod programs;
 mod python;

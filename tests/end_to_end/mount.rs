@@ -301,7 +301,7 @@ fn a_mount_refuses_other_users() {
 }
 
 /// Runs a script as user nobody in its own mount namespace, with the given mode on `/dev/fuse`.
-fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
+pub fn as_nobody_with_fuse(scratch: &Scratch, mode: &str, script: &str) -> Output {
     let node = scratch.path().join("fuse");
     let setup = format!(
         "mknod {node} c 10 229 && chmod {mode} {node} && mount --bind {node} /dev/fuse && \
