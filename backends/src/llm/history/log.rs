@@ -147,12 +147,17 @@ impl Log {
         Ok((log, entries))
     }
 
-    /// Removes the file, if opening the log has created it. SQLite's lock still keeps other mounts away.
+    /// Removes the file, if opening the log has created it, while SQLite's lock still keeps other mounts away.
     pub(super) fn discard_new(&mut self) {
-        if let Some(path) = self.new.take()
-            && let Err(error) = std::fs::remove_file(&path)
-        {
-            tracing::warn!(%error, "removing {}", path.display());
+        let Some(path) = self.new.take() else {
+            return;
+        };
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        for file in [path, log.into()] {
+            if let Err(error) = std::fs::remove_file(&file) {
+                tracing::warn!(%error, "removing {}", file.display());
+            }
         }
     }
 
