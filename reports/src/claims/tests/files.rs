@@ -2,6 +2,7 @@
 
 use super::{READ, cases, judged, latency, parse};
 use crate::claims::{Catalogue, ClaimStatus, check, judge, tally};
+use crate::evidence::RunEvidence;
 use crate::testing;
 
 #[test]
@@ -98,4 +99,20 @@ fn the_built_in_claims_can_be_judged() {
         assert!(!needs_command || claim.settle.is_some(), "{}", claim.id);
         assert_ne!(claim.status, ClaimStatus::Confirmed, "{}", claim.id);
     }
+}
+
+/// The built-in claims that the scripted run gives a status.
+#[test]
+fn the_status_of_built_in_claims_on_the_scripted_run_is_as_recorded() {
+    let run = testing::run();
+    let (summary, contexts) = (testing::summary(), testing::contexts());
+    let judged = judge(&[RunEvidence::new(&run, &summary, &contexts)]).unwrap();
+    let by_run = judged.iter().filter(|claim| {
+        !matches!(
+            claim.status,
+            ClaimStatus::NotMeasured | ClaimStatus::NotReproduced | ClaimStatus::Untestable
+        )
+    });
+    let lines = by_run.map(|claim| format!("{}: {}\n", claim.id, claim.status.name()));
+    insta::assert_snapshot!(lines.collect::<String>());
 }

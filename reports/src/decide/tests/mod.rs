@@ -2,6 +2,8 @@
 
 mod cases;
 mod evidence;
+mod golden;
+mod planted;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,15 +23,19 @@ use crate::prices::Prices;
 use crate::summary::summarise;
 use crate::testing;
 
-/// The decision of a policy's text on a candidate of a run.
-fn of_text(text: &str, run: &Run, candidate: &str) -> Decision {
+/// The decisions of a policy's text on a run.
+fn decisions_of_text(text: &str, run: &Run) -> Vec<Decision> {
     let policy = Policy::parse(Path::new("p.toml"), text).unwrap();
     let summary = summarise(run).unwrap();
     let contexts = contexts(run, &Prices::built_in().unwrap()).unwrap();
-    let evidence = Evidence::of(run, &summary, &contexts);
-    let mut all = decide(&policy, text, &evidence).into_iter();
+    decide(&policy, text, &Evidence::of(run, &summary, &contexts))
+}
+
+/// The decision of a policy's text on a candidate of a run.
+fn of_text(text: &str, run: &Run, candidate: &str) -> Decision {
+    let mut all = decisions_of_text(text, run).into_iter();
     all.find(|decision| decision.candidate == candidate)
-        .unwrap_or_else(|| panic!("{} does not fit {candidate}", policy.name))
+        .unwrap_or_else(|| panic!("the policy does not fit {candidate}"))
 }
 
 fn of(policy: &str, run: &Run, candidate: &str) -> Decision {

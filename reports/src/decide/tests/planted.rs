@@ -1,0 +1,190 @@
+//! Failures, speeds and faults planted into the evidence that adopts each policy's candidate, and the verdicts on it.
+
+use std::fmt::Write;
+
+use rundir::faults::{FaultOutcome, Recovery, Return};
+use rundir::{Fault, SCHEMA_VERSION};
+
+use super::cases::cases;
+use super::evidence::made_up;
+use super::*;
+
+/// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
+type Planting = (&'static str, fn(&mut Run, &str, &str));
+
+const PLANTINGS: [Planting; 22] = [
+    ("one wrong byte", |run, candidate, _| {
+        fail(run, candidate, 1000, Outcome::WrongData);
+    }),
+    ("one lost record", |run, candidate, _| {
+        run.faults.push(Fault {
+            v: SCHEMA_VERSION,
+            scenario: "cron-kill".to_owned(),
+            arm: candidate.to_owned(),
+            outcome: Outcome::Ok,
+            detail: "killed".to_owned(),
+            killed: true,
+            recovered: true,
+            recovery_ms: 20,
+            acknowledged: 10,
+            lost: 1,
+            failed_calls: 0,
+        });
+    }),
+    ("errno in 10 %", |run, candidate, _| {
+        fail(run, candidate, 10, Outcome::Errno);
+    }),
+    ("errno in 50 %", |run, candidate, _| {
+        fail(run, candidate, 2, Outcome::Errno);
+    }),
+    ("errno in one warm-up", |run, candidate, _| {
+        let mut warm = run.samples.iter_mut();
+        let first = warm.find(|pass| pass.arm == candidate && pass.warm_up);
+        match first {
+            Some(pass) => pass.outcome = Outcome::Errno,
+            None => fail(run, candidate, 1000, Outcome::Errno),
+        }
+    }),
+    ("timeout in 10 %", |run, candidate, _| {
+        fail(run, candidate, 10, Outcome::Timeout);
+    }),
+    ("timeout in 50 %", |run, candidate, _| {
+        fail(run, candidate, 2, Outcome::Timeout);
+    }),
+    ("infra in 10 %", |run, candidate, _| {
+        fail(run, candidate, 10, Outcome::Infra);
+    }),
+    ("infra in 50 %", |run, candidate, _| {
+        fail(run, candidate, 2, Outcome::Infra);
+    }),
+    ("infra in all", |run, candidate, _| {
+        fail(run, candidate, 1, Outcome::Infra);
+    }),
+    ("one hang", |run, candidate, _| {
+        fail(run, candidate, 1000, Outcome::Hang);
+    }),
+    ("sessions 300 × slower", |run, candidate, _| {
+        let passes = run.samples.iter_mut();
+        let sessions = passes.filter(|pass| pass.workload.starts_with("agent/"));
+        let of_candidate = sessions.filter(|pass| pass.arm == candidate);
+        of_candidate.for_each(|pass| testing::scale_pass(pass, 300.0));
+        scale_steps(run, candidate, 300.0);
+    }),
+    ("everything 10 × faster", |run, candidate, _| {
+        scale(run, candidate, 0.1);
+    }),
+    ("everything 2 × slower", |run, candidate, _| {
+        scale(run, candidate, 2.0);
+    }),
+    ("no faults", |run, _, _| {
+        run.faults.clear();
+        run.fault_outcomes.clear();
+        run.crash_points.clear();
+    }),
+    (
+        "more faults, each with a manual step, candidate alone",
+        |run, candidate, _| {
+            for step in STEPS {
+                run.fault_outcomes.push(manual(step, candidate));
+            }
+        },
+    ),
+    ("the same on direct", |run, candidate, _| {
+        for step in STEPS {
+            run.fault_outcomes.push(manual(step, candidate));
+            run.fault_outcomes.push(manual(step, "direct"));
+        }
+    }),
+    ("every fault twice", |run, _, _| {
+        run.faults.extend(run.faults.clone());
+        run.fault_outcomes.extend(run.fault_outcomes.clone());
+        run.crash_points.extend(run.crash_points.clone());
+    }),
+    ("baseline: one wrong byte", |run, _, baseline| {
+        fail(run, baseline, 1000, Outcome::WrongData);
+    }),
+    ("baseline: errno in 10 %", |run, _, baseline| {
+        fail(run, baseline, 10, Outcome::Errno);
+    }),
+    ("baseline: infra in 10 %", |run, _, baseline| {
+        fail(run, baseline, 10, Outcome::Infra);
+    }),
+    ("no baseline", |run, _, baseline| {
+        run.samples.retain(|pass| pass.arm != baseline);
+        run.cells.retain(|cell| cell.arm != baseline);
+    }),
+];
+
+const STEPS: [&str; 6] = ["e2fsck", "remount", "restart", "delete", "copy", "unlock"];
+
+fn manual(step: &str, backend: &str) -> FaultOutcome {
+    let mut outcome = FaultOutcome::ran(step, "storage", backend, 1);
+    outcome.recovery = Some(Recovery {
+        how: Return::AfterStep,
+        ms: 1,
+        step: Some(step.to_owned()),
+    });
+    outcome
+}
+
+/// Ends one pass of every `of` of an arm in this way, at least one; of made-up files one of the tools.
+fn fail(run: &mut Run, arm: &str, of: usize, how: Outcome) {
+    let passes = run.samples.iter_mut().filter(|pass| pass.arm == arm);
+    let passes = passes.filter(|pass| !pass.warm_up || of == 1);
+    passes.step_by(of).for_each(|pass| pass.outcome = how);
+    if !arm.starts_with("llm-") {
+        return;
+    }
+    match how {
+        Outcome::Infra => run.model_files.as_mut().unwrap().failed = Some("no model".to_owned()),
+        Outcome::WrongData => made_up(run).consistency[0].1 = "3 of 4".to_owned(),
+        Outcome::Hang | Outcome::Timeout => {
+            made_up(run).steps[0].outcome = "exit status: 124".to_owned();
+        }
+        _ => made_up(run).steps[0].outcome = "exit status: 1".to_owned(),
+    }
+}
+
+fn scale(run: &mut Run, arm: &str, factor: f64) {
+    testing::scale(run, arm, factor);
+    scale_steps(run, arm, factor);
+}
+
+fn scale_steps(run: &mut Run, arm: &str, factor: f64) {
+    if arm.starts_with("llm-") {
+        let steps = made_up(run).steps.iter_mut();
+        steps.for_each(|step| step.seconds *= factor);
+    }
+}
+
+/// The verdict after a planting; `None` if the run then has no such candidate.
+fn planted(
+    policy: &str,
+    candidate: &str,
+    make: fn() -> Run,
+    plant: &Planting,
+) -> Option<PolicyVerdict> {
+    let text = find(policy).unwrap().1;
+    let baseline = Policy::parse(Path::new("p.toml"), &text).unwrap().baseline;
+    let mut run = make();
+    let is_arm = run.plan.arm(&baseline).is_some();
+    let baseline = if is_arm { baseline.as_str() } else { "direct" };
+    plant.1(&mut run, candidate, baseline);
+    let found = decisions_of_text(&text, &run).into_iter();
+    let mut found = found.filter(|decision| decision.candidate == candidate);
+    found.next().map(|decision| decision.verdict)
+}
+
+#[test]
+fn verdicts_after_each_planting_are_as_recorded() {
+    let mut text = String::new();
+    for (policy, candidate, make, _) in cases() {
+        writeln!(text, "{policy}, {candidate}").unwrap();
+        for planting in &PLANTINGS {
+            let found = planted(policy, candidate, make, planting);
+            let verdict = found.map_or("no candidate", PolicyVerdict::name);
+            writeln!(text, "  {}: {verdict}", planting.0).unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
