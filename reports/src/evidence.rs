@@ -7,7 +7,7 @@ use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample};
 use stats::Table;
 
 use crate::context::{ContextCost, Contexts};
-use crate::summary::{Handoffs, SharedFiles, Summary, void};
+use crate::summary::{FailedPasses, Handoffs, SharedFiles, Summary, void};
 
 /// The scenario of `faults.jsonl`, which the probes of every run make.
 pub const CRON_KILL: &str = "cron-kill";
@@ -47,6 +47,22 @@ impl<'a> RunEvidence<'a> {
     pub(crate) fn passes(&self, workload: &str, arm: &str) -> impl Iterator<Item = &'a Sample> {
         let passes = self.run.samples.iter();
         passes.filter(move |pass| pass.arm == arm && pass.workload == workload)
+    }
+
+    /// The failed passes of an arm in a workload. An error counts in every cache state and epoch; what the harness could
+    /// not do or prove counts only in `state` (`None` for all states), and not in void epochs, which are in no figure.
+    pub(crate) fn failed_passes(
+        &self,
+        workload: &str,
+        state: Option<&str>,
+        arm: &str,
+    ) -> FailedPasses {
+        let is_void = |pass: &Sample| self.summary.health.void.contains_key(&pass.epoch);
+        let is_read = |pass: &Sample| state.is_none_or(|state| pass.state == state);
+        FailedPasses::of(
+            self.passes(workload, arm)
+                .filter(|pass| pass.outcome != Outcome::Infra || (is_read(pass) && !is_void(pass))),
+        )
     }
 
     /// The tokens of a workload's results, if the plan counts them.

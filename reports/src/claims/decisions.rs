@@ -58,12 +58,13 @@ impl Test for DecisionTest {
                 ),
             },
             DecisionFigure::Benefits => {
-                let in_state = |state| {
+                let in_state = |wanted: &[RowState]| {
                     let rows = decision.of_role(RowRole::Benefit);
-                    let titles = rows.filter(move |row| row.state == state);
+                    let titles = rows.filter(|row| wanted.contains(&row.state));
                     titles.map(|row| row.title.as_str()).collect::<Vec<_>>()
                 };
-                let (shown, open) = (in_state(RowState::Met), in_state(RowState::Missing));
+                let shown = in_state(&[RowState::Met]);
+                let open = in_state(&[RowState::Missing, RowState::Open, RowState::Void]);
                 match (shown.as_slice(), open.as_slice()) {
                     ([], [_, ..]) => missing(format!("no evidence of {}", open.join(", "))),
                     ([], _) => Finding::exact(0.0, format!("{words}; no benefit is shown")),

@@ -9,7 +9,7 @@ use super::finding::{Finding, Name, Test};
 use super::growth::Sizes;
 use super::range::Unit;
 use crate::evidence::RunEvidence;
-use crate::summary::is_simulated;
+use crate::summary::{FailedPasses, is_simulated};
 use crate::text::time;
 
 /// The metric of claims about readiness: the time from the start of the daemon to a usable mount.
@@ -33,14 +33,25 @@ pub(super) struct Growth {
     sizes: Sizes,
 }
 
-/// A value that this run can judge by, or why it cannot.
+/// A value that this run can judge by, or why it cannot. `cells` are those that it is of.
 fn judged(
     value: f64,
     interval: Option<Interval>,
     words: String,
-    arms: &[&str],
+    cells: &[&ArmCell],
     run: &RunEvidence<'_>,
 ) -> Finding {
+    let mut failed = FailedPasses::default();
+    for cell in cells {
+        failed.add(&run.failed_passes(&cell.workload, Some(&cell.state), run.arm(&cell.arm)));
+    }
+    let words = format!("{words}; {}", failed.words());
+    if failed.count() > 0 {
+        return Finding::Open {
+            words: format!("{words}: the time of the others settles nothing"),
+            is_final: failed.of_arm() > 0,
+        };
+    }
     let Some(interval) = interval else {
         return Finding::Open {
             words: format!("{words}: fewer than {MIN_EPOCHS} epochs say too little about spread"),
@@ -55,7 +66,7 @@ fn judged(
             is_final: false,
         };
     }
-    if arms.iter().any(|arm| is_simulated(arm)) {
+    if cells.iter().any(|cell| is_simulated(run.arm(&cell.arm))) {
         return Finding::Simulated(format!(
             "{words}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
         ));
@@ -89,7 +100,7 @@ impl Test for ArmCell {
             self.workload,
             self.state
         );
-        judged(typical, interval, words, &[arm], run)
+        judged(typical, interval, words, &[self], run)
     }
 
     fn command(&self) -> String {
@@ -184,7 +195,7 @@ impl Test for Ratio {
             self.of.words(),
             self.to.words()
         );
-        judged(ratio, interval, words, &[of, to], run)
+        judged(ratio, interval, words, &[&self.of, &self.to], run)
     }
 
     fn units(&self) -> Vec<Unit> {
@@ -244,7 +255,9 @@ impl Test for Growth {
             self.metric,
             times.collect::<Vec<_>>().join(", ")
         );
-        judged(exponent, interval, words, &[arm], run)
+        let cells: Vec<ArmCell> = self.sizes.iter().map(|(_, name)| self.cell(name)).collect();
+        let cells: Vec<&ArmCell> = cells.iter().collect();
+        judged(exponent, interval, words, &cells, run)
     }
 
     fn units(&self) -> Vec<Unit> {

@@ -347,6 +347,25 @@ impl Measure {
         }
     }
 
+    /// The workloads whose passes the figure of a candidate, or of its baseline arm, comes from, each with the cache state
+    /// where the measure names one.
+    pub fn read_by(&self, as_baseline: bool) -> Vec<(&str, Option<&str>)> {
+        match self {
+            // Its baseline is a context policy, and no arm.
+            Measure::Context(_) if as_baseline => Vec::new(),
+            Measure::Score(score) => {
+                let other = score.baseline_workload.as_ref().filter(|_| as_baseline);
+                vec![(other.unwrap_or(&score.workload), None)]
+            }
+            _ => {
+                let cells = self.cells().into_iter();
+                cells
+                    .map(|(workload, cell)| (workload, cell.map(|(state, _)| state)))
+                    .collect()
+            }
+        }
+    }
+
     /// The first problem of its fields: the field, and the problem in words.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         match self {

@@ -84,7 +84,7 @@ pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decis
 }
 
 fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &str) -> Decision {
-    let mut rows = safety(evidence, candidate);
+    let mut rows = safety(evidence, policy, candidate);
     for (role, criteria) in [
         (RowRole::Gate, &policy.gates),
         (RowRole::Benefit, &policy.benefits),
@@ -128,19 +128,24 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
 }
 
 /// The gates of every policy.
-fn safety(evidence: &Evidence<'_>, candidate: &str) -> Vec<Row> {
+fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row> {
     let bound = |unit: &str| Bound {
         is_most: true,
         value: 0.0,
         unit: unit.to_owned(),
     };
-    let passes = evidence.barring_passes(candidate);
+    let passes = evidence.failing_passes(candidate, &policy.baseline);
     let mut rows = vec![without(
         RowRole::Gate,
-        "No wrong data, crash, hang or failed set-up in any pass",
+        "Every pass ends well",
         bound("passes"),
         passes,
     )];
+    // A run without a pass of the baseline has no row of it. What compares with it has no evidence then.
+    if let Some(baseline) = evidence.baseline_passes(policy) {
+        let title = "Every pass of the baseline ends well";
+        rows.push(without(RowRole::Gate, title, bound("passes"), baseline));
+    }
     // Without an audit there is no row. A policy that needs one has a gate of its own.
     let lost = evidence.lost_records(candidate);
     if matches!(lost, evidence::Found::Value(_)) {
@@ -214,6 +219,9 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
         (PolicyVerdict::Archive, _) => format!("{}: {figure}", first.title),
         (PolicyVerdict::NotDecided, _) if first.state == RowState::Missing => {
             format!("no evidence: {}", titles.join(", "))
+        }
+        (PolicyVerdict::NotDecided, _) if first.state == RowState::Void => {
+            format!("{}: {}", first.title, first.candidate)
         }
         (PolicyVerdict::NotDecided, _) => format!("open: {}", titles.join(", ")),
     }

@@ -28,8 +28,12 @@ pub enum RowState {
     Met,
     /// The whole interval breaks the bound: failed, not shown, above the margin.
     Unmet,
+    /// A pass of the candidate failed in a workload that the row reads. The passes that ended well say nothing.
+    Failed,
     /// The interval contains the bound, or the run withholds a verdict.
     Open,
+    /// A pass of the baseline failed, or the harness in a pass, in a workload that the row reads.
+    Void,
     /// There is no evidence.
     Missing,
     /// The backend's makers do not say, or the row does not apply. It decides nothing.
@@ -46,7 +50,9 @@ impl RowRole {
             (RowRole::Benefit, RowState::Unmet) => "not shown",
             (RowRole::Cost, RowState::Met) => "inside the margin",
             (RowRole::Cost, RowState::Unmet) => "above the margin",
+            (_, RowState::Failed) => "FAILED passes",
             (_, RowState::Open) => "not decided",
+            (_, RowState::Void) => "void, not decided",
             (_, RowState::Missing) => "no evidence",
             (_, RowState::Unknown) => "unknown, decides nothing",
         }
@@ -237,6 +243,8 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
         Found::NotOffered(why) => (RowState::Unmet, format!("not offered: {why}")),
         Found::Unknown(why) if role == RowRole::Gate => (RowState::Open, why),
         Found::Unknown(why) => (RowState::Unknown, why),
+        Found::Failed(why) => (RowState::Failed, why),
+        Found::Void(why) => (RowState::Void, why),
         Found::Value(reading) => return of_reading(role, title, bound, reading),
     };
     bare(role, title, bound, state, words)
@@ -245,6 +253,10 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
 impl Question<'_> {
     fn figure(&self) -> Result<Figure, Found> {
         let (measure, scale) = (&self.criterion.measure, self.criterion.scale());
+        let baseline = (scale != Scale::Own).then_some(self.baseline);
+        if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
+            return Err(barred);
+        }
         if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
             let (candidate, baseline) = (self.candidate, self.baseline);
             return self.evidence.timed(latency, scale, candidate, baseline);

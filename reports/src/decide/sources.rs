@@ -42,7 +42,12 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
                 (stands(row, &reading, &base, ratio), found)
             }
             Err(Found::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
-            Err(Found::NotOffered(why) | Found::Unknown(why)) => (Stands::Open, why),
+            Err(
+                Found::NotOffered(why)
+                | Found::Unknown(why)
+                | Found::Failed(why)
+                | Found::Void(why),
+            ) => (Stands::Open, why),
             // Values are not errors.
             Err(Found::Value(reading)) => (Stands::Open, reading.words),
         };
@@ -63,6 +68,9 @@ fn compared(
     baseline: &str,
     candidate: &str,
 ) -> Result<(Reading, Reading, (f64, f64)), Found> {
+    if let Some(barred) = evidence.barred(&row.measure, candidate, Some(baseline)) {
+        return Err(barred);
+    }
     let reading = value(evidence.read(&row.measure, candidate, false))?;
     let base = value(evidence.read(&row.measure, baseline, true))?;
     let ratio = match &row.measure {

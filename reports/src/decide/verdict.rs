@@ -91,21 +91,30 @@ fn of_states(
         let picked = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
         picked.map(|(at, _)| at).collect()
     };
-    let failed = pick(RowRole::Gate, &[RowState::Unmet]);
+    let failed = pick(RowRole::Gate, &[RowState::Unmet, RowState::Failed]);
     if !failed.is_empty() {
         return (PolicyVerdict::Archive, failed);
     }
-    let unknown = pick(RowRole::Gate, &[RowState::Missing, RowState::Open]);
+    const UNDECIDED: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
+    let unknown = pick(RowRole::Gate, &UNDECIDED);
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }
     let shown = pick(RowRole::Benefit, &[RowState::Met]);
-    let open = pick(RowRole::Benefit, &[RowState::Open, RowState::Missing]);
+    let open = pick(RowRole::Benefit, &UNDECIDED);
     if shown.len() + open.len() < benefits_needed {
         return (
             PolicyVerdict::Archive,
-            pick(RowRole::Benefit, &[RowState::Unmet, RowState::Unknown]),
+            pick(
+                RowRole::Benefit,
+                &[RowState::Unmet, RowState::Failed, RowState::Unknown],
+            ),
         );
+    }
+    // No condition makes a failed pass tolerable.
+    let failed = pick(RowRole::Cost, &[RowState::Failed]);
+    if !failed.is_empty() {
+        return (PolicyVerdict::Archive, failed);
     }
     let above = pick(RowRole::Cost, &[RowState::Unmet]);
     let cannot_hold = |at: &&usize| {
@@ -119,7 +128,7 @@ fn of_states(
     if shown.len() < benefits_needed {
         return (PolicyVerdict::NotDecided, open);
     }
-    let unknown = pick(RowRole::Cost, &[RowState::Open, RowState::Missing]);
+    let unknown = pick(RowRole::Cost, &UNDECIDED);
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }

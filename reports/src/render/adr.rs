@@ -98,6 +98,9 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         add("accepted cost", RowRole::Cost, RowState::Met);
         add("cost above its margin", RowRole::Cost, RowState::Unmet);
         add("failed gate", RowRole::Gate, RowState::Unmet);
+        for role in [RowRole::Gate, RowRole::Benefit, RowRole::Cost] {
+            add("failed passes", role, RowState::Failed);
+        }
         text += &format!(
             "- {}, {}\n{}\n",
             markdown(&decision.policy),

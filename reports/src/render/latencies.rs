@@ -74,7 +74,11 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
                     } else {
                         ""
                     };
-                    format!("{}{label}", comparison.unwrap_or("–".to_owned()))
+                    format!(
+                        "{}{label}{}",
+                        comparison.unwrap_or("–".to_owned()),
+                        of_arm.failed.caveat()
+                    )
                 }
             });
         }
@@ -112,7 +116,7 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
             cell.state.clone(),
             cell.metric.clone(),
             cell.arm.clone(),
-            ratio(comparison),
+            format!("{}{}", ratio(comparison), cell.failed.caveat()),
         ])
     });
     let floors: Vec<Vec<String>> = floors.collect();
@@ -129,9 +133,9 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
 }
 
-/// A cell's typical time, or both of its levels.
+/// A cell's typical time, or both of its levels, with the share of failed passes.
 fn typical(cell: &Cell) -> String {
-    match cell.modes {
+    let time = match cell.modes {
         Some(modes) => format!(
             "⇅ {} or {} ({:.0} %)",
             time(modes.low),
@@ -139,7 +143,8 @@ fn typical(cell: &Cell) -> String {
             modes.high_share * 100.0
         ),
         None => time(cell.typical_ns),
-    }
+    };
+    format!("{time}{}", cell.failed.caveat())
 }
 
 /// The plan's margins in words.
@@ -155,7 +160,7 @@ pub(super) fn margins(report: &Report<'_>) -> String {
 
 fn latencies(report: &Report<'_>) -> Part {
     let head = columns(
-        "workload | state | metric | arm | epochs | passes | calls | mean | 99 % interval | \
+        "workload | state | metric | arm | epochs | passes | failed (95 %) | calls | mean | 99 % interval | \
          p50 | p90 | p99 | p99.9 | max",
     );
     let dash = |value: Option<u64>| value.map_or("—".to_owned(), |ns| time(ns as f64));
@@ -175,6 +180,12 @@ fn latencies(report: &Report<'_>) -> Part {
             cell.arm.clone(),
             cell.epochs.to_string(),
             cell.passes.to_string(),
+            format!(
+                "{} of {} (≤ {:.1} %)",
+                cell.failed.count(),
+                cell.failed.tried,
+                100.0 * cell.failed.bound()
+            ),
             count(cell.calls),
             typical(cell),
             interval.unwrap_or("—".to_owned()),
@@ -255,7 +266,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
                 cell.workload.clone(),
                 cell.state.clone(),
                 cell.arm.clone(),
-                time(cell.typical_ns),
+                typical(cell),
                 time(session_ns),
                 turns.to_string(),
                 format!("{:.3} %", cell.typical_ns / session_ns * 100.0),

@@ -39,6 +39,8 @@ impl<'a> Report<'a> {
         let mut cells = self.summary.cells.iter();
         let cell = cells
             .find(|cell| cell.workload == workload && cell.arm == arm && cell.metric == metric);
-        cell.map_or("–".to_owned(), |cell| time(cell.typical_ns))
+        cell.map_or("–".to_owned(), |cell| {
+            format!("{}{}", time(cell.typical_ns), cell.failed.caveat())
+        })
     }
 }

@@ -15,7 +15,11 @@ use rundir::{Calls, Sample, Settled};
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let columns = csv_columns! {
         cell: &Cell =>
-        workload, state, metric, arm, epochs, passes, calls, typical_ns,
+        workload, state, metric, arm, epochs, passes, calls,
+        failed_passes = cell.failed.count(),
+        tried_passes = cell.failed.tried,
+        failed_bound = cell.failed.bound(),
+        typical_ns,
         typical_low_ns = cell.interval.map(|interval| interval.low),
         typical_high_ns = cell.interval.map(|interval| interval.high),
         p50_ns, p90_ns, p99_ns, p999_ns, max_ns, requests_per_call,

@@ -49,8 +49,8 @@ fn point(decision: &Decision) -> Option<Point<'_>> {
         // The weakest of the needed benefits: if it is shown, all of them are.
         benefit: *benefits.get(decision.benefits_needed.saturating_sub(1))?,
         cost: costs.reduce(f64::max)?,
-        is_barred: gates.any(|row| row.state == RowState::Unmet),
-        is_partial: in_state(RowState::Missing),
+        is_barred: gates.any(|row| matches!(row.state, RowState::Unmet | RowState::Failed)),
+        is_partial: in_state(RowState::Missing) || in_state(RowState::Void),
     })
 }
 

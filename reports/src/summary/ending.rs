@@ -8,6 +8,7 @@ use serde::Serialize;
 use rundir::{Arm, Outcome, Plan, Sample};
 use stats::median;
 
+use super::failed::FailedPasses;
 use super::groups::{Group, Groups};
 
 /// The outcomes of an arm's passes and calls.
@@ -57,13 +58,15 @@ impl Failing {
 }
 
 impl Ending {
-    /// The upper 95 % bound of the failure rate of passes when none of n failed: 3/n, the "rule of three".
-    /// The pass is the unit, because the calls of a pass fail together. `None` if a pass failed, or without
-    /// passes.
+    /// The upper 95 % bound of the share of failed passes. `None` without passes.
     pub fn failure_bound(&self) -> Option<f64> {
-        let all: u64 = self.passes.values().sum();
-        let ok = self.passes.get(&Outcome::Ok).copied().unwrap_or(0);
-        (all > 0 && all == ok).then(|| 3.0 / all as f64)
+        let mut failed = FailedPasses {
+            tried: self.passes.values().sum(),
+            failed: self.passes.clone(),
+        };
+        failed.failed.remove(&Outcome::Ok);
+        failed.tried -= failed.failed.remove(&Outcome::Skipped).unwrap_or(0);
+        (failed.tried > 0).then(|| failed.bound())
     }
 }
 

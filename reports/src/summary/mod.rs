@@ -2,6 +2,7 @@
 
 mod cost;
 mod ending;
+mod failed;
 mod found;
 mod groups;
 mod health;
@@ -17,6 +18,7 @@ pub use cost::{Cost, OpcodeCost, Ready};
 use cost::{costs, ready};
 pub use ending::{Ending, Failing};
 use ending::{endings, failing};
+pub use failed::FailedPasses;
 pub use found::Found;
 pub(crate) use found::TASK;
 use groups::Groups;
@@ -79,6 +81,8 @@ pub struct Cell {
     pub passes: usize,
     /// Calls in the measured passes.
     pub calls: u64,
+    /// The passes of the arm in this workload and cache state that did not end well. They are in no time.
+    pub failed: FailedPasses,
     /// The typical value in nanoseconds: the geometric mean of one robust estimate per epoch.
     /// A pass's value is the mean of its calls, or their sum for [`MAKESPAN`].
     pub typical_ns: f64,
@@ -216,6 +220,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let passes = group.passes.iter();
             let passes = passes.filter(|pass| pass.is_measured(health.is_busy));
             cell.calls = passes.map(|pass| calls(pass, &key.metric)).sum();
+            cell.failed = FailedPasses::of(group.passes.iter().copied());
             cell.against_baseline = against_baseline;
             cell.against_floor = against_floor;
             cell.requests_per_call = requests.map(|cost| cost.requests);
@@ -273,6 +278,7 @@ fn cell(key: &SeriesKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>
         epochs: epochs.len(),
         passes: values.len(),
         calls: 0,
+        failed: FailedPasses::default(),
         typical_ns: pooled.as_ref().map_or(0.0, |pooled| pooled.mean.exp()),
         interval: pooled
             .and_then(|pooled| pooled.interval(1.0 - stats::LEVEL))

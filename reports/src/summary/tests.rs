@@ -170,7 +170,16 @@ fn a_pass_in_which_a_call_failed_is_in_no_latency() {
     let wrong = u64::from(2 * EPOCHS * (ROUNDS - 1));
     assert_eq!(ending.passes[&Outcome::WrongData], wrong);
     assert_eq!(ending.reasons.values().sum::<u64>(), wrong);
-    assert_eq!(ending.failure_bound(), None);
+    let bound = ending.failure_bound().unwrap();
+    let share = wrong as f64 / f64::from(2 * EPOCHS * (ROUNDS + 1));
+    assert!(bound > share && bound < share + 0.15, "{bound}");
+    let failed = &summary.cells[0].failed;
+    assert_eq!(failed.count(), wrong / 2);
+    assert!(
+        failed.words().contains("20 wrong-data: 71.4 %, ≤ 84.9 %"),
+        "{}",
+        failed.words()
+    );
 }
 
 #[test]

@@ -23,4 +23,4 @@ pub use epochs::{
 };
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, has_enough_calls};
-pub use share::share_interval;
+pub use share::{failure_bound, share_interval};

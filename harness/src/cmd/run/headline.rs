@@ -24,7 +24,7 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
         }
         let mut row = vec![
             format!("{} {}", cell.workload, cell.state),
-            time(cell.typical_ns),
+            format!("{}{}", time(cell.typical_ns), cell.failed.caveat()),
         ];
         for arm in &arms {
             let compared = summary.cells.iter().find(|other| {
@@ -33,8 +33,11 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
                     && other.state == cell.state
                     && other.metric == cell.metric
             });
-            let comparison = compared.and_then(|cell| cell.against_baseline.as_ref());
-            row.push(comparison.map_or("–".to_owned(), ratio));
+            let compared = compared.and_then(|cell| {
+                let words = ratio(cell.against_baseline.as_ref()?);
+                Some(format!("{words}{}", cell.failed.caveat()))
+            });
+            row.push(compared.unwrap_or("–".to_owned()));
         }
         rows.push(row);
     }

@@ -469,3 +469,31 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
     other.samples.clear();
     assert_eq!(judged(&claim, &[&other, &fast]).status, Confirmed);
 }
+
+#[test]
+fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
+    let claim = latency(READ, "below = 1000.0");
+    let found = judged(&claim, &[&testing::run()]);
+    assert_eq!(found.status, Confirmed);
+    let none = "0 of 28 passes failed (≤ 10.7 %)";
+    assert!(found.evidence.contains(none), "{found:?}");
+    for (how, is_final) in [
+        (Outcome::Errno, true),
+        (Outcome::Timeout, true),
+        (Outcome::Infra, false),
+    ] {
+        let mut run = testing::run();
+        let mut passes = testing::passes(&mut run, "micro/read", "sqlite");
+        passes.nth(3).unwrap().outcome = how;
+        drop(passes);
+        let ratio = format!(
+            "says = {{ above = 0.0, unit = 'times' }}\ntest.ratio = {{ of = {PLAIN}, to = {READ} }}"
+        );
+        for claim in [&claim, &ratio] {
+            let found = judged(claim, &[&run]);
+            assert_eq!(found.status, NotMeasured, "{how}: {found:?}");
+            assert_eq!(found.settle.is_none(), is_final, "{how}: {found:?}");
+            assert!(found.evidence.contains(&format!("1 {how}")), "{found:?}");
+        }
+    }
+}

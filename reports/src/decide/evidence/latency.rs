@@ -254,7 +254,12 @@ fn hull(one: Reading, other: Reading) -> Reading {
 fn cell_words(cell: &Cell) -> String {
     let interval = cell.interval;
     let interval = interval.map(|ends| format!(" [{}, {}]", time(ends.low), time(ends.high)));
-    format!("{}{}", time(cell.typical_ns), interval.unwrap_or_default())
+    format!(
+        "{}{}, {}",
+        time(cell.typical_ns),
+        interval.unwrap_or_default(),
+        cell.failed.words()
+    )
 }
 
 fn source(latency: &Latency) -> String {

@@ -3,6 +3,7 @@
 
 mod compatible;
 mod counted;
+mod failed;
 mod figures;
 mod latency;
 mod safety;
@@ -71,6 +72,10 @@ pub(super) enum Found {
     NotOffered(String),
     /// The backend's makers do not say.
     Unknown(String),
+    /// A pass of the candidate failed in a workload that the measure reads.
+    Failed(String),
+    /// A pass of the baseline, or the harness in a pass, failed in a workload that the measure reads.
+    Void(String),
 }
 
 impl Found {

@@ -1,19 +1,13 @@
-//! Results that bar adoption under every policy: wrong data, lost acknowledged bytes, crashes, hangs, failed set-ups.
+//! Results that bar adoption under every policy: failed passes and lost acknowledged bytes.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use rundir::faults::{CellKind, FaultOutcome};
 use rundir::{Outcome, SAMPLES};
 
 use super::{Evidence, Found, missing};
-
-/// Outcomes of a pass that bar adoption.
-const BARRING: [Outcome; 4] = [
-    Outcome::WrongData,
-    Outcome::Crash,
-    Outcome::Hang,
-    Outcome::Setup,
-];
+use crate::decide::policy::Policy;
+use crate::summary::FailedPasses;
 
 /// The audits after a fault that destroyed bytes of the store. No backend promises those bytes, and the faults of
 /// `direct` destroy none.
@@ -26,37 +20,81 @@ pub(super) fn is_destroyed(outcome: &FaultOutcome) -> bool {
 }
 
 impl Evidence<'_> {
-    /// Passes of an arm that bar its adoption, warm-up passes and void epochs included.
-    pub(in crate::decide) fn barring_passes(&self, arm: &str) -> Found {
-        let samples = self.runs.iter().flat_map(|run| &run.run.samples);
-        let samples = samples.filter(|sample| sample.arm == arm);
-        let (mut all, mut barring) = (0u64, BTreeMap::<&str, u64>::new());
-        for sample in samples {
-            all += 1;
-            if BARRING.contains(&sample.outcome) {
-                *barring.entry(sample.outcome.name()).or_default() += 1;
+    /// Passes of an arm that did not end well, in any workload and cache state, warm-up passes and void epochs included.
+    /// Passes that the harness failed count neither way. Void where `baseline` fails in the same workloads with errors of
+    /// calls, which are then not the arm's own.
+    pub(in crate::decide) fn failing_passes(&self, arm: &str, baseline: &str) -> Found {
+        let workloads = self.runs.iter().flat_map(|run| &run.run.plan.workloads);
+        let workloads: BTreeSet<&str> = workloads.map(|planned| planned.name.as_str()).collect();
+        let (mut all, mut own) = (FailedPasses::default(), 0);
+        let mut shared = Vec::new();
+        for workload in workloads {
+            let mut found = self.failed_passes(workload, None, arm);
+            found.tried -= found.failed.remove(&Outcome::Infra).unwrap_or(0);
+            let of_calls = [Outcome::Errno, Outcome::Timeout];
+            let is_of_calls = found.failed.keys().all(|how| of_calls.contains(how));
+            if found.count() > 0
+                && is_of_calls
+                && self.failed_passes(workload, None, baseline).of_arm() > 0
+            {
+                shared.push(workload);
+            } else {
+                own += found.count();
+            }
+            all.add(&found);
+        }
+        if let Some((steps, hung)) = self.barring_steps(arm) {
+            all.tried += steps;
+            own += hung;
+            if hung > 0 {
+                *all.failed.entry(Outcome::Hang).or_default() += hung;
             }
         }
-        if let Some(steps) = self.barring_steps(arm) {
-            all += steps.0;
-            if steps.1 > 0 {
-                *barring.entry("hang").or_default() += steps.1;
-            }
-        }
-        if all == 0 {
+        if all.tried == 0 {
             let command = format!("ctxbench run --backend {arm}");
             return missing(format!("no pass of {arm}"), command);
         }
-        let count: u64 = barring.values().sum();
-        let words: Vec<String> = barring
-            .iter()
-            .map(|(name, count)| format!("{count} {name}"))
-            .collect();
-        let words = match words.is_empty() {
-            true => format!("0 of {all} passes"),
-            false => format!("{} of {all} passes", words.join(", ")),
-        };
-        Found::exact(count as f64, words, SAMPLES)
+        if own == 0 && !shared.is_empty() {
+            let workloads = shared.join(", ");
+            let words = format!(
+                "void: {} in {workloads}, where {baseline} fails",
+                all.words()
+            );
+            return Found::Void(words);
+        }
+        Found::exact(all.count() as f64, all.words(), SAMPLES)
+    }
+
+    /// Passes of the arms that the policy compares with which did not end well, in any workload. A wrong answer of a plain
+    /// directory is one of the machine or of the harness, and voids every comparison. `None` without such passes.
+    pub(in crate::decide) fn baseline_passes(&self, policy: &Policy) -> Option<Found> {
+        let rows = policy.rows().into_iter().flat_map(|(_, rows)| rows);
+        let named = rows.filter_map(|row| row.baseline.as_deref());
+        let named: BTreeSet<&str> = named.chain([policy.baseline.as_str()]).collect();
+        let mut all = FailedPasses::default();
+        let mut wrong = BTreeSet::new();
+        for run in &self.runs {
+            let passes = run.run.samples.iter();
+            let passes = passes.filter(|pass| pass.outcome != Outcome::Infra);
+            for arm in named.iter().flat_map(|name| self.identical(name)) {
+                let of_arm = passes.clone().filter(|pass| pass.arm == arm);
+                let found = FailedPasses::of(of_arm);
+                if found.count() > 0 {
+                    wrong.insert(arm);
+                }
+                all.add(&found);
+            }
+        }
+        let arms: Vec<String> = wrong.into_iter().collect();
+        match (all.tried, all.count()) {
+            (0, _) => None,
+            (_, 0) => Some(Found::exact(0.0, all.words(), SAMPLES)),
+            _ => Some(Found::Void(format!(
+                "void: {} on {}",
+                all.words(),
+                arms.join(", ")
+            ))),
+        }
     }
 
     /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
