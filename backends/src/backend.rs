@@ -158,6 +158,7 @@ pub trait Backend: Send + Sync {
 
     /// Its properties besides files; `None` if its makers do not say. `one-file`: the whole state is one file that can
     /// be copied. `snapshots`: the state of a moment can be saved and restored. `versions`: it keeps earlier states.
+    /// Declared, not measured: they are printed, and decide nothing.
     fn gives(&self) -> Option<&'static [&'static str]> {
         None
     }

@@ -10,6 +10,7 @@ pub mod context;
 pub mod decide;
 pub mod evidence;
 pub mod prices;
+mod provenance;
 pub mod rank;
 pub mod render;
 pub mod reproduction;

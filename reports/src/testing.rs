@@ -47,8 +47,14 @@ pub fn contexts() -> Contexts {
 
 /// The decisions of every built-in policy on [`run`].
 pub fn decisions() -> Vec<Decision> {
-    let (run, summary, contexts) = (run(), summary(), contexts());
-    let evidence = Evidence::of(&run, &summary, &contexts);
+    decisions_on(&run())
+}
+
+/// The decisions of every built-in policy on a run.
+pub fn decisions_on(run: &Run) -> Vec<Decision> {
+    let summary = summarise(run).unwrap();
+    let contexts = context::contexts(run, &Prices::built_in().unwrap()).unwrap();
+    let evidence = Evidence::of(run, &summary, &contexts);
     let policies = built_in().into_iter().flat_map(|name| {
         let (file, text) = find(&name).unwrap();
         let policy = Policy::parse(&file, &text).unwrap();

@@ -227,7 +227,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     let file = scratch.path().join("own.toml");
     let claim = |arm: &str| {
         format!(
-            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 1, unit = 'count' }}\ntest.count = {{ figure = 'daemons', arm = '{arm}' }}\n"
+            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 0, unit = 'count' }}\ntest.count = {{ figure = 'cron-lost', arm = '{arm}' }}\n"
         )
     };
     fs::write(&file, claim("sqlite")).unwrap();
@@ -267,10 +267,10 @@ benefits_needed = 1
 can = ["bucket"]
 names = ["s3*"]
 [[benefit]]
-title = "The whole state is one file"
-measure.gives = { what = ["one-file"] }
-unit = "properties more"
-at_least = 1
+title = "More state is kept when the power goes"
+measure.kept = { loss = "power-loss" }
+unit = "share more"
+at_least = 0.05
 "#;
 
 /// Decides on a run in every format. With so few rounds latencies decide nothing, but a killed daemon does.

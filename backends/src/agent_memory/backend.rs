@@ -99,10 +99,6 @@ impl MountedStore for AgentMemoryMount {
         AgentMemoryOptions::NAME.to_owned()
     }
 
-    fn gives(&self) -> &'static [&'static str] {
-        &["one-file"]
-    }
-
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let embeddings = match self.meaning {
             true => embeddings::find().map_err(io::Error::other)?.into(),

@@ -83,10 +83,6 @@ impl MountedStore for LlmMount {
         self.mode.store().to_owned()
     }
 
-    fn gives(&self) -> &'static [&'static str] {
-        &["one-file"]
-    }
-
     fn promises(&self) -> Promises {
         match self.mode {
             // The log is a SQLite file, but the model derives a file's content from it anew.

@@ -117,10 +117,6 @@ impl MountedStore for SqliteMount {
         SqliteOptions::NAME.to_owned()
     }
 
-    fn gives(&self) -> &'static [&'static str] {
-        &["one-file"]
-    }
-
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let mut arguments = vec!["--db".into(), config.dir.join(STORE).into()];
         if self.writeback {

@@ -16,9 +16,9 @@ use crate::evidence::{PriceList, SummarisedRun, run_dir};
 
 /// Check published claims against runs.
 ///
-/// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, not measured (which command
-/// would), not reproduced here, or untestable (why). The last lines say which share is settled, and what would settle
-/// more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
+/// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, declared (by a constant), not
+/// measured (which command would), not reproduced here, or untestable (why). The last lines say which share is settled,
+/// and what would settle more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench claims                                  # the newest run under results

@@ -53,6 +53,14 @@ inputs::named! {
 }
 
 impl CountFigure {
+    /// Whether it is a constant of this project or of a backend's makers.
+    fn is_declared(self) -> bool {
+        matches!(
+            self,
+            CountFigure::Daemons | CountFigure::Needs | CountFigure::LinesOfCode
+        )
+    }
+
     fn is_of_cell(self) -> bool {
         matches!(
             self,
@@ -66,37 +74,9 @@ impl CountFigure {
 
 impl Test for Count {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
-        let Some(count) = self.of(&self.arm, run) else {
-            return self.missing(&self.arm);
-        };
-        let what = match (&self.counter, &self.features) {
-            (Some(counter), _) => format!("{counter} {}", self.figure.words()),
-            (_, Some(features)) => format!("{} ({features} …)", self.figure.words()),
-            _ => self.figure.words().to_owned(),
-        };
-        let place = match (&self.workload, &self.state) {
-            (Some(workload), Some(state)) => format!(" in {workload} {state}"),
-            (Some(workload), None) => format!(" in {workload}"),
-            _ => String::new(),
-        };
-        let arm = run.arm(&self.arm);
-        let Some(over) = &self.over else {
-            let words = format!("{what}{place} on {arm}: {count}");
-            return Finding::exact(count, words);
-        };
-        match self.of(over, run) {
-            Some(base) if base > 0.0 => Finding::exact(
-                count / base,
-                format!(
-                    "×{:.3}: {what}{place} on {arm} {count}, on {over} {base}",
-                    count / base
-                ),
-            ),
-            Some(base) => Finding::Open {
-                words: format!("{what}{place} on {arm} {count}, on {over} {base}: no ratio"),
-                is_final: true,
-            },
-            None => self.missing(over),
+        match self.found(run) {
+            Finding::Value { words, .. } if self.figure.is_declared() => Finding::Declared(words),
+            found => found,
         }
     }
 
@@ -154,6 +134,41 @@ impl Test for Count {
 }
 
 impl Count {
+    fn found(&self, run: &RunEvidence<'_>) -> Finding {
+        let Some(count) = self.of(&self.arm, run) else {
+            return self.missing(&self.arm);
+        };
+        let what = match (&self.counter, &self.features) {
+            (Some(counter), _) => format!("{counter} {}", self.figure.words()),
+            (_, Some(features)) => format!("{} ({features} …)", self.figure.words()),
+            _ => self.figure.words().to_owned(),
+        };
+        let place = match (&self.workload, &self.state) {
+            (Some(workload), Some(state)) => format!(" in {workload} {state}"),
+            (Some(workload), None) => format!(" in {workload}"),
+            _ => String::new(),
+        };
+        let arm = run.arm(&self.arm);
+        let Some(over) = &self.over else {
+            let words = format!("{what}{place} on {arm}: {count}");
+            return Finding::exact(count, words);
+        };
+        match self.of(over, run) {
+            Some(base) if base > 0.0 => Finding::exact(
+                count / base,
+                format!(
+                    "×{:.3}: {what}{place} on {arm} {count}, on {over} {base}",
+                    count / base
+                ),
+            ),
+            Some(base) => Finding::Open {
+                words: format!("{what}{place} on {arm} {count}, on {over} {base}: no ratio"),
+                is_final: true,
+            },
+            None => self.missing(over),
+        }
+    }
+
     fn missing(&self, arm: &str) -> Finding {
         let what = self.figure.words();
         Finding::Missing(format!("this run did not count {what} on {arm}"))

@@ -36,6 +36,8 @@ pub(super) enum Finding {
         /// The same run again would end in the same way.
         is_final: bool,
     },
+    /// A constant of this project or of a backend's makers: nothing was tested.
+    Declared(String),
     /// The figures are of a simulated distance or server.
     Simulated(String),
     /// The run has nothing of it.

@@ -24,6 +24,8 @@ inputs::named! {
         Conditional = "conditional",
         /// The claim's own figures agree; nothing was counted or measured.
         ArithmeticOnly = "arithmetic only",
+        /// A constant of this project or of a backend's makers says so; nothing was tested.
+        Declared = "declared",
         /// No run given settles it. The evidence says why, and `settle` which command would.
         NotMeasured = "not measured",
         /// It is about a machine, network or service that the runs did not have.
@@ -218,6 +220,8 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     }
     let status = match kinds.as_slice() {
         [one] => *one,
+        // The weakest of the cases: what a constant says confirms nothing.
+        _ if kinds.contains(&ClaimStatus::Declared) && settled < 2 => ClaimStatus::Declared,
         // Cases that agree settle a claim only together with those that are not measured yet.
         _ if settled >= 2 || (settled == 1 && !is_open) => ClaimStatus::Conditional,
         _ if is_open => ClaimStatus::NotMeasured,
@@ -305,6 +309,7 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
             settle: Some(command()),
             ..TestResult::new(ClaimStatus::NotMeasured, words)
         },
+        Finding::Declared(words) => TestResult::found(ClaimStatus::Declared, words),
         Finding::Simulated(words) => TestResult::found(ClaimStatus::NotReproduced, words),
         Finding::Value {
             value,

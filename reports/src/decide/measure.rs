@@ -4,6 +4,7 @@
 use serde::Deserialize;
 
 use crate::context::{ContextCost, DOLLARS};
+use crate::provenance::Provenance;
 
 /// The names of scores that a policy can count.
 pub const SCORES: [&str; 14] = [
@@ -252,7 +253,45 @@ pub enum Scale {
     TurnShare,
 }
 
+impl BurdenPart {
+    fn provenance(self) -> Provenance {
+        match self {
+            BurdenPart::RecoverySteps => Provenance::Measured,
+            BurdenPart::Processes
+            | BurdenPart::Mounts
+            | BurdenPart::Privileges
+            | BurdenPart::Dependencies => Provenance::Declared,
+        }
+    }
+}
+
 impl Measure {
+    /// Where its figure comes from: the weakest of its inputs.
+    pub fn provenance(&self) -> Provenance {
+        match self {
+            Measure::Gives { .. } => Provenance::Declared,
+            Measure::Burden { of } => {
+                let parts = of.iter().map(|part| part.provenance());
+                parts.max().unwrap_or(Provenance::Declared)
+            }
+            Measure::Context(_) | Measure::Results { .. } => Provenance::Arithmetic,
+            Measure::Latency(_)
+            | Measure::Passes { .. }
+            | Measure::Probes { .. }
+            | Measure::Conformance { .. }
+            | Measure::Faults { .. }
+            | Measure::Kept { .. }
+            | Measure::Score(_)
+            | Measure::ModelFiles { .. }
+            | Measure::Hosts { .. } => Provenance::Measured,
+        }
+    }
+
+    /// Whether its figure is a constant of this project or of a backend's makers.
+    pub fn is_declared(&self) -> bool {
+        self.provenance() == Provenance::Declared
+    }
+
     /// The unit of its figure.
     pub fn kind(&self) -> &'static str {
         match self {

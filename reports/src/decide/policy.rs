@@ -480,6 +480,13 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         ];
         return Some((path, message));
     }
+    if role != "cost" && row.measure.is_declared() {
+        let message = format!(
+            "is declared by a backend's makers and not measured: no candidate can win this {role}; \
+             name a measure that a run tests"
+        );
+        return Some((field("measure"), message));
+    }
     if row.measure.scale(&row.unit).is_none() {
         let message = format!(
             "{:?} is no unit of this measure; there are {}",

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::evidence::{Evidence, Figure, Found, Gap, Reading, TURN_NS};
 use super::measure::{Measure, Scale, ScoreMeasure};
 use super::policy::{Condition, Criterion, Policy};
+use crate::provenance::Provenance;
 
 inputs::named! {
     /// The part that a row plays in a verdict.
@@ -36,8 +37,8 @@ pub enum RowState {
     Void,
     /// There is no evidence.
     Missing,
-    /// The backend's makers do not say, or the row does not apply. It decides nothing.
-    Unknown,
+    /// A constant of this project or of a backend's makers, or what they do not say. It keeps no bound and breaks none.
+    Declared,
 }
 
 impl RowRole {
@@ -54,7 +55,7 @@ impl RowRole {
             (_, RowState::Open) => "not decided",
             (_, RowState::Void) => "void, not decided",
             (_, RowState::Missing) => "no evidence",
-            (_, RowState::Unknown) => "unknown, decides nothing",
+            (_, RowState::Declared) => "declared, decides nothing",
         }
     }
 }
@@ -113,6 +114,8 @@ pub struct Row {
     pub bound: Bound,
     /// Whether the figure keeps the bound.
     pub state: RowState,
+    /// Where the figure comes from.
+    pub provenance: Provenance,
     /// The wait as a share of a recorded session; `None` for other measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -185,7 +188,27 @@ pub(super) fn row(
         candidate,
         baseline: criterion.baseline.as_deref().unwrap_or(&policy.baseline),
     };
-    match question.figure() {
+    let row = match question.figure() {
+        Ok(figure) if criterion.measure.is_declared() => Row {
+            baseline: figure.baseline,
+            evidence: figure.reading.source,
+            ..bare(
+                role,
+                &criterion.title,
+                bound,
+                RowState::Declared,
+                figure.reading.words,
+            )
+        },
+        Err(found) if criterion.measure.is_declared() => {
+            let row = without(role, &criterion.title, bound, found);
+            Row {
+                state: RowState::Declared,
+                effect: None,
+                gap: None,
+                ..row
+            }
+        }
         Ok(figure) => Row {
             break_even: question.break_even(bound.value, &figure),
             baseline: figure.baseline,
@@ -193,6 +216,10 @@ pub(super) fn row(
             ..of_reading(role, &criterion.title, bound, figure.reading)
         },
         Err(found) => without(role, &criterion.title, bound, found),
+    };
+    Row {
+        provenance: criterion.measure.provenance(),
+        ..row
     }
 }
 
@@ -206,6 +233,7 @@ fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, candidate: St
         effect: None,
         bound,
         state,
+        provenance: Provenance::Measured,
         session: None,
         break_even: None,
         evidence: String::new(),
@@ -238,11 +266,11 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
                 ..bare(role, title, bound, RowState::Missing, words)
             };
         }
-        // A benefit or a gate that the candidate cannot offer is not met. A cost that it cannot have is none.
-        Found::NotOffered(why) if role == RowRole::Cost => (RowState::Unknown, why),
+        // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not inside its
+        // margin.
+        Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
         Found::NotOffered(why) => (RowState::Unmet, format!("not offered: {why}")),
-        Found::Unknown(why) if role == RowRole::Gate => (RowState::Open, why),
-        Found::Unknown(why) => (RowState::Unknown, why),
+        Found::Unknown(why) => (RowState::Declared, why),
         Found::Failed(why) => (RowState::Failed, why),
         Found::Void(why) => (RowState::Void, why),
         Found::Value(reading) => return of_reading(role, title, bound, reading),

@@ -107,7 +107,7 @@ fn of_states(
             PolicyVerdict::Archive,
             pick(
                 RowRole::Benefit,
-                &[RowState::Unmet, RowState::Failed, RowState::Unknown],
+                &[RowState::Unmet, RowState::Failed, RowState::Declared],
             ),
         );
     }

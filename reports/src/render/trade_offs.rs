@@ -150,12 +150,26 @@ fn panel(
 
 #[cfg(test)]
 mod tests {
+    use rundir::faults::{Audit, CrashPoints, Status};
+
     use super::*;
     use crate::testing;
 
     #[test]
     fn a_candidate_lies_where_its_rows_put_it() {
-        let decisions = testing::decisions();
+        let mut run = testing::run();
+        for (backend, present) in [("direct", 5), ("sqlite", 10)] {
+            let audit = Audit {
+                present,
+                unpromised: 10 - present,
+                ..Audit::default()
+            };
+            run.crash_points.push(CrashPoints {
+                audit,
+                ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
+            });
+        }
+        let decisions = testing::decisions_on(&run);
         let mut placed = decisions
             .iter()
             .filter_map(|decision| Some((decision, point(decision)?)));

@@ -9,9 +9,10 @@ use rundir::faults::{Audit, FaultOutcome, IN_USE};
 use rundir::{Outcome, Probe, Run, Sample, Score};
 
 use super::ClaimStatus::{
-    ArithmeticOnly, Conditional, Confirmed, NotMeasured, NotReproduced, Refuted, Untestable,
+    ArithmeticOnly, Conditional, Confirmed, Declared, NotMeasured, NotReproduced, Refuted,
+    Untestable,
 };
-use super::{ClaimFile, ClaimResult, judge_file};
+use super::{ClaimFile, ClaimResult, judge_file, tally};
 use crate::conformance::CONFORMANCE;
 use crate::context::contexts;
 use crate::evidence::RunEvidence;
@@ -220,8 +221,8 @@ fn counts_are_exact() {
     }
     assert_eq!(of(&run, "equals = 1", tools).status, Confirmed);
     assert_eq!(of(&run, "equals = 0", tools).status, Refuted);
-    let lines = "says = { above = 10.0, unit = 'times' }\ntest.count = { figure = 'lines-of-code', arm = 'sqlite', over = 'direct' }";
-    assert_eq!(judged(lines, &[&run]).status, Confirmed);
+    let over = "says = { equals = 1, unit = 'times' }\ntest.count = { figure = 'system-calls', arm = 'sqlite', workload = 'micro/read', state = 'hot', over = 'direct' }";
+    assert_eq!(judged(over, &[&run]).status, Confirmed);
 }
 
 #[test]
@@ -496,4 +497,31 @@ fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
             assert!(found.evidence.contains(&format!("1 {how}")), "{found:?}");
         }
     }
+}
+
+#[test]
+fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
+    let run = testing::run();
+    let count = |figure: &str, says: &str| {
+        format!(
+            "says = {{ {says}, unit = 'count' }}\ntest.count = {{ figure = '{figure}', arm = 'sqlite' }}"
+        )
+    };
+    for figure in ["daemons", "needs", "lines-of-code"] {
+        for says in ["above = 0", "equals = 77"] {
+            let found = judged(&count(figure, says), &[&run]);
+            assert_eq!(found.status, Declared, "{figure}: {found:?}");
+            assert_eq!((found.settle, found.factor), (None, None));
+        }
+    }
+    // Beside what was measured, too: the weakest case decides.
+    let tools = "test.count = { figure = 'tools-failing', arm = 'sqlite' }";
+    let needs = "test.count = { figure = 'needs', arm = 'sqlite' }";
+    let both = format!(
+        "[[claim.case]]\nwhen = 'a'\nsays = {{ equals = 0, unit = 'count' }}\n{tools}\n[[claim.case]]\nwhen = 'b'\nsays = {{ above = 0, unit = 'count' }}\n{needs}"
+    );
+    let found = judged(&both, &[&run]);
+    assert_eq!(found.status, Declared, "{found:?}");
+    let counted = tally(std::slice::from_ref(&found));
+    assert_eq!((counted.settled, counted.testable), (0, 0));
 }

@@ -58,7 +58,7 @@ pub(super) fn cases() -> Vec<Case> {
                         probe(run, "visible", fact, "sqlite", Outcome::Errno);
                     }
                 }),
-                (Archive, "three mounts", |run| {
+                (Adopt, "three mounts, which are declared", |run| {
                     run.plan.arms[2].backend.mounts = 3
                 }),
             ],
@@ -94,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a message is filed wrongly", |run| {
                     fail_a_pass(run, "agent/inbox-triage", "view-mail")
                 }),
-                (Archive, "a process for each mailbox", |run| {
+                (Adopt, "a process for each mailbox, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (
@@ -115,9 +115,24 @@ pub(super) fn cases() -> Vec<Case> {
             "sqlite",
             coding,
             vec![
-                (Archive, "it gives nothing", |run| {
-                    run.plan.arms[2].backend.gives = Some(Vec::new())
-                }),
+                (
+                    Archive,
+                    "it keeps no more and is no faster, whatever its makers declare",
+                    |run| {
+                        power_loss(run, 10, 10);
+                        run.plan.arms[2].backend.gives =
+                            Some(vec!["one-file".to_owned(), "snapshots".to_owned()]);
+                    },
+                ),
+                (
+                    Adopt,
+                    "it keeps no more, and takes a third of the time",
+                    |run| {
+                        power_loss(run, 10, 10);
+                        slow(run, "program/git", "sqlite", 0.25);
+                        slow(run, "program/npm-few", "sqlite", 0.25);
+                    },
+                ),
                 (Archive, "a tool does not work", |run| {
                     probe(run, "tool", "git", "sqlite", Outcome::Errno)
                 }),
@@ -134,14 +149,10 @@ pub(super) fn cases() -> Vec<Case> {
                     slow(run, "program/git", "sqlite", 3.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
-                (Adopt, "it has snapshots and versions", |run| {
-                    run.plan.arms[2].backend.gives =
-                        Some(vec!["snapshots".to_owned(), "versions".to_owned()]);
-                }),
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
                 }),
-                (Archive, "a process for each directory", |run| {
+                (Adopt, "a process for each directory, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (Archive, "installing takes ten times as long", |run| {
@@ -170,7 +181,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
                 }),
-                (Archive, "a process for each note", |run| {
+                (Adopt, "a process for each note, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (Archive, "it answers with what no longer holds", |run| {
@@ -216,7 +227,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a sync waits, and nobody knows for what", |run| {
                     slow(run, "agent/sync-100", "sqlite", 12_000.0)
                 }),
-                (Archive, "six more things to run", |run| {
+                (Adopt, "six more things to run, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 6
                 }),
             ],
@@ -247,7 +258,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "what is read back differs", |run| {
                     fail_a_pass(run, "agent/offload-comparison", "sqlite")
                 }),
-                (Archive, "four things to run", |run| {
+                (Adopt, "four things to run, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 4
                 }),
             ],

@@ -83,8 +83,10 @@ pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
     }
 }
 
-/// Adds power losses, after which so many of ten records are present.
+/// Sets the power losses: so many of ten records are present after each.
 pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
+    run.crash_points
+        .retain(|points| points.loss != "power-loss");
     for (backend, present) in [("direct", direct), ("sqlite", sqlite)] {
         let audit = Audit {
             present,
@@ -180,6 +182,7 @@ pub(super) fn coding() -> Run {
             probe(&mut run, "conformance", feature, arm, Outcome::Ok);
         }
     }
+    power_loss(&mut run, 5, 10);
     run
 }
 

@@ -21,6 +21,7 @@ use super::*;
 use crate::context::contexts;
 use crate::evidence::RunEvidence;
 use crate::prices::Prices;
+use crate::provenance::Provenance;
 use crate::summary::summarise;
 use crate::testing;
 
@@ -109,7 +110,9 @@ fn every_benefit_can_be_won_and_every_cost_lost() {
         let (file, text) = find(&name).unwrap();
         let policy = Policy::parse(&file, &text).unwrap();
         for row in policy.rows().into_iter().flat_map(|(_, rows)| rows) {
-            if won[&(name.clone(), row.title.clone())] != [true, true] {
+            // A declared row keeps no bound and breaks none.
+            let decides = !row.measure.is_declared();
+            if won[&(name.clone(), row.title.clone())] != [decides, decides] {
                 one_sided.push(format!("{name}: {}", row.title));
             }
         }
@@ -207,19 +210,34 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
 }
 
 #[test]
-fn an_external_backend_without_needs_has_unknown_dependencies_that_decide_nothing() {
+fn what_makers_declare_is_printed_and_decides_nothing() {
     let mut run = coding();
+    let burden = |run: &Run| {
+        row(
+            &of("coding-agent", run, "sqlite"),
+            "More to run and to know",
+        )
+        .clone()
+    };
+    let found = burden(&run);
+    assert_eq!(
+        (found.state, found.provenance, found.effect, found.gap),
+        (RowState::Declared, Provenance::Declared, None, None)
+    );
+    assert!(
+        found.candidate.contains("1 process, 1 mount"),
+        "{}",
+        found.candidate
+    );
+    // Nor does what they do not say.
     let backend = &mut run.plan.arms[2].backend;
     backend.file = Some("theirs.toml".to_owned());
-    backend.needs = Vec::new();
-    let found = of("coding-agent", &run, "sqlite");
-    let burden = &row(&found, "More to run and to know").candidate;
+    (backend.needs, backend.daemons) = (Vec::new(), 90);
+    let found = burden(&run);
+    assert_eq!(found.state, RowState::Declared);
     let unknown = "dependencies and recovery steps unknown, not counted";
-    assert!(burden.contains(unknown), "{burden}");
-    let backend = &mut run.plan.arms[2].backend;
-    backend.gives = None;
-    let found = of("coding-agent", &run, "sqlite");
-    assert_eq!(row(&found, "Snapshots").state, RowState::Unknown);
+    assert!(found.candidate.contains(unknown), "{}", found.candidate);
+    assert_eq!(of("coding-agent", &run, "sqlite").verdict, Adopt);
 }
 
 #[test]
@@ -319,9 +337,9 @@ fn a_right_conclusion_with_the_wrong_figure_is_a_result_of_its_own() {
         .map(|source| (source.aspect.as_str(), source.stands))
         .collect();
     assert_eq!(found.sources.len(), 7);
-    // No call `read` in this session, no token counted: open. One need more: right.
+    // No call `read` in this session, no token counted: open. What must be installed is declared.
     assert_eq!(stands["Read latency"], Stands::Open);
-    assert_eq!(stands["Deployment"], Stands::Yes);
+    assert_eq!(stands["Deployment"], Stands::Declared);
     assert_eq!(stands["Cron safety"], Stands::No);
     assert_eq!(stands["Token cost"], Stands::WrongFigure);
     let mut run = cron();
@@ -422,6 +440,9 @@ unit = "features"
 at_most = 0
 "#;
 
+const LATENCY: &str =
+    "measure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }";
+
 #[test]
 fn a_malformed_policy_names_file_line_and_field() {
     let names = Names {
@@ -476,6 +497,15 @@ fn a_malformed_policy_names_file_line_and_field() {
             "at_most = 0.9\ncondition = { calls-a-turn = 0.1 }",
         ),
         error("measure.latency", "measure.delay"),
+        error(LATENCY, "measure.gives = { what = [\"one-file\"] }"),
+        error(
+            LATENCY,
+            "measure.burden = { of = [\"recovery-steps\", \"mounts\"] }",
+        ),
+        error(
+            "measure.conformance = { groups = [\"rename\"] }",
+            "measure.gives = { what = [\"versions\"] }",
+        ),
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));
