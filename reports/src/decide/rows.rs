@@ -371,11 +371,16 @@ impl Question<'_> {
             }
         };
         let whole = whole(amount);
+        // An edit, the least that an agent does with files in a turn, is a read and a write.
+        let least = match self.criterion.condition {
+            Some(Condition::CallsATurn(_)) => 2.0,
+            _ => 1.0,
+        };
         Some(BreakEven {
             amount,
             condition: format!("at most {whole} {noun}"),
             words: format!("matters above {whole} {noun}"),
-            can_hold: amount >= 1.0,
+            can_hold: amount >= least,
         })
     }
 

@@ -1,8 +1,8 @@
 //! Exact counts: passes, probes, conformance, faults, losses, burden, properties.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{Audit, FaultOutcome, Status};
+use rundir::faults::{Audit, FaultOutcome, MACHINE_LOSS, Status};
 use rundir::{Fault, Outcome, PROBES, Probe, SAMPLES};
 
 use super::safety::is_destroyed;
@@ -125,35 +125,39 @@ impl Evidence<'_> {
             };
             return missing(format!("fault {name} on {arm}"), command);
         }
-        let sum = |of_kill: fn(&Fault) -> u64, of_outcome: fn(&FaultOutcome) -> u64| -> u64 {
-            let of_kills = kills.iter().map(|kill| of_kill(kill)).sum::<u64>();
-            let of_outcomes = outcomes.iter().map(|outcome| of_outcome(outcome));
-            of_kills + of_outcomes.sum::<u64>()
+        // The worst injection of each scenario: the same fault once more must not change the figure.
+        let mut total = 0;
+        let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut add = |scenario, count: u64| {
+            total += count;
+            let known: &mut u64 = worst.entry(scenario).or_default();
+            *known = count.max(*known);
         };
-        let (count, what) = match figure {
-            FaultFigure::LostRecords => {
-                let lost = sum(|kill| kill.lost, FaultOutcome::broken);
-                (lost, "records lost or torn")
-            }
-            FaultFigure::FailedCalls => {
-                let failed = sum(|kill| kill.failed_calls, FaultOutcome::errors);
-                (failed, "calls failed")
-            }
-            FaultFigure::ManualRecoveries => {
-                let by_hand = sum(
-                    |kill| u64::from(!kill.recovered),
-                    |outcome| u64::from(outcome.needs_hand()),
-                );
-                (by_hand, "manual recoveries")
-            }
-            FaultFigure::Hangs => {
-                let hangs = sum(
-                    |kill| u64::from(kill.outcome == Outcome::Hang),
-                    |outcome| u64::from(outcome.hang.is_some()),
-                );
-                (hangs, "hangs")
-            }
+        for kill in &kills {
+            let count = match figure {
+                FaultFigure::LostRecords => kill.lost,
+                FaultFigure::FailedCalls => kill.failed_calls,
+                FaultFigure::ManualRecoveries => u64::from(!kill.recovered),
+                FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
+            };
+            add(kill.scenario.as_str(), count);
+        }
+        for outcome in &outcomes {
+            let count = match figure {
+                FaultFigure::LostRecords => outcome.broken(),
+                FaultFigure::FailedCalls => outcome.errors(),
+                FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
+                FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
+            };
+            add(outcome.scenario.as_str(), count);
+        }
+        let what = match figure {
+            FaultFigure::LostRecords => "records lost or torn",
+            FaultFigure::FailedCalls => "calls failed",
+            FaultFigure::ManualRecoveries => "manual recoveries",
+            FaultFigure::Hangs => "hangs",
         };
+        let count: u64 = worst.values().sum();
         let killed = kills.iter().filter(|kill| kill.killed).count();
         let slowest = kills.iter().map(|kill| kill.recovery_ms).max();
         let how = match (killed, slowest) {
@@ -165,7 +169,11 @@ impl Evidence<'_> {
             "faults.jsonl, fault-outcomes.jsonl: {}",
             scenarios.join(", ")
         );
-        Found::exact(count as f64, format!("{count} {what}{how}"), &source)
+        let most = match count == total {
+            true => String::new(),
+            false => format!(", at most {count} in one of each"),
+        };
+        Found::exact(count as f64, format!("{total} {what}{how}{most}"), &source)
     }
 
     /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
@@ -178,7 +186,7 @@ impl Evidence<'_> {
         })
     }
 
-    pub(super) fn kept(&self, loss: &str, arm: &str) -> Found {
+    pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
         let outcomes = self.outcomes(arm).into_iter();
         let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
         let points = self.runs.iter();
@@ -190,11 +198,21 @@ impl Evidence<'_> {
             .map(|audit| audit.looks() - audit.absent - audit.phantom);
         let all: u64 = known.sum();
         if all == 0 {
-            let promises = self.arm(arm).map(|planned| &planned.backend.promises);
+            let backend = self.arm(arm).map(|planned| &planned.backend);
+            let lists = |listed: &BTreeMap<String, String>| {
+                !listed.is_empty() && !listed.contains_key(loss)
+            };
             // A plan that lists promises and none for this loss has no audit to offer.
-            if promises.is_some_and(|listed| !listed.is_empty() && !listed.contains_key(loss)) {
-                let words = format!("promises nothing for {loss}");
-                return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
+            if backend.is_some_and(|backend| lists(&backend.promises)) {
+                // What is lost with the machine by the meaning of the words is counted. That no promise was made does not
+                // say that nothing would be left, so that a baseline without one has no figure.
+                if loss == MACHINE_LOSS && backend.is_some_and(|backend| !backend.has_bucket) {
+                    let words = "0: its files are on the lost machine".to_owned();
+                    return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
+                }
+                if !as_baseline {
+                    return Found::NotOffered(format!("promises nothing for {loss}"));
+                }
             }
             return missing(
                 format!("records after {loss} of {arm}"),
@@ -231,35 +249,59 @@ impl Evidence<'_> {
                     continue;
                 }
                 BurdenPart::Dependencies => (dependencies.len(), dependencies.join(", ")),
-                BurdenPart::RecoverySteps => {
-                    let outcomes = self.outcomes(arm);
-                    if outcomes.is_empty() && backend.daemons > 0 {
+                BurdenPart::RecoverySteps => match self.recovery_steps(arm) {
+                    Some(steps) => (steps.len(), plural(steps.len() as u32, "recovery step")),
+                    None => {
                         unknown.push("recovery steps");
                         continue;
                     }
-                    // A step that a plain directory needs as well, such as a repaired disk, is not the backend's.
-                    let of_disk = steps(&self.outcomes("direct"));
-                    let steps: BTreeSet<_> = &steps(&outcomes) - &of_disk;
-                    (steps.len(), plural(steps.len() as u32, "recovery step"))
-                }
+                },
             };
             sum += count;
             if count > 0 {
                 parts.push(words);
             }
         }
-        if unknown.len() == of.len() {
-            return Found::Unknown(format!("{} unknown", unknown.join(" and ")));
+        // A part without evidence is not zero of it.
+        if !unknown.is_empty() {
+            let what = format!("{} of {arm}", unknown.join(" and "));
+            let known = match parts.is_empty() {
+                true => String::new(),
+                false => format!(" (beside {})", parts.join(", ")),
+            };
+            let command = format!("ctxbench fault --backend {arm}");
+            return missing(format!("{what}{known}"), command);
         }
-        let mut words = match parts.is_empty() {
+        let words = match parts.is_empty() {
             true => "nothing".to_owned(),
             false => parts.join(", "),
         };
-        if !unknown.is_empty() {
-            words += &format!("; {} unknown, not counted", unknown.join(" and "));
-        }
         let source = "plan.toml: arms.backend; fault-outcomes.jsonl: recovery";
         Found::exact(sum as f64, words, source)
+    }
+
+    /// The manual steps after faults, without those that a plain directory needs in the same scenario, such as a repaired
+    /// disk. A scenario that `direct` did not try is not compared: `None` if none is left.
+    fn recovery_steps(&self, arm: &str) -> Option<BTreeSet<String>> {
+        let of_disk = self.outcomes("direct");
+        let tried = |scenario: &str| {
+            of_disk.iter().any(|outcome| outcome.scenario == scenario)
+                || self.is_unfit(scenario, "direct")
+        };
+        let outcomes = self.outcomes(arm).into_iter();
+        let comparable = outcomes.filter(|outcome| tried(&outcome.scenario));
+        let comparable: Vec<&FaultOutcome> = comparable.collect();
+        if comparable.is_empty() {
+            return None;
+        }
+        let mut own = BTreeSet::new();
+        for outcome in comparable {
+            let same = of_disk.iter().copied();
+            let same = same.filter(|other| other.scenario == outcome.scenario);
+            let of_disk = steps(&same.collect::<Vec<_>>());
+            own.extend(&steps(&[outcome]) - &of_disk);
+        }
+        Some(own)
     }
 
     pub(super) fn gives(&self, what: &[Property], arm: &str) -> Found {

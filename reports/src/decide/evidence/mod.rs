@@ -141,7 +141,7 @@ impl<'a> Evidence<'a> {
             Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
             Measure::Conformance { groups } => self.conformance(groups, arm),
             Measure::Faults { scenarios, figure } => self.faults(scenarios, *figure, arm),
-            Measure::Kept { loss } => self.kept(loss.name(), arm),
+            Measure::Kept { loss } => self.kept(loss.name(), arm, as_baseline),
             Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
             Measure::Context(figure) => self.context(figure, arm, as_baseline),

@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
                     Archive,
                     "no benefit: health is not computed, logs and losses as before",
                     |run| {
-                        probe(run, "visible", ASKED, "sqlite", Outcome::Errno);
+                        triage(run, 5, 5);
                         log(run, 5, 5);
                         power_loss(run, 10, 10);
                     },
@@ -87,6 +87,11 @@ pub(super) fn cases() -> Vec<Case> {
                     Archive,
                     "a triage reads more than definitions save",
                     |run| task(run, "agent/inbox-triage", &[("result-tokens", 290_000)]),
+                ),
+                (
+                    Archive,
+                    "a triage waits three hundred times as long",
+                    |run| slow(run, "agent/inbox-triage", "view-mail", 300.0),
                 ),
                 (Archive, "a message is not found", |run| {
                     fail_a_pass(run, "agent/inbox-find", "view-mail")
@@ -155,6 +160,9 @@ pub(super) fn cases() -> Vec<Case> {
                 (Adopt, "a process for each directory, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 9
                 }),
+                (Archive, "the next start needs a hand", |run| {
+                    run.faults[1].recovered = false
+                }),
                 (Archive, "installing takes ten times as long", |run| {
                     slow(run, "program/npm-few", "sqlite", 10.0)
                 }),
@@ -214,6 +222,9 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
                 (Archive, "a record is lost in a kill", |run| {
                     run.faults[1].lost = 1
+                }),
+                (Archive, "the next start needs a hand", |run| {
+                    run.faults[1].recovered = false
                 }),
                 (Archive, "no note is seen", |run| {
                     let cells = run.cells.iter_mut().filter(|cell| cell.arm == "sqlite");

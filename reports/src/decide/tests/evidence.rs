@@ -83,6 +83,14 @@ pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
     }
 }
 
+/// Scores the triage of tasks, logs and mail, which reads their health.
+pub(super) fn triage(run: &mut Run, direct: u64, sqlite: u64) {
+    for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
+        let counts = [("call-tokens", 5), ("result-tokens", tokens)];
+        score(run, "agent/inbox-triage", arm, "task", &counts);
+    }
+}
+
 /// Sets the power losses: so many of ten records are present after each.
 pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
     run.crash_points
@@ -142,6 +150,8 @@ pub(super) fn cron() -> Run {
     probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
     let faults = run.faults.iter_mut();
     faults.for_each(|fault| fault.failed_calls = 0);
+    copy_workload(&mut run, "micro/read", "agent/inbox-triage", "read");
+    triage(&mut run, 100, 10);
     run
 }
 

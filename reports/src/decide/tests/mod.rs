@@ -9,10 +9,11 @@ mod planted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rundir::faults::{FaultOutcome, Recovery, Return};
 use rundir::{ModelFilesPlan, Outcome, Run};
 
 use self::cases::{Change, cases};
-use self::evidence::{coding, cron, probe, roaming, slow};
+use self::evidence::{coding, cron, memory, probe, roaming, slow};
 use super::policy::Candidates;
 use super::rows::RowEffect;
 use super::sources::Stands;
@@ -235,8 +236,8 @@ fn what_makers_declare_is_printed_and_decides_nothing() {
     (backend.needs, backend.daemons) = (Vec::new(), 90);
     let found = burden(&run);
     assert_eq!(found.state, RowState::Declared);
-    let unknown = "dependencies and recovery steps unknown, not counted";
-    assert!(found.candidate.contains(unknown), "{}", found.candidate);
+    let unknown = "no evidence: dependencies of sqlite (beside 90 processes, 1 mount)";
+    assert_eq!(found.candidate, unknown);
     assert_eq!(of("coding-agent", &run, "sqlite").verdict, Adopt);
 }
 
@@ -558,4 +559,109 @@ fn a_baseline_of_contexts_is_no_arm_and_an_unknown_arm_is_listed() {
     assert_eq!(parsed(context, "ratio"), (true, String::new()));
     let latency = "latency = { workload = \"agent/task\", state = \"hot\", metric = \"makespan\" }";
     assert_eq!(parsed(latency, "ratio"), (false, "inline".to_owned()));
+}
+
+/// The policy `coding-agent` with a cost of recovery steps alone.
+fn with_recovery_steps() -> String {
+    let row = "[[cost]]\ntitle = \"Steps\"\nmeasure.burden = { of = [\"recovery-steps\"] }\nunit = \"items more\"\nat_most = 0\n";
+    format!("{}\n{row}", find("coding-agent").unwrap().1)
+}
+
+/// An outcome of a storage fault after which a manual step was needed.
+fn storage_fault(scenario: &str, backend: &str, step: &str) -> FaultOutcome {
+    let mut outcome = FaultOutcome::ran(scenario, "storage", backend, 1);
+    outcome.recovery = Some(Recovery {
+        how: Return::AfterStep,
+        ms: 1,
+        step: Some(step.to_owned()),
+    });
+    outcome
+}
+
+#[test]
+fn recovery_steps_are_compared_with_direct_in_the_same_scenario_or_not_at_all() {
+    let text = with_recovery_steps();
+    let steps = |run: &Run| row(&of_text(&text, run, "sqlite"), "Steps").clone();
+    let mut run = coding();
+    assert_eq!(steps(&run).state, RowState::Missing, "no fault was tried");
+    // The disk's own step counts neither way as long as `direct` was not there.
+    run.fault_outcomes = vec![storage_fault("disk", "sqlite", "e2fsck")];
+    assert_eq!(steps(&run).state, RowState::Missing);
+    run.fault_outcomes
+        .push(storage_fault("another disk", "direct", "e2fsck"));
+    assert_eq!(steps(&run).state, RowState::Missing);
+    run.fault_outcomes
+        .push(storage_fault("disk", "direct", "e2fsck"));
+    assert_eq!(steps(&run).state, RowState::Met);
+    // The same step in a scenario in which `direct` needs none is the backend's.
+    run.fault_outcomes.extend([
+        storage_fault("kill", "sqlite", "e2fsck"),
+        FaultOutcome::ran("kill", "process", "direct", 1),
+    ]);
+    assert_eq!(steps(&run).state, RowState::Unmet);
+}
+
+#[test]
+fn the_same_fault_once_more_changes_no_figure() {
+    let text = find("cron-controller").unwrap().1.replace(
+        "measure.faults = { scenarios = [\"cron-kill\"], figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 0",
+        "measure.faults = { scenarios = [\"cron-kill\"], figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 3",
+    );
+    let mut run = cron();
+    run.faults[1].failed_calls = 2;
+    let failing = |run: &Run| {
+        let found = of_text(&text, run, "sqlite");
+        let row = row(&found, "Calls fail when the daemon dies");
+        (row.state, row.effect.unwrap().value, found.verdict)
+    };
+    assert_eq!(failing(&run), (RowState::Met, 2.0, Adopt));
+    run.faults.extend(run.faults.clone());
+    assert_eq!(failing(&run), (RowState::Met, 2.0, Adopt));
+    run.faults[1].failed_calls = 4;
+    assert_eq!(failing(&run).0, RowState::Unmet);
+}
+
+#[test]
+fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
+    let kept = "More state is kept when the power goes";
+    let mut run = coding();
+    run.crash_points.retain(|points| points.backend != "direct");
+    for arm in &mut run.plan.arms {
+        let promises = &mut arm.backend.promises;
+        promises.insert("killed-daemon".to_owned(), "write".to_owned());
+    }
+    let found = of("coding-agent", &run, "sqlite");
+    assert_eq!(row(&found, kept).state, RowState::Missing);
+    assert_eq!(found.verdict, NotDecided);
+    run.crash_points.clear();
+    let found = of("coding-agent", &run, "sqlite");
+    let row = row(&found, kept);
+    assert_eq!(row.state, RowState::Unmet);
+    assert_eq!(
+        row.candidate,
+        "not offered: promises nothing for power-loss"
+    );
+}
+
+#[test]
+fn a_cost_that_was_not_measured_on_the_candidate_is_not_inside_its_margin() {
+    let mut run = memory();
+    let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
+    for pass in passes {
+        for counts in pass.scores.values_mut() {
+            counts.remove("stale");
+        }
+    }
+    let found = of("agent-memory", &run, "sqlite");
+    let row = row(&found, "Answers that no longer hold");
+    assert_eq!((row.state, found.verdict), (RowState::Open, NotDecided));
+}
+
+#[test]
+fn faster_can_win_a_benefit() {
+    let mut run = coding();
+    evidence::power_loss(&mut run, 10, 10);
+    assert_eq!(of("coding-agent", &run, "sqlite").verdict, Archive);
+    testing::scale(&mut run, "sqlite", 0.1);
+    assert_eq!(of("coding-agent", &run, "sqlite").verdict, Adopt);
 }
