@@ -37,6 +37,8 @@ inputs::named! {
         Store = "a call",
         /// `o200k` tokens of a workload's results, on an arm whose results were all right.
         ResultTokens = "tokens of results",
+        /// Passes of a workload that did not end well, in every cache state.
+        FailedPasses = "passes that did not end well",
         Daemons = "processes beside the agent",
         Needs = "daemons, mounts and other needs",
         /// Lines of this project's code that the files depend on.
@@ -92,8 +94,12 @@ impl Test for Count {
         if self.figure.is_of_cell() && (self.workload.is_none() || self.state.is_none()) {
             return Err("`count`: a figure of a cell needs `workload` and `state`".to_owned());
         }
-        if self.figure == CountFigure::ResultTokens && self.workload.is_none() {
-            return Err("`count`: `result-tokens` needs `workload`".to_owned());
+        let of_workload = [CountFigure::ResultTokens, CountFigure::FailedPasses];
+        if of_workload.contains(&self.figure) && self.workload.is_none() {
+            return Err("`count`: `result-tokens` and `failed-passes` need `workload`".to_owned());
+        }
+        if self.figure == CountFigure::ResultTokens && self.over.is_some() {
+            return Err("`count`: `result-tokens` has no `over`: all arms replay one script, so that the tokens are equal by construction".to_owned());
         }
         if (self.figure == CountFigure::Store) != self.counter.is_some() {
             return Err(
@@ -207,6 +213,12 @@ impl Count {
                 passes
                     .all(|pass| pass.outcome == Outcome::Ok)
                     .then_some(tokens as f64)
+            }
+            CountFigure::FailedPasses => {
+                let failed = run.failed_passes(self.workload.as_ref()?, None, arm);
+                // Passes that the harness failed say nothing of the arm.
+                let is_known = failed.tried > 0 && failed.of_harness() == 0;
+                is_known.then(|| failed.count() as f64)
             }
             CountFigure::Daemons => Some(f64::from(backend.daemons)),
             CountFigure::Needs => {

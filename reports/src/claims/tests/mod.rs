@@ -525,3 +525,20 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
     let counted = tally(std::slice::from_ref(&found));
     assert_eq!((counted.settled, counted.testable), (0, 0));
 }
+
+#[test]
+fn wrong_passes_refute_that_every_answer_is_right() {
+    let claim = "says = { equals = 0, unit = 'count' }\ntest.count = { figure = 'failed-passes', arm = 'sqlite', workload = 'micro/read' }";
+    let ended = |how: Outcome| {
+        let mut run = testing::run();
+        let first = testing::passes(&mut run, "micro/read", "sqlite").next();
+        first.unwrap().outcome = how;
+        judged(claim, &[&run]).status
+    };
+    assert_eq!(ended(Outcome::Ok), Confirmed);
+    assert_eq!(ended(Outcome::WrongData), Refuted);
+    assert_eq!(ended(Outcome::Timeout), Refuted);
+    assert_eq!(ended(Outcome::Infra), NotMeasured);
+    let nothing = claim.replace("micro/read", "micro/other");
+    assert_eq!(judged(&nothing, &[&testing::run()]).status, NotMeasured);
+}
