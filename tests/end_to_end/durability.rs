@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::common::{
-    Mount, Scratch, Succeeds, as_root, ctxbench, has, in_own_process, mountable, refused, text_of,
+    Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, text_of,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -343,24 +343,124 @@ fn a_full_disk_fails_only_the_call_that_meets_it() {
 }
 
 #[test]
-fn a_mount_without_space_for_its_log_is_refused_and_keeps_its_data() {
+fn a_mount_opens_on_a_disk_that_another_program_has_filled() {
     let Some(scratch) = as_root() else { return };
     let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
     let db = disk.join("fs.db");
-    let db_option = db.to_str().unwrap();
-    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    let mount = || Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
+    let mounted = mount();
     fs::write(dir.join("note"), "acknowledged").unwrap();
-    mount.end();
+    fs::write(dir.join("other"), "acknowledged").unwrap();
+    mounted.end();
     let filler = disk.join("filler");
     let mut full = File::create(&filler).unwrap();
     while full.write_all(&[1; 4096]).is_ok() {}
-    let before = fs::read(&db).unwrap();
-    let said = refused(&["mount", "sqlite", dir.to_str().unwrap(), "--db", db_option]);
-    has(&said, &["0 KiB left", "fix: make room"]);
-    assert!(fs::read(&db).unwrap() == before);
+    let mounted = mount();
+    assert_eq!(text_of(&dir, "note"), "acknowledged");
+    fs::remove_file(dir.join("other")).unwrap();
+    mounted.end();
     drop(full);
     fs::remove_file(&filler).unwrap();
-    let mount = Mount::new("sqlite", &dir, &["--db", db_option]);
+    let mounted = mount();
     assert_eq!(text_of(&dir, "note"), "acknowledged");
-    mount.end();
+    assert!(!dir.join("other").exists());
+    mounted.end();
+}
+
+/// A disk of 95 MB with an ext4, which ends with this.
+struct LoopDisk(PathBuf);
+
+impl LoopDisk {
+    fn new(scratch: &Scratch) -> Self {
+        let (image, dir) = (scratch.path().join("image"), scratch.dir("disk"));
+        let file = File::create(&image).unwrap();
+        file.set_len(95_000_000).unwrap();
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F", "-m", "0"]).arg(&image).succeeds();
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).args([&image, &dir]).succeeds();
+        Self(dir)
+    }
+
+    /// Fills what is left of it.
+    fn fill(&self) {
+        let mut options = File::options();
+        let opened = options
+            .create(true)
+            .append(true)
+            .open(self.0.join("filler"));
+        // There may be no room for its name.
+        let Ok(mut filler) = opened else { return };
+        for bytes in [1 << 20, 4096, 512] {
+            while filler.write_all(&vec![1; bytes]).is_ok() {}
+        }
+        let _ = filler.sync_all();
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn megabyte(number: usize) -> Vec<u8> {
+    vec![number as u8; 1_000_000]
+}
+
+/// Writes files of a megabyte until the disk is full; how many there are.
+fn fill_with_files(dir: &Path) -> usize {
+    for number in 0.. {
+        let name = dir.join(number.to_string());
+        if let Err(error) = fs::write(&name, megabyte(number)) {
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+            fs::remove_file(&name).unwrap();
+            return number;
+        }
+    }
+    unreachable!("the disk gets full");
+}
+
+#[test]
+fn a_store_that_fills_its_disk_can_be_emptied() {
+    let Some(scratch) = as_root() else { return };
+    let (disk, dir) = (LoopDisk::new(&scratch), scratch.dir("ctx"));
+    let db = disk.0.join("fs.db");
+    let mount = || Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
+    let mut mounted = mount();
+    fs::create_dir(dir.join("sub")).unwrap();
+    let written = fill_with_files(&dir);
+    assert!(written > 70, "{written} files");
+    let name = |number: usize| dir.join(number.to_string());
+    let is_intact = |number: usize| assert!(fs::read(name(number)).unwrap() == megabyte(number));
+    (0..written).for_each(is_intact);
+    for is_killed in [false, true, true, false] {
+        disk.fill();
+        match is_killed {
+            true => mounted.crash(),
+            false => mounted.end(),
+        }
+        disk.fill();
+        mounted = mount();
+        (0..written).for_each(is_intact);
+    }
+    fs::remove_dir(dir.join("sub")).unwrap();
+    fs::remove_file(name(0)).unwrap();
+    fs::rename(name(1), name(2)).unwrap();
+    fs::rename(name(2), dir.join("a longer name than before")).unwrap();
+    File::options()
+        .write(true)
+        .open(name(3))
+        .and_then(|file| file.set_len(10))
+        .unwrap();
+    (4..written).for_each(is_intact);
+    for number in 3..written {
+        fs::remove_file(name(number)).unwrap();
+    }
+    let _ = fs::remove_file(disk.0.join("filler"));
+    let again = fill_with_files(&dir);
+    assert!(again + 5 >= written, "{again} of {written} files fit again");
+    (0..again).for_each(is_intact);
+    mounted.end();
+    ctxbench(["doctor", "--store"]).arg(&db).succeeds();
 }

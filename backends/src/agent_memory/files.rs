@@ -249,6 +249,10 @@ impl Store for AgentMemory {
         self.files.detach();
     }
 
+    fn finish(&self) -> Result<()> {
+        self.files.finish()
+    }
+
     fn statfs(&self) -> Result<StatFs> {
         self.files.statfs()
     }

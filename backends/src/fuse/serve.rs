@@ -294,7 +294,9 @@ fn run_session(
     mounted.reclaim_orphans();
     let synced = store.sync();
     store.detach();
+    let finished = store.finish();
     synced?;
+    finished?;
     ended.map_err(session_error)
 }
 

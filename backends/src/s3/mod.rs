@@ -458,6 +458,10 @@ impl Store for S3Store {
         self.engine.stop();
     }
 
+    fn finish(&self) -> Result<()> {
+        self.inner.store.finish()
+    }
+
     fn statfs(&self) -> Result<StatFs> {
         self.inner.store.statfs()
     }

@@ -60,16 +60,6 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
     Ok(pending.len())
 }
 
-/// Removes a redo log that nothing needs.
-pub(super) fn remove(path: &Path) {
-    let redo = redo_of(path);
-    if let Err(error) = std::fs::remove_file(&redo)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %redo.display(), %error, "removing the redo log");
-    }
-}
-
 /// A thread that commits a transaction that has been open for long enough.
 #[derive(Debug)]
 pub(super) struct Committer {
@@ -78,51 +68,62 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Begins to record changes.
+    /// Begins to record changes. `None` if the disk has no room for the redo log: every change is then committed before
+    /// its call returns.
     pub(super) fn start(
         db: &Arc<Mutex<Db>>,
         path: &Path,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    ) -> std::result::Result<Option<Self>, SqliteOpenError> {
         let (wake, woken) = sync_channel(1);
-        begin(&locked(db), path, wake)?;
+        if !begin(&locked(db), path, wake)? {
+            return Ok(None);
+        }
         let thread_db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name("commit".to_owned())
             .spawn(move || run_or_give_up(&thread_db, &woken))
             .map_err(|error| unreadable(path, &error))?;
-        Ok(Self {
+        Ok(Some(Self {
             db: Arc::clone(db),
             thread: Some(thread),
-        })
+        }))
     }
 
-    /// Commits, and ends the thread. True if nothing is left that needs the redo log.
-    pub(super) fn stop(&mut self) -> bool {
+    /// Commits, and ends the thread. If that fails, the redo log stays.
+    pub(super) fn stop(&mut self) -> Result<()> {
         let ended = end(&locked(&self.db));
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the commit thread panicked");
         }
-        ended
-            .inspect_err(|error| tracing::warn!(%error, "the redo log stays, and is applied at the next mount"))
-            .is_ok()
+        ended.inspect_err(
+            |error| tracing::warn!(%error, "the redo log stays, and is applied at the next mount"),
+        )
     }
 }
 
-fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<(), SqliteOpenError> {
+fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<bool, SqliteOpenError> {
     let wrong = |error: StoreError| unreadable(path, &error);
     let mount = db.row("SELECT random()", (), |row| row.get(0));
     let mount = mount.map_err(wrong)?.unwrap_or_default();
     // The file before the row that asks for it: a file that no row asks for is harmless.
     let redo = redo_of(path);
-    let redo = Redo::create(path, mount, wake).map_err(|error| unreadable(&redo, &error))?;
+    let redo = match Redo::create(path, mount, wake) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!(
+                "the disk is full: there is no redo log, and every change is a commit, until the next mount"
+            );
+            return Ok(false);
+        }
+        created => created.map_err(|error| unreadable(&redo, &error))?,
+    };
     sync_names(path)?;
     db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
         .map_err(wrong)?;
     *db.redo.borrow_mut() = Some(redo);
     db.deferred.is_on.set(true);
-    Ok(())
+    Ok(true)
 }
 
 fn end(db: &Db) -> Result<()> {

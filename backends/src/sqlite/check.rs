@@ -12,7 +12,7 @@ use super::files::tails_of;
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{
-    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, own,
+    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, own, resolve,
     unreadable,
 };
 use super::tails::HEAD;
@@ -106,6 +106,7 @@ const RULES: &[Rule] = &[
 /// not an error but a problem.
 pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
+    let path = &resolve(path)?;
     must_not_be_cut(path)?;
     // Without this, a missing file would be "unable to open database file".
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
@@ -145,6 +146,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     if !path.exists() {
         return Ok(false);
     }
+    let path = &resolve(path)?;
     must_be_ours(path)?;
     let ownership = match own(path) {
         // A mount has the database, and its logs.

@@ -1,6 +1,7 @@
 //! Copies SQLite's write-ahead log into the database, off the request path.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -14,18 +15,11 @@ use super::db::Db;
 use super::log::Log;
 use super::log_mark;
 use super::on_panic::on_panic;
+use super::room::Room;
 use super::transaction::locked;
 
-/// Pages by which the log grows before it is copied into the database: 16 MiB. What is written again
-/// and again is copied once: 4 MiB measured 5 % less throughput with eight writing processes.
-const CHECKPOINT_PAGES: i32 = 4096;
-
-/// Pages in the log after which the writer checkpoints, too: 256 MiB. A writer that fills the log faster than
-/// the thread empties it waits. The log grows while another connection reads an old state of it.
-const CHECKPOINT_PAGES_MAX: i32 = 65_536;
-
-/// Pages by which the log has to grow before the writer tries again.
-const CHECKPOINT_PAGES_AGAIN: i32 = 8_192;
+/// Bytes of a page in the log, with its header.
+const FRAME: u64 = 4096 + 24;
 
 /// A thread that copies the log into the database, through a connection of its own.
 #[derive(Debug)]
@@ -48,34 +42,44 @@ impl Checkpointer {
         let copying = Arc::new(Mutex::new(()));
         let thread_copying = Arc::clone(&copying);
         let hook_log = Arc::clone(log);
-        let (mut before, mut next, mut next_own) = (0, CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
+        let room = Arc::clone(&locked(writer).room);
+        let hook_room = Arc::clone(&room);
+        // Bytes of the log: at the last commit, when the thread was woken, when the writer copied it.
+        let (mut before, mut woken_at, mut copied_at) = (0, 0, 0);
         let hook = move |wal: &mut Wal, pages: i32| {
-            if pages < before {
-                // All was copied, and the log has begun anew.
-                (next, next_own) = (CHECKPOINT_PAGES, CHECKPOINT_PAGES_MAX);
+            let length = u64::try_from(pages).unwrap_or(0) * FRAME;
+            if length < before {
+                // All was copied, and the log is written from its start again.
+                (woken_at, copied_at) = (0, 0);
             }
-            before = pages;
+            before = length;
             if hook_log.is_broken() {
                 // A failed sync may have lost parts of the log: nothing of it may be copied.
                 return Ok(());
             }
-            if pages >= next_own {
-                next_own = pages.saturating_add(CHECKPOINT_PAGES_AGAIN);
+            // More only while another connection reads an old state of it.
+            let limits = hook_room.log_limits();
+            let was_copied = hook_room.was_copied.swap(false, Ordering::AcqRel);
+            if length >= limits.max && length >= copied_at + limits.max / 2 {
+                copied_at = length;
                 // Wait for the thread, which a writer without pause would outrun for ever, and copy the
-                // rest: then the next write starts the log anew. Passive: it never waits for a reader.
+                // rest: then the next write begins at the start of the log. Passive: it never waits for a reader.
                 let _copying = copying.lock();
                 if hook_log.is_broken() {
                     // By the copy that this one has waited for.
                     return Ok(());
                 }
-                if let Err(error) = wal.checkpoint_v2(CheckpointMode::PASSIVE) {
-                    tracing::warn!(%error, pages, "the log cannot be emptied");
-                    hook_log.check_checkpoint(&error);
+                match wal.checkpoint_v2(CheckpointMode::PASSIVE) {
+                    Ok(_) => hook_room.copied(),
+                    Err(error) => {
+                        tracing::warn!(%error, length, "the log cannot be emptied");
+                        hook_log.check_checkpoint(&error);
+                    }
                 }
                 // The thread marks the file again: by now its content is that of the log.
                 let _ = hook_wake.try_send(());
-            } else if pages >= next {
-                next = pages.saturating_add(CHECKPOINT_PAGES);
+            } else if was_copied || length >= woken_at + limits.copy_at {
+                woken_at = length;
                 // Full means that a wake-up is pending.
                 let _ = hook_wake.try_send(());
             }
@@ -85,20 +89,22 @@ impl Checkpointer {
         let (db, log) = (Arc::clone(writer), Arc::clone(log));
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&db, &connection, &log, &woken, &thread_copying, &counters))
+            .spawn(move || {
+                run(
+                    &db,
+                    &connection,
+                    &log,
+                    &room,
+                    &woken,
+                    &thread_copying,
+                    &counters,
+                );
+            })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self {
             wake: Some(wake),
             thread: Some(thread),
         })
-    }
-
-    /// No thread: the database is not written.
-    pub(super) fn none() -> Self {
-        Self {
-            wake: None,
-            thread: None,
-        }
     }
 
     /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.
@@ -115,6 +121,7 @@ fn run(
     db: &Mutex<Db>,
     connection: &Connection,
     log: &Log,
+    room: &Room,
     woken: &Receiver<()>,
     copying: &Mutex<()>,
     counters: &Counters,
@@ -137,7 +144,10 @@ fn run(
             let _copying = copying.lock();
             let _broken = on_panic(give_up);
             match connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
-                Ok(_) => Counters::add(&counters.checkpoints),
+                Ok(_) => {
+                    Counters::add(&counters.checkpoints);
+                    room.copied();
+                }
                 // The writer was just turning a page of the log's index; it wakes this thread again.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
                 Err(error) => {
@@ -166,7 +176,11 @@ mod tests {
         store.create(&OWNER, ROOT, b"a", &FILE).unwrap();
         let at = ("UPDATE log SET needed", 0);
         store.db().panics_at.set(Some(at));
-        store.checkpointer.wake.as_ref().unwrap().send(()).unwrap();
+        {
+            let threads = store.threads.lock();
+            let checkpointer = &threads.as_ref().unwrap().checkpointer;
+            checkpointer.wake.as_ref().unwrap().send(()).unwrap();
+        }
         let deadline = Instant::now() + Duration::from_secs(60);
         while !store.log.is_broken() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));

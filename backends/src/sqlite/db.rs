@@ -11,6 +11,7 @@ use super::deferred::Deferred;
 use super::log::Log;
 use super::name_cache::NameCache;
 use super::redo::Redo;
+use super::room::Room;
 use super::tails::Tails;
 use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
@@ -31,6 +32,11 @@ pub(super) fn no_notes(_: &Db, _: &[u8]) -> Result<()> {
 pub(crate) struct Db {
     pub(crate) connection: Connection,
     pub(crate) tails: Arc<Tails>,
+    pub(super) room: Arc<Room>,
+    /// The change that is made may need more space than the reserve has.
+    pub(super) is_growth: Cell<bool>,
+    /// Bytes to which the log's file is shortened when it begins again.
+    pub(super) log_kept: Cell<u64>,
     pub(super) counters: Arc<Counters>,
     /// The rows of the inodes used last: this connection is the only one that changes them.
     kept: RefCell<HashMap<Ino, Attr>>,
@@ -61,6 +67,7 @@ impl Db {
     pub(super) fn new(
         connection: Connection,
         tails: Arc<Tails>,
+        room: Arc<Room>,
         counters: Arc<Counters>,
         apply_note: ApplyNote,
     ) -> Self {
@@ -69,6 +76,9 @@ impl Db {
         Self {
             connection,
             tails,
+            room,
+            is_growth: Cell::new(false),
+            log_kept: Cell::new(0),
             counters,
             kept: RefCell::default(),
             names: RefCell::default(),

@@ -1,10 +1,26 @@
 //! The files of a database: its log, its redo log and its tails lie beside it.
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, unlinkat};
+
+/// What follows the name of a database in those of the files beside it.
+pub(super) const LOG: &str = "-wal";
+pub(super) const INDEX: &str = "-shm";
+pub(super) const REDO: &str = "-redo";
+pub(super) const TAILS: &str = "-tails";
 
 /// The write-ahead log of the database at `path`.
 pub(super) fn log_of(path: &Path) -> PathBuf {
-    beside(path, "-wal")
+    beside(path, LOG)
+}
+
+/// The shared memory of SQLite's connections to the database at `path`.
+pub(super) fn index_of(path: &Path) -> PathBuf {
+    beside(path, INDEX)
 }
 
 /// Whether there is a log; the empty one that SQLite makes when it opens a database is none.
@@ -14,12 +30,12 @@ pub(super) fn has_log(path: &Path) -> bool {
 
 /// The redo log of the database at `path`.
 pub(super) fn redo_of(path: &Path) -> PathBuf {
-    beside(path, "-redo")
+    beside(path, REDO)
 }
 
 /// The directory that holds the tails of the database at `path`.
 pub(super) fn tails_of(path: &Path) -> PathBuf {
-    beside(path, "-tails")
+    beside(path, TAILS)
 }
 
 /// All files that a database at `path` may have, itself first.
@@ -39,4 +55,46 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// The directory of a database, held open: the files beside the database are found after the directory was moved, too.
+#[derive(Debug)]
+pub(super) struct Beside {
+    folder: File,
+    /// The name of the database in it.
+    name: OsString,
+}
+
+impl Beside {
+    /// Opens the directory of the database at `path`.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        Ok(Self {
+            folder: File::open(folder(path))?,
+            name,
+        })
+    }
+
+    /// The directory.
+    pub(super) fn folder(&self) -> &File {
+        &self.folder
+    }
+
+    /// The name of the file with `suffix`, in the directory.
+    pub(super) fn name(&self, suffix: &str) -> OsString {
+        let mut name = self.name.clone();
+        name.push(suffix);
+        name
+    }
+
+    /// Removes a file that nothing needs, if it is there.
+    pub(super) fn remove(&self, suffix: &str) {
+        let name = self.name(suffix);
+        match unlinkat(&self.folder, &name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => {
+                tracing::warn!(file = %name.display(), %error, "cannot be removed");
+            }
+        }
+    }
 }

@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate};
 
 use super::counters::Counters;
-use super::files::{folder, log_of};
+use super::files::{folder, index_of, log_of};
 use super::on_panic::on_panic;
 use super::open::{self, SqliteOpenError};
 use super::redo::Recorded;
+use super::room::LOG_KEPT;
 use super::tails::Tails;
 use crate::store::{Errno, Result, StoreError};
 
-/// Bytes that the log file has from the start: appending to it then changes no metadata, and a sync has
-/// only the appended pages to write. SQLite's recovery ends at the first frame without the log's salt.
-const PADDED_TO: u64 = 4 << 20;
+/// Bytes of the first part of SQLite's shared memory: for the first 4,096 frames of the log.
+const INDEX_BYTES: u64 = 32 << 10;
 
 /// Keeps the log's pages in memory: its frames are not whole pages, so that appending to one that the
 /// kernel has let go of would first have to read it.
 #[expect(unsafe_code, reason = "the only way to keep pages of a file in memory")]
 fn pin(file: &File) -> Option<Mmap> {
     // SAFETY: nothing ever reads through the map, so changes and truncations of the file do not matter.
-    let map = unsafe { MmapOptions::new().len(PADDED_TO as usize).map(file) };
+    let map = unsafe { MmapOptions::new().len(LOG_KEPT as usize).map(file) };
     let pinned = map.and_then(|map| {
         map.lock()?;
         Ok(map)
@@ -38,12 +38,23 @@ fn pin(file: &File) -> Option<Mmap> {
         .ok()
 }
 
-/// Fills the log file up with zeros.
+/// Fills the log file up with zeros, as far as the disk has room. SQLite's recovery ends at the first frame without the
+/// log's salt.
 fn pad(file: &File) -> std::io::Result<()> {
+    match pad_all(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            tracing::warn!("the disk is full: the log has less space than it should");
+            Ok(())
+        }
+        padded => padded,
+    }
+}
+
+fn pad_all(file: &File) -> std::io::Result<()> {
     let zeros = [0; 64 * 1024];
     let mut length = file.metadata()?.len();
-    while length < PADDED_TO {
-        let piece = (PADDED_TO - length).min(zeros.len() as u64);
+    while length < LOG_KEPT {
+        let piece = (LOG_KEPT - length).min(zeros.len() as u64);
         file.write_all_at(&zeros[..piece as usize], length)?;
         length += piece;
     }
@@ -57,6 +68,8 @@ fn pad(file: &File) -> std::io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Log {
     file: File,
+    /// SQLite's shared memory, which must stay open for as long as SQLite locks it.
+    _index: Option<File>,
     _pinned: Option<Mmap>,
     /// A sync or a checkpoint has failed: the kernel may have dropped what it could not write, and calls it clean
     /// from then on, so no later sync can promise anything about it.
@@ -90,6 +103,18 @@ fn sync_data(file: &File) -> std::io::Result<()> {
     }
 }
 
+/// Opens SQLite's shared memory, and allocates what SQLite has mapped of it: a store to a page without a place would end
+/// this process on a full disk.
+fn index(path: &Path) -> std::result::Result<File, SqliteOpenError> {
+    let path = index_of(path);
+    let opened = File::options().read(true).write(true).open(&path);
+    let file = opened.map_err(|error| open::unreadable(&path, &error))?;
+    match fallocate(&file, FallocateFlags::empty(), 0, INDEX_BYTES) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(file),
+        Err(error) => Err(open::unreadable(&path, &std::io::Error::from(error))),
+    }
+}
+
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
     pub(super) fn open(
@@ -97,6 +122,7 @@ impl Log {
         counters: Arc<Counters>,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let log = log_of(path);
+        let index = index(path)?;
         let file = File::options()
             .read(true)
             .write(true)
@@ -104,7 +130,7 @@ impl Log {
             .and_then(|file| pad(&file).map(|()| file))
             .map_err(|error| open::unreadable(&log, &error))?;
         let pinned = pin(&file);
-        Ok(Self::of(file, pinned, counters))
+        Ok(Self::of(file, Some(index), pinned, counters))
     }
 
     /// The log of a database that can only be read: nothing is ever written to it. Its file is the database itself.
@@ -113,16 +139,22 @@ impl Log {
         counters: Arc<Counters>,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let file = File::open(path).map_err(|error| open::unreadable(path, &error))?;
-        let log = Self::of(file, None, counters);
+        let log = Self::of(file, None, None, counters);
         log.durable
             .store(log.commits.load(Ordering::Acquire), Ordering::Release);
         Ok(log)
     }
 
-    fn of(file: File, pinned: Option<Mmap>, counters: Arc<Counters>) -> Self {
+    fn of(
+        file: File,
+        index: Option<File>,
+        pinned: Option<Mmap>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             _pinned: pinned,
             file,
+            _index: index,
             is_broken: AtomicBool::new(false),
             // The state at opening and the commits that prepared it count as one commit.
             commits: AtomicU64::new(1),

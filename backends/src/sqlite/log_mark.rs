@@ -35,7 +35,7 @@ fn copy(db: &Db) -> Result<()> {
         .connection
         .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     match copied {
-        Ok(_) => {}
+        Ok(_) => db.room.copied(),
         // Another connection reads an old state: the checkpoint copies less.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
         Err(error) => tracing::warn!(%error, "the log cannot be copied into the database"),
@@ -44,16 +44,17 @@ fn copy(db: &Db) -> Result<()> {
 }
 
 /// Sees to it that closing the database leaves the log where it is, if that says that it is needed, or is broken: what a
-/// failed sync has lost of it may not be copied.
-pub(super) fn end(db: &Db, is_broken: bool) {
+/// failed sync has lost of it may not be copied. True if it may be copied.
+pub(super) fn end(db: &Db, is_broken: bool) -> bool {
     if !is_broken && (!db.log_says_needed.get() || say(db, false).is_ok()) {
-        return;
+        return true;
     }
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     match db.connection.set_db_config(keep, true) {
         Ok(_) => tracing::warn!("the log stays, and is copied at the next mount"),
         Err(error) => tracing::warn!(%error, "keeping the log"),
     }
+    false
 }
 
 #[cfg(test)]

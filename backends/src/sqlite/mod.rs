@@ -13,6 +13,8 @@ mod counters;
 pub(crate) mod db;
 mod deferred;
 pub(crate) mod files;
+mod flush;
+mod free_pages;
 pub(crate) mod header;
 pub(crate) mod held;
 mod log;
@@ -26,18 +28,22 @@ mod owner;
 mod reclaim;
 pub(crate) mod record;
 mod redo;
+mod room;
+mod space;
 mod tails;
 mod transaction;
 pub(crate) mod xattrs;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
 
 use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
@@ -49,12 +55,17 @@ pub use check::{DatabaseCheck, check, go_on_without_log};
 use checkpoint::Checkpointer;
 use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
+use files::{INDEX, LOG, REDO};
+use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, unreadable,
+    Ownership, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, resolve,
+    unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
+use room::Room;
+pub use space::{DatabaseSpace, space};
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -63,9 +74,8 @@ use tails::Tails;
 pub struct SqliteStore {
     // Order matters when dropped: connections close before the ownership lock ends.
     db: Arc<Mutex<Db>>,
-    /// `None` until the redo log begins.
-    committer: Option<Committer>,
-    checkpointer: Checkpointer,
+    /// `None` once the store has ended.
+    threads: Mutex<Option<Threads>>,
     log: Arc<Log>,
     tails: Arc<Tails>,
     next_ino: AtomicU64,
@@ -74,6 +84,15 @@ pub struct SqliteStore {
     counters: Arc<Counters>,
     path: PathBuf,
     ownership: Ownership,
+}
+
+/// The threads of a store, in the order in which they end.
+#[derive(Debug)]
+struct Threads {
+    flusher: Option<Flusher>,
+    /// `None` until the redo log begins, and where the disk has no room for one.
+    committer: Option<Committer>,
+    checkpointer: Checkpointer,
 }
 
 impl SqliteStore {
@@ -95,14 +114,25 @@ impl SqliteStore {
         owner: &Caller,
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, SqliteOpenError> {
-        let begun = Self::begin(path, owner, apply_note).and_then(|mut store| {
+        let path = &resolve(path)?;
+        let begun = Self::begin(path, owner, apply_note).and_then(|store| {
             if store.read_only().is_none() {
-                store.committer = Some(Committer::start(&store.db, path)?);
+                store.start_threads()?;
             }
             store.ownership.discard_new(false);
             Ok(store)
         });
         begun.map_err(|error| or_full(path, error))
+    }
+
+    fn start_threads(&self) -> std::result::Result<(), SqliteOpenError> {
+        if let Some(threads) = &mut *self.threads.lock() {
+            threads.committer = Committer::start(&self.db, &self.path)?;
+            let flusher = Flusher::start(&self.db, &self.log, &self.tails);
+            let flusher = flusher.map_err(|error| unreadable(&self.path, &error))?;
+            threads.flusher = Some(flusher);
+        }
+        Ok(())
     }
 
     fn begin(
@@ -116,17 +146,28 @@ impl SqliteStore {
             return Self::begin_read_only(path, ownership, &reason, apply_note);
         }
         let was_killed = files::has_log(path);
+        let room = Arc::new(Room::new(ownership.file()));
+        if !was_killed {
+            room.open().map_err(|error| unreadable(path, &error))?;
+        }
         let connection = connect(path)?;
         leave(&connection, path).map_err(|error| unreadable(path, &error))?;
         let counters = Arc::new(Counters::default());
-        let tails = Arc::new(Tails::new(path, Arc::clone(&counters)));
+        let tails = Tails::new(path, Arc::clone(&counters));
+        let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
         prepare(&connection, path)?;
         let db = Db::new(
             connection,
             Arc::clone(&tails),
+            room,
             Arc::clone(&counters),
             apply_note,
         );
+        db.fit();
+        if was_killed && !db.room.is_roomy() {
+            // What was killed may have filled the log's file.
+            db.copy_log();
+        }
         let redone = batch::recover(&db, path)?;
         if redone > 0 {
             tracing::info!(
@@ -162,7 +203,7 @@ impl SqliteStore {
         synced.map_err(store_error)?;
         let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
         tails.sweep(has_tail).map_err(store_error)?;
-        batch::remove(path);
+        tails.beside().remove(REDO);
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| unreadable(path, &error))?;
@@ -171,8 +212,11 @@ impl SqliteStore {
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db,
-            committer: None,
-            checkpointer,
+            threads: Mutex::new(Some(Threads {
+                flusher: None,
+                committer: None,
+                checkpointer,
+            })),
             log,
             tails,
             next_ino: AtomicU64::new(next_ino),
@@ -192,11 +236,17 @@ impl SqliteStore {
     ) -> std::result::Result<Self, SqliteOpenError> {
         let connection = connect_read_only(path, reason)?;
         let counters = Arc::new(Counters::default());
-        let tails = Arc::new(Tails::new(path, Arc::clone(&counters)));
+        let tails = Tails::new(path, Arc::clone(&counters));
+        let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
         tails.only_read();
         let log = Arc::new(Log::unused(path, Arc::clone(&counters))?);
-        let (tails_of_db, counters_of_db) = (Arc::clone(&tails), Arc::clone(&counters));
-        let db = Db::new(connection, tails_of_db, counters_of_db, apply_note);
+        let db = Db::new(
+            connection,
+            Arc::clone(&tails),
+            Arc::new(Room::new(ownership.file())),
+            Arc::clone(&counters),
+            apply_note,
+        );
         let _ = db.log.set(Arc::clone(&log));
         let read = |db: &Db| {
             nodes::get(db, ROOT)?;
@@ -208,8 +258,7 @@ impl SqliteStore {
             read(&db).map_err(|error: StoreError| unreadable(path, &error))?;
         Ok(Self {
             db: Arc::new(Mutex::new(db)),
-            committer: None,
-            checkpointer: Checkpointer::none(),
+            threads: Mutex::new(None),
             log,
             tails,
             next_ino: AtomicU64::new(next_ino),
@@ -288,19 +337,73 @@ impl SqliteStore {
     }
 }
 
-impl Drop for SqliteStore {
-    fn drop(&mut self) {
+impl SqliteStore {
+    /// Ends the threads, and leaves the files as an unmounted database has them. Does nothing the second time.
+    fn end(&self) -> Result<()> {
+        let Some(mut threads) = self.threads.lock().take() else {
+            return Ok(());
+        };
+        if let Some(flusher) = &mut threads.flusher {
+            flusher.stop();
+        }
+        let committed = match &mut threads.committer {
+            Some(committer) => committer.stop(),
+            None => Ok(()),
+        };
+        let synced = match self.log.is_durable() && self.tails.are_clean() {
+            true => Ok(()),
+            false => self.log.sync(&self.tails),
+        };
         // That nothing needs it must be durable first.
-        if self.committer.as_mut().is_some_and(Committer::stop)
-            && self.log.sync(&self.tails).is_ok()
-        {
-            batch::remove(&self.path);
+        if committed.is_ok() && synced.is_ok() {
+            self.tails.beside().remove(REDO);
+            if let Err(error) = self.db().give_back_all() {
+                tracing::warn!(%error, "free pages stay in the database");
+            }
         }
         if let Err(error) = self.db().connection.wal_hook(None::<fn(&mut _, _) -> _>) {
             tracing::warn!(%error, "removing the log hook");
         }
-        self.checkpointer.stop();
-        log_mark::end(&self.db(), self.log.is_broken());
+        threads.checkpointer.stop();
+        let db = self.db();
+        if log_mark::end(&db, self.log.is_broken()) && self.was_moved() {
+            self.end_log(&db);
+        }
+        self.ownership.leave_space();
+        committed.and(synced)
+    }
+
+    /// Whether the database is no longer where it was opened.
+    fn was_moved(&self) -> bool {
+        let is_same = |there: std::fs::Metadata| {
+            let here = self.ownership.file().metadata();
+            here.is_ok_and(|here| (here.dev(), here.ino()) == (there.dev(), there.ino()))
+        };
+        !std::fs::metadata(&self.path).is_ok_and(is_same)
+    }
+
+    /// Copies the log and removes it, as SQLite does when it closes a database that was not moved.
+    fn end_log(&self, db: &Db) {
+        let copied = db
+            .connection
+            .wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
+        match copied {
+            Ok(_) => {
+                self.tails.beside().remove(LOG);
+                self.tails.beside().remove(INDEX);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the log stays, and is copied at the next mount");
+            }
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "the last changes may not be durable");
+        }
     }
 }
 
@@ -531,8 +634,12 @@ impl Store for SqliteStore {
         }
     }
 
+    fn finish(&self) -> Result<()> {
+        self.end()
+    }
+
     fn statfs(&self) -> Result<StatFs> {
-        let fs = rustix::fs::statvfs(&self.path)?;
+        let fs = rustix::fs::fstatvfs(self.ownership.file())?;
         Ok(StatFs {
             block_bytes: u32::try_from(fs.f_frsize).unwrap_or(4096),
             blocks: fs.f_blocks,

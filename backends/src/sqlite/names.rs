@@ -281,6 +281,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::counters::Counters;
+    use crate::sqlite::room::Room;
     use crate::sqlite::tails::Tails;
 
     #[test]
@@ -308,7 +309,8 @@ mod tests {
         let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&counters));
         let db = Db::new(
             connection,
-            Arc::new(tails),
+            Arc::new(tails.unwrap()),
+            Arc::new(Room::new(&Arc::new(tempfile::tempfile().unwrap()))),
             counters,
             crate::sqlite::db::no_notes,
         );

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,8 +14,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs}
 use rustix::io::Errno;
 
 use super::files::{files_of, folder, has_log, log_of, redo_of, tails_of};
-use super::header;
-use super::owner;
+use super::{header, owner, room};
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 pub(super) const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
@@ -112,6 +112,16 @@ pub enum SqliteOpenError {
         /// The first thing that is wrong.
         problem: String,
     },
+    /// It is a symbolic link to a file that does not exist.
+    #[error(
+        "{} cannot be opened: it is a symbolic link to {}, which does not exist\n  fix: give --db the path that the link names, to create a database there; or remove the link", .path.display(), .target.display()
+    )]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// What it names.
+        target: PathBuf,
+    },
     /// Its disk has no room for the log of a mount.
     #[error(
         "{} cannot be opened: {reason}; its disk has {left} KiB left\n  fix: make room, 8 MiB at least, and mount it again: nothing in it has changed", .path.display()
@@ -140,7 +150,9 @@ pub enum SqliteOpenError {
 /// stay open for as long as SQLite uses it: closing any descriptor of it would drop SQLite's locks.
 #[derive(Debug)]
 pub(super) struct Ownership {
-    _file: File,
+    file: Arc<File>,
+    /// The database is unmounted when this is dropped.
+    ends_mount: AtomicBool,
     /// Why it can only be read; `None` if it can be written.
     pub(super) read_only: Option<String>,
     /// The files that this start creates; empty where the database was there before.
@@ -153,14 +165,8 @@ impl Ownership {
     pub(super) fn discard_new(&self, discards: bool) {
         self.discards_new.store(discards, Ordering::Release);
     }
-}
 
-impl Drop for Ownership {
-    fn drop(&mut self) {
-        if !self.discards_new.load(Ordering::Acquire) {
-            return;
-        }
-        // The lock is still held: no other mount has these files.
+    fn remove_new(&self) {
         for file in &self.new {
             let removed = match file.is_dir() {
                 true => std::fs::remove_dir_all(file),
@@ -173,6 +179,53 @@ impl Drop for Ownership {
             }
         }
     }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        // The lock is still held: no other mount has these files.
+        if *self.discards_new.get_mut() && !self.new.is_empty() {
+            self.remove_new();
+        } else if *self.ends_mount.get_mut()
+            && let Err(error) = room::leave_space(&self.file)
+        {
+            tracing::warn!(%error, "no space is left for a mount on a full disk");
+        }
+    }
+}
+
+impl Ownership {
+    /// Has space left for the next mount when SQLite has closed the database.
+    pub(super) fn leave_space(&self) {
+        self.ends_mount.store(true, Ordering::Release);
+    }
+
+    /// The database's file.
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+}
+
+/// The path of the database itself, absolute: SQLite keeps the log beside the file that a symbolic link leads to, and
+/// the working directory may go away.
+///
+/// # Errors
+/// If it is a symbolic link that leads nowhere, or its directory is missing.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteOpenError> {
+    let missing = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+        found => return found.map_err(|error| unreadable(path, &error)),
+    };
+    if let Ok(target) = std::fs::read_link(path) {
+        return Err(SqliteOpenError::DanglingLink {
+            path: path.to_owned(),
+            target,
+        });
+    }
+    let folder = folder(path).canonicalize();
+    let folder = folder.map_err(|error| unreadable(path, &error))?;
+    let name = path.file_name().ok_or_else(|| unreadable(path, &missing))?;
+    Ok(folder.join(name))
 }
 
 /// The same error, or that the disk is full where that is the likely cause.
@@ -302,7 +355,8 @@ pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
         false => Vec::new(),
     };
     Ok(Ownership {
-        _file: file,
+        file: Arc::new(file),
+        ends_mount: AtomicBool::new(false),
         read_only,
         new,
         discards_new: AtomicBool::new(true),
@@ -414,6 +468,12 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), Sqlite
             path: path.to_owned(),
             log,
         });
+    }
+    if !is_there {
+        // Free pages can then be given back to the disk in small steps: see `Db::give_back`.
+        connection
+            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
+            .map_err(wrong)?;
     }
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))

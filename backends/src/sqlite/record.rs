@@ -104,6 +104,26 @@ pub(crate) enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whether the change frees space, or needs hardly any: it may use the reserve of a full disk.
+    pub(super) fn frees(&self) -> bool {
+        match self {
+            Record::Unlink { .. }
+            | Record::Rmdir { .. }
+            | Record::Rename { .. }
+            | Record::Reclaim { .. }
+            | Record::RemoveXattr { .. }
+            // To any size: an extension is a hole.
+            | Record::SetAttr { .. } => true,
+            Record::Fallocate { how, .. } => *how == Allocate::PunchHole,
+            Record::Create { .. }
+            | Record::Link { .. }
+            | Record::Write { .. }
+            | Record::Append { .. }
+            | Record::SetXattr { .. }
+            | Record::Note { .. } => false,
+        }
+    }
+
     /// Whether the change can wait for a commit: it is short, and touches no tail. A tail is a plain file, and making a
     /// change of it again would undo a later one.
     pub(super) fn can_wait(&self, db: &Db) -> Result<bool> {

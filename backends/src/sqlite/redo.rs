@@ -76,6 +76,9 @@ pub(super) struct Redo {
 
 impl Redo {
     /// Creates the file, full of zeros.
+    ///
+    /// # Errors
+    /// If there is no room for it; then there is no file.
     pub(super) fn create(path: &Path, mount: i64, wake: SyncSender<()>) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -84,7 +87,10 @@ impl Redo {
             .truncate(true)
             .mode(0o600)
             .open(redo_of(path))?;
-        fill(&file)?;
+        if let Err(error) = fill(&file) {
+            std::fs::remove_file(redo_of(path))?;
+            return Err(error);
+        }
         let pages = map(&file, FILE_BYTES)?;
         if let Err(error) = pages.lock() {
             tracing::info!(%error, "the redo log may have to be read to be written");

@@ -7,18 +7,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{
+    Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, accessat, fallocate, mkdirat,
+    openat, seek, unlinkat,
+};
 
 use super::counters::Counters;
-use super::files::{folder, tails_of};
+use super::files::{Beside, TAILS, tails_of};
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bytes of a file that are in the database: files of agents are hardly ever longer.
@@ -27,8 +31,9 @@ pub const HEAD: u64 = 256 * 1024;
 /// Tails held open; all are closed when there are more.
 const OPEN_MAX: usize = 64;
 
-/// How far ahead of a growing tail space is reserved, in bytes: as much as there is, up to 16 MiB. The
+/// How far ahead of a growing tail space is reserved, in bytes: a quarter of what there is, within these limits. The
 /// file system then finds places for many writes at once: 64 MiB go into ext4 in 8.5 ms instead of 12.6.
+const AHEAD_MIN: u64 = 64 << 10;
 const AHEAD_MAX: u64 = 16 << 20;
 
 /// Locks that all tails share: two files of one lock now and then wait for each other.
@@ -40,17 +45,26 @@ struct Tail {
     file: File,
     /// Up to where space is reserved, as far as is known.
     reserved: AtomicU64,
+    /// It has grown since the last [`Tails::trim_idle`].
+    has_grown: AtomicBool,
 }
 
 /// The tails of one database.
 #[derive(Debug)]
 pub(crate) struct Tails {
-    dir: PathBuf,
+    /// Where the directory was at the open, for messages.
+    path: PathBuf,
+    beside: Beside,
+    /// The directory. Without one, no inode has a tail.
+    dir: OnceLock<File>,
+    creating: Mutex<()>,
     /// Set once, before the first tail is opened.
     is_read_only: AtomicBool,
-    /// Whether there is a directory: without one, no inode has a tail.
-    has_directory: AtomicBool,
     open: Mutex<HashMap<Ino, Arc<Tail>>>,
+    /// Tails past whose end space may be reserved.
+    ahead: Mutex<BTreeSet<Ino>>,
+    /// The disk is full, or nearly: nothing is reserved.
+    is_tight: AtomicBool,
     unsynced: Mutex<Unsynced>,
     /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
@@ -68,12 +82,13 @@ struct Unsynced {
 }
 
 impl Tail {
-    /// Reserves space for the bytes up to `end`, and as much again for what will follow.
-    fn reserve(&self, start: u64, end: u64) {
+    /// Reserves space for the bytes up to `end`, and for what will follow. True if it may have.
+    fn reserve(&self, start: u64, end: u64) -> bool {
+        self.has_grown.store(true, Ordering::Relaxed);
         if end <= self.reserved.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
-        let ahead = end.min(AHEAD_MAX);
+        let ahead = (end / 4).clamp(AHEAD_MIN, AHEAD_MAX);
         // Where it cannot be had, the write finds its own place, or says why there is none.
         let _ = fallocate(
             &self.file,
@@ -82,6 +97,7 @@ impl Tail {
             end - start + ahead,
         );
         self.reserved.store(end + ahead, Ordering::Relaxed);
+        true
     }
 
     /// Cuts or extends, and frees space reserved past the new end.
@@ -96,24 +112,50 @@ pub(super) fn blocks(length: u64) -> u64 {
     length.div_ceil(4096) * 8
 }
 
+/// Whether a write has failed for lack of space.
+fn is_full(written: &Result<()>) -> bool {
+    written
+        .as_ref()
+        .is_err_and(|error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT))
+}
+
+/// Frees space reserved past the end of a tail, whose bytes must not change meanwhile.
+fn free_reserved(tail: &Tail) -> io::Result<()> {
+    let metadata = tail.file.metadata()?;
+    match metadata.blocks() > blocks(metadata.len()) {
+        true => tail.set_length(metadata.len()),
+        false => Ok(()),
+    }
+}
+
 /// The inode whose tail has this name.
 fn ino_of(name: &OsStr) -> Option<Ino> {
     name.to_str()?.parse().ok()
 }
 
 impl Tails {
-    pub(super) fn new(database: &Path, counters: Arc<Counters>) -> Self {
-        let dir = tails_of(database);
-        Self {
+    /// The tails of `database`, whose directory must exist.
+    pub(super) fn new(database: &Path, counters: Arc<Counters>) -> io::Result<Self> {
+        let tails = Self {
+            path: tails_of(database),
+            beside: Beside::open(database)?,
+            dir: OnceLock::new(),
+            creating: Mutex::default(),
             is_read_only: AtomicBool::new(false),
-            has_directory: AtomicBool::new(dir.exists()),
-            dir,
             open: Mutex::default(),
+            ahead: Mutex::default(),
+            is_tight: AtomicBool::new(false),
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
             counters,
+        };
+        match tails.open_directory() {
+            Ok(dir) => drop(tails.dir.set(dir)),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(tails)
     }
 
     /// Opens tails for reading only from now on.
@@ -121,8 +163,29 @@ impl Tails {
         self.is_read_only.store(true, Ordering::Release);
     }
 
+    /// The directory of the database.
+    pub(super) fn beside(&self) -> &Beside {
+        &self.beside
+    }
+
+    fn open_directory(&self) -> std::result::Result<File, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let name = self.beside.name(TAILS);
+        let dir = openat(self.beside.folder(), name, flags, Mode::empty())?;
+        Ok(File::from(dir))
+    }
+
+    /// Opens the tail of an inode by `flags`.
+    fn open_file(&self, ino: Ino, flags: OFlags) -> std::result::Result<File, Errno> {
+        let dir = self.dir.get().ok_or(Errno::NOENT)?;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(dir, ino.to_string(), flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(File::from(file))
+    }
+
+    /// The path of a tail, for messages: its directory may have been moved since.
     fn path(&self, ino: Ino) -> PathBuf {
-        self.dir.join(ino.to_string())
+        self.path.join(ino.to_string())
     }
 
     fn failed(&self, ino: Ino, error: &io::Error) -> StoreError {
@@ -146,42 +209,55 @@ impl Tails {
         if let Some(file) = self.open.lock().get(&ino) {
             return Ok(Arc::clone(file));
         }
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(!self.is_read_only.load(Ordering::Acquire))
-                .create(may_create)
-                .truncate(false)
-                .mode(0o600)
-                .open(self.path(ino))
+        let flags = match may_create {
+            true => OFlags::RDWR | OFlags::CREATE,
+            false if self.is_read_only.load(Ordering::Acquire) => OFlags::RDONLY,
+            false => OFlags::RDWR,
         };
-        let opened = match open() {
-            Err(error) if may_create && error.kind() == io::ErrorKind::NotFound => {
-                self.create_directory().and_then(|()| open())
-            }
-            opened => opened,
-        };
-        let file = opened.map_err(|error| self.failed(ino, &error))?;
+        if may_create && self.dir.get().is_none() {
+            self.create_directory()
+                .map_err(|error| self.failed(ino, &error))?;
+        }
+        let opened = self.open_file(ino, flags);
+        let file = opened.map_err(|error| self.failed(ino, &error.into()))?;
         self.unsynced.lock().directory |= may_create;
         Ok(self.hold(ino, file))
     }
 
     fn create_directory(&self) -> io::Result<()> {
-        self.has_directory.store(true, Ordering::Release);
-        DirBuilder::new().mode(0o700).create(&self.dir)?;
-        File::open(folder(&self.dir))?.sync_all()
+        let _creating = self.creating.lock();
+        if self.dir.get().is_some() {
+            return Ok(());
+        }
+        let folder = self.beside.folder();
+        match mkdirat(folder, self.beside.name(TAILS), Mode::RWXU) {
+            // By an attempt that failed after it.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        folder.sync_all()?;
+        let _ = self.dir.set(self.open_directory()?);
+        Ok(())
     }
 
     fn hold(&self, ino: Ino, file: File) -> Arc<Tail> {
         let tail = Arc::new(Tail {
             file,
             reserved: AtomicU64::new(0),
+            has_grown: AtomicBool::new(false),
         });
-        let mut open = self.open.lock();
-        if open.len() >= OPEN_MAX {
-            open.clear();
+        let closed = {
+            let mut open = self.open.lock();
+            let closed = match open.len() >= OPEN_MAX {
+                true => std::mem::take(&mut *open),
+                false => HashMap::new(),
+            };
+            open.insert(ino, Arc::clone(&tail));
+            closed
+        };
+        for (ino, tail) in closed {
+            self.trim(ino, &tail);
         }
-        open.insert(ino, Arc::clone(&tail));
         tail
     }
 
@@ -222,10 +298,78 @@ impl Tails {
     /// Writes at `offset` of the tail of a file whose tail is `length` long, if that is not 0.
     pub(crate) fn write(&self, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         let tail = self.get_or_create(ino, length == 0)?;
-        if offset == length {
-            tail.reserve(offset, offset + bytes.len() as u64);
+        let end = offset + bytes.len() as u64;
+        let is_tight = self.is_tight.load(Ordering::Relaxed);
+        if offset == length && !is_tight && tail.reserve(offset, end) {
+            self.ahead.lock().insert(ino);
         }
-        self.change(ino, || tail.file.write_all_at(bytes, offset))
+        let write = || self.change(ino, || tail.file.write_all_at(bytes, offset));
+        let mut written = write();
+        if is_full(&written) {
+            self.give_up_ahead();
+            written = write();
+        }
+        if is_full(&written) && end > length {
+            // What of it was written is no part of the file.
+            let cut = self.change(ino, || tail.set_length(length));
+            cut.unwrap_or_else(
+                |error| tracing::warn!(%error, "space past the end of a file is not freed"),
+            );
+        }
+        written
+    }
+
+    /// Frees all space reserved ahead, and reserves none from now on: the disk is full.
+    pub(super) fn give_up_ahead(&self) {
+        self.is_tight.store(true, Ordering::Relaxed);
+        self.trim_all(|_| true);
+    }
+
+    /// Reserves space ahead again, if the disk has room.
+    pub(super) fn set_tight(&self, is_tight: bool) {
+        self.is_tight.store(is_tight, Ordering::Relaxed);
+    }
+
+    /// Frees space reserved past the ends of tails that have not grown since the last call.
+    pub(super) fn trim_idle(&self) {
+        self.trim_all(|tail| !tail.has_grown.swap(false, Ordering::Relaxed));
+    }
+
+    fn trim_all(&self, is_wanted: impl Fn(&Tail) -> bool) {
+        let ahead = self.ahead.lock().clone();
+        for ino in ahead {
+            let held = self.open.lock().get(&ino).map(Arc::clone);
+            let tail = match held {
+                Some(tail) => Ok(tail),
+                None => self.open_file(ino, OFlags::RDWR).map(|file| {
+                    Arc::new(Tail {
+                        file,
+                        reserved: AtomicU64::new(0),
+                        has_grown: AtomicBool::new(false),
+                    })
+                }),
+            };
+            match tail {
+                Ok(tail) if is_wanted(&tail) => self.trim(ino, &tail),
+                Ok(_) => {}
+                // It is removed.
+                Err(_) => drop(self.ahead.lock().remove(&ino)),
+            }
+        }
+    }
+
+    /// Frees space reserved past the end of a tail, unless its bytes are just changing or held still.
+    fn trim(&self, ino: Ino, tail: &Tail) {
+        // Without waiting: the caller may hold one of these locks.
+        let Some(_alone) = self.busy(ino).try_write() else {
+            return;
+        };
+        if !self.ahead.lock().remove(&ino) {
+            return;
+        }
+        if let Err(error) = free_reserved(tail) {
+            tracing::warn!(ino, %error, "space reserved past the end of a file is not freed");
+        }
     }
 
     /// Changes a tail, which has to be synced then. Not before: a sync that begins meanwhile would take it for done.
@@ -291,16 +435,20 @@ impl Tails {
 
     /// Whether there is a tail.
     pub(super) fn has(&self, ino: Ino) -> bool {
-        self.has_directory.load(Ordering::Acquire)
-            && (self.open.lock().contains_key(&ino) || self.path(ino).exists())
+        self.dir.get().is_some_and(|dir| {
+            let is_there = || accessat(dir, ino.to_string(), Access::EXISTS, AtFlags::empty());
+            self.open.lock().contains_key(&ino) || is_there().is_ok()
+        })
     }
 
     /// Removes the tail of an inode that is gone, if it had one.
     pub(super) fn remove(&self, ino: Ino) {
         self.open.lock().remove(&ino);
         self.unsynced.lock().tails.remove(&ino);
-        if let Err(error) = std::fs::remove_file(self.path(ino))
-            && error.kind() != io::ErrorKind::NotFound
+        self.ahead.lock().remove(&ino);
+        let remove = |dir| unlinkat(dir, ino.to_string(), AtFlags::empty());
+        if let Some(Err(error)) = self.dir.get().map(remove)
+            && error != Errno::NOENT
         {
             tracing::warn!(tail = %self.path(ino).display(), %error, "cannot be removed");
         }
@@ -314,7 +462,7 @@ impl Tails {
                 Some(ino) if !has_tail(ino)? => self.remove(ino),
                 Some(ino) => self.give_back(ino),
                 None => {
-                    tracing::warn!(file = %self.dir.join(name).display(), "is no tail of ours");
+                    tracing::warn!(file = %self.path.join(name).display(), "is no tail of ours");
                 }
             }
         }
@@ -326,13 +474,7 @@ impl Tails {
         let Ok(tail) = self.get(ino) else {
             return;
         };
-        let freed = tail.file.metadata().and_then(|metadata| {
-            if metadata.blocks() > blocks(metadata.len()) {
-                tail.set_length(metadata.len())?;
-            }
-            Ok(())
-        });
-        if let Err(error) = freed {
+        if let Err(error) = free_reserved(&tail) {
             tracing::warn!(ino, %error, "space reserved past the end of a file is not freed");
         }
     }
@@ -356,16 +498,20 @@ impl Tails {
 
     /// The names in the directory, if there is one.
     fn names(&self) -> Result<Vec<OsString>> {
-        match std::fs::read_dir(&self.dir) {
-            Ok(entries) => Ok(entries
-                .filter_map(|entry| Some(entry.ok()?.file_name()))
-                .collect()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => {
-                let reason = format!("{}: {error}", self.dir.display());
-                Err(StoreError::storage(Errno::IO, reason))
-            }
-        }
+        let Some(dir) = self.dir.get() else {
+            return Ok(Vec::new());
+        };
+        let names = Dir::read_from(dir).and_then(|entries| {
+            let name = |entry: rustix::fs::DirEntry| {
+                OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()
+            };
+            entries.map(|entry| entry.map(name)).collect()
+        });
+        let mut names: Vec<OsString> = names.map_err(|error| {
+            StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
+        })?;
+        names.retain(|name| name != "." && name != "..");
+        Ok(names)
     }
 
     /// Makes all writes to tails so far durable.
@@ -373,21 +519,21 @@ impl Tails {
         let _syncing = self.syncing.lock();
         let unsynced = std::mem::take(&mut *self.unsynced.lock());
         for ino in unsynced.tails {
-            let file = match File::open(self.path(ino)) {
+            let file = match self.open_file(ino, OFlags::RDONLY) {
                 Ok(file) => file,
                 // Its file is gone, so nothing of it has to be durable.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(self.failed(ino, &error)),
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(self.failed(ino, &error.into())),
             };
             Counters::add(&self.counters.tail_syncs);
             file.sync_data().map_err(|error| self.failed(ino, &error))?;
         }
-        if unsynced.directory {
-            File::open(&self.dir)
-                .and_then(|dir| dir.sync_all())
-                .map_err(|error| {
-                    StoreError::storage(Errno::IO, format!("{}: {error}", self.dir.display()))
-                })?;
+        if unsynced.directory
+            && let Some(dir) = self.dir.get()
+        {
+            dir.sync_all().map_err(|error| {
+                StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
+            })?;
         }
         Ok(())
     }
@@ -399,7 +545,8 @@ impl Drop for Tails {
             tracing::warn!(%error, "space reserved past the ends of files is not freed");
         }
         // Without a single tail the database is one file again; with any, this fails.
-        let _ = std::fs::remove_dir(&self.dir);
+        let name = self.beside.name(TAILS);
+        let _ = unlinkat(self.beside.folder(), name, AtFlags::REMOVEDIR);
     }
 }
 
@@ -411,7 +558,7 @@ mod tests {
     fn a_tail_that_is_synced_while_it_changes_is_synced_again() {
         let dir = tempfile::tempdir().unwrap();
         let counters = Arc::new(Counters::default());
-        let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&counters));
+        let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&counters)).unwrap();
         tails.write(7, 0, 0, b"one").unwrap();
         tails.sync().unwrap();
         let synced_meanwhile = || {
@@ -429,11 +576,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let counters = Arc::new(Counters::default());
-        let tails = Tails::new(&path, Arc::clone(&counters));
+        let tails = Tails::new(&path, Arc::clone(&counters)).unwrap();
         assert!(tails.are_clean());
         tails.write(7, 0, 0, b"one").unwrap();
         assert!(!tails.are_clean());
-        let again = Tails::new(&path, Arc::clone(&counters));
+        let again = Tails::new(&path, Arc::clone(&counters)).unwrap();
         again.take_over().unwrap();
         again.sync().unwrap();
         assert_eq!(counters.tail_syncs.load(Ordering::Relaxed), 1);

@@ -2,7 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use parking_lot::{Mutex, MutexGuard};
+use rusqlite::ErrorCode;
+use rusqlite::wal::CheckpointMode;
 
 use super::counters::Counters;
 use super::db::Db;
@@ -10,8 +15,13 @@ use super::nodes::{self, signed};
 use super::on_panic::on_panic;
 use super::record::{self, Record};
 use super::redo::{Recorded, Redo};
+use super::room::{LOG_KEPT, LOG_KEPT_ROOMY};
 use super::{content, reclaim};
 use crate::store::{Errno, Result, StoreError};
+
+/// How often, and how long, a full disk waits for a checkpoint that another thread makes.
+const COPY_ATTEMPTS: u32 = 200;
+const COPY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The connection; changes that SQLite has rolled back are made again first.
 pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
@@ -53,6 +63,11 @@ impl Db {
 
     /// Rolls back uncommitted changes, and makes the recorded ones again. If that fails, nothing is served any more.
     fn undo(&self) -> Result<()> {
+        self.undo_and(|| ())
+    }
+
+    /// As [`Db::undo`], and does `between` where no transaction is open.
+    fn undo_and(&self, between: impl FnOnce()) -> Result<()> {
         // A panic in here leaves a part of the recorded changes made again.
         let _broken = on_panic(|| self.give_up());
         // It may be a commit that panicked.
@@ -64,7 +79,10 @@ impl Db {
             true => Ok(0),
             false => self.execute("ROLLBACK", ()),
         };
-        let undone = undone.and_then(|_| self.redo_pending());
+        let undone = undone.and_then(|_| {
+            between();
+            self.redo_pending()
+        });
         if undone.is_err() {
             self.give_up();
         }
@@ -137,7 +155,15 @@ impl Db {
     pub(crate) fn transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         let result = self.attempt(work);
         match (&result, self.has_open_changes()) {
-            (Ok(_), _) => self.commit_with(1)?,
+            (Ok(_), _) => {
+                if let Err(error) = self.commit_with(1) {
+                    if error.errno == Errno::NOSPC {
+                        // For the next attempt.
+                        self.make_room()?;
+                    }
+                    return Err(error);
+                }
+            }
             // Recorded changes stay for their own commit.
             (Err(_), true) => {}
             (Err(_), false) => self.undo()?,
@@ -146,8 +172,28 @@ impl Db {
     }
 
     /// Runs `work`, and records it as `record`: it survives a killed daemon, and is committed later. Where there is no
-    /// redo log, or the change cannot wait, as [`Db::transaction`].
+    /// redo log, or the change cannot wait, as [`Db::transaction`]. Where the disk is full, it is tried again after
+    /// [`Db::make_room`].
     pub(crate) fn change<T>(
+        &self,
+        record: &Record<'_>,
+        work: impl Fn(&Self) -> Result<T>,
+    ) -> Result<T> {
+        self.is_growth.set(!record.frees());
+        let mut changed = self.change_once(record, &work);
+        if changed
+            .as_ref()
+            .is_err_and(|error| error.errno == Errno::NOSPC)
+        {
+            changed = self
+                .make_room()
+                .and_then(|()| self.change_once(record, &work));
+        }
+        self.is_growth.set(false);
+        changed
+    }
+
+    fn change_once<T>(
         &self,
         record: &Record<'_>,
         work: impl FnOnce(&Self) -> Result<T>,
@@ -238,10 +284,99 @@ impl Db {
     /// If the disk is full or fails; the recorded changes stay, and the next change tries again.
     pub(super) fn commit(&self) -> Result<()> {
         self.mend()?;
-        match self.has_open_changes() {
-            true => self.commit_with(0),
-            false => Ok(()),
+        if !self.has_open_changes() {
+            return Ok(());
         }
+        // Its changes are acknowledged already.
+        let is_growth = self.is_growth.replace(false);
+        let mut committed = self.commit_with(0);
+        if committed
+            .as_ref()
+            .is_err_and(|error| error.errno == Errno::NOSPC)
+        {
+            committed = self.make_room().and_then(|()| self.commit_with(0));
+        }
+        self.is_growth.set(is_growth);
+        committed
+    }
+
+    /// Gives up what is reserved, and copies the log into the database, so that the next commit begins it again. Changes
+    /// that are not recorded are undone.
+    fn make_room(&self) -> Result<()> {
+        self.undo_and(|| {
+            self.tails.give_up_ahead();
+            self.keep_log(LOG_KEPT);
+            self.copy_log();
+        })
+    }
+
+    /// Copies the log, whatever the limits say. No transaction may be open.
+    pub(super) fn copy_log(&self) {
+        let log = self.log.get();
+        if log.is_some_and(|log| log.is_broken()) {
+            return;
+        }
+        for _ in 0..COPY_ATTEMPTS {
+            match self
+                .connection
+                .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
+            {
+                Ok(_) => {
+                    self.room.copied();
+                    self.room.was_copied.store(true, Ordering::Release);
+                    return;
+                }
+                // The checkpoint thread copies it just now.
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                    std::thread::sleep(COPY_PAUSE);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the log cannot be copied into the database");
+                    if let Some(log) = log {
+                        log.check_checkpoint(&error);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adapts what is reserved to the free space of the disk.
+    pub(super) fn fit(&self) {
+        let is_roomy = self.room.is_roomy();
+        self.tails.set_tight(!is_roomy);
+        self.keep_log(match is_roomy {
+            true => LOG_KEPT_ROOMY,
+            false => LOG_KEPT,
+        });
+    }
+
+    /// Has the log's file shortened to so many bytes when it begins again.
+    fn keep_log(&self, bytes: u64) {
+        if self.log_kept.replace(bytes) == bytes {
+            return;
+        }
+        let limit = signed(bytes);
+        let set =
+            self.connection
+                .pragma_update_and_check(None, "journal_size_limit", limit, |row| {
+                    row.get::<_, i64>(0)
+                });
+        if let Err(error) = set {
+            tracing::warn!(%error, "the log's file keeps its length");
+        }
+    }
+
+    /// Sees to it that the pages of the open transaction have a place in the database file: see [`super::room`].
+    fn take_room(&self) -> Result<()> {
+        let pragma = |sql: &str| -> rusqlite::Result<u64> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement
+                .query_row((), |row| row.get(0))
+                .map(nodes::unsigned)
+        };
+        let length = pragma("PRAGMA page_count")? * pragma("PRAGMA page_size")?;
+        self.room.take(length, !self.is_growth.get())
     }
 
     /// Commits the open transaction, in which so many changes are not recorded.
@@ -262,6 +397,7 @@ impl Db {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });
+        let applied = applied.and_then(|_| self.take_room());
         drop(undo);
         // An undo after a commit would make the recorded changes twice.
         let _broken = on_panic(|| self.give_up());

@@ -501,6 +501,14 @@ pub trait Store: Send + Sync {
     /// It never removes a file that was there before.
     fn discard_new(&self) {}
 
+    /// Ends the store after [`Store::detach`]; it serves nothing afterwards.
+    ///
+    /// # Errors
+    /// If its last changes could not be made durable.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Space and inodes, total and free. Without an answer of its own a store has none to give.
     fn statfs(&self) -> Result<StatFs> {
         Ok(StatFs {

@@ -24,4 +24,5 @@ mod s3_files;
 mod s3_mirror;
 mod s3_writers;
 mod sqlite;
+mod sqlite_space;
 mod view;

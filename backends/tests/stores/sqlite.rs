@@ -163,14 +163,16 @@ fn a_close_releases_the_space_reserved_for_a_growing_tail() {
     assert!(reserved > 5 * MIB - HEAD, "{reserved}: no fallocate here?");
     assert!(store.getattr(ino).unwrap().blocks * 512 < 5 * MIB + 64 * 1024);
     drop(store);
-    assert_eq!(occupied(), 5 * MIB - HEAD);
+    // ext4 may need a block for the list of its places.
+    let released = 5 * MIB - HEAD..=5 * MIB - HEAD + 4096;
+    assert!(released.contains(&occupied()), "{}", occupied());
     // The next open releases the space that a crash left reserved.
     let file = std::fs::File::options().write(true).open(&tail).unwrap();
     let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, keep, 0, 9 * MIB).unwrap();
-    assert_eq!(occupied(), 9 * MIB);
+    assert!(occupied() >= 9 * MIB);
     let store = open(&path).unwrap();
-    assert_eq!(occupied(), 5 * MIB - HEAD);
+    assert!(released.contains(&occupied()), "{}", occupied());
     assert!(read(&store, ino, 0, 6 << 20) == vec![7; 5 << 20]);
 }
 
