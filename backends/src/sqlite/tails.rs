@@ -541,6 +541,9 @@ impl Tails {
 
 impl Drop for Tails {
     fn drop(&mut self) {
+        if *self.is_read_only.get_mut() {
+            return;
+        }
         if let Err(error) = self.sweep(|_| Ok(true)) {
             tracing::warn!(%error, "space reserved past the ends of files is not freed");
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use backends::fuse::daemon::Daemon;
+use backends::sqlite::{DatabaseSpace, space};
 use clap::{Args, Command};
 use serde_json::json;
 
@@ -43,6 +44,7 @@ impl Status {
             };
             let is_read_only = mount.options.split(',').any(|option| option == "ro");
             is_well &= matches!(health, MountHealth::Answers(_));
+            let space = (daemon.as_ref()).and_then(|daemon| space_of(daemon, &mount.source));
             if self.json {
                 rows.push(json!({
                     "dir": mount.at, "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
@@ -50,6 +52,7 @@ impl Status {
                     "since": daemon.as_ref().map(Process::since),
                     "read_only": is_read_only,
                     "health": word(health),
+                    "space": space.map(space_json),
                 }));
                 continue;
             }
@@ -63,6 +66,9 @@ impl Status {
                 mount.source,
                 words(health, &mount.at)
             );
+            if let Some(space) = space {
+                println!("  {}", space_words(space));
+            }
         }
         if self.json {
             println!("{}", serde_json::Value::Array(rows));
@@ -71,6 +77,38 @@ impl Status {
         }
         Ok(ExitCode::from(u8::from(!is_well)))
     }
+}
+
+/// The disk space of a mount whose source is a database on this machine.
+fn space_of(daemon: &Process, source: &str) -> Option<DatabaseSpace> {
+    // A kernel without subtypes puts the store's name before it.
+    let path = source.strip_prefix("ctxbench-").unwrap_or(source);
+    let directory = std::fs::read_link(format!("/proc/{}/cwd", daemon.pid)).ok()?;
+    space(&directory.join(path)).ok()?
+}
+
+fn space_json(space: DatabaseSpace) -> serde_json::Value {
+    json!({
+        "database": space.database, "free_pages": space.free_pages, "reserve": space.reserve,
+        "log": space.log, "redo": space.redo,
+        "tails": space.tails, "reserved_ahead": space.reserved_ahead,
+        "disk_free": space.disk_free,
+    })
+}
+
+fn space_words(space: DatabaseSpace) -> String {
+    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    format!(
+        "database {} (free pages {}, reserve {}), log {}, redo log {}, tails {} (reserved ahead {}); {} free on the disk",
+        mb(space.database),
+        mb(space.free_pages),
+        mb(space.reserve),
+        mb(space.log),
+        mb(space.redo),
+        mb(space.tails),
+        mb(space.reserved_ahead),
+        mb(space.disk_free),
+    )
 }
 
 fn word(health: MountHealth) -> &'static str {
