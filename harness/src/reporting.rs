@@ -253,7 +253,7 @@ mod tests {
                 .check_names(std::iter::empty())
         };
         checked("", "").unwrap();
-        let at = format!("{name}:20: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let at = format!("{name}:22: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(

@@ -37,9 +37,7 @@ pub struct OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The cache cannot be opened.
-    #[error(
-        "{0}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has"
-    )]
+    #[error("{}", cache_error(.0))]
     Store(#[from] sqlite::SqliteOpenError),
     /// The file is something else, or the cache of another memory.
     #[error("{0}")]
@@ -63,6 +61,18 @@ pub enum OpenError {
         /// The reason.
         broken: Broken,
     },
+}
+
+/// What is wrong with a cache, and what to do: its own advice is about databases that users name.
+fn cache_error(error: &sqlite::SqliteOpenError) -> String {
+    let text = error.to_string();
+    match (error, text.split_once("\n  fix: ")) {
+        (sqlite::SqliteOpenError::Full { .. }, _) => text,
+        (_, parts) => format!(
+            "{}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has",
+            parts.map_or(&*text, |(what, _)| what)
+        ),
+    }
 }
 
 fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {
