@@ -15,7 +15,6 @@ use crate::store::{
     ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
 pub(crate) use backend::{MemoryMount, MemoryOptions};
-use content::Content;
 use tree::{Body, Directory, Entry, Node, Tree};
 
 /// A file system in this process's memory.
@@ -106,38 +105,7 @@ impl Store for MemoryStore {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr> {
-        let mut tree = self.write_tree()?;
-        let parent_attr = tree.living_directory(parent)?.attr;
-        if tree.entry(parent, name).is_ok() {
-            return Err(Errno::EXIST.into());
-        }
-        tree.next_ino += 1;
-        let ino = tree.next_ino;
-        let (gid, permissions) = node.inherit(&parent_attr, caller);
-        let is_directory = node.kind == Kind::Directory;
-        let attr = Attr {
-            gid,
-            rdev: node.rdev,
-            size: node.target.len() as u64,
-            ..Attr::new(ino, node.kind, permissions, caller)
-        };
-        let body = match node.kind {
-            Kind::File => Body::File(Content::default()),
-            Kind::Directory => Body::Directory(Directory::new(parent)),
-            Kind::Symlink => Body::Symlink(node.target.to_vec()),
-            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
-        };
-        let node = Node {
-            attr,
-            body,
-            xattrs: BTreeMap::new(),
-        };
-        tree.nodes.insert(ino, node);
-        let cookie = tree.new_cookie();
-        let directory = tree.node_mut(parent)?.directory_mut()?;
-        directory.insert(name, Entry { ino, cookie });
-        tree.names_changed(parent, caller.now, i32::from(is_directory))?;
-        Ok(attr)
+        self.write_tree()?.create(caller, parent, name, node)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -260,6 +228,9 @@ impl Store for MemoryStore {
                 tree.names_changed(to, caller.now, moved - gone)?;
                 if let Some(target) = target {
                     replaced = tree.drop_name(target.ino, caller.now)?;
+                }
+                if mode == RenameMode::Whiteout {
+                    tree.create(caller, from, from_name, &NewNode::WHITEOUT)?;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::content::Content;
-use crate::store::{Attr, Errno, Ino, Kind, Result, Timestamp};
+use crate::store::{Attr, Caller, Errno, Ino, Kind, NewNode, Result, Timestamp};
 
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -117,6 +117,47 @@ impl Tree {
             .get(name)
             .copied()
             .ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// Creates a node. `EEXIST` where the name is taken.
+    pub(super) fn create(
+        &mut self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr> {
+        let parent_attr = self.living_directory(parent)?.attr;
+        if self.entry(parent, name).is_ok() {
+            return Err(Errno::EXIST.into());
+        }
+        self.next_ino += 1;
+        let ino = self.next_ino;
+        let (gid, permissions) = node.inherit(&parent_attr, caller);
+        let is_directory = node.kind == Kind::Directory;
+        let attr = Attr {
+            gid,
+            rdev: node.rdev,
+            size: node.target.len() as u64,
+            ..Attr::new(ino, node.kind, permissions, caller)
+        };
+        let body = match node.kind {
+            Kind::File => Body::File(Content::default()),
+            Kind::Directory => Body::Directory(Directory::new(parent)),
+            Kind::Symlink => Body::Symlink(node.target.to_vec()),
+            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
+        };
+        let node = Node {
+            attr,
+            body,
+            xattrs: BTreeMap::new(),
+        };
+        self.nodes.insert(ino, node);
+        let cookie = self.new_cookie();
+        let directory = self.node_mut(parent)?.directory_mut()?;
+        directory.insert(name, Entry { ino, cookie });
+        self.names_changed(parent, caller.now, i32::from(is_directory))?;
+        Ok(attr)
     }
 
     /// A directory that may get new names: one that has not been removed.

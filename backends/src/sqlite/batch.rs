@@ -270,7 +270,11 @@ mod tests {
                 drop(store.setattr(&caller, ino, &change));
             }
             7 => {
-                let mode = [RenameMode::Replace, RenameMode::Exchange][random(2) as usize];
+                let mode = [
+                    RenameMode::Replace,
+                    RenameMode::Exchange,
+                    RenameMode::Whiteout,
+                ][random(3) as usize];
                 gone(store.rename(&caller, (ROOT, &one), (ROOT, &two), mode));
             }
             8 => gone(store.unlink(&caller, ROOT, &one)),

@@ -509,6 +509,20 @@ impl Store for SqliteStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
+        if mode == RenameMode::Whiteout {
+            let ino = self.new_ino()?;
+            let record = Record::Whiteout {
+                caller: *caller,
+                from,
+                from_name,
+                to,
+                to_name,
+                ino,
+            };
+            let work =
+                |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
+            return self.db().change(&record, work);
+        }
         let record = Record::Rename {
             caller: *caller,
             from,

@@ -101,6 +101,17 @@ pub(crate) enum Record<'a> {
         #[serde(with = "serde_bytes")]
         note: &'a [u8],
     },
+    /// A rename with [`RenameMode::Whiteout`], and the inode of the whiteout.
+    Whiteout {
+        caller: Caller,
+        from: Ino,
+        #[serde(with = "serde_bytes")]
+        from_name: &'a [u8],
+        to: Ino,
+        #[serde(with = "serde_bytes")]
+        to_name: &'a [u8],
+        ino: Ino,
+    },
 }
 
 impl Record<'_> {
@@ -229,6 +240,14 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
         } => xattrs::set(db, &caller, ino, name, value, mode),
         Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
         Record::Note { note } => db.apply_note(note),
+        Record::Whiteout {
+            caller,
+            from,
+            from_name,
+            to,
+            to_name,
+            ino,
+        } => whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ()),
     }
 }
 
@@ -374,6 +393,22 @@ pub(super) fn rename(
     }
     source_attr.ctime = caller.now;
     nodes::update(db, &source_attr)?;
+    Ok(replaced)
+}
+
+/// Renames, and creates a whiteout with the number `ino` at the old name.
+pub(super) fn whiteout(
+    db: &Db,
+    caller: &Caller,
+    from: (Ino, &[u8]),
+    to: (Ino, &[u8]),
+    ino: Ino,
+) -> Result<Option<Ino>> {
+    let replaced = rename(db, caller, from, to, RenameMode::Whiteout)?;
+    // Two names of one inode both stay.
+    if names::find(db, from.0, from.1)?.is_none() {
+        create(db, caller, from.0, from.1, ino, &NewNode::WHITEOUT)?;
+    }
     Ok(replaced)
 }
 

@@ -166,6 +166,16 @@ pub struct NewNode<'a> {
     pub target: &'a [u8],
 }
 
+impl NewNode<'static> {
+    /// The mark of a removed name in the upper layer of an overlay: a character device 0/0 without permissions.
+    pub const WHITEOUT: Self = Self {
+        kind: Kind::CharDevice,
+        permissions: 0,
+        rdev: 0,
+        target: &[],
+    };
+}
+
 impl NewNode<'_> {
     /// The group and permissions of a new node.
     ///
@@ -203,6 +213,17 @@ pub struct Change {
 }
 
 impl Change {
+    /// What an unprivileged write does to the permissions.
+    pub const DROP_PRIVILEGES: Self = Self {
+        permissions: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        drop_privileges: true,
+    };
+
     /// Applies everything but `size` to `attr`, and stamps `ctime`.
     pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
         if let Some(permissions) = self.permissions {

@@ -90,6 +90,8 @@ pub enum RenameMode {
     NoReplace,
     /// Swap the two names.
     Exchange,
+    /// As `Replace`, and leave [`NewNode::WHITEOUT`] at the old name, all in one change.
+    Whiteout,
 }
 
 /// The operation of [`Store::fallocate`] on a range.
@@ -179,13 +181,13 @@ pub fn check_rename(
     let Some(target) = target else {
         return match mode {
             RenameMode::Exchange => Err(Errno::NOENT.into()),
-            RenameMode::Replace | RenameMode::NoReplace => Ok(true),
+            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Whiteout => Ok(true),
         };
     };
     if around_itself {
         return Err(match mode {
             RenameMode::Exchange => Errno::INVAL,
-            RenameMode::Replace | RenameMode::NoReplace => Errno::NOTEMPTY,
+            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Whiteout => Errno::NOTEMPTY,
         }
         .into());
     }

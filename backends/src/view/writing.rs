@@ -592,7 +592,7 @@ impl ViewStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        if mode == RenameMode::Exchange {
+        if matches!(mode, RenameMode::Exchange | RenameMode::Whiteout) {
             return Err(Errno::INVAL.into());
         }
         let (ino, node, _busy) = loop {

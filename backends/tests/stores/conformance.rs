@@ -317,6 +317,44 @@ fn rename_replaces_refuses_and_exchanges() {
 }
 
 #[test]
+fn a_rename_leaves_a_whiteout_where_that_is_asked_for() {
+    on_every_store(|store, root| {
+        let whiteout = |from: (Ino, &str), to: (Ino, &str)| {
+            let from = (from.0, from.1.as_bytes());
+            let to = (to.0, to.1.as_bytes());
+            store.rename(&caller(20), from, to, RenameMode::Whiteout)
+        };
+        let [a, b] = ["a", "b"].map(|name| create(store, root, name, Kind::File));
+        let dir = create(store, root, "dir", Kind::Directory);
+        let is_whiteout = |parent, name: &[u8]| {
+            let attr = store.lookup(parent, name).unwrap();
+            let found = (attr.kind, attr.permissions, attr.rdev, attr.nlink);
+            assert_eq!(found, (Kind::CharDevice, 0, 0, 1));
+            attr.ino
+        };
+        assert_eq!(whiteout((root, "a"), (dir.ino, "new")).unwrap(), None);
+        assert_eq!(store.lookup(dir.ino, b"new").unwrap().ino, a.ino);
+        let left = is_whiteout(root, b"a");
+        assert!(left != a.ino && left != b.ino);
+        // Over an existing name, also over a whiteout.
+        assert_eq!(whiteout((root, "b"), (root, "a")).unwrap(), Some(left));
+        assert_eq!(store.lookup(root, b"a").unwrap().ino, b.ino);
+        is_whiteout(root, b"b");
+        // A directory.
+        assert_eq!(whiteout((root, "dir"), (root, "moved")).unwrap(), None);
+        is_whiteout(root, b"dir");
+        assert_eq!(store.getattr(root).unwrap().nlink, 3);
+        // Two names of one inode both stay; what fails leaves nothing.
+        store.link(&caller(20), a.ino, root, b"twin").unwrap();
+        assert_eq!(whiteout((root, "twin"), (dir.ino, "new")).unwrap(), None);
+        assert_eq!(store.lookup(root, b"twin").unwrap().ino, a.ino);
+        let refused = whiteout((root, "moved"), (root, "a"));
+        assert_eq!(errno(refused), Errno::NOTDIR);
+        assert_eq!(names(store, root), ["a", "b", "dir", "moved", "twin"]);
+    });
+}
+
+#[test]
 fn attributes_change_one_by_one() {
     on_every_store(|store, root| {
         let file = create(store, root, "file", Kind::File).ino;

@@ -166,7 +166,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (index.clone(), index.clone(), name).prop_map(|(node, dir, name)| Step::Link(node, dir, name)),
         1 => entry.clone().prop_map(|(dir, name)| Step::Unlink(dir, name)),
         1 => entry.clone().prop_map(|(dir, name)| Step::Rmdir(dir, name)),
-        3 => (entry.clone(), entry, 0u8..3).prop_map(|(from, to, mode)| Step::Rename(from, to, mode)),
+        3 => (entry.clone(), entry, 0u8..4).prop_map(|(from, to, mode)| Step::Rename(from, to, mode)),
         3 => (index.clone(), offset.clone(), any::<u16>(), any::<u8>())
             .prop_map(|(node, offset, length, byte)| Step::Write(node, offset, length, byte)),
         1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate(node, size)),
@@ -227,10 +227,18 @@ impl Driven<'_> {
                     RenameMode::Replace,
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
+                    RenameMode::Whiteout,
                 ][usize::from(mode)];
                 let (old, new) = (name(old), name(new));
-                let to = (self.ino(to), &*new);
-                let gone = store.rename(&caller, (self.ino(from), &old), to, mode);
+                let (from, to) = (self.ino(from), (self.ino(to), &*new));
+                let gone = store.rename(&caller, (from, &old), to, mode);
+                if mode == RenameMode::Whiteout
+                    && gone.is_ok()
+                    && let Ok(left) = store.lookup(from, &old)
+                    && !self.made.contains(&left.ino)
+                {
+                    self.made.push(left.ino);
+                }
                 gone.map(|ino| place(&self.made, ino))
             }
             Step::Write(node, offset, length, byte) => {
@@ -308,7 +316,8 @@ impl Driven<'_> {
                     line += &format!(" {entries:?} in {parent}");
                 }
                 Kind::Symlink => line += &format!(" {:?}", self.store.readlink(*ino).unwrap()),
-                _ => {
+                Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {}
+                Kind::File => {
                     line += &format!(" {}", runs(self.store, &attr));
                     assert_eq!(
                         attr.blocks == 0,
@@ -328,12 +337,12 @@ pub fn tree(store: &dyn Store, dir: Ino) -> Vec<String> {
     walk(store, dir, "", &mut |path, attr| {
         let mut line = format!("{path} {:?} {:o}", attr.kind, attr.permissions);
         match attr.kind {
-            Kind::Directory => {}
             Kind::Symlink => line += &format!(" {:?}", store.readlink(attr.ino).unwrap()),
-            _ => {
+            Kind::File => {
                 let (runs, xattrs) = (runs(store, attr), xattrs(store, attr.ino));
                 line += &format!(" {} {runs} {xattrs}", attr.mtime.0);
             }
+            _ => {}
         }
         lines.push(line);
     });
