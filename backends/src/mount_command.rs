@@ -71,7 +71,7 @@ impl OpenedStore {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Writeback {
     /// Let the kernel gather writes until a file is closed or synced. What was written and neither closed nor synced
-    /// is then lost with a killed daemon, and holes are not told from zeros.
+    /// is then lost with a killed daemon.
     #[arg(long)]
     pub writeback: bool,
 }

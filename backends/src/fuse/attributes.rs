@@ -14,8 +14,12 @@ use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty};
 use super::policy::attr_ttl;
 use crate::store::{
-    Attr, Change, Errno, Kind, NAME_MAX, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
+    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
+
+/// The attribute of a mount's root that holds the number of bytes which programs stored through memory maps, or the
+/// writeback cache, and which the store refused since the mount began.
+pub const LOST_BYTES: &str = "user.ctxbench.lost_bytes";
 
 /// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
@@ -179,6 +183,10 @@ impl FrontEnd {
         let name = name.to_owned();
         let is_slow = self.is_slow_order(ino, &name);
         self.answer(Opcode::Getxattr, req, is_slow, move |mounted, mut span| {
+            if ino.0 == ROOT && name.as_bytes() == LOST_BYTES.as_bytes() {
+                let lost = mounted.lost_writes.bytes().to_string();
+                return reply_xattr(&mut span, Ok(lost.into_bytes()), size, reply);
+            }
             let result = check_xattr_name(&name)
                 .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
             reply_xattr(&mut span, result, size, reply);

@@ -10,7 +10,8 @@ use rustix::fs::OFlags;
 use super::convert::{allocate, failed};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
-use crate::store::{Change, Errno, Seek, Slow, Store, StoreError};
+use super::holes::HoleSearch;
+use crate::store::{Change, Errno, Result, Seek, Slow, Store, StoreError};
 
 /// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ impl WritePosition {
 impl FrontEnd {
     pub(super) fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (policy, caller, store) = (self.policy, self.caller(req), self.store());
+        // Not `caller.uid`: the owner map may turn a plain user into stored user 0.
+        let is_root = req.uid() == 0;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let writes = flags & OFlags::ACCMODE != OFlags::RDONLY;
         // The kernel sends the flag only where the mount has asked for it.
@@ -45,6 +48,7 @@ impl FrontEnd {
             let handle = files.open(ino.0, writes)?;
             let cut = Change {
                 size: Some(0),
+                drop_privileges: !is_root,
                 ..Change::default()
             };
             if truncates && let Err(error) = files.setattr_handle(handle, &caller, ino.0, &cut) {
@@ -109,6 +113,10 @@ impl FrontEnd {
         let answer = move |mounted: &MountState, mut span: Span<'_>, data: &[u8]| {
             let result = span.store(|| {
                 let store = &*mounted.store;
+                // As in Linux, the bits go before the content changes.
+                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                    mounted.drop_privileges(&caller, ino.0)?;
+                }
                 match (position, policy.open_files(store)) {
                     (WritePosition::At(offset), Some(files)) => {
                         files.write_handle(handle.0, offset, data)?;
@@ -119,13 +127,6 @@ impl FrontEnd {
                     }
                     (WritePosition::End(end), None) => store.append(&caller, ino.0, end, data)?,
                 }
-                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                    let change = Change {
-                        drop_privileges: true,
-                        ..Change::default()
-                    };
-                    store.setattr(&caller, ino.0, &change)?;
-                }
                 Ok(())
             });
             match result {
@@ -133,7 +134,15 @@ impl FrontEnd {
                     span.handled();
                     reply.written(data.len() as u32);
                 }
-                Err(error) => reply.error(failed(&mut span, error)),
+                Err(error) => {
+                    if let WritePosition::At(offset) = position
+                        && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
+                    {
+                        let lost = &mounted.lost_writes;
+                        lost.record(ino.0, offset, data.len(), &error);
+                    }
+                    reply.error(failed(&mut span, error));
+                }
             }
         };
         let may_wait = [Slow::Approval, Slow::Change];
@@ -215,40 +224,77 @@ impl FrontEnd {
         reply: ReplyEmpty,
     ) {
         let caller = self.caller(req);
+        // Not `caller.uid`: the owner map may turn a plain user into stored user 0.
+        let is_root = req.uid() == 0;
         self.change_content(Opcode::Fallocate, req, ino, move |mounted, mut span| {
             let result = allocate(mode).and_then(|how| {
-                span.store(|| mounted.store.fallocate(&caller, ino.0, how, offset, length))
+                span.store(|| {
+                    // This request has no FUSE_WRITE_KILL_SUIDGID.
+                    if !is_root {
+                        mounted.drop_privileges(&caller, ino.0)?;
+                    }
+                    let store = &mounted.store;
+                    store.fallocate(&caller, ino.0, how, offset, length)
+                })
             });
             reply_empty(&mut span, result, reply);
         });
     }
 
-    pub(super) fn lseek(&self, ino: INodeNo, offset: i64, whence: i32, reply: ReplyLseek) {
+    pub(super) fn lseek(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
-        let mut span = self.mounted.start(Opcode::Lseek);
-        if self.policy.writeback {
-            // The store would report the kernel's dirty pages as holes. After `ENOSYS` the kernel treats
-            // the whole file as data.
-            reply.error(failed(&mut span, Errno::NOSYS.into()));
-            return;
-        }
-        let what = match whence {
-            SEEK_DATA => Ok(Seek::Data),
-            SEEK_HOLE => Ok(Seek::Hole),
+        let search = |target| {
+            Ok(HoleSearch {
+                ino: ino.0,
+                target,
+                offset: u64::try_from(offset).map_err(|_| Errno::NXIO)?,
+                size_lags: self.policy.writeback,
+            })
+        };
+        let search = match whence {
+            SEEK_DATA => search(Seek::Data),
+            SEEK_HOLE => search(Seek::Hole),
             _ => Err(StoreError::from(Errno::INVAL)),
         };
-        let result = what.and_then(|what| {
-            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
-            span.store(|| self.store().seek(ino.0, offset, what))
+        let mut span = self.mounted.start(Opcode::Lseek);
+        let asked = search.and_then(|search| {
+            let (found, hole) = span.store(|| search.ask(self.store()))?;
+            Ok((search, found, hole))
         });
-        match result {
-            Ok(offset) => {
-                span.handled();
-                reply.offset(offset as i64);
+        match asked {
+            // Without a page cache there are no dirty pages.
+            Ok((search, _, Some(_))) if !self.policy.direct_io => {
+                span.hand_over();
+                self.answer(Opcode::Lseek, req, true, move |mounted, mut span| {
+                    let store = &*mounted.store;
+                    let write_back = |range: &_| mounted.write_back(search.ino, range);
+                    let found = span.store(|| search.settle(store, write_back));
+                    reply_offset(&mut span, found, reply);
+                });
             }
-            Err(error) => reply.error(failed(&mut span, error)),
+            asked => {
+                let found = asked.and_then(|(_, found, _)| found.ok_or(Errno::NXIO.into()));
+                reply_offset(&mut span, found, reply);
+            }
         }
+    }
+}
+
+fn reply_offset(span: &mut Span<'_>, found: Result<u64>, reply: ReplyLseek) {
+    match found {
+        Ok(offset) => {
+            span.handled();
+            reply.offset(offset as i64);
+        }
+        Err(error) => reply.error(failed(span, error)),
     }
 }
 

@@ -104,6 +104,7 @@ fn answer(mut stream: UnixStream, mounted: &MountState) -> io::Result<()> {
                 .store
                 .counters()
                 .into_iter()
+                .chain([("cached_bytes_lost", mounted.lost_writes.bytes())])
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
             inodes: mounted.inodes.len(),
@@ -140,7 +141,7 @@ mod tests {
             gid: 0,
             now: Timestamp(0),
         };
-        let mounted = Arc::new(MountState::new(Arc::new(MemoryStore::new(&owner))));
+        let mounted = Arc::new(MountState::new(Arc::new(MemoryStore::new(&owner)), false));
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 

@@ -185,6 +185,11 @@ impl Span<'_> {
         self.record();
     }
 
+    /// Another span counts this request.
+    pub(crate) fn hand_over(mut self) {
+        self.is_recorded = true;
+    }
+
     fn record(&mut self) {
         if std::mem::replace(&mut self.is_recorded, true) {
             return;

@@ -50,14 +50,22 @@ impl FrontEnd {
                     return Ok(());
                 }
             }
-            let after = if offset <= DOT_DOT { 0 } else { offset };
+            let cookies = &self.mounted.cookies;
+            let after = match offset <= DOT_DOT {
+                true => 0,
+                false => cookies.widen(dir, offset)?,
+            };
+            let mut listing = cookies.listing(dir, add);
+            let mut taken = Ok(());
             store.readdir(dir, after, with_attr, &mut |entry| {
-                if add(entry) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+                match listing.take(entry) {
+                    Ok(flow) => return flow,
+                    Err(error) => taken = Err(error),
                 }
-            })
+                ControlFlow::Break(())
+            })?;
+            taken?;
+            listing.finish()
         })
     }
 

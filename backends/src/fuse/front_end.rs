@@ -2,27 +2,37 @@
 //!
 //! The handlers of single requests are in the other modules.
 
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyOpen, Request};
+use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::convert::{caller, failed, file_attr};
+use super::cookies::Cookies;
 use super::counters::{Opcode, Recorder, Span};
+use super::holes::END;
 use super::inodes::Inodes;
 use super::interrupt;
+use super::lost_writes::LostWrites;
 use super::owner::{OwnerMap, StoredOwner};
 use super::panics::contain;
 use super::policy::CachePolicy;
 use super::slow::SlowThreads;
-use crate::store::{Attr, Caller, Ino, Result, Slow, Store};
+use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recorder: Recorder,
     pub(crate) inodes: Inodes,
+    pub(crate) lost_writes: LostWrites,
+    pub(super) cookies: Cookies,
+    /// The kernel gathers writes: it may know a larger size of a file than the store.
+    writeback: bool,
+    /// Sends invalidations to the kernel; set before the first request.
+    pub(super) notifier: OnceLock<Notifier>,
     /// Read-locked from a store's call that answers with an inode until the kernel's new reference is counted.
     /// [`MountState::forget`] needs the write lock, so the store forgets no inode in between.
     pub(super) counting: RwLock<()>,
@@ -35,11 +45,16 @@ pub(crate) struct MountState {
 }
 
 impl MountState {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    /// `writeback`: the mount uses the kernel's writeback cache.
+    pub(crate) fn new(store: Arc<dyn Store>, writeback: bool) -> Self {
         Self {
             store,
             recorder: Recorder::new(),
             inodes: Inodes::default(),
+            lost_writes: LostWrites::default(),
+            cookies: Cookies::default(),
+            writeback,
+            notifier: OnceLock::new(),
             counting: RwLock::new(()),
             unreferenced: Mutex::default(),
             owner: None,
@@ -53,14 +68,6 @@ impl MountState {
         Self { owner, ..self }
     }
 
-    /// Attributes for the kernel.
-    pub(super) fn file_attr(&self, attr: &Attr) -> FileAttr {
-        match &self.owner {
-            None => file_attr(attr),
-            Some(owner) => file_attr(&owner.shown(attr)),
-        }
-    }
-
     /// The stored user for one that the kernel names.
     pub(super) fn stored_uid(&self, uid: u32) -> u32 {
         let owner = self.owner.as_ref();
@@ -71,6 +78,65 @@ impl MountState {
     pub(super) fn stored_gid(&self, gid: u32) -> u32 {
         let owner = self.owner.as_ref();
         owner.map_or(gid, |owner| owner.stored_gid(gid))
+    }
+
+    /// Attributes for the kernel. A regular file that may have content has at least one block: programs such as GNU tar
+    /// take a file of 0 blocks for one hole without asking, although a shared mapping may have dirty pages of it.
+    pub(super) fn file_attr(&self, attr: &Attr) -> FileAttr {
+        let mut found = match &self.owner {
+            None => file_attr(attr),
+            Some(owner) => file_attr(&owner.shown(attr)),
+        };
+        // With the writeback cache, the kernel extends a file without asking for its blocks again.
+        if attr.kind == Kind::File && (attr.size > 0 || self.writeback) {
+            found.blocks = found.blocks.max(1);
+        }
+        found
+    }
+
+    /// Makes the kernel send its dirty pages of a range, and waits until the store has them. False if some of them may
+    /// not have reached the store.
+    ///
+    /// Never call this on a thread that answers requests: the kernel waits for the answers to the writes.
+    pub(super) fn write_back(&self, ino: Ino, range: &Range<u64>) -> bool {
+        let length = match range.end {
+            END => Some(0),
+            end => i64::try_from(end - range.start).ok(),
+        };
+        let (Ok(offset), Some(length), Some(notifier)) =
+            (i64::try_from(range.start), length, self.notifier.get())
+        else {
+            return false;
+        };
+        // An invalidation launders dirty pages, mapped ones too, before it drops them (`invalidate_inode_pages2_range`).
+        let told = notifier.inval_inode(INodeNo(ino), offset, length);
+        if let Err(error) = &told {
+            tracing::warn!(ino, %error, "the kernel did not write back: the whole file is reported as data");
+        }
+        told.is_ok() && !self.lost_writes.contains(ino)
+    }
+
+    /// Invalidates the kernel's attributes of an inode, and none of its pages. Unlike [`MountState::write_back`] this
+    /// never waits for another request.
+    pub(super) fn invalidate_attributes(&self, ino: Ino) {
+        let told = (self.notifier.get()).map(|notifier| notifier.inval_inode(INodeNo(ino), -1, 0));
+        if let Some(Err(error)) = told {
+            tracing::error!(ino, %error, "the kernel keeps attributes that have changed");
+        }
+    }
+
+    /// Clears set-user-ID, and set-group-ID where the group may execute, before a change by a caller without privileges.
+    ///
+    /// The kernel leaves that to the daemon, and keeps the mode that it knows until it is told.
+    pub(super) fn drop_privileges(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        let mut attr = self.store.getattr(ino)?;
+        let (change, before) = (Change::DROP_PRIVILEGES, attr.permissions);
+        change.apply(&mut attr, caller.now);
+        if attr.permissions != before {
+            self.store.setattr(caller, ino, &change)?;
+            self.invalidate_attributes(ino);
+        }
+        Ok(())
     }
 
     /// Starts timing a request; panics if the control socket has requested it.

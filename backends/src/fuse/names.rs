@@ -70,7 +70,12 @@ impl FrontEnd {
     pub(super) fn forget(&self, ino: INodeNo, lookups: u64) {
         // A forget has no reply, so the panic of `Command::PanicNext` must not hit it.
         let mut span = self.mounted.recorder.start(Opcode::Forget);
-        match self.mounted.inodes.forgotten(ino.0, lookups) {
+        let left = self.mounted.inodes.forgotten(ino.0, lookups);
+        if left != Left::References {
+            self.mounted.lost_writes.forget(ino.0);
+            self.mounted.cookies.forget(ino.0);
+        }
+        match left {
             Left::References => {}
             Left::Name => span.store(|| self.mounted.forget(ino.0)),
             Left::Orphan => span.store(|| self.mounted.reclaim(ino.0)),
@@ -173,6 +178,8 @@ impl FrontEnd {
             Ok(RenameMode::NoReplace)
         } else if flags == RenameFlags::RENAME_EXCHANGE {
             Ok(RenameMode::Exchange)
+        } else if flags == RenameFlags::RENAME_WHITEOUT {
+            Ok(RenameMode::Whiteout)
         } else {
             Err(StoreError::from(Errno::INVAL))
         };

@@ -157,8 +157,8 @@ impl Filesystem for FrontEnd {
             reply: ReplyEmpty,
         ) => (req, ino, offset, length, mode, reply);
         Lseek: lseek(
-            _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32,
+            req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32,
             reply: ReplyLseek,
-        ) => (ino, offset, whence, reply);
+        ) => (req, ino, offset, whence, reply);
     }
 }

@@ -187,9 +187,10 @@ fn serve_store(
     socket: &mut Option<DaemonSocket>,
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
-    let mounted = MountState::new(Arc::clone(&store)).with_owner(options.owner);
+    let policy = CachePolicy::for_store(store.coherence(), options.writeback);
+    let mounted = MountState::new(Arc::clone(&store), policy.writeback).with_owner(options.owner);
     let mounted = Arc::new(mounted);
-    let started = start_session(&mounted, dir, options);
+    let started = start_session(&mounted, policy, dir, options);
     let (session, dir) = started.inspect_err(|_| store.discard_new())?;
     let dir = dir.as_path();
     match DaemonSocket::listen(dir) {
@@ -204,6 +205,7 @@ fn serve_store(
 
 fn start_session(
     mounted: &Arc<MountState>,
+    policy: CachePolicy,
     dir: &Path,
     options: &MountOptions,
 ) -> Result<(Session<FrontEnd>, PathBuf), MountError> {
@@ -218,7 +220,6 @@ fn start_session(
     if let Some(socket) = &options.control {
         control::listen(socket, Arc::downgrade(mounted)).map_err(session_error)?;
     }
-    let policy = CachePolicy::for_store(store.coherence(), options.writeback);
     let front_end = FrontEnd::new(Arc::clone(mounted), policy);
     let session = Session::new(front_end, &resolved, &config(&**store, options));
     if session.is_err()
@@ -244,6 +245,8 @@ fn run_session(
         error,
     };
     let unmounter = session.unmount_callable();
+    // The first and only value.
+    let _ = mounted.notifier.set(session.notifier());
     store.attach(Arc::new(Cached {
         notifier: session.notifier(),
         mounted: Arc::clone(&mounted),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use backends::fuse::LOST_BYTES;
 use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use backends::fuse::daemon::Daemon;
 use backends::sqlite::{DatabaseSpace, space};
@@ -45,13 +46,14 @@ impl Status {
             let is_read_only = mount.options.split(',').any(|option| option == "ro");
             is_well &= matches!(health, MountHealth::Answers(_));
             let space = (daemon.as_ref()).and_then(|daemon| space_of(daemon, &mount.source));
+            let lost = lost_bytes(health, &mount.at);
             if self.json {
                 rows.push(json!({
                     "dir": mount.at, "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
                     "process": daemon.as_ref().map(|daemon| daemon.pid),
                     "since": daemon.as_ref().map(Process::since),
                     "read_only": is_read_only,
-                    "health": word(health),
+                    "health": word(health), "lost_bytes": lost,
                     "space": space.map(space_json),
                 }));
                 continue;
@@ -68,6 +70,11 @@ impl Status {
             );
             if let Some(space) = space {
                 println!("  {}", space_words(space));
+            }
+            if let Some(lost) = lost.filter(|lost| *lost > 0) {
+                println!(
+                    "  LOST {lost} bytes that programs stored through memory maps or the writeback cache: its log names the files"
+                );
             }
         }
         if self.json {
@@ -109,6 +116,17 @@ fn space_words(space: DatabaseSpace) -> String {
         mb(space.reserved_ahead),
         mb(space.disk_free),
     )
+}
+
+/// The bytes from the kernel's cache that the store of a mount has refused. `None` if the mount does not say.
+fn lost_bytes(health: MountHealth, at: &Path) -> Option<u64> {
+    // A mount that does not answer would keep this process waiting.
+    let MountHealth::Answers(_) = health else {
+        return None;
+    };
+    let mut value = [0; 20];
+    let length = rustix::fs::getxattr(at, LOST_BYTES, &mut value).ok()?;
+    std::str::from_utf8(value.get(..length)?).ok()?.parse().ok()
 }
 
 fn word(health: MountHealth) -> &'static str {
