@@ -64,6 +64,7 @@ fn a_python_daemon_conforms_but_for_what_its_library_lacks() {
         let known = [
             "`O_TMPFILE`",
             "`SEEK_DATA`",
+            "`RENAME_WHITEOUT`",
             // libfuse's high-level interface has paths, not inodes.
             "a directory removed while open",
             // pyfuse3 has no handler for it.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use memmap2::MmapMut;
@@ -97,6 +98,10 @@ pub(super) const FEATURES: &[Feature] = &[
             Errno::NXIO,
         )
     }),
+    CONTENT.feature(
+        "`SEEK_DATA` hides nothing that a live map has written",
+        mapped_holes,
+    ),
     CONTENT.feature("fallocate: reserve, with and without size", |test_dir| {
         let file = test_dir.create("a")?;
         did(
@@ -167,6 +172,48 @@ fn map(file: &File) -> Result<MmapMut, Shortfall> {
     #[allow(unsafe_code)]
     let map = unsafe { MmapMut::map_mut(file) };
     did("mapping", map)
+}
+
+/// What a program that copies a sparse file relies on: `cp` reads the ranges of `SEEK_DATA`, and GNU tar takes a file of 0
+/// blocks for one hole.
+fn mapped_holes(test_dir: &TestDir) -> Check {
+    let file = test_dir.create("sparse")?;
+    did("extending", file.set_len(8 * MIB))?;
+    let mut map = map(&file)?;
+    // The second time, holes have been asked for before.
+    for places in [
+        [4096, 100_000, MIB, 5 * MIB, 8 * MIB - 11],
+        [2 * MIB + 1, 3 * MIB, 4 * MIB, 5 * MIB + 4096, 6 * MIB],
+    ] {
+        for place in places {
+            map[place as usize..][..11].copy_from_slice(b"hello world");
+        }
+        let data = data_ranges(&file)?;
+        for place in places {
+            let is_data = |byte| data.iter().any(|range| range.contains(&byte));
+            must((place..place + 11).all(is_data), || {
+                format!("the bytes at {place} are in a hole; data: {data:?}")
+            })?;
+        }
+        let blocks = did("stat", file.metadata())?.blocks();
+        must(blocks > 0, || "the file has 0 blocks")?;
+    }
+    Ok(())
+}
+
+/// The ranges that are not holes.
+fn data_ranges(file: &File) -> Result<Vec<Range<u64>>, Shortfall> {
+    let mut ranges = Vec::new();
+    let mut end = 0;
+    loop {
+        let start = match seek(file, SeekFrom::Data(end)) {
+            Err(Errno::NXIO) => return Ok(ranges),
+            start => did("SEEK_DATA", start)?,
+        };
+        end = did("SEEK_HOLE", seek(file, SeekFrom::Hole(start)))?;
+        must(end > start, || format!("a hole at {start}, which is data"))?;
+        ranges.push(start..end);
+    }
 }
 
 fn mapped(test_dir: &TestDir) -> Check {

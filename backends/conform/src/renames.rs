@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::check::{Check, did, must, refused, same};
 use super::names::read;
+use super::users::needs_root;
 use super::{Feature, Group, TestDir};
 
 const RENAME: Group = Group("rename");
@@ -36,6 +37,17 @@ pub(super) const FEATURES: &[Feature] = &[
             "with nothing",
             flagged(test_dir, RenameFlags::EXCHANGE),
             Errno::NOENT,
+        )
+    }),
+    RENAME.feature("leaving a whiteout (`RENAME_WHITEOUT`)", |test_dir| {
+        needs_root()?;
+        two_files(test_dir)?;
+        did("renaming", flagged(test_dir, RenameFlags::WHITEOUT))?;
+        same("content of b", read(&test_dir.at("b"))?, "a".to_owned())?;
+        let left = test_dir.stat("a")?;
+        must(
+            left.file_type().is_char_device() && left.rdev() == 0,
+            || "the old name is not a character device 0/0",
         )
     }),
     RENAME.feature("exchange of a directory and a file", |test_dir| {

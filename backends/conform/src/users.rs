@@ -101,6 +101,10 @@ pub(super) const FEATURES: &[Feature] = &[
         let is = test_dir.stat("tool")?.mode() & 0o7777;
         same("mode", format!("{is:o}"), "777".to_owned())
     }),
+    PERMISSIONS.feature(
+        "a changed program no longer runs as its owner",
+        changed_programs,
+    ),
     PERMISSIONS.feature("chown by its owner to others is refused", |test_dir| {
         open_to_all(test_dir)?;
         can(
@@ -111,6 +115,41 @@ pub(super) const FEATURES: &[Feature] = &[
     }),
 ];
 
+fn changed_programs(test_dir: &TestDir) -> Check {
+    open_to_all(test_dir)?;
+    let program = ["/usr/bin/id", "/bin/id"]
+        .iter()
+        .find(|program| fs::exists(program).unwrap_or(false));
+    let program = program.ok_or_else(|| Shortfall::NotHere("there is no `id`".to_owned()))?;
+    for change in [
+        "echo y >> tool",
+        "truncate -s +1 tool",
+        "fallocate -l 1M tool",
+        "fallocate -p -o 0 -l 1 tool",
+        "dd if=tool of=tool bs=4096 count=1 conv=notrunc",
+        ": > tool",
+    ] {
+        did("copying a program", fs::copy(program, test_dir.at("tool")))?;
+        mode(test_dir, "tool", 0o4777)?;
+        // The kernel knows the mode.
+        test_dir.stat("tool")?;
+        can(
+            test_dir,
+            change,
+            "another user cannot change a file open to all",
+        )?;
+        // The mode that counts when it runs may be another one than `stat` shows.
+        cannot(
+            test_dir,
+            "test \"$(./tool -u)\" = 0",
+            "the changed program runs as root",
+        )?;
+        let is = test_dir.stat("tool")?.mode() & 0o7777;
+        same(change, format!("{is:o}"), "777".to_owned())?;
+    }
+    Ok(())
+}
+
 fn mode(test_dir: &TestDir, name: &str, mode: u32) -> Check {
     did(
         "chmod",
@@ -118,7 +157,7 @@ fn mode(test_dir: &TestDir, name: &str, mode: u32) -> Check {
     )
 }
 
-fn needs_root() -> Check {
+pub(super) fn needs_root() -> Check {
     if rustix::process::geteuid().is_root() {
         Ok(())
     } else {
