@@ -288,6 +288,38 @@ print('ready', flush=True); sys.stdin.read()";
 }
 
 #[test]
+fn a_daemon_killed_while_holes_are_searched_leaves_no_program_hanging() {
+    // A map with 8,192 dirty pages, until its standard input ends.
+    const WRITER: &str = "import mmap, sys
+f = open('sparse', 'w+b'); f.truncate(1 << 30)
+m = mmap.mmap(f.fileno(), 0)
+for at in range(0, 32 << 20, 4096): m[at] = 1
+print('ready', flush=True); sys.stdin.read()";
+    for delay in [0, 5, 10, 20, 40, 80] {
+        let Some(scratch) = mountable() else { return };
+        let dir = scratch.dir("ctx");
+        let mount = Mount::new("memory", &dir, &[]);
+        let mut writer = Command::new("python3");
+        writer.args(["-c", WRITER]).current_dir(&dir);
+        let piped = writer.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut writer = piped.spawn().unwrap();
+        let mut output = writer.stdout.take().unwrap();
+        output.read_exact(&mut [0; 6]).unwrap();
+        let mut copy = Command::new("cp");
+        let quiet = copy
+            .arg(dir.join("sparse"))
+            .arg(scratch.path().join("copy"));
+        let mut copy = quiet.stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(delay));
+        mount.crash();
+        wait_for("the copy to end", || copy.try_wait().unwrap().is_some());
+        drop(writer.stdin.take());
+        // Its pages are gone: a store to one of them would have ended it.
+        let _ = writer.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_copy_of_a_large_hole_reads_none_of_it() {
     on_every_writable_mount(&[], |dir| {
         let file = File::create_new(dir.join("hole")).unwrap();

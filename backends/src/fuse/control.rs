@@ -141,7 +141,8 @@ mod tests {
             gid: 0,
             now: Timestamp(0),
         };
-        let mounted = Arc::new(MountState::new(Arc::new(MemoryStore::new(&owner)), false));
+        let store = Arc::new(MemoryStore::new(&owner));
+        let mounted = Arc::new(MountState::new(store, dir.path(), false));
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 

@@ -3,8 +3,11 @@
 //! The handlers of single requests are in the other modules.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -22,6 +25,9 @@ use super::policy::CachePolicy;
 use super::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
+/// How long after a `syncfs` the next one is left out: a copy of a file with many holes asks for each of them.
+const SYNC_AGAIN: Duration = Duration::from_millis(50);
+
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
     pub(crate) store: Arc<dyn Store>,
@@ -33,6 +39,10 @@ pub(crate) struct MountState {
     writeback: bool,
     /// Sends invalidations to the kernel; set before the first request.
     pub(super) notifier: OnceLock<Notifier>,
+    /// The mount point.
+    dir: PathBuf,
+    /// The end of the last `syncfs` by another process.
+    synced: Mutex<Option<Instant>>,
     /// Read-locked from a store's call that answers with an inode until the kernel's new reference is counted.
     /// [`MountState::forget`] needs the write lock, so the store forgets no inode in between.
     pub(super) counting: RwLock<()>,
@@ -46,7 +56,7 @@ pub(crate) struct MountState {
 
 impl MountState {
     /// `writeback`: the mount uses the kernel's writeback cache.
-    pub(crate) fn new(store: Arc<dyn Store>, writeback: bool) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, dir: &Path, writeback: bool) -> Self {
         Self {
             store,
             recorder: Recorder::new(),
@@ -55,6 +65,8 @@ impl MountState {
             cookies: Cookies::default(),
             writeback,
             notifier: OnceLock::new(),
+            dir: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
+            synced: Mutex::default(),
             counting: RwLock::new(()),
             unreferenced: Mutex::default(),
             owner: None,
@@ -97,7 +109,9 @@ impl MountState {
     /// Makes the kernel send its dirty pages of a range, and waits until the store has them. False if some of them may
     /// not have reached the store.
     ///
-    /// Never call this on a thread that answers requests: the kernel waits for the answers to the writes.
+    /// Never call this on a thread that answers requests: the kernel waits for the answers to the writes. It waits in this
+    /// process, where no signal wakes it: a daemon that is killed meanwhile keeps `/dev/fuse` open, and its callers hang.
+    /// So a process without that descriptor first makes the kernel write almost everything back, by `syncfs`.
     pub(super) fn write_back(&self, ino: Ino, range: &Range<u64>) -> bool {
         let length = match range.end {
             END => Some(0),
@@ -108,12 +122,30 @@ impl MountState {
         else {
             return false;
         };
+        self.sync_elsewhere();
         // An invalidation launders dirty pages, mapped ones too, before it drops them (`invalidate_inode_pages2_range`).
         let told = notifier.inval_inode(INodeNo(ino), offset, length);
         if let Err(error) = &told {
             tracing::warn!(ino, %error, "the kernel did not write back: the whole file is reported as data");
         }
         told.is_ok() && !self.lost_writes.contains(ino)
+    }
+
+    /// Runs `syncfs` on the mount in another process, unless that has just been done. Without it, only the invalidation
+    /// takes longer.
+    fn sync_elsewhere(&self) {
+        let mut synced = self.synced.lock();
+        if synced.is_some_and(|at| at.elapsed() < SYNC_AGAIN) {
+            return;
+        }
+        let mut sync = Command::new("sync");
+        sync.arg("-f").arg(&self.dir).stdin(Stdio::null());
+        match sync.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => tracing::debug!(%status, "sync -f"),
+            Err(error) => tracing::debug!(%error, "sync -f"),
+        }
+        *synced = Some(Instant::now());
     }
 
     /// Invalidates the kernel's attributes of an inode, and none of its pages. Unlike [`MountState::write_back`] this

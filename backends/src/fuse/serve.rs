@@ -188,7 +188,8 @@ fn serve_store(
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
     let policy = CachePolicy::for_store(store.coherence(), options.writeback);
-    let mounted = MountState::new(Arc::clone(&store), policy.writeback).with_owner(options.owner);
+    let mounted =
+        MountState::new(Arc::clone(&store), dir, policy.writeback).with_owner(options.owner);
     let mounted = Arc::new(mounted);
     let started = start_session(&mounted, policy, dir, options);
     let (session, dir) = started.inspect_err(|_| store.discard_new())?;
