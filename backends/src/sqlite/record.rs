@@ -131,7 +131,8 @@ impl Record<'_> {
             | Record::Write { .. }
             | Record::Append { .. }
             | Record::SetXattr { .. }
-            | Record::Note { .. } => false,
+            | Record::Note { .. }
+            | Record::Whiteout { .. } => false,
         }
     }
 
