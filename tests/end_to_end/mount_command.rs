@@ -647,7 +647,10 @@ fn files_of_a_user_namespace_belong_to_their_owner_outside_of_it() {
     let script = "$CTXBENCH mount --daemon sqlite ctx; (echo > ctx/b) 2>&1 || true; $CTXBENCH unmount ctx
                   $CTXBENCH mount --daemon --owner 0:0 sqlite ctx; stat -c %u:%g ctx ctx/notes ctx/notes/a
                   echo new > ctx/new; echo more >> ctx/notes/a; mkdir ctx/d; chown 65534:65534 ctx/d; chmod 700 ctx/d
-                  touch ctx/d/e; stat -c %u:%g ctx/new ctx/d; $CTXBENCH unmount ctx";
+                  touch ctx/d/e; stat -c %u:%g ctx/new ctx/d
+                  cd ctx; echo run | tee long cut written > /dev/null; chmod 4755 long cut written
+                  fallocate -l 9 long; : > cut; echo more >> written; stat -c %a long cut written; cd ..
+                  $CTXBENCH unmount ctx";
     let ended = as_nobody_with_fuse(&scratch, "666", script);
     assert!(
         ended.status.success(),
@@ -665,6 +668,8 @@ fn files_of_a_user_namespace_belong_to_their_owner_outside_of_it() {
         &[
             "65534:65534\n65534:7\n65534:65534\n",
             "65534:65534\n65534:65534\n",
+            // The stored caller is user 0, whose changes would leave programs their privileges.
+            "755\n755\n755\n",
         ],
     );
     let mount = Mount::new("sqlite", &dir, &[]);
