@@ -9,6 +9,7 @@ use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::sqlite::content;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
 use crate::store::{Errno, Ino, Result, StoreError};
@@ -472,8 +473,8 @@ pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> 
     }
     sync()?;
     for (ino, start, bytes) in &tails {
-        db.tails
-            .write(*ino, start + bytes.len() as u64, *start, bytes)?;
+        let end = start + bytes.len() as u64;
+        content::write_tail(db, *ino, end, *start, bytes)?;
     }
     sync()?;
     db.transaction(|db| db.execute("DELETE FROM s3_tail", ()))?;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rusqlite::Connection;
 
 use super::db::Db;
 use super::files::redo_of;
@@ -16,7 +17,7 @@ use super::log::sync_names;
 use super::nodes::unsigned;
 use super::open::{SqliteOpenError, unreadable};
 use super::record;
-use super::redo::{self, Redo};
+use super::redo::{self, ReadError, Redo};
 use super::transaction::locked;
 use crate::store::{Result, StoreError};
 
@@ -26,19 +27,14 @@ const OPEN_FOR: Duration = Duration::from_millis(100);
 /// How long a commit that failed waits for its next attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// Notes that all changes of the redo log are in the tables.
+const END: &str = "UPDATE log SET ended = coalesce(redo, ended), redo = NULL";
+
 /// Makes the changes that a killed daemon recorded and did not commit. Answers how many there were.
 pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, SqliteOpenError> {
-    let read = "SELECT redo, applied FROM log WHERE redo IS NOT NULL";
-    let found = db.row(read, (), |row| Ok((row.get(0)?, row.get(1)?)));
-    let found = found.map_err(|error| unreadable(path, &error))?;
-    let Some((mount, applied)) = found else {
-        return Ok(0);
-    };
     let redo = redo_of(path);
-    let pending = match redo::read(path, mount, unsigned(applied)) {
-        // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        pending => pending.map_err(|error| unreadable(&redo, &error))?,
+    let Some(pending) = pending(&db.connection, path)? else {
+        return Ok(0);
     };
     let wrong = |error: StoreError| {
         let fix = format!(
@@ -54,10 +50,46 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
         pending
             .iter()
             .try_for_each(|payload| record::redo(db, payload))?;
-        db.execute("UPDATE log SET redo = NULL", ())
+        db.execute(END, ())
     };
     db.transaction(work).map_err(wrong)?;
     Ok(pending.len())
+}
+
+/// The changes of the redo log that the database lacks; `None` where there is no redo log.
+pub(super) fn pending(
+    connection: &Connection,
+    path: &Path,
+) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
+    let read = "SELECT redo, applied, ended FROM log";
+    let known = connection.query_row(read, (), |row| {
+        Ok(redo::Known {
+            mount: row.get(0)?,
+            applied: unsigned(row.get(1)?),
+            ended: row.get(2)?,
+        })
+    });
+    match redo::read(path, known.map_err(|error| unreadable(path, &error))?) {
+        Ok(pending) => Ok(Some(pending)),
+        // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.
+        Err(ReadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(ReadError::Unreadable(error)) => Err(unreadable(&redo_of(path), &error)),
+        Err(ReadError::Damaged(reason)) => Err(SqliteOpenError::LogDamaged {
+            path: path.to_owned(),
+            log: redo_of(path),
+            reason,
+        }),
+    }
+}
+
+/// Removes a redo log that nothing needs.
+pub(super) fn remove(path: &Path) {
+    let redo = redo_of(path);
+    if let Err(error) = std::fs::remove_file(&redo)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %redo.display(), %error, "removing the redo log");
+    }
 }
 
 /// A thread that commits a transaction that has been open for long enough.
@@ -136,7 +168,7 @@ fn end(db: &Db) -> Result<()> {
     // The thread ends with it: it holds the sender.
     *db.redo.borrow_mut() = None;
     committed?;
-    db.transaction(|db| db.execute("UPDATE log SET redo = NULL", ()))?;
+    db.transaction(|db| db.execute(END, ()))?;
     Ok(())
 }
 
@@ -182,7 +214,7 @@ mod tests {
     use super::*;
     use crate::sqlite::files::beside;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
-    use crate::sqlite::{HEAD, SqliteStore};
+    use crate::sqlite::{HEAD, SqliteStore, content};
     use crate::store::{
         Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp,
         XattrMode,
@@ -344,7 +376,7 @@ mod tests {
         store.write(&OWNER, ino, HEAD, b"end").unwrap();
         store.settle().unwrap();
         let before = store.counters()["tail_syncs"];
-        store.tails.write(ino, 3, 0, b"new").unwrap();
+        content::write_tail(&store.db(), ino, 3, 0, b"new").unwrap();
         store.settle().unwrap();
         assert_eq!(store.counters()["tail_syncs"], before + 1);
     }
@@ -407,8 +439,10 @@ mod tests {
         assert_eq!(Some(&state(&store)), states.last());
         drop(again);
         drop(store);
+        // Power loss may cut it, a kill may not.
+        redo::forget_boot(&copy).unwrap();
         let redo = std::fs::read(beside(&copy, "-redo")).unwrap();
-        let (mut cuts, mut end) = (vec![0], 0);
+        let (mut cuts, mut end) = (vec![redo::START], redo::START);
         for payload in records {
             // A header of 16 bytes and the payload; cut in the middle and after it.
             let length = 16 + payload.len();
@@ -424,7 +458,9 @@ mod tests {
             for (bytes, file) in &files {
                 std::fs::write(file, bytes).unwrap();
             }
-            std::fs::write(beside(&copy, "-redo"), &redo[..*cut]).unwrap();
+            let mut left = redo.clone();
+            left[*cut..].fill(0);
+            std::fs::write(beside(&copy, "-redo"), left).unwrap();
             let again = state(&SqliteStore::open(&copy, &OWNER).unwrap());
             let at = states.iter().rposition(|state| *state == again).unwrap();
             assert!(at <= earlier, "a shorter log has no later state");
@@ -519,7 +555,7 @@ mod tests {
         let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
         store.write(&OWNER, ino, 0, b"text").unwrap();
         store.sync().unwrap();
-        let other = rusqlite::Connection::open(&path).unwrap();
+        let other = Connection::open(&path).unwrap();
         let to = copy.to_str().unwrap();
         other.execute("VACUUM INTO ?1", [to]).unwrap();
         let again = SqliteStore::open(&copy, &OWNER).unwrap();

@@ -2,20 +2,24 @@
 //!
 //! A check changes nothing, and a mounted database can be checked too: all is read in one transaction.
 
+use std::collections::HashSet;
+use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
-use super::files::tails_of;
+use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{
-    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, own, resolve,
-    unreadable,
+    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, open_pages,
+    own, resolve, unreadable,
 };
 use super::tails::HEAD;
+use super::{batch, pages, redo, tail_sums};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -31,6 +35,9 @@ pub struct DatabaseCheck {
     pub names: u64,
     /// Pieces of content that were looked at.
     pub chunks: u64,
+    /// Files past whose first 256 KiB every byte was compared with its checksum. Files that were changed since the store
+    /// was mounted have none yet.
+    pub tails: u64,
     /// Inodes without a name: open files of a mount, or leftovers of a crash; the next mount frees them.
     pub orphans: u64,
 }
@@ -112,9 +119,11 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    let mut connection = open_pages(path, flags)?;
     let is_there = identify(&connection, path)?;
+    let damaged_pages = pages::damaged(&connection, has_log(path));
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
+    let damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
     let lacks = || match is_there {
         true => lacks_log(&connection, path).map_err(wrong),
         false => Ok(None),
@@ -127,13 +136,65 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         };
         checked.problems.push(gone.to_string());
     }
-    let short = short_tails(&connection, path).map_err(wrong)?;
+    let problems = &mut checked.problems;
+    problems.extend(damaged_redo(&connection, path));
+    let numbers = damaged_pages.iter().map(u64::to_string);
     note(
-        &mut checked.problems,
-        "content past the first 256 KiB is missing",
-        short,
+        problems,
+        "a page of the database is damaged",
+        numbers.collect(),
     );
+    let mut failed = Failed::default();
+    let short = failed.note(short_tails(&connection, path));
+    note(problems, "content past the first 256 KiB is missing", short);
+    let (compared, damaged) = failed.note(damaged_tails(&connection, path));
+    note(
+        problems,
+        "content past the first 256 KiB is not what was written",
+        damaged,
+    );
+    problems.extend(failed.0);
+    checked.tails = compared;
+    if !problems.is_empty() {
+        note(problems, "lost", lost(&connection));
+    }
     Ok(checked)
+}
+
+/// Why rows cannot be looked at: each reason once.
+#[derive(Default)]
+struct Failed(Vec<String>);
+
+impl Failed {
+    /// What was found; nothing, if rows cannot be read.
+    fn note<T: Default>(&mut self, found: rusqlite::Result<T>) -> T {
+        found.unwrap_or_else(|error| {
+            let reason = format!("not all of the database can be checked: {error}");
+            if !self.0.contains(&reason) {
+                self.0.push(reason);
+            }
+            T::default()
+        })
+    }
+}
+
+/// Whether the redo log, or the log, lacks changes that were there. A mount may be writing to them: then the next look
+/// finds other changes.
+fn damaged_redo(connection: &Connection, path: &Path) -> Option<String> {
+    let look = || match batch::pending(connection, path) {
+        Err(error @ SqliteOpenError::LogDamaged { .. }) => Some(error.to_string()),
+        _ => None,
+    };
+    let mut before = look()?;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = look()?;
+        if now == before {
+            return Some(now);
+        }
+        before = now;
+    }
+    None
 }
 
 /// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
@@ -163,7 +224,13 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let mut connection = connect(path)?;
     leave(&connection, path).map_err(wrong)?;
-    if !identify(&connection, path)? || lacks_log(&connection, path).map_err(wrong)?.is_none() {
+    if !identify(&connection, path)? {
+        return Ok(false);
+    }
+    let lacks_log = lacks_log(&connection, path).map_err(wrong)?.is_some();
+    let pending = || batch::pending(&connection, path);
+    let is_damaged = || matches!(pending(), Err(SqliteOpenError::LogDamaged { .. }));
+    if !lacks_log && !is_damaged() {
         return Ok(false);
     }
     // A daemon that was killed during a checkpoint may have left pages of two states.
@@ -181,43 +248,187 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
             path.display()
         );
     }
+    // They may be those of a later state.
     connection
-        .execute("UPDATE log SET needed = 0, redo = NULL", ())
+        .execute_batch("DELETE FROM tail; DELETE FROM tail_sum")
         .map_err(wrong)?;
+    // The mount then applies the changes before the damage.
+    redo::forget_boot(path).map_err(|error| unreadable(path, &error))?;
+    let is_damaged = matches!(
+        batch::pending(&connection, path),
+        Err(SqliteOpenError::LogDamaged { .. })
+    );
+    if lacks_log || is_damaged {
+        connection
+            .execute("UPDATE log SET needed = 0, redo = NULL", ())
+            .map_err(wrong)?;
+        batch::remove(path);
+    }
     Ok(true)
 }
 
 /// Looks at the rows and what they hold, not at the log and the tails.
 fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
     let db = &connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-    let count = |sql| db.query_row(sql, (), |row| row.get(0)).map(unsigned);
+    let mut failed = Failed::default();
+    let mut count = |sql| {
+        let counted = db.query_row(sql, (), |row| row.get(0)).map(unsigned);
+        failed.note(counted)
+    };
     let mut checked = DatabaseCheck {
         problems: Vec::new(),
-        inodes: count("SELECT count(*) FROM inode")?,
-        names: count("SELECT count(*) FROM dirent")?,
-        chunks: count("SELECT count(*) FROM chunk")?,
-        orphans: count("SELECT count(*) FROM inode WHERE nlink = 0")?,
+        inodes: count("SELECT count(*) FROM inode"),
+        names: count("SELECT count(*) FROM dirent"),
+        chunks: count("SELECT count(*) FROM chunk"),
+        tails: 0,
+        orphans: count("SELECT count(*) FROM inode WHERE nlink = 0"),
     };
     let problems = &mut checked.problems;
-    note(problems, "SQLite finds the file damaged", integrity(db)?);
+    let found = failed.note(integrity(db));
+    note(problems, "SQLite finds the file damaged", found);
     for rule in RULES {
-        let mut statement = db.prepare(rule.query)?;
-        let rows = statement.query_map((), |row| {
-            Ok(match row.get_ref(0)? {
-                ValueRef::Integer(number) => number.to_string(),
-                other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
-            })
-        })?;
-        note(problems, rule.wrong, rows.collect::<Result<_, _>>()?);
+        note(problems, rule.wrong, failed.note(broken(db, rule)));
     }
     note(
         problems,
         "a name sits where a look-up does not find it",
-        misplaced(db)?,
+        failed.note(misplaced(db)),
     );
-    content(db, problems)?;
-    note(problems, "content is not what was written", damaged(db)?);
+    failed.note(content(db, problems));
+    let found = failed.note(damaged(db));
+    note(problems, "content is not what was written", found);
+    problems.extend(failed.0);
     Ok(checked)
+}
+
+/// The rows that break a rule.
+fn broken(db: &Connection, rule: &Rule) -> rusqlite::Result<Vec<String>> {
+    let mut statement = db.prepare(rule.query)?;
+    let rows = statement.query_map((), |row| {
+        Ok(match row.get_ref(0)? {
+            ValueRef::Integer(number) => number.to_string(),
+            other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
+        })
+    })?;
+    rows.collect()
+}
+
+/// Everything that has a name and cannot be read, by path: what comes before damage and after it can.
+fn lost(db: &Connection) -> Vec<String> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::from([1]));
+    let mut directories = vec![(1, String::new())];
+    while let Some((dir, path)) = directories.pop() {
+        let (entries, is_whole) = names(db, dir);
+        if !is_whole {
+            found.push(format!("names in {path}/"));
+        }
+        for (name, ino) in entries {
+            let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+            let inode = db.query_row("SELECT mode FROM inode WHERE ino = ?1", [ino], |row| {
+                row.get::<_, u32>(0)
+            });
+            let Ok(mode) = inode else {
+                found.push(format!("{path}: its attributes, and with them all of it"));
+                continue;
+            };
+            let reads = |query| {
+                let mut statement = db.prepare_cached(query)?;
+                let mut rows = statement.query([ino])?;
+                while let Some(row) = rows.next()? {
+                    row.get_ref(0)?;
+                }
+                Ok::<_, rusqlite::Error>(())
+            };
+            let content = "SELECT bytes FROM chunk WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24";
+            let xattrs = "SELECT value FROM xattr WHERE ino = ?1";
+            let target = "SELECT target FROM inode WHERE ino = ?1";
+            let sums = "SELECT sums FROM tail_sum WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24";
+            for (what, query) in [
+                ("its first 256 KiB", content),
+                ("its extended attributes", xattrs),
+                ("where it leads", target),
+                ("content past the first 256 KiB", sums),
+            ] {
+                if reads(query).is_err() {
+                    found.push(format!("{path}: {what}"));
+                }
+            }
+            if mode & 0o170_000 == 0o040_000 && seen.insert(ino) {
+                directories.push((ino, path));
+            }
+        }
+    }
+    found
+}
+
+/// The names of a directory that can be read, from the first on and from the last one back; and whether that is all.
+fn names(db: &Connection, dir: i64) -> (Vec<(Vec<u8>, i64)>, bool) {
+    let (mut found, mut slots, mut is_whole) = (Vec::new(), HashSet::new(), true);
+    for order in ["ASC", "DESC"] {
+        let query =
+            format!("SELECT slot, name, ino FROM dirent WHERE parent = ?1 ORDER BY slot {order}");
+        let mut add = || {
+            let mut statement = db.prepare_cached(&query)?;
+            let mut rows = statement.query([dir])?;
+            while let Some(row) = rows.next()? {
+                let slot: i64 = row.get(0)?;
+                if slots.insert(slot) {
+                    found.push((row.get(1)?, row.get(2)?));
+                }
+            }
+            Ok::<_, rusqlite::Error>(())
+        };
+        is_whole = add().is_ok();
+        if is_whole {
+            break;
+        }
+    }
+    (found, is_whole)
+}
+
+/// How many tails were compared with their checksums, and which are not as they were written.
+fn damaged_tails(db: &Connection, path: &Path) -> rusqlite::Result<(u64, Vec<String>)> {
+    let dir = tails_of(path);
+    let mut sealed =
+        db.prepare("SELECT ino, length FROM tail WHERE ino IN (SELECT ino FROM inode)")?;
+    let rows = sealed.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows: Vec<(i64, i64)> = rows.collect::<Result<_, _>>()?;
+    let (mut compared, mut found) = (0, Vec::new());
+    for (ino, length) in rows {
+        let tail = dir.join(ino.to_string());
+        // A missing tail is found by its file's size, and a mount changes one that is not sealed.
+        let is_sealed = || std::fs::metadata(&tail).is_ok_and(|file| tail_sums::is_sealed(&file));
+        if !is_sealed() {
+            continue;
+        }
+        let mut groups = db.prepare_cached(
+            "SELECT id & 16777215, sums FROM tail_sum WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24",
+        )?;
+        let groups = groups.query_map([ino], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
+        let groups: Vec<(u64, Vec<u8>)> = groups.collect::<Result<_, _>>()?;
+        let damaged =
+            File::open(&tail).and_then(|file| tail_sums::damaged(&file, unsigned(length), groups));
+        compared += 1;
+        let which = match damaged {
+            Ok(None) => continue,
+            Ok(Some(range)) => format!("bytes {} to {}", HEAD + range.start, HEAD + range.end - 1),
+            Err(error) => error.to_string(),
+        };
+        // A mount may have changed it meanwhile.
+        if is_sealed() {
+            found.push(format!("{}: {which}", path_of(db, ino)));
+        }
+    }
+    Ok((compared, found))
+}
+
+/// The first path of an inode, for people.
+fn path_of(db: &Connection, ino: i64) -> String {
+    let query = "SELECT path FROM file WHERE ino = ?1 LIMIT 1";
+    let path: rusqlite::Result<String> = db
+        .prepare_cached(query)
+        .and_then(|mut statement| statement.query_row([ino], |row| row.get(0)));
+    path.unwrap_or_else(|_| format!("inode {ino}"))
 }
 
 /// Adds the first findings of a kind, and how many more there are.
@@ -304,11 +515,7 @@ fn damaged(db: &Connection) -> rusqlite::Result<Vec<String>> {
             continue;
         }
         let (ino, piece) = (id >> INDEX_BITS, id & ((1 << INDEX_BITS) - 1));
-        let path: Option<String> = db
-            .prepare_cached("SELECT path FROM file WHERE ino = ?1 LIMIT 1")?
-            .query_row([ino], |row| row.get(0))
-            .optional()?;
-        let path = path.unwrap_or_else(|| "no name".to_owned());
+        let path = path_of(db, ino);
         found.push(format!("{path}: piece {piece} of inode {ino}"));
     }
     Ok(found)

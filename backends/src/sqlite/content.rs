@@ -8,6 +8,7 @@ use rusqlite::{Row, params};
 
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
+use super::tail_rows;
 use super::tails::{HEAD, blocks};
 use crate::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 
@@ -150,8 +151,7 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     }
     let (mut rest, tail) = data.split_at(in_head(offset, data.len() as u64));
     if !tail.is_empty() {
-        let length = tail_length(attr.size);
-        db.tails.write(ino, length, tail_length(offset), tail)?;
+        write_tail(db, ino, tail_length(attr.size), tail_length(offset), tail)?;
     }
     for piece in pieces(offset, rest.len() as u64) {
         let (bytes, after) = rest.split_at(piece.length);
@@ -162,6 +162,12 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     attr.mtime = caller.now;
     attr.ctime = caller.now;
     nodes::update(db, &attr)
+}
+
+/// Writes at `offset` of a tail that is `length` bytes long.
+pub(crate) fn write_tail(db: &Db, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+    let sums = tail_rows::of(db, ino)?;
+    db.tails.write(&sums, ino, length, offset, bytes)
 }
 
 /// Writes the part in one chunk, and notes in `attr` the blocks that it allocates.
@@ -227,8 +233,9 @@ pub(crate) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
 fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     let (last, valid) = (attr.size / CHUNK, attr.size % CHUNK);
     if tail_length(size) > 0 {
-        let length = tail_length(attr.size);
-        db.tails.extend(attr.ino, length, tail_length(size))?;
+        let (length, sums) = (tail_length(attr.size), tail_rows::of(db, attr.ino)?);
+        db.tails
+            .extend(&sums, attr.ino, length, tail_length(size))?;
     }
     if attr.size == 0 {
         delete(db, attr.ino, 0, 0)?;
@@ -248,8 +255,9 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
 pub(crate) fn punch(db: &Db, attr: &mut Attr, offset: u64, length: u64) -> Result<()> {
     let end = (offset + length).min(attr.size);
     if tail_length(end) > tail_length(offset) {
-        let length = tail_length(end) - tail_length(offset);
-        db.tails.punch(attr.ino, tail_length(offset), length)?;
+        let (start, sums) = (tail_length(offset), tail_rows::of(db, attr.ino)?);
+        let length = tail_length(end) - start;
+        db.tails.punch(&sums, attr.ino, start, length)?;
     }
     let end = end.min(HEAD);
     if offset >= end {
@@ -294,10 +302,12 @@ pub(crate) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>
     )?;
     let at = match found {
         Some(id) => Some(offset.max(index(id) * CHUNK)),
-        None if tail_length(attr.size) > 0 => db
-            .tails
-            .next_data(attr.ino, tail_length(offset))?
-            .map(|at| HEAD + at),
+        None if tail_length(attr.size) > 0 => {
+            let (length, sums) = (tail_length(attr.size), tail_rows::of(db, attr.ino)?);
+            let at = tail_length(offset);
+            let found = db.tails.next_data(&sums, attr.ino, length, at)?;
+            found.map(|at| HEAD + at)
+        }
         None => None,
     };
     Ok(at.filter(|at| *at < attr.size))
@@ -319,7 +329,8 @@ pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     }
     let mut at = offset.max(hole * CHUNK);
     if at >= HEAD && at < attr.size {
-        at = HEAD + db.tails.next_hole(attr.ino, tail_length(at))?;
+        let length = tail_length(attr.size);
+        at = HEAD + db.tails.next_hole(attr.ino, length, tail_length(at))?;
     }
     Ok(at.min(attr.size))
 }

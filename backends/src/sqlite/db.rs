@@ -1,7 +1,7 @@
 //! One SQLite connection: prepared statements, cached rows, and SQLite's errors as the caller sees them.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
@@ -57,6 +57,8 @@ pub(crate) struct Db {
     pub(super) is_committing: Cell<bool>,
     /// A commit has failed: the next change has to commit the recorded changes first.
     pub(super) is_stuck: Cell<bool>,
+    /// Inodes without a name whose rows are on damaged pages, so that they cannot be deleted.
+    pub(super) undeletable: RefCell<BTreeSet<Ino>>,
     apply_note: ApplyNote,
     /// Where a test wants a panic: how the statement starts, and how many of them go well before.
     #[cfg(test)]
@@ -89,6 +91,7 @@ impl Db {
             log: OnceCell::new(),
             is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
+            undeletable: RefCell::default(),
             apply_note,
             #[cfg(test)]
             panics_at: Cell::new(None),
@@ -194,6 +197,14 @@ pub(crate) fn first<T>(
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
+        let is_damage = |code| code == rusqlite::ffi::SQLITE_IOERR_DATA;
+        if error
+            .sqlite_error()
+            .is_some_and(|error| is_damage(error.extended_code))
+        {
+            let reason = "a page of the database is damaged (the log says which); `ctxbench doctor --store` names what is lost";
+            return StoreError::storage(Errno::IO, reason);
+        }
         let errno = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Errno::NOSPC,
             Some(ErrorCode::ReadOnly) => Errno::ROFS,

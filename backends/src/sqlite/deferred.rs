@@ -78,6 +78,11 @@ impl Deferred {
         self.gone.borrow().contains_key(&ino)
     }
 
+    /// The inodes that are gone.
+    pub(super) fn gone(&self) -> Vec<Ino> {
+        self.gone.borrow().keys().copied().collect()
+    }
+
     /// The inodes that are gone, in runs of numbers that follow each other: the first, the last, and whether any of them
     /// may have extended attributes.
     pub(super) fn take_gone(&self) -> Vec<(Ino, Ino, bool)> {

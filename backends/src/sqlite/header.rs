@@ -75,7 +75,8 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
         return Err(foreign(found));
     }
     // Immutable: SQLite neither rolls back another program's journal nor makes a file beside the database.
-    let tables = immutable(path).and_then(|connection| {
+    let (uri, flags) = immutable(path);
+    let tables = Connection::open_with_flags(uri, flags).and_then(|connection| {
         connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| {
             row.get::<_, i64>(0)
         })
@@ -86,11 +87,8 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
     }
 }
 
-/// A connection that reads the file alone, without its log, and never writes.
-///
-/// # Errors
-/// If SQLite cannot open the file.
-pub(super) fn immutable(path: &Path) -> rusqlite::Result<Connection> {
+/// The address and flags of a connection that reads the file alone, without its log, and never writes.
+pub(super) fn immutable(path: &Path) -> (String, OpenFlags) {
     let mut uri = String::from("file:");
     for byte in std::path::absolute(path)
         .unwrap_or_else(|_| path.to_owned())
@@ -108,7 +106,7 @@ pub(super) fn immutable(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(uri, flags)
+    (uri, flags)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -4,7 +4,7 @@ use parking_lot::MutexGuard;
 
 use super::db::Db;
 use super::record::{Record, allocate, set_attr, write_end};
-use super::{SqliteStore, content, nodes};
+use super::{SqliteStore, content, nodes, tail_rows};
 use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Result, Seek};
 
 impl SqliteStore {
@@ -21,7 +21,7 @@ impl SqliteStore {
             change: *change,
         };
         let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
-        self.cut_shorter(ino, old_size, attr.size);
+        self.cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
     }
 
@@ -44,7 +44,7 @@ impl SqliteStore {
             also(db)?;
             Ok(old_size)
         })?;
-        self.cut_shorter(ino, old_size, bytes.len() as u64);
+        self.cut_shorter(db, ino, old_size, bytes.len() as u64);
         Ok(())
     }
 
@@ -61,22 +61,24 @@ impl SqliteStore {
             also(db)?;
             set_attr(db, caller, ino, change)
         })?;
-        self.cut_shorter(ino, old_size, attr.size);
+        self.cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
     }
 
     /// Cuts the tail of a file, if a committed change has made it shorter.
-    fn cut_shorter(&self, ino: Ino, old_size: u64, size: u64) {
+    fn cut_shorter(&self, db: &Db, ino: Ino, old_size: u64, size: u64) {
         let tail = content::tail_length(size);
         if tail < content::tail_length(old_size) {
-            self.cut_tail(ino, tail);
+            self.cut_tail(db, ino, tail);
         }
     }
 
     /// Cuts a tail that a committed change has made shorter: before the next write to that range.
-    pub(crate) fn cut_tail(&self, ino: Ino, length: u64) {
-        if self.is_settled(ino) {
-            self.tails.cut(ino, length);
+    pub(crate) fn cut_tail(&self, db: &Db, ino: Ino, length: u64) {
+        match tail_rows::of(db, ino) {
+            Ok(sums) if self.is_settled(ino) => self.tails.cut(&sums, ino, length),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(ino, %error, "space of a tail is not freed"),
         }
     }
 
@@ -92,11 +94,11 @@ impl SqliteStore {
         let in_tail = content::read(&db, ino, offset, size, out)?;
         if in_tail > 0 {
             // Other requests go on meanwhile, except writes to this tail: the read is of one moment.
-            let _still = self.tails.hold_still(ino);
+            let (_still, sums) = (self.tails.hold_still(ino), tail_rows::of(&db, ino)?);
             drop(db);
             let start = out.len() - in_tail;
             let offset = content::tail_length(offset);
-            self.tails.read(ino, offset, &mut out[start..])?;
+            self.tails.read(&sums, ino, offset, &mut out[start..])?;
         }
         Ok(())
     }
@@ -106,9 +108,9 @@ impl SqliteStore {
 pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let in_tail = content::read(db, ino, offset, size, out)?;
     if in_tail > 0 {
-        let start = out.len() - in_tail;
-        db.tails
-            .read(ino, content::tail_length(offset), &mut out[start..])?;
+        let (start, sums) = (out.len() - in_tail, tail_rows::of(db, ino)?);
+        let offset = content::tail_length(offset);
+        db.tails.read(&sums, ino, offset, &mut out[start..])?;
     }
     Ok(())
 }

@@ -25,11 +25,14 @@ pub(crate) mod nodes;
 mod on_panic;
 mod open;
 mod owner;
+pub(crate) mod pages;
 mod reclaim;
 pub(crate) mod record;
 mod redo;
 mod room;
 mod space;
+mod tail_rows;
+mod tail_sums;
 mod tails;
 mod transaction;
 pub(crate) mod xattrs;
@@ -59,11 +62,12 @@ use files::{INDEX, LOG, REDO};
 use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, resolve,
+    Ownership, adopt_copy, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, resolve,
     unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
+pub use redo::forget_boot;
 use room::Room;
 pub use space::{DatabaseSpace, space};
 pub use tails::HEAD;
@@ -145,6 +149,7 @@ impl SqliteStore {
         if let Some(reason) = ownership.read_only.clone() {
             return Self::begin_read_only(path, ownership, &reason, apply_note);
         }
+        adopt_copy(path)?;
         let was_killed = files::has_log(path);
         let room = Arc::new(Room::new(ownership.file()));
         if !was_killed {
@@ -356,6 +361,10 @@ impl SqliteStore {
         };
         // That nothing needs it must be durable first.
         if committed.is_ok() && synced.is_ok() {
+            let sealed = tail_rows::seal(&self.db(), || self.log.sync(&self.tails));
+            if let Err(error) = sealed {
+                tracing::warn!(%error, "content past the first 256 KiB gets no checksums");
+            }
             self.tails.beside().remove(REDO);
             if let Err(error) = self.db().give_back_all() {
                 tracing::warn!(%error, "free pages stay in the database");
@@ -539,7 +548,16 @@ impl Store for SqliteStore {
         let record = Record::Reclaim { ino };
         let may_have_xattrs = self.has_xattrs.load(Ordering::Acquire);
         let work = |db: &Db| reclaim::reclaim(db, ino, may_have_xattrs);
-        let is_gone = self.db().change(&record, work)?;
+        let is_gone = {
+            let db = self.db();
+            match db.change(&record, work) {
+                // Its rows stay; its name and its tail do not.
+                Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => {
+                    db.change(&record, work)?
+                }
+                is_gone => is_gone?,
+            }
+        };
         if is_gone && self.tails.has(ino) && self.is_settled(ino) {
             self.tails.remove(ino);
         }

@@ -71,7 +71,7 @@ pub(crate) fn lookup(db: &Db, parent: Ino, name: &[u8]) -> Result<Attr> {
     let kept = db.names.borrow().get(parent, name, slots.start);
     let found = match kept {
         Some(None) => None,
-        Some(Some(kept)) => nodes::find(db, kept.ino)?,
+        Some(Some(kept)) => Some(nodes::named(db, kept.ino)?),
         None => joined(db, parent, name, slots)?,
     };
     if found.is_none() {
@@ -101,12 +101,11 @@ fn joined(db: &Db, parent: Ino, name: &[u8], slots: Range<u64>) -> Result<Option
         if row.get(nodes::COLUMNS + 2)? {
             let ino = unsigned(row.get(nodes::COLUMNS)?);
             let attr = nodes::joined(db, ino, row, 0)?;
-            if let Some(attr) = &attr {
-                db.keep(attr);
-            }
+            let attr = attr.ok_or_else(|| nodes::missing(ino))?;
+            db.keep(&attr);
             let found = Some(Name { slot, ino });
             db.names.borrow_mut().keep(parent, name, first, found);
-            return Ok(attr);
+            return Ok(Some(attr));
         }
         is_free &= slot != first;
     }
@@ -254,13 +253,9 @@ pub(crate) fn list(
     while let Some(row) = rows.next()? {
         let ino = unsigned(row.get(2)?);
         let attr = match with_attr {
-            true => nodes::joined(db, ino, row, 4)?,
+            true => Some(nodes::joined(db, ino, row, 4)?.ok_or_else(|| nodes::missing(ino))?),
             false => None,
         };
-        if with_attr && attr.is_none() {
-            // Damage: `doctor --store` names it.
-            continue;
-        }
         let entry = DirEntry {
             cookie: unsigned(row.get(0)?),
             name: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,

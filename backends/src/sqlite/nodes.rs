@@ -95,6 +95,19 @@ pub(crate) fn get(db: &Db, ino: Ino) -> Result<Attr> {
     find(db, ino)?.ok_or_else(|| Errno::NOENT.into())
 }
 
+/// As [`get`], for an inode that a name names: that has a row, or the database is damaged.
+pub(crate) fn named(db: &Db, ino: Ino) -> Result<Attr> {
+    find(db, ino)?.ok_or_else(|| missing(ino))
+}
+
+/// A name names an inode that has no row.
+pub(crate) fn missing(ino: Ino) -> StoreError {
+    let reason = format!(
+        "the database is damaged: a name leads to inode {ino}, which is missing; `ctxbench doctor --store` names it"
+    );
+    StoreError::storage(Errno::IO, reason)
+}
+
 /// As [`get`], for an inode whose content is to be read or changed.
 pub(crate) fn get_file(db: &Db, ino: Ino) -> Result<Attr> {
     let attr = get(db, ino)?;

@@ -14,7 +14,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs}
 use rustix::io::Errno;
 
 use super::files::{files_of, folder, has_log, log_of, redo_of, tails_of};
-use super::{header, owner, room};
+use super::{header, owner, pages, room};
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 pub(super) const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
@@ -27,7 +27,7 @@ const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 4;
+pub const SCHEMA_VERSION: i32 = 5;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,18 @@ pub enum SqliteOpenError {
         path: PathBuf,
         /// Its log.
         log: PathBuf,
+    },
+    /// Its log or its redo log is damaged, and with it changes that had returned.
+    #[error(
+        "the log {} is damaged, and with it the latest changes of {}: {reason}\n  fix: put back a copy of {}, its -wal and its -redo; or mount with --without-log, to go on with the state before the damage", .log.display(), .path.display(), .path.display()
+    )]
+    LogDamaged {
+        /// The database.
+        path: PathBuf,
+        /// Its redo log.
+        log: PathBuf,
+        /// What is damaged.
+        reason: String,
     },
     /// Its file is missing or empty, but its log or tails are not. SQLite would remove the log, the mount the tails.
     #[error(
@@ -270,7 +282,9 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
         });
     }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let connection = header::immutable(path).map_err(wrong)?;
+    let (uri, flags) = header::immutable(path);
+    let connection = pages::connect(Path::new(&uri), flags).map_err(wrong)?;
+    check_header(&connection, path)?;
     for (name, value) in [("cache_size", "-65536"), ("temp_store", "MEMORY")] {
         connection.pragma_update(None, name, value).map_err(wrong)?;
     }
@@ -388,7 +402,7 @@ fn unwritable_folder(path: &Path) -> Option<String> {
 pub(super) fn connect(path: &Path) -> Result<Connection, SqliteOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    let connection = open_pages(path, flags)?;
     connection
         .busy_timeout(Duration::from_secs(5))
         .map_err(wrong)?;
@@ -436,6 +450,57 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Sql
         });
     }
     Ok(!is_new)
+}
+
+/// Opens a connection to a database of ours.
+pub(super) fn open_pages(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError> {
+    let connection = pages::connect(path, flags).map_err(|error| unreadable(path, &error))?;
+    check_header(&connection, path)?;
+    Ok(connection)
+}
+
+/// Refuses a file whose header is of something else, before SQLite reads it: its pages have no checksums.
+fn check_header(connection: &Connection, path: &Path) -> Result<(), SqliteOpenError> {
+    let header = pages::header(connection).map_err(|error| unreadable(path, &error))?;
+    let Some(header) = header else {
+        return Ok(());
+    };
+    // The pages of a database that was never copied into say neither.
+    let is_new = (header.application_id, header.user_version) == (0, 0);
+    if !header.is_database {
+        Err(unreadable(path, &"file is not a database"))
+    } else if header.application_id != APPLICATION_ID && !(is_new && header.has_checksums) {
+        Err(SqliteOpenError::Foreign {
+            path: path.to_owned(),
+            found: header.application_id,
+        })
+    } else if header.user_version != SCHEMA_VERSION && !is_new {
+        Err(SqliteOpenError::Version {
+            path: path.to_owned(),
+            found: header.user_version,
+        })
+    } else if !header.has_checksums {
+        Err(unreadable(
+            path,
+            &"the first page of the database is damaged",
+        ))
+    } else {
+        Ok(())
+    }
+}
+
+/// Gives checksums to a database that another program has copied without: see [`pages::stamp_copy`].
+pub(super) fn adopt_copy(path: &Path) -> Result<(), SqliteOpenError> {
+    if has_log(path) {
+        return Ok(());
+    }
+    let is_ours = |header: pages::Header| {
+        header.is_database
+            && header.has_checksums
+            && header.application_id == APPLICATION_ID
+            && header.user_version == SCHEMA_VERSION
+    };
+    pages::stamp_copy(path, is_ours).map_err(|error| unreadable(path, &error))
 }
 
 /// Makes `connection` leave the log of the database at `path` in place when it closes. The last connection to close

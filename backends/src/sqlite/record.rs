@@ -309,7 +309,7 @@ pub(super) fn link(db: &Db, caller: &Caller, ino: Ino, parent: Ino, name: &[u8])
 
 pub(super) fn unlink(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
     let found = names::get(db, parent, name)?;
-    if nodes::get(db, found.ino)?.kind == Kind::Directory {
+    if nodes::named(db, found.ino)?.kind == Kind::Directory {
         return Err(Errno::ISDIR.into());
     }
     names::remove(db, parent, name, found)?;
@@ -319,7 +319,9 @@ pub(super) fn unlink(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Resu
 
 pub(super) fn rmdir(db: &Db, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
     let found = names::get(db, parent, name)?;
-    nodes::get_directory(db, found.ino)?;
+    if nodes::named(db, found.ino)?.kind != Kind::Directory {
+        return Err(Errno::NOTDIR.into());
+    }
     if !names::is_empty(db, found.ino)? {
         return Err(Errno::NOTEMPTY.into());
     }
@@ -338,8 +340,9 @@ pub(super) fn rename(
     let source = names::get(db, from, from_name)?;
     nodes::get_living_directory(db, to)?;
     let target = names::find(db, to, to_name)?;
-    let mut source_attr = nodes::get(db, source.ino)?;
-    let target_attr = target.map(|name| nodes::get(db, name.ino)).transpose()?;
+    let mut source_attr = nodes::named(db, source.ino)?;
+    let target_attr = target.map(|name| nodes::named(db, name.ino));
+    let target_attr = target_attr.transpose()?;
     let target_dir = target_attr.filter(|attr| attr.kind == Kind::Directory);
     let inside_itself =
         source_attr.kind == Kind::Directory && from != to && nodes::is_within(db, to, source.ino)?;

@@ -2,11 +2,14 @@
 //!
 //! A transaction stays open over many calls, and a killed daemon loses it. The kernel keeps what it has copied to this
 //! file's pages, and the next mount applies it again. Where every commit is durable, `fsync` syncs this file alone;
-//! SQLite's own log then has to be durable before such records are overwritten. After power loss, records that do not
-//! follow the database's state are ignored.
+//! SQLite's own log then has to be durable before such records are overwritten.
+//!
+//! The header says which change was recorded last, and which was committed last. Until the machine restarts, every change
+//! up to these has to be in the database or in a record: if one is not, either log is damaged. After power loss, records
+//! that do not follow the database's state are ignored.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use std::sync::mpsc::SyncSender;
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+use rustix::io::preadv;
 
 use super::files::redo_of;
 use crate::store::Result;
@@ -32,14 +36,75 @@ const ROOM: u64 = 128 << 20;
 /// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
 pub(super) const PAYLOAD_MAX: usize = 129 << 10;
 
-/// Bytes of the file: room for records up to [`COMMIT_AT`], and the last one.
-const FILE_BYTES: u64 = COMMIT_AT + RECORD_MAX;
+/// Bytes of the file's own header.
+pub(super) const START: usize = 64;
+
+/// Bytes of the file: its header, room for records up to [`COMMIT_AT`], and the last one.
+const FILE_BYTES: u64 = START as u64 + COMMIT_AT + RECORD_MAX;
 
 /// The longest record; names and values beside a payload are shorter than a page.
 const RECORD_MAX: u64 = PAYLOAD_MAX as u64 + 4096;
 
 /// Bytes before a payload: its length, a checksum of what follows, the number of the change.
 const HEADER: usize = 16;
+
+/// The header of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    /// The mount that wrote the file.
+    mount: i64,
+    /// The run of the kernel in which it did; 0 where that is not known, or of no account.
+    boot: u128,
+    /// The change that was recorded last.
+    last: u64,
+    /// The change that was committed last.
+    committed: u64,
+}
+
+impl Header {
+    fn encode(&self) -> [u8; START] {
+        let mut bytes = [0; START];
+        bytes[..8].copy_from_slice(&self.mount.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.last.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.committed.to_le_bytes());
+        let sum = crc32fast::hash(&bytes[..START - 4]);
+        bytes[START - 4..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if the bytes are not those of a header.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, sum) = bytes.get(..START)?.split_at(START - 4);
+        let (mount, rest) = header.split_first_chunk()?;
+        let (boot, rest) = rest.split_first_chunk()?;
+        let (last, rest) = rest.split_first_chunk()?;
+        let committed = rest.first_chunk()?;
+        let is_whole = sum == crc32fast::hash(header).to_le_bytes();
+        is_whole.then_some(Self {
+            mount: i64::from_le_bytes(*mount),
+            boot: u128::from_le_bytes(*boot),
+            last: u64::from_le_bytes(*last),
+            committed: u64::from_le_bytes(*committed),
+        })
+    }
+
+    /// The last change that the database and the records together must have.
+    fn wanted(&self) -> u64 {
+        self.last.max(self.committed)
+    }
+
+    /// Whether everything is there that was ever written: the machine has not restarted.
+    fn is_of_this_boot(&self) -> bool {
+        self.boot != 0 && self.boot == boot()
+    }
+}
+
+/// This run of the kernel; 0 if it cannot be told.
+fn boot() -> u128 {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&id.trim().replace('-', ""), 16).unwrap_or(0)
+}
 
 /// The records that a sync of the redo log makes durable.
 #[derive(Debug)]
@@ -58,8 +123,8 @@ pub(super) struct Redo {
     pages: MmapMut,
     /// Where the kernel copies a record from: memory behind a descriptor.
     source: (File, MmapMut),
-    /// Random, and in the database as well: records of another mount do not count.
-    mount: i64,
+    /// What the file's header says. Its mount is random, and in the database as well: records of another one do not count.
+    header: Header,
     /// The number of the last change.
     last: u64,
     /// Where the next record goes; everything before it is not committed yet.
@@ -75,7 +140,7 @@ pub(super) struct Redo {
 }
 
 impl Redo {
-    /// Creates the file, full of zeros.
+    /// Creates the file, without a record.
     ///
     /// # Errors
     /// If there is no room for it; then there is no file.
@@ -87,7 +152,13 @@ impl Redo {
             .truncate(true)
             .mode(0o600)
             .open(redo_of(path))?;
-        if let Err(error) = fill(&file) {
+        let header = Header {
+            mount,
+            boot: boot(),
+            last: 0,
+            committed: 0,
+        };
+        if let Err(error) = fill(&file, &header) {
             std::fs::remove_file(redo_of(path))?;
             return Err(error);
         }
@@ -96,15 +167,15 @@ impl Redo {
             tracing::info!(%error, "the redo log may have to be read to be written");
         }
         let memory = memory()?;
-        memory.set_len(RECORD_MAX)?;
-        let source = map(&memory, RECORD_MAX)?;
+        memory.set_len(RECORD_MAX + START as u64)?;
+        let source = map(&memory, RECORD_MAX + START as u64)?;
         Ok(Self {
             file: Arc::new(file),
             pages,
             source: (memory, source),
-            mount,
+            header,
             last: 0,
-            end: 0,
+            end: START as u64,
             records: 0,
             is_promised: false,
             is_frozen: false,
@@ -120,12 +191,12 @@ impl Redo {
 
     /// Whether there is a record that is not committed.
     pub(super) fn is_pending(&self) -> bool {
-        self.end > 0
+        self.end > START as u64
     }
 
     /// Whether the transaction has become long enough.
     pub(super) fn is_full(&self) -> bool {
-        self.end >= COMMIT_AT || self.records >= RECORDS_MAX
+        self.end >= START as u64 + COMMIT_AT || self.records >= RECORDS_MAX
     }
 
     /// Whether a change can wait for its commit: others do already, or the disk has room for all that may follow.
@@ -152,10 +223,15 @@ impl Redo {
         let length = u32::try_from(self.record.len() - HEADER).map_err(io::Error::other)?;
         self.record[..4].copy_from_slice(&length.to_le_bytes());
         self.record[8..16].copy_from_slice(&number.to_le_bytes());
-        let sum = checksum(self.mount, &self.record[8..]);
+        let sum = checksum(self.header.mount, &self.record[8..]);
         self.record[4..8].copy_from_slice(&sum.to_le_bytes());
-        self.copy()?;
-        if self.end == 0 {
+        let header = Header {
+            last: number,
+            ..self.header
+        };
+        self.copy(&header)?;
+        self.header = header;
+        if !self.is_pending() {
             // Full means that it knows.
             let _ = self.wake.try_send(());
         }
@@ -165,16 +241,19 @@ impl Redo {
         Ok(())
     }
 
-    /// Copies the record to its place.
-    fn copy(&mut self) -> io::Result<()> {
-        let (start, length) = (self.end as usize, self.record.len());
+    /// Copies the record to its place, and then the header: a record that is not whole is none that the header tells of.
+    fn copy(&mut self, header: &Header) -> io::Result<()> {
+        let (start, length) = (self.end as usize - START, self.record.len());
         let (memory, source) = &mut self.source;
         let full = || io::Error::other("a record is longer than the redo log has room for");
-        let from = source.get_mut(..length).ok_or_else(full)?;
-        from.copy_from_slice(&self.record);
-        let place = self.pages.get_mut(start..start + length);
-        match rustix::io::pread(memory, place.ok_or_else(full)?, 0) {
-            Ok(copied) if copied == length => Ok(()),
+        let from = source.get_mut(..length + START).ok_or_else(full)?;
+        from[..length].copy_from_slice(&self.record);
+        from[length..].copy_from_slice(&header.encode());
+        let (header, records) = self.pages.split_at_mut(START);
+        let place = records.get_mut(start..start + length).ok_or_else(full)?;
+        let places = &mut [IoSliceMut::new(place), IoSliceMut::new(header)];
+        match preadv(memory, places, 0) {
+            Ok(copied) if copied == length + START => Ok(()),
             // A fault of a page in the middle ends it early.
             Ok(_) | Err(Errno::FAULT) => Err(Errno::IO.into()),
             Err(error) => Err(error.into()),
@@ -193,7 +272,13 @@ impl Redo {
     /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
     pub(super) fn committed(&mut self, last: u64, sync: impl FnOnce() -> Result<()>) {
         self.last = last;
-        (self.end, self.records) = (0, 0);
+        (self.end, self.records) = (START as u64, 0);
+        self.header.committed = last;
+        self.record.clear();
+        let header = self.header;
+        if let Err(error) = self.copy(&header) {
+            tracing::warn!(%error, "the redo log does not say what is committed");
+        }
         // Until SQLite's log is durable, however that ends.
         self.is_frozen |= std::mem::take(&mut self.is_promised);
         if !self.is_frozen {
@@ -209,9 +294,9 @@ impl Redo {
 
     /// The payloads of the records that are not committed.
     pub(super) fn pending(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut bytes = vec![0; self.end as usize];
-        self.file.read_exact_at(&mut bytes, 0)?;
-        let found = payloads(&bytes, self.mount, None);
+        let mut bytes = vec![0; self.end as usize - START];
+        self.file.read_exact_at(&mut bytes, START as u64)?;
+        let found = payloads(&bytes, self.header.mount, None);
         match found.len() == self.records as usize {
             true => Ok(found),
             false => Err(io::Error::other(format!(
@@ -223,12 +308,15 @@ impl Redo {
     }
 }
 
-/// Fills the file with zeros, so that syncs change no metadata later. A page at a time: longer writes make large folios,
+/// Writes the header, and fills the file with zeros, so that syncs change no metadata later. A page at a time: longer writes make large folios,
 /// and a mapped folio is written as a whole.
-fn fill(file: &File) -> io::Result<()> {
-    let page = [0; 4096];
+fn fill(file: &File, header: &Header) -> io::Result<()> {
+    let mut page = [0; 4096];
+    page[..START].copy_from_slice(&header.encode());
     for at in (0..FILE_BYTES).step_by(page.len()) {
-        file.write_all_at(&page, at)?;
+        let length = (FILE_BYTES - at).min(page.len() as u64) as usize;
+        file.write_all_at(&page[..length], at)?;
+        page[..START].fill(0);
     }
     file.sync_data()
 }
@@ -251,13 +339,94 @@ fn map(file: &File, length: u64) -> io::Result<MmapMut> {
     unsafe { MmapOptions::new().len(length as usize).map_mut(file) }
 }
 
-/// The payloads that follow change `applied` in the redo log at `path`, which mount `mount` wrote.
+/// Why a redo log cannot be applied.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// The file cannot be read.
+    Unreadable(io::Error),
+    /// It or the database's log is damaged.
+    Damaged(String),
+}
+
+/// What a database says of its redo log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// The mount that has one.
+    pub(super) mount: Option<i64>,
+    /// Its last change that is in the database.
+    pub(super) applied: u64,
+    /// The mount before, all of whose changes are.
+    pub(super) ended: Option<i64>,
+}
+
+/// The payloads that the database, which says `known`, lacks of the redo log at `path`.
 ///
 /// # Errors
-/// If the file cannot be read.
-pub(super) fn read(path: &Path, mount: i64, applied: u64) -> io::Result<Vec<Vec<u8>>> {
-    let bytes = std::fs::read(redo_of(path))?;
-    Ok(payloads(&bytes, mount, Some(applied)))
+/// If the file cannot be read, or changes of a mount since the machine has started are lost.
+pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>>, ReadError> {
+    let applied = known.applied;
+    let bytes = std::fs::read(redo_of(path)).map_err(ReadError::Unreadable)?;
+    let damaged = |reason: String| Err(ReadError::Damaged(reason));
+    let Some(header) = Header::decode(&bytes) else {
+        return damaged("its header is damaged".to_owned());
+    };
+    if bytes.len() as u64 != FILE_BYTES {
+        return damaged(format!("it has {} of {FILE_BYTES} bytes", bytes.len()));
+    }
+    if known.mount != Some(header.mount) {
+        // It belongs to a state that power loss has taken, to a mount that has ended, or to one that made no change.
+        if known.ended != Some(header.mount) && header.wanted() > 0 && header.is_of_this_boot() {
+            let lost = header.wanted();
+            return damaged(format!(
+                "its changes 1 to {lost} are not in the database: the database's log is damaged, too"
+            ));
+        }
+        return Ok(Vec::new());
+    }
+    let found = payloads(&bytes[START..], header.mount, Some(applied));
+    let (reached, wanted) = (applied + found.len() as u64, header.wanted());
+    if reached < wanted {
+        let reason = format!(
+            "of its changes, {} to {wanted} are damaged or missing",
+            reached + 1
+        );
+        if header.is_of_this_boot() {
+            return damaged(reason);
+        }
+        tracing::warn!(
+            "{}: {reason}: the machine has restarted since, and they were not synced",
+            redo_of(path).display()
+        );
+    }
+    Ok(found)
+}
+
+/// Makes the redo log of the database at `path`, which is not mounted, one that the machine has restarted since: a change
+/// that is missing in it was lost with the power. Nothing, if there is none.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn forget_boot(path: &Path) -> io::Result<()> {
+    change_header(path, |header| header.boot = 0)
+}
+
+fn change_header(path: &Path, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+    let file = match File::options().read(true).write(true).open(redo_of(path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut bytes = [0; START];
+    match file.read_exact_at(&mut bytes, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+        read => read?,
+    }
+    match Header::decode(&bytes) {
+        Some(mut header) => {
+            change(&mut header);
+            file.write_all_at(&header.encode(), 0)
+        }
+        None => Ok(()),
+    }
 }
 
 /// The payloads at the start of `bytes` whose numbers follow each other, up to the first that is not whole; from the
@@ -311,6 +480,25 @@ mod tests {
         redo.append(encode).unwrap();
     }
 
+    fn known(mount: i64, applied: u64) -> Known {
+        Known {
+            mount: Some(mount),
+            applied,
+            ended: None,
+        }
+    }
+
+    fn read(path: &Path, mount: i64, applied: u64) -> Vec<Vec<u8>> {
+        super::read(path, known(mount, applied)).unwrap()
+    }
+
+    fn damage(path: &Path, mount: i64, applied: u64) -> String {
+        match super::read(path, known(mount, applied)) {
+            Err(ReadError::Damaged(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_reader_gets_the_records_that_follow_a_commit() {
         let dir = tempfile::tempdir().unwrap();
@@ -320,18 +508,22 @@ mod tests {
         for payload in [b"one", b"two"] {
             append(&mut redo, payload);
         }
-        assert_eq!(read(&path, 7, 0).unwrap(), [b"one", b"two"]);
-        assert_eq!(read(&path, 7, 1).unwrap(), [b"two"]);
+        assert_eq!(read(&path, 7, 0), [b"one", b"two"]);
+        assert_eq!(read(&path, 7, 1), [b"two"]);
         assert_eq!(redo.pending().unwrap(), [b"one", b"two"]);
         assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
         // A transaction of one unrecorded change commits them.
         redo.committed(3, || unreachable!("no sync relies on them"));
         assert!(redo.pending().unwrap().is_empty());
         append(&mut redo, b"four");
-        assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
-        // A database that power loss took back to an earlier commit lacks change 3.
-        assert!(read(&path, 7, 2).unwrap().is_empty());
-        assert!(read(&path, 8, 3).unwrap().is_empty(), "another mount's");
+        assert_eq!(read(&path, 7, 3), [b"four"]);
+        // A database whose log is damaged is in the state of an earlier commit, and lacks change 3.
+        assert!(damage(&path, 7, 2).contains("3 to 4"));
+        assert!(damage(&path, 8, 3).contains("1 to 4"), "another mount's");
+        // So is one after power loss.
+        forget_boot(&path).unwrap();
+        assert!(read(&path, 7, 2).is_empty());
+        assert!(read(&path, 8, 3).is_empty());
     }
 
     #[test]
@@ -356,7 +548,7 @@ mod tests {
         assert_eq!(redo.promise().last, 4);
         redo.committed(4, || Err(StoreError::storage(Errno::IO, "a sick disk")));
         assert!(!redo.can_wait() && !redo.is_pending());
-        assert_eq!(read(&path, 7, 3).unwrap(), [b"four"]);
+        assert_eq!(read(&path, 7, 3), [b"four"]);
     }
 
     #[test]
@@ -380,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_changed_record_ends_the_log() {
+    fn a_record_that_is_changed_is_damage_and_after_power_loss_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let (wake, _woken) = sync_channel(1);
@@ -388,14 +580,35 @@ mod tests {
         append(&mut redo, b"one");
         append(&mut redo, b"two");
         let whole = std::fs::read(redo_of(&path)).unwrap();
-        let length = 2 * (HEADER + 3);
-        for cut in 0..length {
-            let left = payloads(&whole[..cut], 7, Some(0)).len();
-            assert_eq!(left, cut / (HEADER + 3));
+        let end = START + 2 * (HEADER + 3);
+        for at in 0..end {
             let mut changed = whole.clone();
-            changed[cut] ^= 1;
-            let left = payloads(&changed, 7, Some(0)).len();
-            assert_eq!(left, cut / (HEADER + 3), "byte {cut}");
+            changed[at] ^= 1;
+            std::fs::write(redo_of(&path), &changed).unwrap();
+            damage(&path, 7, 0);
+            if at < START {
+                continue;
+            }
+            forget_boot(&path).unwrap();
+            let left = read(&path, 7, 0).len();
+            assert_eq!(left, (at - START) / (HEADER + 3), "byte {at}");
         }
+        for cut in [0, START - 1, START, end, whole.len() - 1] {
+            std::fs::write(redo_of(&path), &whole[..cut]).unwrap();
+            damage(&path, 7, 0);
+        }
+        // Zeros in place of the last record look like the end.
+        let mut changed = whole.clone();
+        changed[end - 3 - HEADER..].fill(0);
+        std::fs::write(redo_of(&path), &changed).unwrap();
+        assert!(damage(&path, 7, 0).contains("2 to 2"));
+        // Once they are committed, nothing needs them.
+        assert!(read(&path, 7, 2).is_empty());
+        damage(&path, 8, 0);
+        let ended = Known {
+            ended: Some(7),
+            ..known(8, 0)
+        };
+        assert!(super::read(&path, ended).unwrap().is_empty());
     }
 }

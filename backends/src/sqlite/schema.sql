@@ -1,4 +1,4 @@
--- The tables of a ctxbench file system, schema version 4. docs/SQLITE.md explains them.
+-- The tables of a ctxbench file system, schema version 5. docs/SQLITE.md explains them.
 -- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
 CREATE TABLE inode (
   ino    INTEGER PRIMARY KEY,
@@ -39,6 +39,20 @@ CREATE TABLE chunk (
   bytes BLOB NOT NULL
 ) STRICT;
 
+-- Checksums of tails. They count while the owner of the tail's file may execute it: a mount clears that bit before it
+-- changes the tail, and sets it when the checksums are here again. `length` is the tail's in bytes.
+CREATE TABLE tail (
+  ino    INTEGER PRIMARY KEY,
+  length INTEGER NOT NULL
+) STRICT;
+
+-- id = ino * 2^24 + index of the group; a CRC-32 (little-endian) for each of its 256 pieces of 32 KiB. Where a group is
+-- missing, its pieces are zeros, and a last piece that is shorter and zeros has the checksum of a whole one.
+CREATE TABLE tail_sum (
+  id   INTEGER PRIMARY KEY,
+  sums BLOB NOT NULL
+) STRICT;
+
 CREATE TABLE xattr (
   ino   INTEGER NOT NULL,
   name  BLOB NOT NULL,
@@ -51,6 +65,7 @@ CREATE TABLE xattr (
 CREATE TABLE log (
   needed  INTEGER NOT NULL,
   redo    INTEGER,                     -- while a mount has a redo log: which one
+  ended   INTEGER,                     -- the redo log before: all its changes are in these tables
   applied INTEGER NOT NULL DEFAULT 0   -- its last change that is in these tables
 ) STRICT;
 INSERT INTO log (needed) VALUES (0);

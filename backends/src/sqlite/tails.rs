@@ -23,6 +23,7 @@ use rustix::fs::{
 
 use super::counters::Counters;
 use super::files::{Beside, TAILS, tails_of};
+use super::tail_sums::{self, TailSums};
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bytes of a file that are in the database: files of agents are hardly ever longer.
@@ -65,6 +66,8 @@ pub(crate) struct Tails {
     ahead: Mutex<BTreeSet<Ino>>,
     /// The disk is full, or nearly: nothing is reserved.
     is_tight: AtomicBool,
+    /// The checksums of the tails that were read or written.
+    sums: Mutex<HashMap<Ino, Arc<TailSums>>>,
     unsynced: Mutex<Unsynced>,
     /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
@@ -145,6 +148,7 @@ impl Tails {
             open: Mutex::default(),
             ahead: Mutex::default(),
             is_tight: AtomicBool::new(false),
+            sums: Mutex::default(),
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
@@ -276,34 +280,103 @@ impl Tails {
         self.busy(ino).write()
     }
 
-    /// Fills `out` from `offset` on; what the tail does not hold reads as zeros.
-    pub(super) fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
+    /// Fills `out` from `offset` on.
+    ///
+    /// # Errors
+    /// `EIO` if the tail is too short, or its bytes are not those that were written.
+    pub(super) fn read(
+        &self,
+        sums: &TailSums,
+        ino: Ino,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         let tail = self.get(ino)?;
-        let mut filled = 0;
-        while filled < out.len() {
-            match tail
-                .file
-                .read_at(&mut out[filled..], offset + filled as u64)
-            {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(ino, &error)),
-            }
+        let read = tail.file.read_exact_at(out, offset);
+        let verified = read.and_then(|()| sums.verify(&tail.file, offset, out));
+        match verified.map_err(|error| self.failed(ino, &error))? {
+            Some(at) => Err(tail_sums::damage(&self.path(ino), at)),
+            None => Ok(()),
         }
-        out[filled..].fill(0);
-        Ok(())
+    }
+
+    /// The checksums of a tail, if they are kept.
+    pub(super) fn known_sums(&self, ino: Ino) -> Option<Arc<TailSums>> {
+        self.sums.lock().get(&ino).map(Arc::clone)
+    }
+
+    /// Keeps the checksums of a tail.
+    pub(super) fn keep_sums(&self, ino: Ino, sums: &Arc<TailSums>) {
+        self.sums.lock().insert(ino, Arc::clone(sums));
+    }
+
+    /// Whether there may be a tail of any inode.
+    pub(super) fn are_any(&self) -> bool {
+        self.dir.get().is_some()
+    }
+
+    /// What the system says of the file of a tail; `None` where there is none.
+    pub(super) fn metadata(&self, ino: Ino) -> Result<Option<std::fs::Metadata>> {
+        let opened = match self.open_file(ino, OFlags::PATH) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(io::Error::from),
+        };
+        let metadata = opened.and_then(|file| file.metadata());
+        metadata.map(Some).map_err(|error| self.failed(ino, &error))
+    }
+
+    /// The file of a tail.
+    pub(super) fn file(&self, ino: Ino) -> Result<File> {
+        let file = self.get(ino)?.file.try_clone();
+        file.map_err(|error| self.failed(ino, &error))
+    }
+
+    /// The inodes whose tails have changed since they had checksums.
+    pub(super) fn unsealed(&self) -> Result<Vec<Ino>> {
+        let mut found = Vec::new();
+        for ino in self.names()?.iter().filter_map(|name| ino_of(name)) {
+            let is_sealed = self
+                .metadata(ino)?
+                .as_ref()
+                .is_none_or(tail_sums::is_sealed);
+            found.extend((!is_sealed).then_some(ino));
+        }
+        Ok(found)
+    }
+
+    /// Fails if a tail holds less than `length` bytes.
+    fn must_hold(&self, ino: Ino, tail: &Tail, length: u64) -> Result<()> {
+        let held = tail.file.metadata().map(|file| file.len());
+        match held.map_err(|error| self.failed(ino, &error))? {
+            held if held < length => {
+                let reason = format!("it ends after {held} of {length} bytes");
+                Err(self.failed(ino, &io::Error::other(reason)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes at `offset` of the tail of a file whose tail is `length` long, if that is not 0.
-    pub(crate) fn write(&self, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        sums: &TailSums,
+        ino: Ino,
+        length: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let tail = self.get_or_create(ino, length == 0)?;
+        self.must_hold(ino, &tail, length)?;
         let end = offset + bytes.len() as u64;
         let is_tight = self.is_tight.load(Ordering::Relaxed);
         if offset == length && !is_tight && tail.reserve(offset, end) {
             self.ahead.lock().insert(ino);
         }
-        let write = || self.change(ino, || tail.file.write_all_at(bytes, offset));
+        let file = &tail.file;
+        let write = || {
+            let work = || file.write_all_at(bytes, offset);
+            self.change(ino, || sums.write(file, offset, bytes, work))
+        };
         let mut written = write();
         if is_full(&written) {
             self.give_up_ahead();
@@ -382,42 +455,64 @@ impl Tails {
     }
 
     /// Extends a tail of `length` bytes to `longer` with a hole, which replaces leftovers.
-    pub(super) fn extend(&self, ino: Ino, length: u64, longer: u64) -> Result<()> {
+    pub(super) fn extend(&self, sums: &TailSums, ino: Ino, length: u64, longer: u64) -> Result<()> {
         let tail = self.get_or_create(ino, length == 0)?;
-        self.change(ino, || {
-            tail.set_length(length)?;
-            tail.set_length(longer)
-        })
+        self.must_hold(ino, &tail, length)?;
+        let resize = |to| sums.resize(&tail.file, to, || tail.set_length(to));
+        self.change(ino, || resize(length).and_then(|()| resize(longer)))
     }
 
     /// Cuts off what is past `length`, where there is a tail; it is no part of the file any more.
-    pub(super) fn cut(&self, ino: Ino, length: u64) {
-        let tail = self.get(ino);
-        let cut = tail.and_then(|tail| self.change(ino, || tail.set_length(length)));
+    pub(super) fn cut(&self, sums: &TailSums, ino: Ino, length: u64) {
+        let cut = self.get(ino).and_then(|tail| {
+            self.must_hold(ino, &tail, length)?;
+            let resize = || sums.resize(&tail.file, length, || tail.set_length(length));
+            self.change(ino, resize)
+        });
         if let Err(error) = cut {
             tracing::warn!(%error, "space past the end of a file is not freed");
         }
     }
 
     /// Makes a range of the tail read as zeros.
-    pub(super) fn punch(&self, ino: Ino, offset: u64, length: u64) -> Result<()> {
+    pub(super) fn punch(&self, sums: &TailSums, ino: Ino, offset: u64, length: u64) -> Result<()> {
         let tail = self.get(ino)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.change(ino, || Ok(fallocate(&tail.file, flags, offset, length)?))
+        let punch = || Ok(fallocate(&tail.file, flags, offset, length)?);
+        let range = offset..offset + length;
+        self.change(ino, || sums.punch(&tail.file, range, punch))
     }
 
-    /// The first byte at or after `offset` that lies in no hole.
-    pub(super) fn next_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>> {
-        match seek(&self.get(ino)?.file, SeekFrom::Data(offset)) {
-            Ok(at) => Ok(Some(at)),
-            Err(Errno::NXIO) => Ok(None),
-            Err(error) => Err(self.failed(ino, &io::Error::from(error))),
+    /// The first byte at or after `offset` that lies in no hole of a tail that has to hold `length` bytes.
+    ///
+    /// # Errors
+    /// `EIO` if the tail is shorter, or the hole was something else when it was written.
+    pub(super) fn next_data(
+        &self,
+        sums: &TailSums,
+        ino: Ino,
+        length: u64,
+        offset: u64,
+    ) -> Result<Option<u64>> {
+        let tail = self.get(ino)?;
+        self.must_hold(ino, &tail, length)?;
+        let found = match seek(&tail.file, SeekFrom::Data(offset)) {
+            Ok(at) => Some(at),
+            Err(Errno::NXIO) => None,
+            Err(error) => return Err(self.failed(ino, &io::Error::from(error))),
+        };
+        match sums.lost_in_hole(offset..found.unwrap_or(length)) {
+            Some(at) => Err(tail_sums::damage(&self.path(ino), at)),
+            None => Ok(found),
         }
     }
 
-    /// The first byte at or after `offset` that lies in a hole, or past all that the tail holds.
-    pub(super) fn next_hole(&self, ino: Ino, offset: u64) -> Result<u64> {
-        match seek(&self.get(ino)?.file, SeekFrom::Hole(offset)) {
+    /// The first byte at or after `offset` that lies in a hole, or past all that the tail holds; it has to hold `length`
+    /// bytes.
+    pub(super) fn next_hole(&self, ino: Ino, length: u64, offset: u64) -> Result<u64> {
+        let tail = self.get(ino)?;
+        self.must_hold(ino, &tail, length)?;
+        match seek(&tail.file, SeekFrom::Hole(offset)) {
             Ok(at) => Ok(at),
             Err(Errno::NXIO) => Ok(offset),
             Err(error) => Err(self.failed(ino, &io::Error::from(error))),
@@ -444,6 +539,7 @@ impl Tails {
     /// Removes the tail of an inode that is gone, if it had one.
     pub(super) fn remove(&self, ino: Ino) {
         self.open.lock().remove(&ino);
+        self.sums.lock().remove(&ino);
         self.unsynced.lock().tails.remove(&ino);
         self.ahead.lock().remove(&ino);
         let remove = |dir| unlinkat(dir, ino.to_string(), AtFlags::empty());
@@ -459,7 +555,8 @@ impl Tails {
     pub(super) fn sweep(&self, has_tail: impl Fn(Ino) -> Result<bool>) -> Result<()> {
         for name in self.names()? {
             match ino_of(&name) {
-                Some(ino) if !has_tail(ino)? => self.remove(ino),
+                // An inode that cannot be read may need it.
+                Some(ino) if !has_tail(ino).unwrap_or(true) => self.remove(ino),
                 Some(ino) => self.give_back(ino),
                 None => {
                     tracing::warn!(file = %self.path.join(name).display(), "is no tail of ours");
@@ -562,7 +659,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&counters)).unwrap();
-        tails.write(7, 0, 0, b"one").unwrap();
+        let sums = TailSums::default();
+        tails.write(&sums, 7, 0, 0, b"one").unwrap();
         tails.sync().unwrap();
         let synced_meanwhile = || {
             tails.sync().unwrap();
@@ -581,7 +679,8 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(&path, Arc::clone(&counters)).unwrap();
         assert!(tails.are_clean());
-        tails.write(7, 0, 0, b"one").unwrap();
+        let sums = TailSums::default();
+        tails.write(&sums, 7, 0, 0, b"one").unwrap();
         assert!(!tails.are_clean());
         let again = Tails::new(&path, Arc::clone(&counters)).unwrap();
         again.take_over().unwrap();

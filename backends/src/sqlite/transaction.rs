@@ -289,15 +289,32 @@ impl Db {
         }
         // Its changes are acknowledged already.
         let is_growth = self.is_growth.replace(false);
-        let mut committed = self.commit_with(0);
-        if committed
-            .as_ref()
-            .is_err_and(|error| error.errno == Errno::NOSPC)
-        {
-            committed = self.make_room().and_then(|()| self.commit_with(0));
-        }
+        let committed = self.commit_readable();
         self.is_growth.set(is_growth);
         committed
+    }
+
+    /// Commits the recorded changes; without deleting rows on damaged pages, if these make it fail.
+    fn commit_readable(&self) -> Result<()> {
+        for _ in 0..2 {
+            match self.commit_in_room() {
+                Err(error) if error.errno == Errno::IO && self.keep_undeletable()? => {
+                    tracing::warn!(%error, "removed files whose pages are damaged stay in the database");
+                }
+                committed => return committed,
+            }
+        }
+        self.commit_in_room()
+    }
+
+    /// Commits the recorded changes; a second time after [`Db::make_room`], if the disk is full.
+    fn commit_in_room(&self) -> Result<()> {
+        match self.commit_with(0) {
+            Err(error) if error.errno == Errno::NOSPC => {
+                self.make_room().and_then(|()| self.commit_with(0))
+            }
+            committed => committed,
+        }
     }
 
     /// Gives up what is reserved, and copies the log into the database, so that the next commit begins it again. Changes
@@ -377,6 +394,22 @@ impl Db {
         };
         let length = pragma("PRAGMA page_count")? * pragma("PRAGMA page_size")?;
         self.room.take(length, !self.is_growth.get())
+    }
+
+    /// Makes the recorded changes again, without deleting rows on damaged pages; without any deletion, if it is not known
+    /// which these are. Whether that is another commit than before.
+    fn keep_undeletable(&self) -> Result<bool> {
+        let gone = self.deferred.gone();
+        if gone.is_empty() || self.is_broken.get() {
+            return Ok(false);
+        }
+        let mut damaged = reclaim::undeletable(self, &gone);
+        if damaged.is_empty() {
+            damaged.extend(gone);
+        }
+        self.undeletable.borrow_mut().extend(damaged);
+        self.undo()?;
+        Ok(true)
     }
 
     /// Commits the open transaction, in which so many changes are not recorded.

@@ -3,17 +3,18 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::operation::Operation;
 use crate::sqlite::header::check_content;
+use crate::sqlite::pages;
 use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
 /// SQLite's `application_id` of a log: "ctxH".
 const APPLICATION_ID: i32 = 0x6374_7848;
 
 /// The schema version, in SQLite's `user_version`.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// Why a log file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +90,20 @@ impl Log {
             path: path.to_owned(),
         })?;
         let is_new = File::create_new(path).is_ok();
-        let db = Connection::open(path).map_err(failed)?;
+        let db = pages::connect(path, OpenFlags::default()).map_err(failed)?;
+        let foreign = || LogError::Foreign {
+            path: path.to_owned(),
+        };
+        // Before SQLite reads a page: those of another program have no checksums.
+        let header = pages::header(&db).map_err(|_| foreign())?;
+        let is_ours = |header: pages::Header| {
+            let is_new = (header.application_id, header.user_version) == (0, 0);
+            let is_log = (header.application_id, header.user_version) == (APPLICATION_ID, VERSION);
+            header.has_checksums && (is_new || is_log)
+        };
+        if !header.is_none_or(is_ours) {
+            return Err(foreign());
+        }
         let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
         let (id, version) = (
             number("application_id").map_err(failed)?,
@@ -99,9 +113,7 @@ impl Log {
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .map_err(failed)?;
         if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
-            return Err(LogError::Foreign {
-                path: path.to_owned(),
-            });
+            return Err(foreign());
         }
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL;

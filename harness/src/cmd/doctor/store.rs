@@ -11,11 +11,12 @@ pub fn print_store(store: &Path) -> anyhow::Result<bool> {
         println!("{problem}");
     }
     println!(
-        "{}: {} inodes, {} names, {} pieces of content, {} without a name; {}",
+        "{}: {} inodes, {} names, {} pieces of content, {} files past their first 256 KiB, {} without a name; {}",
         store.display(),
         checked.inodes,
         checked.names,
         checked.chunks,
+        checked.tails,
         checked.orphans,
         if checked.problems.is_empty() {
             "whole".to_owned()

@@ -1,0 +1,817 @@
+//! A checksum in every page of a database, in the file and in SQLite's log: a VFS over the one of the system.
+//!
+//! SQLite leaves the last [`RESERVED`] bytes of each page free; other programs ignore them, and copy them with the page.
+//! A page gets its checksum before it is written to either file, and is compared with it whenever it is read from one.
+//! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rusqlite::{Connection, OpenFlags, ffi};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Bytes at the end of a page: a CRC-32 of the page's number and its other bytes, and [`MARK`].
+const RESERVED: usize = 8;
+
+/// Ends every page that has a checksum.
+const MARK: [u8; 4] = *b"ctxs";
+
+/// Bytes of a page that SQLite uses.
+const USED: usize = PAGE - RESERVED;
+
+/// Bytes before the first frame of a log, and before the page of each frame.
+const LOG_HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+const FRAME: usize = FRAME_HEADER + PAGE;
+
+/// The page that SQLite never uses: it locks bytes of it.
+const LOCK_PAGE: u64 = (1 << 30) / PAGE as u64 + 1;
+
+/// The name of the VFS.
+const NAME: &CStr = c"ctxbench-pages";
+
+fn checksum(page: &[u8], number: u32) -> [u8; 4] {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&number.to_le_bytes());
+    sum.update(&page[..USED]);
+    sum.finalize().to_le_bytes()
+}
+
+/// Writes the checksum of a page into it.
+fn stamp(page: &mut [u8], number: u32) {
+    let sum = checksum(page, number);
+    page[USED..USED + 4].copy_from_slice(&sum);
+    page[USED + 4..PAGE].copy_from_slice(&MARK);
+}
+
+/// Whether a page is what was written as page `number`, from 1 on.
+fn is_whole(page: &[u8], number: u32) -> bool {
+    page.len() == PAGE && page[USED + 4..] == MARK && page[USED..USED + 4] == checksum(page, number)
+}
+
+/// Opens a connection whose pages have checksums, and whose new database will have them.
+pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags_and_vfs(path, flags, register()?)?;
+    reserve(&connection)?;
+    Ok(connection)
+}
+
+/// Makes SQLite leave room for the checksums in a database that it creates.
+#[expect(unsafe_code, reason = "rusqlite has no call for it")]
+fn reserve(connection: &Connection) -> rusqlite::Result<()> {
+    let mut bytes = RESERVED as c_int;
+    let place = (&raw mut bytes).cast::<c_void>();
+    // SAFETY: the handle is open, the name ends with 0, and `place` is the int that this operation reads and writes.
+    let result = unsafe {
+        let main = c"main".as_ptr();
+        let operation = ffi::SQLITE_FCNTL_RESERVE_BYTES;
+        ffi::sqlite3_file_control(connection.handle(), main, operation, place)
+    };
+    match result {
+        ffi::SQLITE_OK => Ok(()),
+        failed => Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(failed),
+            None,
+        )),
+    }
+}
+
+/// Does `work` with the file of a connection's database.
+#[expect(unsafe_code, reason = "rusqlite has no call for it")]
+fn with_file<T>(
+    connection: &Connection,
+    work: impl FnOnce(&mut PageFile) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut file: *mut PageFile = std::ptr::null_mut();
+    // SAFETY: the handle is open, the name ends with 0, and this operation writes a pointer to the file. It lives as long
+    // as the connection, which `work` cannot use meanwhile; whether it is one of this VFS is asked before it is used.
+    let file = unsafe {
+        let (main, operation) = (c"main".as_ptr(), ffi::SQLITE_FCNTL_FILE_POINTER);
+        let place = (&raw mut file).cast::<c_void>();
+        ffi::sqlite3_file_control(connection.handle(), main, operation, place);
+        match !file.is_null() && is_ours((*file).base.pMethods) {
+            true => &mut *file,
+            false => return Err(unreadable_file()),
+        }
+    };
+    work(file)
+}
+
+fn unreadable_file() -> io::Error {
+    io::Error::other("its file cannot be read")
+}
+
+/// What the header of a file says, which no checksum has confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    /// It is one of a database.
+    pub(crate) is_database: bool,
+    pub(crate) application_id: i32,
+    pub(crate) user_version: i32,
+    /// Pages have room for a checksum.
+    pub(crate) has_checksums: bool,
+}
+
+/// The header of a connection's database, as it is in the file; `None` where that is empty.
+pub(crate) fn header(connection: &Connection) -> io::Result<Option<Header>> {
+    with_file(connection, |file| {
+        let mut header = [0; 100];
+        match (file.length(), file.read_exact(&mut header, 0)) {
+            // To SQLite one byte is nothing, too.
+            (Some(0 | 1), _) => return Ok(None),
+            (_, ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ) => {}
+            _ => return Err(unreadable_file()),
+        }
+        Ok(Some(Header::of(&header)))
+    })
+}
+
+impl Header {
+    fn of(header: &[u8]) -> Self {
+        let number = |at: usize| {
+            let four = header.get(at..at + 4).and_then(|four| four.try_into().ok());
+            four.map_or(0, i32::from_be_bytes)
+        };
+        Self {
+            is_database: header.starts_with(b"SQLite format 3\0"),
+            application_id: number(68),
+            user_version: number(60),
+            has_checksums: header[16..18] == (PAGE as u16).to_be_bytes()
+                && header[20] == RESERVED as u8,
+        }
+    }
+}
+
+/// The pages in a connection's file that are not as they were written. Where `may_be_in_log`, pages of zeros are no damage:
+/// they were only written to the log.
+pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Result<Vec<u64>> {
+    with_file(connection, |file| {
+        let length = file.length().ok_or_else(unreadable_file)?;
+        let mut found = Vec::new();
+        let mut page = vec![0; PAGE];
+        for number in 1..=length.div_ceil(PAGE as u64) {
+            let mut is_good = number == LOCK_PAGE;
+            for _ in 0..3 {
+                if is_good {
+                    break;
+                }
+                // A mount may be writing it: then it is another one the next time.
+                let read = file.read_exact(&mut page, ((number - 1) * PAGE as u64) as i64);
+                is_good = read == ffi::SQLITE_OK
+                    && (is_whole(&page, number as u32)
+                        || may_be_in_log && page.iter().all(|byte| *byte == 0));
+            }
+            found.extend((!is_good).then_some(number));
+        }
+        Ok(found)
+    })
+}
+
+/// Gives the pages of a database at `path` checksums if none of them has one, and its header `is_ours`: a program without
+/// this VFS has made it, by `VACUUM`. No connection may have it open.
+pub(super) fn stamp_copy(path: &Path, is_ours: impl FnOnce(Header) -> bool) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let pages = file.metadata()?.len() / PAGE as u64;
+    let mut page = vec![0; PAGE];
+    if pages == 0 {
+        return Ok(());
+    }
+    file.read_exact_at(&mut page, 0)?;
+    if !is_ours(Header::of(&page)) {
+        return Ok(());
+    }
+    for number in 1..=pages {
+        file.read_exact_at(&mut page, (number - 1) * PAGE as u64)?;
+        if page[USED..] != [0; RESERVED] {
+            return Ok(());
+        }
+    }
+    for number in 1..=pages {
+        let at = (number - 1) * PAGE as u64;
+        file.read_exact_at(&mut page, at)?;
+        stamp(&mut page, number as u32);
+        file.write_all_at(&page, at)?;
+    }
+    file.sync_all()
+}
+
+/// The name of the VFS, which exists from the first call on.
+#[expect(unsafe_code, reason = "SQLite takes a VFS as a struct of pointers")]
+fn register() -> rusqlite::Result<&'static CStr> {
+    static REGISTERED: OnceLock<c_int> = OnceLock::new();
+    let registered = REGISTERED.get_or_init(|| {
+        // SAFETY: SQLite's own VFS lives as long as the process, and is only read. So does the copy, which is leaked.
+        // The copied functions use no other field than the length of paths, which is the same; `xOpen` passes the
+        // original.
+        unsafe {
+            let system = ffi::sqlite3_vfs_find(std::ptr::null());
+            let Some(of_system) = system.as_ref() else {
+                return ffi::SQLITE_ERROR;
+            };
+            let mut vfs = Box::new(*of_system);
+            vfs.szOsFile += size_of::<PageFile>() as c_int;
+            vfs.pNext = std::ptr::null_mut();
+            vfs.zName = NAME.as_ptr();
+            vfs.pAppData = system.cast();
+            vfs.xOpen = Some(open);
+            ffi::sqlite3_vfs_register(Box::into_raw(vfs), 0)
+        }
+    });
+    match *registered {
+        ffi::SQLITE_OK => Ok(NAME),
+        failed => Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(failed),
+            None,
+        )),
+    }
+}
+
+/// Which file it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Database,
+    Log,
+}
+
+/// A file that SQLite has opened. The file of the system's VFS follows it in memory.
+#[repr(C)]
+struct PageFile {
+    /// SQLite looks for its functions here.
+    base: ffi::sqlite3_file,
+    kind: Kind,
+    /// The path, which lives as long as the file.
+    name: *const c_char,
+    /// The offset in the log of a frame header that came last, and waits for its page.
+    header_at: i64,
+    header: [u8; FRAME_HEADER],
+    /// The offset in the log of the frame that was read last as a whole: its header may follow alone.
+    read_at: i64,
+    /// The header of SQLite's index of the log, for as long as it is mapped; null otherwise.
+    index: *const u32,
+    /// Room for a frame.
+    buffer: Vec<u8>,
+}
+
+#[expect(unsafe_code, reason = "the interface of SQLite's files")]
+mod file {
+    use super::{
+        CStr, FRAME, FRAME_HEADER, Kind, LOG_HEADER, PAGE, PageFile, c_char, c_int, c_void, ffi,
+        frame_checksum, is_whole, stamp,
+    };
+
+    /// The functions of a file of the system's VFS.
+    type Methods = &'static ffi::sqlite3_io_methods;
+
+    impl PageFile {
+        /// The file of the system's VFS.
+        fn system(&mut self) -> (*mut ffi::sqlite3_file, Option<Methods>) {
+            // SAFETY: `szOsFile` leaves room for it behind this one, and `open` has filled it. Its methods are static.
+            unsafe {
+                let file = (&raw mut *self).add(1).cast::<ffi::sqlite3_file>();
+                (file, (*file).pMethods.as_ref())
+            }
+        }
+
+        /// Bytes of the file.
+        pub(super) fn length(&mut self) -> Option<u64> {
+            let (file, methods) = self.system();
+            let size = methods.and_then(|methods| methods.xFileSize)?;
+            let mut length = 0;
+            // SAFETY: the file is open, and the call writes the length.
+            let result = unsafe { size(file, &raw mut length) };
+            (result == ffi::SQLITE_OK).then_some(length as u64)
+        }
+
+        pub(super) fn read_exact(&mut self, out: &mut [u8], at: i64) -> c_int {
+            let (file, methods) = self.system();
+            let Some(read) = methods.and_then(|methods| methods.xRead) else {
+                return ffi::SQLITE_IOERR_READ;
+            };
+            // SAFETY: the file is open, and `out` is as long as the call says.
+            unsafe { read(file, out.as_mut_ptr().cast(), out.len() as c_int, at) }
+        }
+
+        fn write_all(&mut self, bytes: &[u8], at: i64) -> c_int {
+            let (file, methods) = self.system();
+            let Some(write) = methods.and_then(|methods| methods.xWrite) else {
+                return ffi::SQLITE_IOERR_WRITE;
+            };
+            // SAFETY: the file is open, and `bytes` are as long as the call says.
+            unsafe { write(file, bytes.as_ptr().cast(), bytes.len() as c_int, at) }
+        }
+
+        fn damaged(&self, number: u32, why: &str) -> c_int {
+            let name = match self.name.is_null() {
+                true => "a database".into(),
+                // SAFETY: SQLite's name of the file ends with 0 and lives as long as the file.
+                false => unsafe { CStr::from_ptr(self.name) }.to_string_lossy(),
+            };
+            tracing::error!(
+                "{name}: page {number} {why}: `ctxbench doctor --store` names what is lost"
+            );
+            ffi::SQLITE_IOERR_DATA
+        }
+
+        pub(super) fn read(&mut self, out: &mut [u8], at: i64) -> c_int {
+            match self.kind {
+                Kind::Database => self.read_database(out, at),
+                Kind::Log => self.read_log(out, at),
+            }
+        }
+
+        fn read_database(&mut self, out: &mut [u8], at: i64) -> c_int {
+            let result = self.read_exact(out, at);
+            if out.len() < 512 {
+                // A part of the header, of which SQLite reads the page before it believes any of it.
+                return result;
+            }
+            let number = (at / PAGE as i64 + 1) as u32;
+            if result == ffi::SQLITE_IOERR_SHORT_READ {
+                return match self.committed() {
+                    // The open transaction has added it, and moved what was in it: to SQLite it is zeros.
+                    Some(pages) if number > pages => result,
+                    _ => self.damaged(number, "is missing: the file is too short"),
+                };
+            }
+            if result != ffi::SQLITE_OK {
+                return result;
+            }
+            match at % PAGE as i64 == 0 && is_whole(out, number) {
+                true => ffi::SQLITE_OK,
+                false => self.damaged(number, "is damaged: its checksum is another one"),
+            }
+        }
+
+        /// Pages of the database with its last commit; `None` if the file does not say.
+        fn committed(&mut self) -> Option<u32> {
+            let in_log = match self.index.is_null() {
+                true => 0,
+                // SAFETY: SQLite has mapped the index and not ended that; its field `nPage` follows five of 4 bytes.
+                false => unsafe { self.index.add(5).read_volatile() },
+            };
+            if in_log > 0 {
+                return Some(in_log);
+            }
+            // The log has no commit.
+            let mut header = [0; 32];
+            let read = self.read_exact(&mut header, 0);
+            (read == ffi::SQLITE_OK).then(|| big_endian(&header, 28))
+        }
+
+        fn read_log(&mut self, out: &mut [u8], at: i64) -> c_int {
+            if out.len() == FRAME {
+                self.read_at = at;
+            }
+            let frame_at = at - FRAME_HEADER as i64;
+            if out.len() != PAGE || !is_frame(frame_at) {
+                return self.read_exact(out, at);
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let result = self.read_exact(&mut buffer, frame_at);
+            let number = big_endian(&buffer, 0);
+            let result = match result {
+                ffi::SQLITE_OK if is_whole(&buffer[FRAME_HEADER..], number) => {
+                    out.copy_from_slice(&buffer[FRAME_HEADER..]);
+                    ffi::SQLITE_OK
+                }
+                ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ => {
+                    self.damaged(number, "is damaged in the log: its checksum is another one")
+                }
+                failed => failed,
+            };
+            self.buffer = buffer;
+            result
+        }
+
+        pub(super) fn write(&mut self, bytes: &[u8], at: i64) -> c_int {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let result = match self.kind {
+                Kind::Database => self.write_database(bytes, at, &mut buffer),
+                Kind::Log => self.write_log(bytes, at, &mut buffer),
+            };
+            self.buffer = buffer;
+            result
+        }
+
+        fn write_database(&mut self, bytes: &[u8], at: i64, buffer: &mut [u8]) -> c_int {
+            if bytes.len() != PAGE || at % PAGE as i64 != 0 {
+                return self.write_all(bytes, at);
+            }
+            let page = &mut buffer[..PAGE];
+            page.copy_from_slice(bytes);
+            stamp(page, (at / PAGE as i64 + 1) as u32);
+            self.write_all(page, at)
+        }
+
+        fn write_log(&mut self, bytes: &[u8], at: i64, buffer: &mut [u8]) -> c_int {
+            let waiting = std::mem::replace(&mut self.header_at, -1);
+            if let Ok(header) = <[u8; FRAME_HEADER]>::try_from(bytes)
+                && is_frame(at)
+            {
+                (self.header_at, self.header) = (at, header);
+                // A header that SQLite computes again after it has read the frame comes alone.
+                return match self.read_at == at {
+                    true => self.write_all(bytes, at),
+                    false => ffi::SQLITE_OK,
+                };
+            }
+            let frame_at = at - FRAME_HEADER as i64;
+            if bytes.len() != PAGE || !is_frame(frame_at) {
+                return self.write_all(bytes, at);
+            }
+            buffer[FRAME_HEADER..].copy_from_slice(bytes);
+            if waiting != frame_at {
+                // The page of a frame of this transaction; it computes the headers again at its end.
+                let read = self.read_exact(&mut buffer[..FRAME_HEADER], frame_at);
+                if read != ffi::SQLITE_OK {
+                    return read;
+                }
+                let number = big_endian(buffer, 0);
+                stamp(&mut buffer[FRAME_HEADER..], number);
+                return self.write_all(&buffer[FRAME_HEADER..], at);
+            }
+            buffer[..FRAME_HEADER].copy_from_slice(&self.header);
+            let number = big_endian(buffer, 0);
+            stamp(&mut buffer[FRAME_HEADER..], number);
+            // A header without a salt is computed again at the end of the transaction.
+            if self.header[8..] != [0; FRAME_HEADER - 8] {
+                let mut before = [0; 8];
+                let before_at = match frame_at == LOG_HEADER as i64 {
+                    true => 24,
+                    false => frame_at - FRAME as i64 + 16,
+                };
+                let mut magic = [0; 4];
+                let read = match self.read_exact(&mut before, before_at) {
+                    ffi::SQLITE_OK => self.read_exact(&mut magic, 0),
+                    failed => failed,
+                };
+                if read != ffi::SQLITE_OK {
+                    return read;
+                }
+                let start = [big_endian(&before, 0), big_endian(&before, 4)];
+                let is_big = magic[3] & 1 == 1;
+                let sum = frame_checksum(start, &buffer[..8], is_big);
+                let sum = frame_checksum(sum, &buffer[FRAME_HEADER..], is_big);
+                buffer[16..20].copy_from_slice(&sum[0].to_be_bytes());
+                buffer[20..24].copy_from_slice(&sum[1].to_be_bytes());
+            }
+            self.write_all(buffer, frame_at)
+        }
+    }
+
+    /// Whether these are the functions of a file of this VFS.
+    pub(super) fn is_ours(methods: *const ffi::sqlite3_io_methods) -> bool {
+        std::ptr::eq(methods, &raw const METHODS)
+    }
+
+    /// Whether a frame of the log can be at this offset.
+    fn is_frame(at: i64) -> bool {
+        at >= LOG_HEADER as i64 && (at - LOG_HEADER as i64) % FRAME as i64 == 0
+    }
+
+    fn big_endian(bytes: &[u8], at: usize) -> u32 {
+        let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+        four.map_or(0, u32::from_be_bytes)
+    }
+
+    /// Opens a file: one with pages as a [`PageFile`], any other as the system does.
+    pub(super) unsafe extern "C" fn open(
+        vfs: *mut ffi::sqlite3_vfs,
+        name: *const c_char,
+        file: *mut ffi::sqlite3_file,
+        flags: c_int,
+        out_flags: *mut c_int,
+    ) -> c_int {
+        let kind = match flags {
+            _ if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 => Some(Kind::Database),
+            _ if flags & ffi::SQLITE_OPEN_WAL != 0 => Some(Kind::Log),
+            _ => None,
+        };
+        // SAFETY: SQLite passes the VFS of this module, whose data is the system's, and memory for a file of
+        // `szOsFile` bytes, aligned to 8: the struct is written without a reference to it.
+        unsafe {
+            let system = (*vfs).pAppData.cast::<ffi::sqlite3_vfs>();
+            let Some(open) = (*system).xOpen else {
+                return ffi::SQLITE_CANTOPEN;
+            };
+            let Some(kind) = kind else {
+                return open(system, name, file, flags, out_flags);
+            };
+            let ours = file.cast::<PageFile>();
+            let theirs = ours.add(1).cast::<ffi::sqlite3_file>();
+            (*file).pMethods = std::ptr::null();
+            (*theirs).pMethods = std::ptr::null();
+            let result = open(system, name, theirs, flags, out_flags);
+            if (*theirs).pMethods.is_null() {
+                return result;
+            }
+            ours.write(PageFile {
+                base: ffi::sqlite3_file {
+                    pMethods: &raw const METHODS,
+                },
+                kind,
+                name,
+                header_at: -1,
+                header: [0; FRAME_HEADER],
+                read_at: -1,
+                index: std::ptr::null(),
+                buffer: vec![0; FRAME],
+            });
+            result
+        }
+    }
+
+    unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+        // SAFETY: SQLite passes a file that `open` has written, and uses it no more.
+        unsafe {
+            let ours = file.cast::<PageFile>();
+            let (theirs, methods) = (*ours).system();
+            let close = methods.and_then(|methods| methods.xClose);
+            let result = close.map_or(ffi::SQLITE_OK, |close| close(theirs));
+            ours.drop_in_place();
+            result
+        }
+    }
+
+    unsafe extern "C" fn read(
+        file: *mut ffi::sqlite3_file,
+        out: *mut c_void,
+        length: c_int,
+        at: i64,
+    ) -> c_int {
+        // SAFETY: SQLite passes a file that `open` has written, used by one thread at a time, and room for `length`
+        // bytes, which the system's VFS fills or clears.
+        unsafe {
+            std::ptr::write_bytes(out.cast::<u8>(), 0, length as usize);
+            let out = std::slice::from_raw_parts_mut(out.cast::<u8>(), length as usize);
+            (*file.cast::<PageFile>()).read(out, at)
+        }
+    }
+
+    unsafe extern "C" fn write(
+        file: *mut ffi::sqlite3_file,
+        bytes: *const c_void,
+        length: c_int,
+        at: i64,
+    ) -> c_int {
+        // SAFETY: SQLite passes a file that `open` has written, used by one thread at a time, and `length` bytes.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
+            (*file.cast::<PageFile>()).write(bytes, at)
+        }
+    }
+
+    /// A function that the system's VFS has, called for its file.
+    macro_rules! forwarded {
+        ($name:ident, $method:ident, ($($argument:ident: $type:ty),*), $absent:expr) => {
+            unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $argument: $type)*) -> c_int {
+                // SAFETY: SQLite passes a file that `open` has written, and arguments as the method wants them.
+                unsafe {
+                    let (theirs, methods) = (*file.cast::<PageFile>()).system();
+                    let method = methods.and_then(|methods| methods.$method);
+                    method.map_or($absent, |method| method(theirs $(, $argument)*))
+                }
+            }
+        };
+    }
+
+    forwarded!(truncate, xTruncate, (size: i64), ffi::SQLITE_IOERR);
+    forwarded!(sync, xSync, (flags: c_int), ffi::SQLITE_IOERR);
+    forwarded!(file_size, xFileSize, (size: *mut i64), ffi::SQLITE_IOERR);
+    forwarded!(lock, xLock, (level: c_int), ffi::SQLITE_IOERR);
+    forwarded!(unlock, xUnlock, (level: c_int), ffi::SQLITE_IOERR);
+    forwarded!(is_reserved, xCheckReservedLock, (out: *mut c_int), ffi::SQLITE_IOERR);
+    forwarded!(control, xFileControl, (operation: c_int, argument: *mut c_void), ffi::SQLITE_NOTFOUND);
+    forwarded!(sector_size, xSectorSize, (), PAGE as c_int);
+    forwarded!(characteristics, xDeviceCharacteristics, (), 0);
+    forwarded!(lock_memory, xShmLock, (first: c_int, count: c_int, flags: c_int), ffi::SQLITE_IOERR);
+
+    unsafe extern "C" fn map_memory(
+        file: *mut ffi::sqlite3_file,
+        page: c_int,
+        bytes: c_int,
+        extend: c_int,
+        out: *mut *mut c_void,
+    ) -> c_int {
+        // SAFETY: SQLite passes a file that `open` has written, and a place for the address of the memory.
+        unsafe {
+            let ours = file.cast::<PageFile>();
+            let (theirs, methods) = (*ours).system();
+            let Some(map) = methods.and_then(|methods| methods.xShmMap) else {
+                return ffi::SQLITE_IOERR;
+            };
+            let result = map(theirs, page, bytes, extend, out);
+            if page == 0 && result == ffi::SQLITE_OK {
+                (*ours).index = (*out).cast_const().cast();
+            }
+            result
+        }
+    }
+
+    unsafe extern "C" fn unmap_memory(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
+        // SAFETY: SQLite passes a file that `open` has written.
+        unsafe {
+            let ours = file.cast::<PageFile>();
+            (*ours).index = std::ptr::null();
+            let (theirs, methods) = (*ours).system();
+            let unmap = methods.and_then(|methods| methods.xShmUnmap);
+            unmap.map_or(ffi::SQLITE_IOERR, |unmap| unmap(theirs, delete))
+        }
+    }
+
+    unsafe extern "C" fn barrier(file: *mut ffi::sqlite3_file) {
+        // SAFETY: SQLite passes a file that `open` has written.
+        unsafe {
+            let (theirs, methods) = (*file.cast::<PageFile>()).system();
+            if let Some(barrier) = methods.and_then(|methods| methods.xShmBarrier) {
+                barrier(theirs);
+            }
+        }
+    }
+
+    /// Version 2: without mapped pages, which SQLite would read without a call.
+    static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+        iVersion: 2,
+        xClose: Some(close),
+        xRead: Some(read),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xFileSize: Some(file_size),
+        xLock: Some(lock),
+        xUnlock: Some(unlock),
+        xCheckReservedLock: Some(is_reserved),
+        xFileControl: Some(control),
+        xSectorSize: Some(sector_size),
+        xDeviceCharacteristics: Some(characteristics),
+        xShmMap: Some(map_memory),
+        xShmLock: Some(lock_memory),
+        xShmBarrier: Some(barrier),
+        xShmUnmap: Some(unmap_memory),
+        xFetch: None,
+        xUnfetch: None,
+    };
+}
+
+use file::{is_ours, open};
+
+/// The checksum of a log's frame: `bytes` after what `before` is the checksum of.
+fn frame_checksum(before: [u32; 2], bytes: &[u8], is_big: bool) -> [u32; 2] {
+    let word = |four: &[u8]| {
+        let four = four.try_into().unwrap_or_default();
+        match is_big {
+            true => u32::from_be_bytes(four),
+            false => u32::from_le_bytes(four),
+        }
+    };
+    bytes.chunks_exact(8).fold(before, |[one, two], eight| {
+        let one = one.wrapping_add(word(&eight[..4])).wrapping_add(two);
+        let two = two.wrapping_add(word(&eight[4..])).wrapping_add(one);
+        [one, two]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(connection: &Connection, sql: &str) -> i64 {
+        connection.query_row(sql, (), |row| row.get(0)).unwrap()
+    }
+
+    /// A database in WAL mode, whose connection writes its pages to the log amid a transaction.
+    fn spilling(path: &Path) -> Connection {
+        let connection = connect(path, OpenFlags::default()).unwrap();
+        let prepare =
+            "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 10;
+             CREATE TABLE t (n INTEGER PRIMARY KEY, bytes BLOB)";
+        connection.execute_batch(prepare).unwrap();
+        connection
+    }
+
+    fn copy(path: &Path, to: &Path) {
+        for suffix in ["", "-wal"] {
+            let with = |path: &Path| crate::sqlite::files::beside(path, suffix);
+            std::fs::copy(with(path), with(to)).unwrap();
+        }
+    }
+
+    #[test]
+    fn pages_that_a_transaction_writes_again_to_the_log_are_whole_for_every_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, killed) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let writer = spilling(&path);
+        let fill = "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 200)
+             INSERT OR REPLACE INTO t SELECT n, randomblob(9000) FROM c";
+        for _ in 0..3 {
+            writer.execute_batch("BEGIN").unwrap();
+            writer.execute_batch(fill).unwrap();
+            writer.execute_batch("SAVEPOINT s").unwrap();
+            writer.execute_batch(fill).unwrap();
+            assert_eq!(
+                number(&writer, "SELECT sum(length(bytes)) FROM t"),
+                1_800_000
+            );
+            writer.execute_batch("ROLLBACK TO s").unwrap();
+            writer
+                .execute_batch("UPDATE t SET bytes = randomblob(9000) WHERE n % 3 = 0")
+                .unwrap();
+            writer.execute_batch("COMMIT; BEGIN").unwrap();
+            writer.execute_batch(fill).unwrap();
+            writer.execute_batch("ROLLBACK").unwrap();
+        }
+        writer.execute_batch("CREATE TABLE last (n)").unwrap();
+        let sum = "SELECT sum(instr(hex(bytes), '00')) FROM t";
+        let expected = number(&writer, sum);
+        copy(&path, &killed);
+        for reader in [
+            connect(&killed, OpenFlags::default()).unwrap(),
+            Connection::open(&killed).unwrap(),
+        ] {
+            assert_eq!(number(&reader, sum), expected);
+            assert_eq!(number(&reader, "SELECT count(*) FROM last"), 0);
+            let checked: String = reader
+                .query_row("PRAGMA integrity_check", (), |row| row.get(0))
+                .unwrap();
+            assert_eq!(checked, "ok");
+            // The second one copies the log as the last to close: a program without this VFS.
+            let keep = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            reader.set_db_config(keep, true).unwrap();
+        }
+        drop(Connection::open(&killed).map(|plain| number(&plain, sum)));
+        let reader = connect(&killed, OpenFlags::default()).unwrap();
+        assert_eq!(damaged(&reader, false).unwrap(), Vec::<u64>::new());
+        assert_eq!(number(&reader, sum), expected);
+    }
+
+    #[test]
+    fn a_page_that_a_transaction_adds_and_moves_is_no_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let writer = connect(&path, OpenFlags::default()).unwrap();
+        // Then the roots of tables are the first pages, and a new one moves what is in its place.
+        let prepare = "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL";
+        writer.execute_batch(prepare).unwrap();
+        let sum = "SELECT sum(length(bytes)) FROM t";
+        for round in 1..=3 {
+            let change = format!(
+                "BEGIN; CREATE TABLE IF NOT EXISTS t (bytes BLOB);
+                 INSERT INTO t VALUES (randomblob(90000)); CREATE TABLE other{round} (n); COMMIT"
+            );
+            writer.execute_batch(&change).unwrap();
+            assert_eq!(number(&writer, sum), round * 90_000);
+            writer
+                .execute_batch("DELETE FROM t WHERE rowid = 1; PRAGMA incremental_vacuum")
+                .unwrap();
+            writer
+                .execute_batch("INSERT INTO t (rowid, bytes) VALUES (1, randomblob(90000))")
+                .unwrap();
+        }
+        drop(writer);
+        let reader = connect(&path, OpenFlags::default()).unwrap();
+        assert_eq!(damaged(&reader, false).unwrap(), Vec::<u64>::new());
+        assert_eq!(number(&reader, sum), 270_000);
+    }
+
+    #[test]
+    fn a_page_in_the_place_of_another_and_a_short_one_are_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let writer = spilling(&path);
+        for _ in 0..50 {
+            writer
+                .execute("INSERT INTO t (bytes) VALUES (randomblob(3000))", ())
+                .unwrap();
+        }
+        drop(writer);
+        let whole = std::fs::read(&path).unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let reader = connect(&path, OpenFlags::default()).unwrap();
+            let all = reader.query_row("SELECT max(bytes) FROM t", (), |_| Ok(()));
+            let code = all
+                .err()
+                .and_then(|error| error.sqlite_error().map(|error| error.extended_code));
+            (code, damaged(&reader, false).unwrap())
+        };
+        assert_eq!(read(&whole), (None, Vec::new()));
+        let mut swapped = whole.clone();
+        swapped[9 * PAGE..11 * PAGE].rotate_left(PAGE);
+        assert_eq!(read(&swapped), (Some(ffi::SQLITE_IOERR_DATA), vec![10, 11]));
+        let mut zeroed = whole.clone();
+        zeroed[9 * PAGE..10 * PAGE].fill(0);
+        assert_eq!(read(&zeroed), (Some(ffi::SQLITE_IOERR_DATA), vec![10]));
+        let last = whole.len().div_ceil(PAGE) as u64;
+        let (code, found) = read(&whole[..whole.len() - 1]);
+        assert!(code.is_some());
+        assert_eq!(found, [last]);
+        let (code, _) = read(&whole[..whole.len() - PAGE]);
+        assert!(code.is_some());
+    }
+}
