@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use backends::promise::Acknowledgement;
-use backends::sqlite::{HEAD, SqliteStore};
+use backends::sqlite::{HEAD, SqliteStore, forget_boot};
 use backends::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -167,6 +167,7 @@ impl PowerCuts {
         for (file, bytes) in image {
             fs::write(self.place().join(file), bytes)?;
         }
+        forget_boot(&self.place().join(FILES[0]))?;
         self.audit(point, base, &done, acknowledged, has_copied)
     }
 

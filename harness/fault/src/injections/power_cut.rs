@@ -132,6 +132,10 @@ fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
     }
     bed.read_acknowledgements()?;
     bed.start_machine()?;
+    if let Some(path) = bed.backend.database(&bed.config) {
+        // The disk has lost its power, the kernel runs on.
+        backends::sqlite::forget_boot(&path)?;
+    }
     if !bed.disk()?.has(&synced) {
         return infra("a file that was synced is not there after the cut: it is no power cut");
     }
