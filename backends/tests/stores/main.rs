@@ -13,6 +13,7 @@ mod oracle;
 mod agent_memory;
 mod bucket;
 mod conformance;
+mod damage;
 mod greeting;
 mod llm;
 mod llm_generator;

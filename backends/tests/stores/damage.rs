@@ -1,0 +1,769 @@
+//! Damage on the disk, under every store on SQLite's tables: a damaged byte is never served as good, and never hides what
+//! comes after it. `CTXBENCH_DAMAGES` is how many damages each kind of file gets.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backends::agent_memory::AgentMemory;
+use backends::sqlite::{HEAD, SqliteStore, check, go_on_without_log};
+use backends::store::{
+    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
+    Store, Timestamp, XattrMode,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::hosts::copy_cache;
+
+const OWNER: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    now: Timestamp(1_700_000_000_000_000_000),
+};
+
+/// What opens a store, or says why it cannot be opened.
+type Open = fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
+
+fn open_sqlite(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
+    let opened = SqliteStore::open(path, &OWNER);
+    opened
+        .map(|store| Box::new(store) as Box<dyn Store>)
+        .map_err(|error| error.to_string())
+}
+
+fn open_agent_memory(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
+    let opened = AgentMemory::open(path, &OWNER, None);
+    opened
+        .map(|store| Box::new(store) as Box<dyn Store>)
+        .map_err(|error| error.to_string())
+}
+
+fn damages() -> u32 {
+    let asked = std::env::var("CTXBENCH_DAMAGES").ok();
+    asked.map_or(25, |count| count.parse().unwrap())
+}
+
+/// Everything of one node.
+#[derive(Debug)]
+struct Node {
+    attr: Attr,
+    names: BTreeMap<Vec<u8>, Node>,
+    bytes: Vec<u8>,
+    target: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What the file system below decides is no part of it.
+fn stable(attr: Attr) -> Attr {
+    Attr { blocks: 0, ..attr }
+}
+
+fn listed(store: &dyn Store, dir: Ino, with_attr: bool) -> (Vec<(Vec<u8>, Ino)>, Result<()>) {
+    let mut names = Vec::new();
+    let result = store.readdir(dir, 0, with_attr, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.ino));
+        ControlFlow::Continue(())
+    });
+    (names, result)
+}
+
+fn bytes_of(store: &dyn Store, ino: Ino, offset: u64, size: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    store.read(ino, offset, size as usize, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn snapshot(store: &dyn Store, ino: Ino) -> Node {
+    let attr = store.getattr(ino).unwrap();
+    let mut node = Node {
+        attr: stable(attr),
+        names: BTreeMap::new(),
+        bytes: Vec::new(),
+        target: Vec::new(),
+        xattrs: BTreeMap::new(),
+    };
+    for name in store.listxattr(ino).unwrap() {
+        let value = store.getxattr(ino, &name).unwrap();
+        node.xattrs.insert(name, value);
+    }
+    match attr.kind {
+        Kind::Directory => {
+            let (names, result) = listed(store, ino, true);
+            result.unwrap();
+            for (name, child) in names {
+                node.names.insert(name, snapshot(store, child));
+            }
+        }
+        Kind::File => node.bytes = bytes_of(store, ino, 0, attr.size).unwrap(),
+        Kind::Symlink => node.target = store.readlink(ino).unwrap(),
+        _ => {}
+    }
+    node
+}
+
+/// Compares a damaged store with what it was.
+struct Comparison<'a> {
+    store: &'a dyn Store,
+    /// Calls that failed with `EIO`.
+    refused: u32,
+    /// Answers that are wrong.
+    wrong: Vec<String>,
+}
+
+impl Comparison<'_> {
+    /// A right answer; nothing if it is `EIO`, or wrong.
+    fn right<T>(
+        &mut self,
+        what: &str,
+        answer: Result<T>,
+        is_right: impl FnOnce(&T) -> bool,
+    ) -> Option<T> {
+        match answer {
+            Ok(answer) if is_right(&answer) => return Some(answer),
+            Ok(_) => self.wrong.push(format!("{what} is wrong")),
+            Err(error) if error.errno == Errno::IO => self.refused += 1,
+            Err(error) => self.wrong.push(format!("{what}: {error}")),
+        }
+        None
+    }
+
+    fn node(&mut self, path: &str, ino: Ino, was: &Node) {
+        let attr = self.store.getattr(ino);
+        self.right(&format!("attributes of {path}"), attr, |attr| {
+            stable(*attr) == was.attr
+        });
+        let xattrs = self.store.listxattr(ino).map(|mut names| {
+            names.sort();
+            names
+        });
+        self.right(&format!("xattrs of {path}"), xattrs, |names| {
+            names.iter().eq(was.xattrs.keys())
+        });
+        for (name, value) in &was.xattrs {
+            let found = self.store.getxattr(ino, name);
+            self.right(&format!("an xattr of {path}"), found, |found| {
+                found == value
+            });
+        }
+        match was.attr.kind {
+            Kind::Directory => self.directory(path, ino, was),
+            Kind::File => self.file(path, ino, &was.bytes),
+            Kind::Symlink => {
+                let target = self.store.readlink(ino);
+                self.right(&format!("target of {path}"), target, |target| {
+                    *target == was.target
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn directory(&mut self, path: &str, ino: Ino, was: &Node) {
+        for with_attr in [false, true] {
+            let (names, result) = listed(self.store, ino, with_attr);
+            let is_known = |(name, child): &(Vec<u8>, Ino)| {
+                was.names
+                    .get(name)
+                    .is_some_and(|node| node.attr.ino == *child)
+            };
+            if !names.iter().all(is_known) {
+                self.wrong.push(format!("{path} has another name"));
+            }
+            let is_whole = names.len() == was.names.len();
+            self.right(&format!("names of {path}"), result, |()| is_whole);
+        }
+        let missing = self.store.lookup(ino, b"never there");
+        if !missing.is_err_and(|error| matches!(error.errno, Errno::NOENT | Errno::IO)) {
+            self.wrong
+                .push(format!("{path} has a name that was never there"));
+        }
+        for (name, child) in &was.names {
+            let path = format!("{path}/{}", String::from_utf8_lossy(name));
+            let found = self.store.lookup(ino, name);
+            let found = self.right(&path, found, |attr| stable(*attr) == child.attr);
+            if let Some(attr) = found {
+                self.node(&path, attr.ino, child);
+            }
+        }
+    }
+
+    fn file(&mut self, path: &str, ino: Ino, was: &[u8]) {
+        let size = was.len() as u64;
+        for offset in (0..size).step_by(100_000) {
+            let bytes = bytes_of(self.store, ino, offset, 100_000);
+            let upto = was.len().min(offset as usize + 100_000);
+            self.right(&format!("{path} at {offset}"), bytes, |bytes| {
+                **bytes == was[offset as usize..upto]
+            });
+        }
+        // As `cp` does it: what lies in a hole is not read.
+        let mut at = 0;
+        while at < size {
+            let data = match self.store.seek(ino, at, Seek::Data) {
+                Err(error) if error.errno == Errno::NXIO => Ok(size),
+                found => found,
+            };
+            let is_zeros = |data: &u64| {
+                was[at as usize..*data as usize]
+                    .iter()
+                    .all(|byte| *byte == 0)
+            };
+            let Some(data) = self.right(&format!("data of {path} from {at}"), data, is_zeros)
+            else {
+                return;
+            };
+            if data == size {
+                return;
+            }
+            let hole = self.store.seek(ino, data, Seek::Hole);
+            match self.right(&format!("hole of {path} from {data}"), hole, |hole| {
+                *hole > data
+            }) {
+                Some(hole) => at = hole,
+                None => return,
+            }
+        }
+    }
+}
+
+fn random_bytes(dice: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
+    (0..length).map(|_| dice.random_range(b' '..b'~')).collect()
+}
+
+/// Makes files of all kinds, in an order that a seed decides.
+fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
+    let made = |parent, name: &str, kind, target: &[u8]| {
+        let node = NewNode {
+            kind,
+            permissions: 0o750,
+            rdev: 0,
+            target,
+        };
+        store
+            .create(&OWNER, parent, name.as_bytes(), &node)
+            .unwrap()
+            .ino
+    };
+    let mut dirs = vec![ROOT];
+    for depth in 0..3 {
+        dirs.push(made(
+            dirs[depth],
+            &format!("directory {depth}"),
+            Kind::Directory,
+            b"",
+        ));
+    }
+    for number in 0..80 {
+        let parent = dirs[number % dirs.len()];
+        let ino = made(
+            parent,
+            &format!("note {number} with a longer name.md"),
+            Kind::File,
+            b"",
+        );
+        let length = [0, 10, 900, 5_000, 40_000][dice.random_range(0..5)];
+        store
+            .write(&OWNER, ino, 0, &random_bytes(dice, length))
+            .unwrap();
+        if number % 4 == 0 {
+            let change = Change {
+                uid: Some(number as u32),
+                permissions: Some(0o400 + number as u16),
+                mtime: Some(Timestamp(1_000_000 * number as i64)),
+                ..Change::default()
+            };
+            store.setattr(&OWNER, ino, &change).unwrap();
+            let value = random_bytes(dice, 30);
+            store
+                .setxattr(&OWNER, ino, b"user.kind", &value, XattrMode::Set)
+                .unwrap();
+        }
+        if number % 10 == 0 {
+            made(
+                parent,
+                &format!("link {number}"),
+                Kind::Symlink,
+                format!("target {number}").as_bytes(),
+            );
+            store
+                .link(&OWNER, ino, ROOT, format!("second {number}").as_bytes())
+                .unwrap();
+        }
+    }
+    for (number, length) in [1, 1_000, 100_000, 300_000].into_iter().enumerate() {
+        let ino = made(dirs[1], &format!("long {number}"), Kind::File, b"");
+        let bytes = random_bytes(dice, HEAD as usize + length);
+        store.write(&OWNER, ino, 0, &bytes).unwrap();
+    }
+    // With holes in the tail, and one at its end.
+    let ino = made(dirs[1], "sparse", Kind::File, b"");
+    store.write(&OWNER, ino, 10, b"head").unwrap();
+    store.write(&OWNER, ino, HEAD + 300_000, b"tail").unwrap();
+    store
+        .write(&OWNER, ino, HEAD + 100_000, &random_bytes(dice, 70_000))
+        .unwrap();
+    store
+        .fallocate(&OWNER, ino, Allocate::PunchHole, HEAD + 120_000, 40_000)
+        .unwrap();
+    let longer = Change {
+        size: Some(HEAD + 600_000),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, ino, &longer).unwrap();
+}
+
+/// Changes as a mount makes them that is killed then: some committed, the last ones only recorded.
+fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
+    let file = NewNode {
+        kind: Kind::File,
+        permissions: 0o600,
+        rdev: 0,
+        target: b"",
+    };
+    for number in 0..15 {
+        let name = format!("round {round} file {number}");
+        let ino = store
+            .create(&OWNER, ROOT, name.as_bytes(), &file)
+            .unwrap()
+            .ino;
+        store
+            .write(&OWNER, ino, 0, &random_bytes(dice, 100 * number))
+            .unwrap();
+        if number % 5 == 4 {
+            // Committed at once.
+            store
+                .write(&OWNER, ino, 0, &random_bytes(dice, 140_000))
+                .unwrap();
+        }
+        if number % 5 == 3 {
+            let to = format!("round {round} renamed {number}");
+            let (from, to) = ((ROOT, name.as_bytes()), (ROOT, to.as_bytes()));
+            store.rename(&OWNER, from, to, RenameMode::Replace).unwrap();
+        }
+    }
+}
+
+/// A store's files, and what it held.
+struct Fixture {
+    dir: tempfile::TempDir,
+    was: Node,
+}
+
+impl Fixture {
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("a.db")
+    }
+
+    /// After an orderly end.
+    fn clean(open: Open) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let mut dice = ChaCha8Rng::seed_from_u64(1);
+        let store = open(&path).unwrap();
+        fill(&*store, &mut dice);
+        drop(store);
+        let was = {
+            let store = open(&path).unwrap();
+            snapshot(&*store, ROOT)
+        };
+        assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+        Self { dir, was }
+    }
+
+    /// After a kill.
+    fn killed(open: Open) -> Self {
+        let clean = Self::clean(open);
+        let mut dice = ChaCha8Rng::seed_from_u64(2);
+        let store = open(&clean.path()).unwrap();
+        for round in 0..20 {
+            go_on(&*store, &mut dice, round);
+            store.fsync(ROOT, false).unwrap();
+            std::thread::sleep(Duration::from_millis(250));
+            go_on(&*store, &mut dice, round + 100);
+            let dir = tempfile::tempdir().unwrap();
+            copy_cache(&clean.path(), &dir.path().join("a.db"));
+            let fixture = Self {
+                dir,
+                was: snapshot(&*store, ROOT),
+            };
+            // A commit in between makes a copy of two moments.
+            if fixture.is_of_one_moment(open) {
+                return fixture;
+            }
+        }
+        panic!("no copy is of one moment");
+    }
+
+    fn is_of_one_moment(&self, open: Open) -> bool {
+        let (_dir, path) = self.copy();
+        let redo = std::fs::read(with(&path, "-redo")).unwrap();
+        let Ok(store) = open(&path) else {
+            return false;
+        };
+        let mut comparison = Comparison {
+            store: &*store,
+            refused: 0,
+            wrong: Vec::new(),
+        };
+        comparison.node("", ROOT, &self.was);
+        comparison.wrong.is_empty()
+            && comparison.refused == 0
+            && redo[64..].iter().any(|byte| *byte > 0)
+    }
+
+    fn copy(&self) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        copy_cache(&self.path(), &path);
+        (dir, path)
+    }
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Damages a file, in one of the ways of disks and of people.
+fn damage(file: &Path, dice: &mut ChaCha8Rng) -> String {
+    let whole = std::fs::read(file).unwrap();
+    // What follows is reserved, and never read.
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    loop {
+        let mut bytes = whole.clone();
+        let range = |dice: &mut ChaCha8Rng, length: usize| {
+            let at = dice.random_range(0..used) / length * length;
+            at..(at + length).min(whole.len())
+        };
+        let what = match dice.random_range(0..9) {
+            0 | 1 => {
+                let at = dice.random_range(0..used);
+                bytes[at] ^= 1 << dice.random_range(0..8);
+                format!("a bit of byte {at}")
+            }
+            2 => {
+                let at = dice.random_range(0..used);
+                bytes[at] = dice.random_range(0..=255);
+                format!("byte {at}")
+            }
+            how @ (3 | 4) => {
+                let range = range(dice, [512, 4096][how - 3]);
+                bytes[range.clone()].fill(0);
+                format!("zeros in {range:?}")
+            }
+            5 => {
+                let at = dice.random_range(0..used);
+                bytes.truncate(at);
+                format!("cut at {at}")
+            }
+            how => {
+                let length = [512, 4096, 32 << 10][how - 6];
+                let (one, two) = (range(dice, length), range(dice, length));
+                if one.len() != two.len() {
+                    continue;
+                }
+                let (first, second) = (whole[one.clone()].to_vec(), whole[two.clone()].to_vec());
+                bytes[one.clone()].copy_from_slice(&second);
+                bytes[two.clone()].copy_from_slice(&first);
+                format!("swapped {one:?} and {two:?}")
+            }
+        };
+        if bytes != whole {
+            std::fs::write(file, bytes).unwrap();
+            return format!("{}: {what}", file.file_name().unwrap().display());
+        }
+    }
+}
+
+/// The files of one kind.
+fn files(path: &Path, kind: &str) -> Vec<PathBuf> {
+    let file = with(path, kind);
+    match file.is_dir() {
+        true => {
+            let entries = std::fs::read_dir(file).unwrap();
+            let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            files.retain(|file| file.metadata().unwrap().len() > 0);
+            files.sort();
+            files
+        }
+        false => vec![file],
+    }
+}
+
+/// Damages a copy of the files again and again. A damage that changes an answer must be an error, and found by a check;
+/// where `all_found`, so must any other.
+fn withstand(fixture: &Fixture, open: Open, kind: &str, all_found: bool) {
+    let (mut served, mut refusals, mut with_errors, mut harmless) = (Vec::new(), 0, 0, 0);
+    for number in 0..damages() {
+        let mut dice = ChaCha8Rng::seed_from_u64(1000 + u64::from(number));
+        let (_dir, path) = fixture.copy();
+        let files = files(&path, kind);
+        let what = damage(&files[dice.random_range(0..files.len())], &mut dice);
+        let case = catch_unwind(AssertUnwindSafe(|| {
+            let is_found = check(&path).map_or(true, |checked| !checked.problems.is_empty());
+            let (mut wrong, refused) = match open(&path) {
+                Err(_) => {
+                    refusals += 1;
+                    (Vec::new(), 1)
+                }
+                Ok(store) => {
+                    let mut comparison = Comparison {
+                        store: &*store,
+                        refused: 0,
+                        wrong: Vec::new(),
+                    };
+                    comparison.node("", ROOT, &fixture.was);
+                    with_errors += u32::from(comparison.refused > 0);
+                    harmless += u32::from(comparison.refused == 0);
+                    (comparison.wrong, comparison.refused)
+                }
+            };
+            if !is_found && (all_found || refused > 0) {
+                wrong.push("a check does not find it".to_owned());
+            }
+            wrong
+        }));
+        match case {
+            Ok(wrong) if wrong.is_empty() => {}
+            Ok(wrong) => served.push(format!("damage {number}, {what}: {}", wrong[0])),
+            Err(_) => served.push(format!("damage {number}, {what}: a panic")),
+        }
+    }
+    eprintln!(
+        "{kind:?}: {} damages, {refusals} mounts refused, {with_errors} with EIO, {harmless} without effect",
+        damages()
+    );
+    assert_eq!(served, Vec::<String>::new(), "of file {kind:?}");
+}
+
+fn withstand_all(open: Open) {
+    let clean = Fixture::clean(open);
+    withstand(&clean, open, "", true);
+    withstand(&clean, open, "-tails", true);
+    let killed = Fixture::killed(open);
+    withstand(&killed, open, "-wal", false);
+    withstand(&killed, open, "-redo", false);
+    withstand(&killed, open, "", false);
+}
+
+#[test]
+fn sqlite_serves_no_damaged_byte_name_or_attribute() {
+    withstand_all(open_sqlite);
+}
+
+#[test]
+fn agent_memory_serves_no_damaged_byte_name_or_attribute() {
+    withstand_all(open_agent_memory);
+}
+
+#[test]
+fn a_store_whose_redo_log_is_damaged_goes_on_with_what_was_before_the_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    let store = SqliteStore::open(&path, &OWNER).unwrap();
+    let file = NewNode {
+        kind: Kind::File,
+        permissions: 0o600,
+        rdev: 0,
+        target: b"",
+    };
+    let names: Vec<String> = (0..12).map(|number| format!("note {number}")).collect();
+    let redo = loop {
+        for name in &names {
+            store.create(&OWNER, ROOT, name.as_bytes(), &file).unwrap();
+        }
+        store.sync().unwrap();
+        copy_cache(&path, &copy);
+        let redo = std::fs::read(with(&copy, "-redo")).unwrap();
+        // The records are not committed yet.
+        let at = |name: &str| {
+            redo.windows(name.len())
+                .position(|part| part == name.as_bytes())
+        };
+        let first = SqliteStore::open(&copy, &OWNER).is_ok();
+        if first && let Some(at) = at("note 7") {
+            copy_cache(&path, &copy);
+            break (redo.clone(), at);
+        }
+    };
+    drop(store);
+    let (mut bytes, at) = redo;
+    bytes[at] ^= 1;
+    std::fs::write(with(&copy, "-redo"), bytes).unwrap();
+    let committed = SqliteStore::open(&copy, &OWNER);
+    if let Ok(store) = committed {
+        // All of it was committed before the copy.
+        assert!(
+            names
+                .iter()
+                .all(|name| store.lookup(ROOT, name.as_bytes()).is_ok())
+        );
+        return;
+    }
+    let error = committed.unwrap_err().to_string();
+    assert!(error.contains("b.db-redo is damaged"), "{error}");
+    let found = check(&copy).unwrap().problems.join("\n");
+    assert!(found.contains("b.db-redo is damaged"), "{found}");
+    assert!(go_on_without_log(&copy).unwrap());
+    let store = SqliteStore::open(&copy, &OWNER).unwrap();
+    let left = |name: &String| store.lookup(ROOT, name.as_bytes()).is_ok();
+    let left: Vec<bool> = names.iter().map(left).collect();
+    assert_eq!(left, (0..12).map(|number| number < 7).collect::<Vec<_>>());
+    drop(store);
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_check_names_the_paths_that_are_lost() {
+    let fixture = Fixture::clean(open_sqlite);
+    let (_dir, path) = fixture.copy();
+    let tail = files(&path, "-tails").pop().unwrap();
+    let mut bytes = std::fs::read(&tail).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&tail, bytes).unwrap();
+    let found = check(&path).unwrap().problems.join("\n");
+    assert!(
+        found.contains("/directory 0/sparse: bytes 262144 to "),
+        "{found}"
+    );
+    // The page that holds a name.
+    let (_dir, path) = fixture.copy();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = b"note 41 with a longer name.md";
+    let at = bytes
+        .windows(name.len())
+        .position(|part| part == name)
+        .unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let found = check(&path).unwrap().problems.join("\n");
+    assert!(
+        found.contains(&format!(
+            "a page of the database is damaged: {}",
+            at / 4096 + 1
+        )),
+        "{found}"
+    );
+    assert!(found.contains("lost: names in /"), "{found}");
+}
+
+#[test]
+fn a_short_tail_is_an_error_however_it_is_used() {
+    let fixture = Fixture::clean(open_sqlite);
+    let (_dir, path) = fixture.copy();
+    let ino = {
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let dir = store.lookup(ROOT, b"directory 0").unwrap().ino;
+        store.lookup(dir, b"long 3").unwrap().ino
+    };
+    let tail = with(&path, "-tails").join(ino.to_string());
+    let file = std::fs::File::options().write(true).open(tail).unwrap();
+    file.set_len(150_000).unwrap();
+    let store = SqliteStore::open(&path, &OWNER).unwrap();
+    let eio = |result: Result<()>| assert_eq!(result.unwrap_err().errno, Errno::IO);
+    eio(bytes_of(&store, ino, HEAD + 149_990, 20).map(|_| ()));
+    eio(store.seek(ino, HEAD, Seek::Data).map(|_| ()));
+    eio(store.seek(ino, HEAD, Seek::Hole).map(|_| ()));
+    eio(store.write(&OWNER, ino, HEAD + 300_000, b"more"));
+    let size = |size| Change {
+        size: Some(size),
+        ..Change::default()
+    };
+    eio(store
+        .setattr(&OWNER, ino, &size(HEAD + 900_000))
+        .map(|_| ()));
+    // What is cut off need not be there.
+    store.setattr(&OWNER, ino, &size(0)).unwrap();
+    store.write(&OWNER, ino, HEAD, b"new").unwrap();
+    assert_eq!(bytes_of(&store, ino, HEAD, 10).unwrap(), b"new");
+}
+
+#[test]
+fn a_tail_that_a_killed_mount_has_changed_is_no_damage() {
+    let fixture = Fixture::clean(open_sqlite);
+    let (_dir, path) = fixture.copy();
+    let store = SqliteStore::open(&path, &OWNER).unwrap();
+    let dir = store.lookup(ROOT, b"directory 0").unwrap().ino;
+    let ino = store.lookup(dir, b"long 3").unwrap().ino;
+    store.write(&OWNER, ino, HEAD + 1_000, b"changed").unwrap();
+    let (_other, copy) = {
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("a.db");
+        copy_cache(&path, &copy);
+        (dir, copy)
+    };
+    // Bytes of a write whose call has not returned may be there, too.
+    let tail = with(&copy, "-tails").join(ino.to_string());
+    let mut bytes = std::fs::read(&tail).unwrap();
+    bytes[200_000..200_010].fill(b'x');
+    std::fs::write(&tail, bytes).unwrap();
+    assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
+    let again = SqliteStore::open(&copy, &OWNER).unwrap();
+    assert_eq!(bytes_of(&again, ino, HEAD + 1_000, 7).unwrap(), b"changed");
+    assert_eq!(
+        bytes_of(&again, ino, HEAD + 200_000, 10).unwrap(),
+        [b'x'; 10]
+    );
+    drop(again);
+    // From its orderly end on, it has checksums again.
+    let mut bytes = std::fs::read(&tail).unwrap();
+    bytes[200_003] = b'y';
+    std::fs::write(&tail, bytes).unwrap();
+    assert_ne!(check(&copy).unwrap().problems, Vec::<String>::new());
+    let again = SqliteStore::open(&copy, &OWNER).unwrap();
+    let error = bytes_of(&again, ino, HEAD + 200_000, 10).unwrap_err();
+    assert_eq!(error.errno, Errno::IO);
+    assert_eq!(bytes_of(&again, ino, HEAD + 1_000, 7).unwrap(), b"changed");
+}
+
+#[test]
+fn a_damaged_file_can_be_removed_and_the_store_goes_on() {
+    let fixture = Fixture::clean(open_sqlite);
+    let (_dir, path) = fixture.copy();
+    let (parent, name, ino) = {
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let dir = store.lookup(ROOT, b"directory 0").unwrap().ino;
+        (dir, b"long 2", store.lookup(dir, b"long 2").unwrap().ino)
+    };
+    let was = bytes_of(&SqliteStore::open(&path, &OWNER).unwrap(), ino, 0, HEAD).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // An overflow page of its content.
+    let part = &was[60_000..60_100];
+    let at = bytes.windows(100).position(|found| found == part).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    for is_read_first in [true, false] {
+        let copy = path.with_file_name("c.db");
+        copy_cache(&path, &copy);
+        let store = SqliteStore::open(&copy, &OWNER).unwrap();
+        if is_read_first {
+            let error = bytes_of(&store, ino, 0, HEAD).unwrap_err();
+            assert_eq!(error.errno, Errno::IO);
+        }
+        assert_eq!(store.unlink(&OWNER, parent, name).unwrap(), Some(ino));
+        store.reclaim(ino).unwrap();
+        let file = NewNode {
+            kind: Kind::File,
+            permissions: 0o600,
+            rdev: 0,
+            target: b"",
+        };
+        store.create(&OWNER, ROOT, b"later", &file).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = SqliteStore::open(&copy, &OWNER).unwrap();
+        store.lookup(ROOT, b"later").unwrap();
+        assert_eq!(store.lookup(parent, name).unwrap_err().errno, Errno::NOENT);
+        store.create(&OWNER, ROOT, b"last", &file).unwrap();
+        drop(store);
+        SqliteStore::open(&copy, &OWNER)
+            .unwrap()
+            .lookup(ROOT, b"last")
+            .unwrap();
+        std::fs::remove_dir_all(with(&copy, "-tails")).unwrap();
+    }
+}
