@@ -15,8 +15,8 @@ use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::{signed, unsigned};
 use super::open::{
-    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut, open_pages,
-    own, resolve, unreadable,
+    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut,
+    open_pages, own, resolve, unreadable,
 };
 use super::tails::HEAD;
 use super::{batch, pages, redo, tail_sums};

@@ -145,12 +145,7 @@ impl Log {
         Ok(log)
     }
 
-    fn of(
-        file: File,
-        index: Option<File>,
-        pinned: Option<Mmap>,
-        counters: Arc<Counters>,
-    ) -> Self {
+    fn of(file: File, index: Option<File>, pinned: Option<Mmap>, counters: Arc<Counters>) -> Self {
         Self {
             _pinned: pinned,
             file,

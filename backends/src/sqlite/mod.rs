@@ -62,8 +62,8 @@ use files::{INDEX, LOG, REDO};
 use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, adopt_copy, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare, resolve,
-    unreadable,
+    Ownership, adopt_copy, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare,
+    resolve, unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
