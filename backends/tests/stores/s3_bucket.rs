@@ -256,7 +256,9 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     let memory = Memory::new();
     let a = memory.mount("a");
     write(&a, "good", b"good");
-    write(&a, "bad", b"a text that is damaged");
+    // Long enough that its end is on a page of its own: a damaged page takes all that is on it.
+    let bad = [&[b'x'; 12_000], b"a text that is damaged".as_slice()].concat();
+    write(&a, "bad", &bad);
     drop(a);
     let cache = memory.cache("a");
     let mut file = std::fs::read(&cache).unwrap();
