@@ -110,7 +110,10 @@ impl FrontEnd {
         reply: ReplyWrite,
     ) {
         let (policy, caller) = (self.policy, self.caller(req));
+        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let cached = is_cached.then(|| self.mounted.cached_writes.begin());
         let answer = move |mounted: &MountState, mut span: Span<'_>, data: &[u8]| {
+            let _until_answered = cached;
             let result = span.store(|| {
                 let store = &*mounted.store;
                 // As in Linux, the bits go before the content changes.
@@ -136,7 +139,7 @@ impl FrontEnd {
                 }
                 Err(error) => {
                     if let WritePosition::At(offset) = position
-                        && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
+                        && is_cached
                     {
                         let lost = &mounted.lost_writes;
                         lost.record(ino.0, offset, data.len(), &error);
@@ -266,16 +269,16 @@ impl FrontEnd {
         };
         let mut span = self.mounted.start(Opcode::Lseek);
         let asked = search.and_then(|search| {
-            let (found, hole) = span.store(|| search.ask(self.store()))?;
-            Ok((search, found, hole))
+            let (found, is_hole) = span.store(|| search.ask(self.store()))?;
+            Ok((search, found, is_hole))
         });
         match asked {
             // Without a page cache there are no dirty pages.
-            Ok((search, _, Some(_))) if !self.policy.direct_io => {
+            Ok((search, _, true)) if !self.policy.direct_io => {
                 span.hand_over();
                 self.answer(Opcode::Lseek, req, true, move |mounted, mut span| {
                     let store = &*mounted.store;
-                    let write_back = |range: &_| mounted.write_back(search.ino, range);
+                    let write_back = || mounted.write_back(search.ino);
                     let found = span.store(|| search.settle(store, write_back));
                     reply_offset(&mut span, found, reply);
                 });

@@ -2,20 +2,18 @@
 //!
 //! The handlers of single requests are in the other modules.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use super::cached_writes::CachedWrites;
 use super::convert::{caller, failed, file_attr};
 use super::cookies::Cookies;
 use super::counters::{Opcode, Recorder, Span};
-use super::holes::END;
 use super::inodes::Inodes;
 use super::interrupt;
 use super::lost_writes::LostWrites;
@@ -25,8 +23,8 @@ use super::policy::CachePolicy;
 use super::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
-/// How long after a `syncfs` the next one is left out: a copy of a file with many holes asks for each of them.
-const SYNC_AGAIN: Duration = Duration::from_millis(50);
+/// After so many rounds in which cached writes came, a file is taken for data.
+const WRITE_BACK_ROUNDS: u32 = 50;
 
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
@@ -41,8 +39,10 @@ pub(crate) struct MountState {
     pub(super) notifier: OnceLock<Notifier>,
     /// The mount point.
     dir: PathBuf,
-    /// The end of the last `syncfs` by another process.
-    synced: Mutex<Option<Instant>>,
+    /// Writes from the kernel's page cache.
+    pub(super) cached_writes: CachedWrites,
+    /// Held while the kernel writes back.
+    writing_back: Mutex<()>,
     /// Read-locked from a store's call that answers with an inode until the kernel's new reference is counted.
     /// [`MountState::forget`] needs the write lock, so the store forgets no inode in between.
     pub(super) counting: RwLock<()>,
@@ -66,7 +66,8 @@ impl MountState {
             writeback,
             notifier: OnceLock::new(),
             dir: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
-            synced: Mutex::default(),
+            cached_writes: CachedWrites::default(),
+            writing_back: Mutex::default(),
             counting: RwLock::new(()),
             unreferenced: Mutex::default(),
             owner: None,
@@ -106,50 +107,49 @@ impl MountState {
         found
     }
 
-    /// Makes the kernel send its dirty pages of a range, and waits until the store has them. False if some of them may
-    /// not have reached the store.
+    /// Makes the kernel write its dirty pages back, and waits until the store has them. False if some of an inode's may not
+    /// have reached the store.
     ///
-    /// Never call this on a thread that answers requests: the kernel waits for the answers to the writes. It waits in this
-    /// process, where no signal wakes it: a daemon that is killed meanwhile keeps `/dev/fuse` open, and its callers hang.
-    /// So a process without that descriptor first makes the kernel write almost everything back, by `syncfs`.
-    pub(super) fn write_back(&self, ino: Ino, range: &Range<u64>) -> bool {
-        let length = match range.end {
-            END => Some(0),
-            end => i64::try_from(end - range.start).ok(),
-        };
-        let (Ok(offset), Some(length), Some(notifier)) =
-            (i64::try_from(range.start), length, self.notifier.get())
-        else {
-            return false;
-        };
-        self.sync_elsewhere();
-        // An invalidation launders dirty pages, mapped ones too, before it drops them (`invalidate_inode_pages2_range`).
-        let told = notifier.inval_inode(INodeNo(ino), offset, length);
-        if let Err(error) = &told {
-            tracing::warn!(ino, %error, "the kernel did not write back: the whole file is reported as data");
+    /// `syncfs` queues the writes and does not wait for them, and a `statfs` is queued behind them. So once no cached write
+    /// has begun or ended between two of these pairs, nothing waits any more. Another process makes the calls: a thread of
+    /// this one that waited for an answer of its own mount would keep `/dev/fuse` open after a kill.
+    ///
+    /// Never call this on a thread that answers requests.
+    pub(super) fn write_back(&self, ino: Ino) -> bool {
+        let _one_at_a_time = self.writing_back.lock();
+        for _ in 0..WRITE_BACK_ROUNDS {
+            let before = self.cached_writes.counts();
+            for (program, arguments) in [("sync", ["-f"]), ("stat", ["-f"])] {
+                if let Err(reason) = self.run_elsewhere(program, &arguments) {
+                    tracing::warn!(ino, %reason, "the kernel did not write back: the whole file is reported as data");
+                    return false;
+                }
+            }
+            let after = self.cached_writes.counts();
+            if before == after && after.begun == after.ended {
+                return !self.lost_writes.contains(ino);
+            }
         }
-        told.is_ok() && !self.lost_writes.contains(ino)
+        tracing::info!(
+            ino,
+            "other programs write all the time: the whole file is reported as data"
+        );
+        false
     }
 
-    /// Runs `syncfs` on the mount in another process, unless that has just been done. Without it, only the invalidation
-    /// takes longer.
-    fn sync_elsewhere(&self) {
-        let mut synced = self.synced.lock();
-        if synced.is_some_and(|at| at.elapsed() < SYNC_AGAIN) {
-            return;
+    /// Runs a program on the mount point, to its end.
+    fn run_elsewhere(&self, program: &str, arguments: &[&str]) -> std::result::Result<(), String> {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(&self.dir).stdin(Stdio::null());
+        match command.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("{program}: {status}")),
+            Err(error) => Err(format!("{program}: {error}")),
         }
-        let mut sync = Command::new("sync");
-        sync.arg("-f").arg(&self.dir).stdin(Stdio::null());
-        match sync.stdout(Stdio::null()).stderr(Stdio::null()).status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => tracing::debug!(%status, "sync -f"),
-            Err(error) => tracing::debug!(%error, "sync -f"),
-        }
-        *synced = Some(Instant::now());
     }
 
-    /// Invalidates the kernel's attributes of an inode, and none of its pages. Unlike [`MountState::write_back`] this
-    /// never waits for another request.
+    /// Invalidates the kernel's attributes of an inode, and none of its pages. It never waits for another
+    /// request.
     pub(super) fn invalidate_attributes(&self, ino: Ino) {
         let told = (self.notifier.get()).map(|notifier| notifier.inval_inode(INodeNo(ino), -1, 0));
         if let Some(Err(error)) = told {

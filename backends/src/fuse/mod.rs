@@ -4,6 +4,7 @@
 //! No store's own logic is here, and no code outside this module handles FUSE requests.
 
 mod attributes;
+mod cached_writes;
 pub mod connection;
 mod content;
 mod control;
