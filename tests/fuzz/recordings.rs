@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use workloads::compile::compile;
-use workloads::import::{Provenance, claude_code, mini_swe_agent, openhands, trace};
+use workloads::import::{TraceOrigin, claude_code, mini_swe_agent, openhands, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
 use crate::{fuzz, mutation};
@@ -26,8 +26,8 @@ fn seeds(dirs: &[&str], ends: &[&str]) -> Vec<Vec<u8>> {
     found
 }
 
-fn provenance() -> Provenance {
-    Provenance {
+fn provenance() -> TraceOrigin {
+    TraceOrigin {
         id: "fuzz".to_owned(),
         source: TraceSource {
             format: "fuzz".to_owned(),

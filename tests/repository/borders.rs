@@ -77,6 +77,11 @@ const BORDERS: [Border; 8] = [
                 "harness/src/cmd/mount.rs",
                 "the mount point that the user names",
             ),
+            ("harness/src/cmd/mount_daemon.rs", "a constant line"),
+            (
+                "harness/mcp/src/sql_worker.rs",
+                "the protocol with the parent",
+            ),
             (
                 "harness/src/cmd/s3/serve.rs",
                 "variables for a shell, of our own",

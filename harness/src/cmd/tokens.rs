@@ -16,7 +16,7 @@ use workloads::compile::compile;
 use workloads::context::{ContextPolicy, INLINE, context};
 use workloads::conversation::of_trace;
 use workloads::definition::SessionSource;
-use workloads::import::{Blobs, Provenance, trace};
+use workloads::import::{Blobs, TraceOrigin, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
@@ -205,7 +205,7 @@ impl Tokens {
                     };
                     let name = file.file_name().unwrap_or_default().to_string_lossy();
                     let id = name.into_owned();
-                    let provenance = Provenance { id, source };
+                    let provenance = TraceOrigin { id, source };
                     let (trace, blobs) = trace(session, &provenance, Fidelity::Content);
                     let again =
                         again(&trace, &blobs).with_context(|| file.display().to_string())?;

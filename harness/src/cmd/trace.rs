@@ -11,7 +11,7 @@ use inputs::files::{self, TRACE};
 use inputs::sha256;
 use reports::render::put;
 use workloads::compile::compile;
-use workloads::import::{Provenance, trace};
+use workloads::import::{TraceOrigin, trace};
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
 
@@ -126,7 +126,7 @@ impl Import {
             Keep::Content => name.to_string_lossy().trim_end_matches(".gz").to_owned(),
         };
         let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
-        let provenance = Provenance {
+        let provenance = TraceOrigin {
             id,
             source: TraceSource {
                 format: self.format.name().to_owned(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
-pub use timeline::{Blobs, Provenance, trace};
+pub use timeline::{Blobs, TraceOrigin, trace};
 
 /// A recorded session, independent of its format.
 #[derive(Clone, Debug, Default)]

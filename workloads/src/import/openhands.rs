@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_session_becomes_a_trace_that_can_be_replayed_and_accounted_for() {
-        use crate::import::{Provenance, trace};
+        use crate::import::{TraceOrigin, trace};
         use crate::trace::{Fidelity, TraceSource};
         let edit = |id: u64, command: &str| {
             serde_json::json!({"id": id, "source": "agent", "action": "edit", "args": {"path": "/workspace/repo/a.c", "command": command},
@@ -296,7 +296,7 @@ mod tests {
             licence: None,
         };
         let id = "o".to_owned();
-        let (trace, _) = trace(session, &Provenance { id, source }, Fidelity::Shape);
+        let (trace, _) = trace(session, &TraceOrigin { id, source }, Fidelity::Shape);
         let script = crate::compile::compile(std::path::Path::new("o"), &trace).unwrap();
         let replayed: Vec<_> = script.calls.iter().filter_map(|call| call.kind).collect();
         assert_eq!(replayed.len(), 2, "{replayed:?}");

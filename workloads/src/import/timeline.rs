@@ -25,7 +25,7 @@ pub type Blobs = BTreeMap<String, Vec<u8>>;
 
 /// The origin of a session.
 #[derive(Clone, Debug)]
-pub struct Provenance {
+pub struct TraceOrigin {
     /// The trace's name.
     pub id: String,
     /// The source, with the format's name.
@@ -35,7 +35,7 @@ pub struct Provenance {
 /// Turns a session into a trace and the blobs it refers to (none for `shape`).
 pub fn trace(
     session: &ImportedSession,
-    provenance: &Provenance,
+    provenance: &TraceOrigin,
     fidelity: Fidelity,
 ) -> (Trace, Blobs) {
     let mut writer = Writer {
@@ -570,7 +570,7 @@ mod tests {
 
     fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
         let session = claude_code::read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap();
-        let provenance = Provenance {
+        let provenance = TraceOrigin {
             id: "traps".to_owned(),
             source: TraceSource {
                 format: "claude-code".to_owned(),
