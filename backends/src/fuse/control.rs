@@ -142,7 +142,7 @@ mod tests {
             now: Timestamp(0),
         };
         let store = Arc::new(MemoryStore::new(&owner));
-        let mounted = Arc::new(MountState::new(store, dir.path(), false));
+        let mounted = Arc::new(MountState::new(store, false));
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 

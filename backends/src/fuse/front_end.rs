@@ -2,20 +2,22 @@
 //!
 //! The handlers of single requests are in the other modules.
 
-use std::path::{Path, PathBuf};
+use std::io;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::cached_writes::CachedWrites;
+use super::connection::{MountEntry, mounts};
 use super::convert::{caller, failed, file_attr};
 use super::cookies::Cookies;
 use super::counters::{Opcode, Recorder, Span};
 use super::inodes::Inodes;
-use super::interrupt;
+use super::interrupt::{self, requester_gave_up};
 use super::lost_writes::LostWrites;
 use super::owner::{OwnerMap, StoredOwner};
 use super::panics::contain;
@@ -23,8 +25,16 @@ use super::policy::CachePolicy;
 use super::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
-/// After so many rounds in which cached writes came, a file is taken for data.
-const WRITE_BACK_ROUNDS: u32 = 50;
+/// How long a search for holes waits for the kernel's dirty pages. Then the file is taken for data.
+const WRITE_BACK_TAKES: Duration = Duration::from_secs(5);
+
+/// Whether a path leads to this mount: it is in the table of mounts, and no later mount covers it.
+fn is_on_top(place: &MountEntry) -> io::Result<bool> {
+    let mounts = mounts()?;
+    let covers = |mount: &&MountEntry| place.at.starts_with(&mount.at);
+    let last = mounts.iter().rev().find(covers);
+    Ok(last.is_some_and(|last| last.at == place.at && last.device == place.device))
+}
 
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
@@ -37,8 +47,8 @@ pub(crate) struct MountState {
     writeback: bool,
     /// Sends invalidations to the kernel; set before the first request.
     pub(super) notifier: OnceLock<Notifier>,
-    /// The mount point.
-    dir: PathBuf,
+    /// The mount; set before the first request that asks for it.
+    pub(super) place: OnceLock<MountEntry>,
     /// Writes from the kernel's page cache.
     pub(super) cached_writes: CachedWrites,
     /// Held while the kernel writes back.
@@ -56,7 +66,7 @@ pub(crate) struct MountState {
 
 impl MountState {
     /// `writeback`: the mount uses the kernel's writeback cache.
-    pub(crate) fn new(store: Arc<dyn Store>, dir: &Path, writeback: bool) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, writeback: bool) -> Self {
         Self {
             store,
             recorder: Recorder::new(),
@@ -65,7 +75,7 @@ impl MountState {
             cookies: Cookies::default(),
             writeback,
             notifier: OnceLock::new(),
-            dir: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
+            place: OnceLock::new(),
             cached_writes: CachedWrites::default(),
             writing_back: Mutex::default(),
             counting: RwLock::new(()),
@@ -116,35 +126,62 @@ impl MountState {
     ///
     /// Never call this on a thread that answers requests.
     pub(super) fn write_back(&self, ino: Ino) -> bool {
-        let _one_at_a_time = self.writing_back.lock();
-        for _ in 0..WRITE_BACK_ROUNDS {
-            let before = self.cached_writes.counts();
-            for (program, arguments) in [("sync", ["-f"]), ("stat", ["-f"])] {
-                if let Err(reason) = self.run_elsewhere(program, &arguments) {
-                    tracing::warn!(ino, %reason, "the kernel did not write back: the whole file is reported as data");
-                    return false;
-                }
-            }
-            let after = self.cached_writes.counts();
-            if before == after && after.begun == after.ended {
-                return !self.lost_writes.contains(ino);
+        let until = Instant::now() + WRITE_BACK_TAKES;
+        let written = match self.writing_back.try_lock_until(until) {
+            Some(_one_at_a_time) => self.wait_for_write_back(until),
+            None => Err("others wait for it".to_owned()),
+        };
+        match written {
+            Ok(()) => !self.lost_writes.contains(ino),
+            Err(reason) => {
+                tracing::warn!(ino, %reason, "the kernel did not write back: the whole file is reported as data");
+                false
             }
         }
-        tracing::info!(
-            ino,
-            "other programs write all the time: the whole file is reported as data"
-        );
-        false
     }
 
-    /// Runs a program on the mount point, to its end.
-    fn run_elsewhere(&self, program: &str, arguments: &[&str]) -> std::result::Result<(), String> {
+    fn wait_for_write_back(&self, until: Instant) -> std::result::Result<(), String> {
+        let mut quiet_rounds = 0;
+        // One quiet round may miss a write that a thread has read and not yet counted.
+        while quiet_rounds < 2 {
+            let before = self.cached_writes.counts();
+            for program in ["sync", "stat"] {
+                self.run_elsewhere(program, until)?;
+            }
+            let after = self.cached_writes.counts();
+            quiet_rounds = match before == after && after.begun == after.ended {
+                true => quiet_rounds + 1,
+                false => 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Runs `program -f` on the mount point, to its end.
+    fn run_elsewhere(&self, program: &str, until: Instant) -> std::result::Result<(), String> {
+        let place = self.place.get();
+        let place = place.ok_or("the mount is not in the table of mounts")?;
+        let failed = |error: io::Error| format!("{program}: {error}");
         let mut command = Command::new(program);
-        command.args(arguments).arg(&self.dir).stdin(Stdio::null());
-        match command.stdout(Stdio::null()).stderr(Stdio::null()).status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("{program}: {status}")),
-            Err(error) => Err(format!("{program}: {error}")),
+        command.arg("-f").arg(&place.at).stdin(Stdio::null());
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = quiet.spawn().map_err(failed)?;
+        let ended = loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                break status;
+            }
+            if Instant::now() >= until || requester_gave_up() {
+                // It may be in a call that no signal ends, so another thread waits for it.
+                let _ = child.kill();
+                std::thread::spawn(move || child.wait());
+                return Err(format!("{program} did not end"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        // The path may lead to another file system by now: the mount was detached, moved or covered.
+        match ended.success() && is_on_top(place).map_err(failed)? {
+            true => Ok(()),
+            false => Err(format!("{program} on {}: {ended}", place.at.display())),
         }
     }
 

@@ -188,12 +188,14 @@ fn serve_store(
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
     let policy = CachePolicy::for_store(store.coherence(), options.writeback);
-    let mounted =
-        MountState::new(Arc::clone(&store), dir, policy.writeback).with_owner(options.owner);
+    let mounted = MountState::new(Arc::clone(&store), policy.writeback).with_owner(options.owner);
     let mounted = Arc::new(mounted);
     let started = start_session(&mounted, policy, dir, options);
     let (session, dir) = started.inspect_err(|_| store.discard_new())?;
     let dir = dir.as_path();
+    if let Ok(Some(place)) = mount_at(dir) {
+        let _ = mounted.place.set(place);
+    }
     match DaemonSocket::listen(dir) {
         Ok(listening) => *socket = Some(listening),
         Err(error) => tracing::warn!(

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -197,6 +198,18 @@ fn damaged_redo(connection: &Connection, path: &Path) -> Option<String> {
     None
 }
 
+/// Takes from each tail the mark that it has checksums.
+fn unseal_all(path: &Path) -> std::io::Result<()> {
+    let entries = match std::fs::read_dir(tails_of(path)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        std::fs::set_permissions(entry?.path(), std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
 /// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
 /// are longer than [`HEAD`], what is past that may be newer, or gone: of those whose bytes are gone, reading
 /// them there fails, and the log of the daemon names them. Answers whether a log was missing at all.
@@ -252,6 +265,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     connection
         .execute_batch("DELETE FROM tail; DELETE FROM tail_sum")
         .map_err(wrong)?;
+    unseal_all(path).map_err(|error| unreadable(path, &error))?;
     // The mount then applies the changes before the damage.
     redo::forget_boot(path).map_err(|error| unreadable(path, &error))?;
     let is_damaged = matches!(

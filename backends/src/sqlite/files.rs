@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, unlinkat};
+use rustix::fs::{AtFlags, fstat, statat, unlinkat};
 
 /// What follows the name of a database in those of the files beside it.
 pub(super) const LOG: &str = "-wal";
@@ -33,6 +33,11 @@ pub(super) fn redo_of(path: &Path) -> PathBuf {
     beside(path, REDO)
 }
 
+/// A redo log of the database at `path` that is being made.
+pub(super) fn new_redo_of(path: &Path) -> PathBuf {
+    beside(path, "-redo-new")
+}
+
 /// The directory that holds the tails of the database at `path`.
 pub(super) fn tails_of(path: &Path) -> PathBuf {
     beside(path, TAILS)
@@ -40,7 +45,15 @@ pub(super) fn tails_of(path: &Path) -> PathBuf {
 
 /// All files that a database at `path` may have, itself first.
 pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let suffixes = ["", "-wal", "-shm", "-journal", "-redo", "-tails"];
+    let suffixes = [
+        "",
+        "-wal",
+        "-shm",
+        "-journal",
+        "-redo",
+        "-redo-new",
+        "-tails",
+    ];
     suffixes.into_iter().map(|suffix| beside(path, suffix))
 }
 
@@ -85,6 +98,17 @@ impl Beside {
         let mut name = self.name.clone();
         name.push(suffix);
         name
+    }
+
+    /// Whether the files here are still of the database whose file is `database`: after that was moved alone, another one may
+    /// have been created under its name.
+    pub(super) fn is_of(&self, database: &File) -> bool {
+        let there = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        match (there, fstat(database)) {
+            (Err(rustix::io::Errno::NOENT), _) => true,
+            (Ok(there), Ok(here)) => (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino),
+            _ => false,
+        }
     }
 
     /// Removes a file that nothing needs, if it is there.

@@ -365,7 +365,9 @@ impl SqliteStore {
             if let Err(error) = sealed {
                 tracing::warn!(%error, "content past the first 256 KiB gets no checksums");
             }
-            self.tails.beside().remove(REDO);
+            if self.tails.beside().is_of(self.ownership.file()) {
+                self.tails.beside().remove(REDO);
+            }
             if let Err(error) = self.db().give_back_all() {
                 tracing::warn!(%error, "free pages stay in the database");
             }
@@ -397,10 +399,11 @@ impl SqliteStore {
             .connection
             .wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
         match copied {
-            Ok(_) => {
+            Ok(_) if self.tails.beside().is_of(self.ownership.file()) => {
                 self.tails.beside().remove(LOG);
                 self.tails.beside().remove(INDEX);
             }
+            Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "the log stays, and is copied at the next mount");
             }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -363,6 +363,14 @@ pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
         }
         Err(error) => return Err(unreadable(path, &io::Error::from(error))),
     }
+    // Another start may have removed the file while this one waited, and a third may have created it again.
+    let is_same = |there: std::fs::Metadata| {
+        let here = file.metadata();
+        here.is_ok_and(|here| (here.dev(), here.ino()) == (there.dev(), there.ino()))
+    };
+    if !std::fs::metadata(path).is_ok_and(is_same) {
+        return Err(SqliteOpenError::Owned(path.to_owned(), None));
+    }
     let is_absent = |file: &PathBuf| file == path || file.symlink_metadata().is_err();
     let new = match is_new {
         true => files_of(path).filter(is_absent).collect(),
@@ -546,6 +554,15 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), Sqlite
     if mode != "wal" {
         let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
         return Err(unreadable(path, &reason));
+    }
+    // An unmount that was interrupted while it gave free pages back leaves the mode in which every commit does.
+    let vacuum: i64 = connection
+        .pragma_query_value(None, "auto_vacuum", |row| row.get(0))
+        .map_err(wrong)?;
+    if is_there && vacuum == 1 {
+        connection
+            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
+            .map_err(wrong)?;
     }
     if !is_there {
         let create = format!(

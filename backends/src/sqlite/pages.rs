@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use rusqlite::{Connection, OpenFlags, ffi};
+use rustix::io::Errno;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -157,9 +158,17 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
         let mut page = vec![0; PAGE];
         for number in 1..=length.div_ceil(PAGE as u64) {
             let mut is_good = number == LOCK_PAGE;
-            for _ in 0..3 {
+            for attempt in 0..3 {
                 if is_good {
                     break;
+                }
+                if attempt > 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    // A mount may have given free pages at the end back to the disk.
+                    let length = file.length().ok_or_else(unreadable_file)?;
+                    if number > length.div_ceil(PAGE as u64) {
+                        return Ok(found);
+                    }
                 }
                 // A mount may be writing it: then it is another one the next time.
                 let read = file.read_exact(&mut page, ((number - 1) * PAGE as u64) as i64);
@@ -174,7 +183,8 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
 }
 
 /// Gives the pages of a database at `path` checksums if none of them has one, and its header `is_ours`: a program without
-/// this VFS has made it, by `VACUUM`. No connection may have it open.
+/// this VFS has made it, by `VACUUM`. No connection may have it open. The first page gets its checksum last, so a call that
+/// was interrupted is completed by the next one.
 pub(super) fn stamp_copy(path: &Path, is_ours: impl FnOnce(Header) -> bool) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(path)?;
     let pages = file.metadata()?.len() / PAGE as u64;
@@ -186,16 +196,23 @@ pub(super) fn stamp_copy(path: &Path, is_ours: impl FnOnce(Header) -> bool) -> i
     if !is_ours(Header::of(&page)) {
         return Ok(());
     }
-    for number in 1..=pages {
+    let is_bare = |page: &[u8]| page[USED..] == [0; RESERVED];
+    if !is_bare(&page) {
+        return Ok(());
+    }
+    for number in 2..=pages {
         file.read_exact_at(&mut page, (number - 1) * PAGE as u64)?;
-        if page[USED..] != [0; RESERVED] {
+        if !is_bare(&page) && !is_whole(&page, number as u32) {
             return Ok(());
         }
     }
-    for number in 1..=pages {
+    for number in (1..=pages).rev() {
         let at = (number - 1) * PAGE as u64;
         file.read_exact_at(&mut page, at)?;
         stamp(&mut page, number as u32);
+        if number == 1 {
+            file.sync_all()?;
+        }
         file.write_all_at(&page, at)?;
     }
     file.sync_all()
@@ -261,8 +278,8 @@ struct PageFile {
 #[expect(unsafe_code, reason = "the interface of SQLite's files")]
 mod file {
     use super::{
-        CStr, FRAME, FRAME_HEADER, Kind, LOG_HEADER, PAGE, PageFile, c_char, c_int, c_void, ffi,
-        frame_checksum, is_whole, stamp,
+        CStr, Errno, FRAME, FRAME_HEADER, Kind, LOG_HEADER, PAGE, PageFile, c_char, c_int, c_void,
+        ffi, frame_checksum, is_whole, stamp,
     };
 
     /// The functions of a file of the system's VFS.
@@ -303,7 +320,26 @@ mod file {
                 return ffi::SQLITE_IOERR_WRITE;
             };
             // SAFETY: the file is open, and `bytes` are as long as the call says.
-            unsafe { write(file, bytes.as_ptr().cast(), bytes.len() as c_int, at) }
+            let result = unsafe { write(file, bytes.as_ptr().cast(), bytes.len() as c_int, at) };
+            // SQLite tells a full disk from other failures, and takes a quota that is used up for one of those.
+            match result == ffi::SQLITE_IOERR_WRITE
+                && self.last_errno() == Errno::DQUOT.raw_os_error()
+            {
+                true => ffi::SQLITE_FULL,
+                false => result,
+            }
+        }
+
+        /// The error number of the last system call that failed.
+        fn last_errno(&mut self) -> c_int {
+            let (file, methods) = self.system();
+            let mut number: c_int = 0;
+            if let Some(control) = methods.and_then(|methods| methods.xFileControl) {
+                let place = (&raw mut number).cast::<c_void>();
+                // SAFETY: the file is open, and `place` is the int that this operation writes.
+                unsafe { control(file, ffi::SQLITE_FCNTL_LAST_ERRNO, place) };
+            }
+            number
         }
 
         fn damaged(&self, number: u32, why: &str) -> c_int {
@@ -813,5 +849,27 @@ mod tests {
         assert_eq!(found, [last]);
         let (code, _) = read(&whole[..whole.len() - PAGE]);
         assert!(code.is_some());
+    }
+
+    #[test]
+    fn a_copy_whose_adoption_was_interrupted_is_adopted_by_the_next_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let made = Connection::open(&path).unwrap();
+        reserve(&made).unwrap();
+        let rows = "CREATE TABLE t (a); INSERT INTO t SELECT randomblob(3000) FROM (VALUES (1), (2), (3), (4), (5), (6))";
+        made.execute_batch(rows).unwrap();
+        drop(made);
+        let bare = std::fs::read(&path).unwrap();
+        stamp_copy(&path, |_| true).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert!(whole.len() / PAGE > 5 && whole != bare);
+        for stamped in 0..bare.len() / PAGE {
+            // From the end: the first page is the last.
+            let at = bare.len() - stamped * PAGE;
+            std::fs::write(&path, [&bare[..at], &whole[at..]].concat()).unwrap();
+            stamp_copy(&path, |_| true).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "{stamped} pages");
+        }
     }
 }

@@ -20,7 +20,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::io::preadv;
 
-use super::files::redo_of;
+use super::files::{new_redo_of, redo_of};
 use crate::store::Result;
 
 /// Bytes of records after which the transaction is committed.
@@ -145,21 +145,24 @@ impl Redo {
     /// # Errors
     /// If there is no room for it; then there is no file.
     pub(super) fn create(path: &Path, mount: i64, wake: SyncSender<()>) -> io::Result<Self> {
+        // Under its own name only when it is whole: a mount takes a part of one for damage.
+        let new = new_redo_of(path);
         let file = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(redo_of(path))?;
+            .open(&new)?;
         let header = Header {
             mount,
             boot: boot(),
             last: 0,
             committed: 0,
         };
-        if let Err(error) = fill(&file, &header) {
-            std::fs::remove_file(redo_of(path))?;
+        let made = fill(&file, &header).and_then(|()| std::fs::rename(&new, redo_of(path)));
+        if let Err(error) = made {
+            std::fs::remove_file(&new)?;
             return Err(error);
         }
         let pages = map(&file, FILE_BYTES)?;
@@ -610,5 +613,17 @@ mod tests {
             ..known(8, 0)
         };
         assert!(super::read(&path, ended).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_log_has_its_name_only_when_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        // A start that was killed has left a part of one.
+        std::fs::write(new_redo_of(&path), b"a part").unwrap();
+        let (wake, _woken) = sync_channel(1);
+        drop(Redo::create(&path, 7, wake).unwrap());
+        assert!(!new_redo_of(&path).exists());
+        assert_eq!(std::fs::metadata(redo_of(&path)).unwrap().len(), FILE_BYTES);
     }
 }

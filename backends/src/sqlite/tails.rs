@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{
-    Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, accessat, fallocate, mkdirat,
-    openat, seek, unlinkat,
+    Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, Stat, accessat, fallocate, fstat,
+    mkdirat, openat, seek, statat, unlinkat,
 };
 
 use super::counters::Counters;
@@ -644,9 +644,15 @@ impl Drop for Tails {
         if let Err(error) = self.sweep(|_| Ok(true)) {
             tracing::warn!(%error, "space reserved past the ends of files is not freed");
         }
-        // Without a single tail the database is one file again; with any, this fails.
+        // Without a single tail the database is one file again; with any, this fails. After the database was moved, another
+        // one may have a directory of this name.
         let name = self.beside.name(TAILS);
-        let _ = unlinkat(self.beside.folder(), name, AtFlags::REMOVEDIR);
+        let identity = |found: Stat| (found.st_dev, found.st_ino);
+        let there = statat(self.beside.folder(), &name, AtFlags::SYMLINK_NOFOLLOW);
+        let ours = self.dir.get().and_then(|dir| fstat(dir).ok());
+        if there.ok().map(identity) == ours.map(identity) {
+            let _ = unlinkat(self.beside.folder(), name, AtFlags::REMOVEDIR);
+        }
     }
 }
 
