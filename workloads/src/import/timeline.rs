@@ -20,6 +20,9 @@ const UNSEEN_BYTES: u64 = 4096;
 /// The assumed bytes per line of a file with unknown content.
 const UNSEEN_LINE_BYTES: u64 = 35;
 
+/// The most bytes that a file is taken to have of which a session shows a part: a session may state any number of lines.
+const PARTLY_SEEN_MAX: u64 = 64 << 20;
+
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
 
@@ -483,8 +486,9 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
         } => {
             let lines = content.matches('\n').count() as u64 + 1;
             let bytes = content.len() as u64 + 1;
-            let all = bytes * total_lines / lines;
-            let size = (all, total_lines.saturating_sub(1));
+            let all = u128::from(bytes) * u128::from(*total_lines) / u128::from(lines);
+            let all = all.min(u128::from(PARTLY_SEEN_MAX)) as u64;
+            let size = (all, total_lines.saturating_sub(1).min(all));
             vec![(path.clone(), First::Partial(Some(size)))]
         }
         SeenContent::Edited { path, before, .. } => {
@@ -595,6 +599,26 @@ mod tests {
             assert!(!text.contains(word), "{word:?} in {text}");
         }
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_file_with_any_stated_number_of_lines_has_a_bounded_size() {
+        let call = RecordedCall::new("c".to_owned(), 0, "Read", Op::Read, 0);
+        let result = RecordedResult {
+            id: "c".to_owned(),
+            err: None,
+            shown: String::new(),
+            seen: SeenContent::Part {
+                path: "a".to_owned(),
+                content: "some text".to_owned(),
+                total_lines: u64::MAX,
+            },
+        };
+        let sizes = said(&call, &result);
+        let [(_, First::Partial(Some((bytes, lines))))] = sizes[..] else {
+            panic!("{sizes:?}");
+        };
+        assert_eq!((bytes, lines), (PARTLY_SEEN_MAX, PARTLY_SEEN_MAX));
     }
 
     #[test]
