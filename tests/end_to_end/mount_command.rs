@@ -148,7 +148,8 @@ fn every_store_can_be_mounted_again_at_once_after_an_unmount() {
 #[test]
 fn an_unmount_whose_last_flush_fails_says_so() {
     let Some(scratch) = mountable() else { return };
-    let server = Server::start(&scratch.dir("server"), &[]);
+    // The embedded one is this process, which can be stopped.
+    let server = Server::start(&scratch.dir("server"), &["--server", "embedded"]);
     let dir = scratch.dir("ctx");
     let options = "--agent-id ann --delay 60000 --timeout 1";
     let start = |daemon: &[&str]| {
