@@ -59,7 +59,7 @@ pub async fn read_body(response: Response, limit: BodyLimit) -> Result<Bytes, Bo
     Ok(body.freeze())
 }
 
-/// The start of a body, as far as its limit goes and the peer sends it: for messages of errors.
+/// The start of a body, up to its limit or to where the peer stops: for error messages.
 pub async fn read_start(response: Response, limit: BodyLimit) -> Bytes {
     let mut body = BytesMut::new();
     // What has arrived is all that is needed.

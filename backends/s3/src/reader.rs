@@ -184,7 +184,7 @@ pub(crate) async fn checkpoint_of_log<O: Objects>(
 pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let length = u64::from(chunk.length);
     let (key, range) = match chunk.place {
-        // No length that a log states is believed, also where a caller has not checked the log.
+        // No length that a log states is believed, even if a caller has not checked the log.
         _ if length > CHUNK => {
             return Err(ReplicaError(format!("a chunk of {length} bytes")).into());
         }

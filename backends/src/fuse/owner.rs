@@ -1,4 +1,4 @@
-//! A stored owner that is shown as the user who mounts, such as user 0 of a rootless container.
+//! A stored owner that is shown as the mounting user, such as user 0 of a rootless container.
 
 use std::str::FromStr;
 

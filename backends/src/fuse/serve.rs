@@ -171,7 +171,7 @@ pub fn serve(
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
     let mut socket = None;
-    // The store is closed before the report: whoever reads it may mount the store again.
+    // The store is closed before the report: a client that reads it may mount the store again.
     let served = serve_store(store, dir, options, &mut socket, ready);
     if let Some(socket) = socket {
         let failure = served.as_ref().err();

@@ -38,7 +38,7 @@ fn pin(file: &File) -> Option<Mmap> {
         .ok()
 }
 
-/// Fills the log file up with zeros, as far as the disk has room. SQLite's recovery ends at the first frame without the
+/// Fills the log file up with zeros, up to the room that the disk has. SQLite's recovery ends at the first frame without the
 /// log's salt.
 fn pad(file: &File) -> std::io::Result<()> {
     match pad_all(file) {
