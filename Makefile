@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results static clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results site static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -120,6 +120,9 @@ example: build ## Copy the newest run's report to docs/example and its excerpt t
 
 results: build ## Write the pages of docs/results from runs: make results ARGS='results/…'
 	@scripts/results $(ARGS)
+
+site: build ## Build the documents and the example report into a static site, target/site/html (installs mdBook once)
+	@scripts/site
 
 static: setup ## Build a static binary, target/x86_64-unknown-linux-gnu/release/ctxbench (x86-64 only)
 	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p harness --target x86_64-unknown-linux-gnu

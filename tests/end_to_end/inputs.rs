@@ -277,4 +277,7 @@ fn the_completions_command_writes_completions_and_manual_pages() {
     let page = text_of(scratch.path(), "ctxbench-mount.1");
     has(&page, &["unmount DIR"]);
     assert!(!scratch.path().join("ctxbench-worker.1").exists());
+    let reference = stdout(&run(words("completions --markdown")));
+    has(&reference, &["# ctxbench mount sqlite", "# ctxbench run"]);
+    assert!(!reference.contains("sql-worker"));
 }

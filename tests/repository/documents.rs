@@ -163,23 +163,6 @@ fn every_documented_make_target_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The page that `ctxbench completions --markdown` writes.
-const COMMANDS: &str = "docs/results/commands.md";
-
-#[test]
-fn the_page_of_commands_is_of_this_program() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ctxbench"));
-    let output = command
-        .args(["completions", "--markdown"])
-        .output()
-        .unwrap();
-    let page = std::fs::read_to_string(top().join(COMMANDS)).unwrap();
-    assert!(
-        page.as_bytes() == output.stdout,
-        "write it anew: ctxbench completions --markdown > {COMMANDS}"
-    );
-}
-
 #[test]
 fn every_documented_command_has_its_options() {
     let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();

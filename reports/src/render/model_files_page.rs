@@ -308,7 +308,7 @@ mod tests {
     /// the diff.
     #[test]
     fn the_committed_page_is_what_its_figures_give() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/example/model-files");
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results");
         let figures = std::fs::read_to_string(format!("{dir}/model-files.json")).unwrap();
         let results: ModelFiles = serde_json::from_str(&figures).unwrap();
         let again = model_files_page(&results).unwrap();

@@ -69,7 +69,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
         let rows = rows.filter(|line| line.starts_with("| "));
         rows.map(without_times).collect()
     };
-    let example = repository().join("docs/example/model-files");
+    let example = repository().join("docs/results");
     let again = text_of(&out, "model-files.md");
     let live = fidelity(&text_of(&example, "model-files.md"));
     assert!(live.len() > 5, "{live:?}");
