@@ -84,6 +84,10 @@ impl Description {
 /// The component whose version is the digest of a definition: only file systems of others have it.
 pub const DEFINITION: &str = "definition";
 
+/// The directory below [`WorkspaceConfig::dir`] that holds the files, mounted or not. All backends use one name: a longer
+/// path takes longer to resolve.
+pub const FILES: &str = "mnt";
+
 /// Versions of a backend's components, by component.
 pub type Versions = BTreeMap<String, String>;
 

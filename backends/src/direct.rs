@@ -49,7 +49,7 @@ impl Backend for Direct {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        let root = config.dir.join("root");
+        let root = config.dir.join(crate::backend::FILES);
         std::fs::create_dir_all(&root)?;
         Ok(Box::new(Directory { root }))
     }
@@ -59,7 +59,7 @@ impl Backend for Direct {
         config: &WorkspaceConfig,
         name: &str,
     ) -> Option<(String, Vec<OsString>)> {
-        let file = config.dir.join("root").join(name);
+        let file = config.dir.join(crate::backend::FILES).join(name);
         Some(("cat".to_owned(), vec![file.into()]))
     }
 }

@@ -61,7 +61,7 @@ impl Backend for Fio {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        let root = config.dir.join("root");
+        let root = config.dir.join(crate::backend::FILES);
         std::fs::create_dir_all(&root)?;
         let cpu = config.cpu;
         Ok(Box::new(Workplace { root, cpu }))

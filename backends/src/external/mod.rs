@@ -215,7 +215,7 @@ impl Backend for External {
 }
 
 fn mount_point(config: &WorkspaceConfig) -> PathBuf {
-    config.dir.join("mnt")
+    config.dir.join(crate::backend::FILES)
 }
 
 struct ExternalWorkspace {

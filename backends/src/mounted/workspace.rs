@@ -40,7 +40,7 @@ impl MountedWorkspace {
     ///
     /// If the daemon cannot be started, or does not mount in time; with the last lines of its log.
     pub(super) fn open(backend: Mounted, config: &WorkspaceConfig) -> io::Result<Self> {
-        let mount = config.dir.join("mnt");
+        let mount = config.dir.join(crate::backend::FILES);
         // Accessing a dead mount fails; the daemon detaches it.
         if mount_at(&mount)?.is_none() {
             std::fs::create_dir_all(&mount)?;
