@@ -18,8 +18,9 @@ pub fn million_calls(dir: &Path) -> u64 {
     let mut plan: Plan = toml::from_str(include_str!("../harness/src/testing/plan.toml")).unwrap();
     let environment: Environment =
         serde_json::from_str(include_str!("../harness/src/testing/env.json")).unwrap();
-    plan.schedule.epochs = EPOCHS;
-    plan.schedule.looks = Looks::within(EPOCHS);
+    let section = &mut plan.schedule.sections[0];
+    section.epochs = EPOCHS;
+    section.looks = Looks::within(EPOCHS);
     let mut workload = plan.workloads[0].clone();
     workload.states = vec!["hot".to_owned()];
     let kind = workload.calls.keys().next().unwrap().clone();
@@ -30,6 +31,10 @@ pub fn million_calls(dir: &Path) -> u64 {
             copy.name = format!("micro/cell-{number}");
             copy
         })
+        .collect();
+    let cells = plan.workloads.iter();
+    section.cells = cells
+        .map(|workload| (workload.name.clone(), workload.states.clone()))
         .collect();
     plan.skipped.clear();
     let writer = Writer::create(dir, &plan, &environment, None, &[]).unwrap();
@@ -88,6 +93,7 @@ pub fn million_calls(dir: &Path) -> u64 {
         let ended = Epoch {
             v: SCHEMA_VERSION,
             epoch,
+            section: plan.schedule.sections[0].name.clone(),
             cells: WORKLOADS,
             took_ms: 30_000,
             hot_ms: 20_000,

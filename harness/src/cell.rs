@@ -42,7 +42,7 @@ const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 const KEPT_BYTES: u64 = 32 << 20;
 
 /// Wait after dropping the caches, until the kernel's FORGET requests have reached every daemon.
-const SETTLING: Duration = Duration::from_millis(30);
+pub const SETTLING: Duration = Duration::from_millis(30);
 
 /// How long caches stay hot after a pass or a warm-up. Kernels keep names and attributes of FUSE mounts for a
 /// second unless the mount sets another timeout.
@@ -74,6 +74,10 @@ pub struct CellTask {
     pub epoch: u32,
     pub workload: Arc<Workload>,
     pub state: CacheState,
+    /// The name of the cell's state, with the placement.
+    pub state_name: String,
+    /// Whether the first round is not timed: it warms up a hot cell.
+    pub warms_up: bool,
     /// The arms that take part.
     pub arms: Vec<CellArm>,
     /// The order of the arms, by round.
@@ -110,6 +114,8 @@ pub enum Line {
 /// An arm's state during its cell.
 struct MountedArm<'a> {
     arm: &'a CellArm,
+    /// Its index in the cell.
+    place: usize,
     described: Description,
     has_bucket: bool,
     expectations: Expectations<'a>,
@@ -159,7 +165,9 @@ impl CellTask {
         {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
-        let mut arms: Vec<MountedArm<'_>> = self.arms.iter().map(|arm| self.mounted(arm)).collect();
+        let arms = self.arms.iter().enumerate();
+        let mut arms: Vec<MountedArm<'_>> =
+            arms.map(|(place, arm)| self.mounted(place, arm)).collect();
         watchdog.shield();
         for arm in &mut arms {
             if self.ends(watchdog) {
@@ -262,9 +270,9 @@ impl CellTask {
         self.take_down(arms, watchdog, lines, began);
     }
 
-    /// The first timed round: a hot cell begins with a warm-up round.
+    /// The first timed round.
     fn first_timed(&self) -> u32 {
-        u32::from(self.state == CacheState::Hot)
+        u32::from(self.warms_up)
     }
 
     /// Whether no call may follow: the user ended the run, or the supervisor abandoned this thread.
@@ -272,7 +280,13 @@ impl CellTask {
         self.interrupt.is_set() || watchdog.is_abandoned()
     }
 
-    fn mounted<'a>(&'a self, arm: &'a CellArm) -> MountedArm<'a> {
+    /// The directory of the cell's arm at `place`, after `reopened` others of it. All have names of one length: a longer path
+    /// takes longer to resolve.
+    fn arm_dir(&self, place: usize, reopened: u32) -> PathBuf {
+        self.dir.join(format!("arm{place:03}-{reopened:05}"))
+    }
+
+    fn mounted<'a>(&'a self, place: usize, arm: &'a CellArm) -> MountedArm<'a> {
         let described = arm.backend.describe();
         let access = arm.backend.access();
         let script = &self.workload.script;
@@ -288,9 +302,10 @@ impl CellTask {
         MountedArm {
             restoration,
             expectations,
+            place,
             has_bucket: arm.backend.promises().machine_loss.is_some(),
             config: WorkspaceConfig {
-                dir: self.dir.join(&arm.name),
+                dir: self.arm_dir(place, 0),
                 program: self.program.clone(),
                 patience: DAEMON_PATIENCE,
                 cpu: self.cpu,
@@ -442,6 +457,8 @@ impl CellTask {
                 // A daemon's requests for copies and looks between tasks are none of the agent's calls.
                 _ if self.workload.script.tasks.is_some() => Counting::Never,
                 (true, true) => Counting::Now,
+                // Without a warm-up pass, the first timed pass is counted.
+                (true, false) if !self.warms_up && round == 0 => Counting::Now,
                 (true, false) => Counting::Never,
                 (false, _) => Counting::Since(arm.counted_before.take()),
             },
@@ -517,7 +534,7 @@ impl CellTask {
                 epoch: self.epoch,
                 arm: arm.arm.name.clone(),
                 workload: self.workload.name.clone(),
-                state: self.state.name().to_owned(),
+                state: self.state_name.clone(),
                 latencies: latencies.collect(),
                 counted: arm.counted,
                 memory: arm.memory,
@@ -616,3 +633,5 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod workspaces;
+#[cfg(test)]
+pub(crate) use workspaces::subtree_name;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use backends::backend::DEFINITION;
 use backends::services::Services;
-use rundir::{Epoch, Outcome, Plan, SCHEMA_VERSION, Sample};
+use rundir::{Epoch, Outcome, Placement, Plan, SCHEMA_VERSION, Sample, Section, cache_state};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
@@ -20,9 +20,6 @@ use crate::quiet::{Gauge, Ticks};
 use crate::schedule::{PlannedCell, orders};
 use crate::scratch::{EpochScratch, ScratchDisk};
 use crate::supervise::{Lost, supervise};
-
-/// The placement in which client and daemons share a processor, as plans call it.
-pub const SHARED_CPU: &str = "shared-cpu";
 
 /// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
@@ -37,8 +34,14 @@ pub struct CellResult {
 
 /// Measures cells.
 pub trait Lab {
-    /// Begins an epoch with its own scratch. Returns the processor that client and daemons share in it, if any.
-    fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>>;
+    /// Begins an epoch of a section, after `turn` others of it, with its own scratch. Returns the processor that client and
+    /// daemons share in it, if any.
+    fn begin_epoch(
+        &mut self,
+        plan: &Plan,
+        section: &Section,
+        turn: u32,
+    ) -> anyhow::Result<Option<u32>>;
 
     /// Measures a cell. No round begins after `slice`, except the fewest that a cell needs. `None` if interrupted.
     fn measure(
@@ -81,6 +84,8 @@ pub struct UnderWay {
     gauge: Gauge,
     ticks: Ticks,
     stalled_us: [u64; 3],
+    /// The processor that client and daemons share.
+    cpu: Option<usize>,
 }
 
 /// Three clocks that reveal a suspended machine and a changed clock. `monotonic` stops during suspend, `boot` does
@@ -119,12 +124,12 @@ impl Clocks {
 }
 
 impl Machine {
-    /// The processor of an epoch.
-    fn cpu(&self, plan: &Plan, epoch: u32) -> Option<usize> {
-        if plan.settings.placement != SHARED_CPU || self.cpus.is_empty() {
+    /// The processor of a section's epoch after `turn` others of it.
+    fn cpu(&self, section: &Section, turn: u32) -> Option<usize> {
+        if section.placement == Placement::Free || self.cpus.is_empty() {
             return None;
         }
-        let turn = epoch as usize % self.cpus.len();
+        let turn = turn as usize % self.cpus.len();
         // Begin with the last one: the first often handles interrupts.
         self.cpus.iter().rev().nth(turn).copied()
     }
@@ -138,11 +143,12 @@ impl Machine {
         dir: PathBuf,
     ) -> Option<CellTask> {
         let workload = &self.workloads[cell.workload];
+        let section = &plan.schedule.sections[cell.section];
         let name = &plan.workloads[cell.workload].states[cell.state];
-        let state = workload.states.iter().find(|state| state.name() == name)?;
-        // The first round of a hot cell is not timed.
-        let warm_ups = u32::from(*state == CacheState::Hot);
-        let rounds = plan.schedule.rounds.saturating_add(warm_ups);
+        let state = cache_state(name);
+        let state = workload.states.iter().find(|own| own.name() == state)?;
+        let warms_up = section.warm_up && *state == CacheState::Hot;
+        let rounds = section.rounds.saturating_add(u32::from(warms_up));
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
             backend_name: plan.arms[*at].backend.name.clone(),
@@ -154,13 +160,17 @@ impl Machine {
             epoch,
             workload: Arc::clone(workload),
             state: *state,
+            state_name: name.clone(),
+            warms_up,
             arms: arms.collect(),
             orders: orders(plan, epoch, cell, rounds),
             dir,
             program: self.program.clone(),
             // Parallel client processes need all processors.
             cpu: self
-                .cpu(plan, epoch)
+                .epoch
+                .as_ref()
+                .and_then(|epoch| epoch.cpu)
                 .filter(|_| !workload.script.has_clients()),
             call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
             slice,
@@ -173,8 +183,14 @@ impl Machine {
 }
 
 impl Lab for Machine {
-    fn begin_epoch(&mut self, plan: &Plan, epoch: u32) -> anyhow::Result<Option<u32>> {
+    fn begin_epoch(
+        &mut self,
+        plan: &Plan,
+        section: &Section,
+        turn: u32,
+    ) -> anyhow::Result<Option<u32>> {
         let gauge = Gauge::open(plan.limits);
+        let cpu = self.cpu(section, turn);
         self.epoch = Some(UnderWay {
             scratch: self.scratch.epoch().context("making an epoch's scratch")?,
             cells: 0,
@@ -182,8 +198,9 @@ impl Lab for Machine {
             ticks: gauge.ticks(),
             stalled_us: gauge.stalled_us(),
             gauge,
+            cpu,
         });
-        Ok(self.cpu(plan, epoch).map(|cpu| cpu as u32))
+        Ok(cpu.map(|cpu| cpu as u32))
     }
 
     fn measure(

@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backends::backend::{Access, Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
-use rundir::{Arm, ArmBackend, ModelFilesPlan, Plan, PlannedWorkload, SCHEMA_VERSION, Skipped};
+use rundir::{
+    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION,
+    Section, Skipped, cache_state,
+};
+use stats::MIN_EPOCHS;
 use workloads::definition::{CacheState, Workload};
-use workloads::script::Script;
-use workloads::suite::Suite;
+use workloads::script::{FileOp, Script};
+use workloads::suite::{Suite, SuiteSection};
 
+use crate::cell::SETTLING;
 use crate::pass::{unsupported_by_program, unsupported_in_tasks};
+use crate::schedule::all_cells;
 use replay::in_process;
 use replay::tools::unsupported;
 use replay::{program, program_directories};
@@ -58,7 +65,7 @@ pub struct Inputs<'a> {
     pub suite: &'a Suite,
     /// The arms, in the order of reports.
     pub arms: &'a [LiveArm],
-    /// The suite's workloads, in its order.
+    /// The workloads of the suite's sections, each once.
     pub workloads: &'a [Arc<Workload>],
     /// Tokens of all tool results of an agent workload, by its name.
     pub result_tokens: &'a BTreeMap<String, u64>,
@@ -68,7 +75,6 @@ pub struct Inputs<'a> {
 
 /// Makes the plan. `given` has its name, its times and settings, and its policies.
 pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
-    let workloads = inputs.suite.workloads.iter().zip(inputs.workloads);
     let mut plan = Plan {
         schema: SCHEMA_VERSION,
         essay: inputs.suite.essay.trim().to_owned(),
@@ -97,13 +103,14 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
                 ..arm(live)
             })
             .collect(),
-        workloads: workloads
-            .map(|(entry, workload)| {
-                let states = entry.states.iter().map(|state| state.name().to_owned());
-                PlannedWorkload {
-                    epochs: entry.epochs,
-                    ..planned_workload(workload, states.collect(), inputs.result_tokens)
-                }
+        workloads: inputs
+            .workloads
+            .iter()
+            .map(|workload| {
+                let sections = given.schedule.sections.iter();
+                let states = sections.filter_map(|section| section.cells.get(&workload.name));
+                let states = states.flatten().cloned().collect();
+                planned_workload(workload, states, inputs.result_tokens)
             })
             .collect(),
         features: match inputs.suite.probes {
@@ -114,24 +121,123 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
         },
         ..given
     };
-    for (entry, workload) in inputs.suite.workloads.iter().zip(inputs.workloads) {
-        for state in &entry.states {
-            let only = |arm: &&LiveArm| inputs.suite.only.get(&arm.name);
-            let takes_part =
-                |arm: &&LiveArm| only(arm).is_none_or(|names| names.contains(&workload.name));
+    let mut skipped = Vec::new();
+    for (planned, workload) in plan.workloads.iter().zip(inputs.workloads) {
+        for name in &planned.states {
+            let mut states = workload.states.iter();
+            let Some(state) = states.find(|state| state.name() == cache_state(name)) else {
+                continue;
+            };
+            let takes_part = |arm: &&LiveArm| plan.takes_part(&arm.name, &workload.name, name);
             for arm in inputs.arms.iter().filter(takes_part) {
                 if let Some(reason) = skip_reason(arm, workload, *state, inputs.can_drop_caches) {
-                    plan.skipped.push(Skipped {
+                    skipped.push(Skipped {
                         arm: arm.name.clone(),
                         workload: workload.name.clone(),
-                        state: state.name().to_owned(),
+                        state: name.clone(),
                         reason,
                     });
                 }
             }
         }
     }
+    plan.skipped = skipped;
     plan
+}
+
+/// The sections of a suite with these arms and workloads, each of which has a budget from `budget`.
+pub fn sections(
+    suite: &Suite,
+    arms: &[LiveArm],
+    budget: impl Fn(&SuiteSection) -> f64,
+    epochs: u32,
+    rounds: u32,
+) -> Vec<Section> {
+    let section = |own: &SuiteSection| {
+        let placement = match own.shared_cpu {
+            true => Placement::SharedCpu,
+            false => Placement::Free,
+        };
+        let epochs = own.epochs.unwrap_or(epochs);
+        let takes_part = |arm: &&LiveArm| {
+            let is_second = arm.name == AA_ARM;
+            let named = match is_second {
+                true => BASELINE,
+                false => &arm.backend.describe().name,
+            };
+            let is_named = own
+                .backends
+                .as_ref()
+                .is_none_or(|names| named == BASELINE || names.iter().any(|name| name == named));
+            // Nothing is compared with the second of two identical arms.
+            is_named && !(own.counts && is_second)
+        };
+        Section {
+            name: own.name.clone(),
+            budget_ms: (budget(own) * 1000.0).ceil() as u64,
+            epochs,
+            rounds: own.rounds.unwrap_or(rounds),
+            placement,
+            warm_up: own.warm_up,
+            counts: own.counts,
+            arms: arms
+                .iter()
+                .filter(takes_part)
+                .map(|arm| arm.name.clone())
+                .collect(),
+            cells: own
+                .workloads
+                .iter()
+                .map(|entry| {
+                    let states = entry.states.iter();
+                    let states = states.map(|state| placement.state(state.name()));
+                    (entry.name.clone(), states.collect())
+                })
+                .collect(),
+            looks: Looks::within(epochs),
+        }
+    };
+    suite.sections.iter().map(section).collect()
+}
+
+/// A daemon cannot start, mount, unmount and end in less.
+const LEAST_DAEMON: Duration = Duration::from_millis(10);
+
+/// A program cannot start and end in less.
+const LEAST_PROGRAM: Duration = Duration::from_millis(1);
+
+/// A lower bound of the time that a section needs: for one timed round of each cell in the fewest epochs. It holds on any
+/// machine, so the real time is longer.
+pub fn least_time(
+    plan: &Plan,
+    section: usize,
+    workloads: &[Arc<Workload>],
+    arms: &[LiveArm],
+) -> Duration {
+    let cells = all_cells(plan).into_iter();
+    let cells = cells.filter(|cell| cell.section == section);
+    let epoch: Duration = cells
+        .map(|cell| {
+            let workload = &workloads[cell.workload];
+            let state = &plan.workloads[cell.workload].states[cell.state];
+            let is_hot = cache_state(state) == CacheState::Hot.name();
+            let is_cold = cache_state(state) == CacheState::Cold.name();
+            let passes = 1 + u32::from(is_hot && plan.schedule.sections[section].warm_up);
+            let script = &workload.script;
+            let pauses = script.calls.iter().map(|call| call.pause_ms).sum();
+            let runs = script.calls.iter().flat_map(|call| &call.ops);
+            let runs = runs.filter(|op| matches!(op, FileOp::Run(_))).count() as u32;
+            let pass = Duration::from_millis(pauses) + LEAST_PROGRAM * runs;
+            let daemons = cell.arms.iter();
+            let daemons: u32 = daemons
+                .map(|arm| arms[*arm].backend.describe().daemons.min(1))
+                .sum();
+            let starts = daemons * (1 + u32::from(is_cold));
+            let settling = if is_hot { Duration::ZERO } else { SETTLING };
+            LEAST_DAEMON * starts + pass * passes * cell.arms.len() as u32 + settling
+        })
+        .sum();
+    epoch * MIN_EPOCHS as u32
 }
 
 /// The arms for these backends. The A/A arm follows the baseline.
@@ -227,7 +333,6 @@ fn planned_workload(
         essay: workload.essay.clone(),
         sha256: workload.sha256.clone(),
         states,
-        epochs: None,
         calls: script
             .timed_calls()
             .into_iter()
@@ -374,7 +479,7 @@ fn skip_reason(
 mod tests {
     use super::*;
     use backends::registry::Registry;
-    use rundir::{Looks, Schedule};
+    use rundir::Schedule;
     use workloads::catalogue;
 
     /// An arm whose backend can be used.
@@ -413,8 +518,7 @@ states = ["hot"]
             };
         }
         let workloads: Vec<Arc<Workload>> = suite
-            .workloads
-            .iter()
+            .workloads()
             .map(|entry| Arc::new(catalogue::workload(&entry.name).unwrap()))
             .collect();
         let inputs = Inputs {
@@ -429,10 +533,7 @@ states = ["hot"]
             created: "now".to_owned(),
             seed,
             schedule: Schedule {
-                budget_ms: 1000,
-                epochs: 3,
-                rounds: 4,
-                looks: Looks::within(3),
+                sections: sections(&suite, &arms, |_| 1.0, 3, 4),
             },
             ..Plan::default()
         };
@@ -442,18 +543,96 @@ states = ["hot"]
     #[test]
     fn a_cell_holds_every_arm_that_can_take_part() {
         let plan = planned(1, true, true);
-        let cells = crate::schedule::all_cells(&plan);
+        let cells = all_cells(&plan);
         let arms: Vec<usize> = cells.iter().map(|cell| cell.arms.len()).collect();
         // read-1k: 5 arms hot, 5 lukewarm, 4 cold, because `memory` is not persistent. vsm-cycle: 4 arms, because
         // `null` holds no data. `state` is in none: its tools have no paths and no rename.
         assert_eq!(arms, [5, 5, 4, 4]);
     }
 
+    /// The plan of a suite with two sections over three backends, of which `direct` is there twice.
+    fn of_sections(second: &str) -> (Plan, Vec<Arc<Workload>>, Vec<LiveArm>) {
+        let text = format!(
+            "essay = 'e'\nbackends = ['direct', 'memory', 'sqlite']\n[[section]]\nname = 'one'\nbudget = 4\n[[section.workload]]\nname = 'micro/read-1k'\nstates = ['hot', 'cold']\n[[section]]\nname = 'two'\n{second}\n[[section.workload]]\nname = 'micro/read-1k'\nstates = ['hot']\n"
+        );
+        let suite = Suite::parse(Path::new("s.toml"), &text).unwrap();
+        let backends = suite.backends.iter();
+        let backends = backends.map(|name| Registry::default().find(name).unwrap().into());
+        let mut arms = arms(backends.collect());
+        for arm in &mut arms {
+            arm.versions = Ok(Versions::new());
+        }
+        let workloads = vec![Arc::new(catalogue::workload("micro/read-1k").unwrap())];
+        let budget = |section: &SuiteSection| section.budget.unwrap_or(2.0);
+        let given = Plan {
+            schedule: Schedule {
+                sections: sections(&suite, &arms, budget, 8, 60),
+            },
+            ..Plan::default()
+        };
+        let inputs = Inputs {
+            suite: &suite,
+            arms: &arms,
+            workloads: &workloads,
+            result_tokens: &BTreeMap::new(),
+            can_drop_caches: true,
+        };
+        (plan(&inputs, given), workloads, arms)
+    }
+
+    #[test]
+    fn a_cell_of_another_placement_is_another_cell_of_another_section() {
+        let (plan, ..) = of_sections("shared_cpu = true\nepochs = 5\nbackends = ['sqlite']");
+        assert_eq!(plan.workloads[0].states, ["hot", "cold", "hot-shared-cpu"]);
+        let [one, two] = &plan.schedule.sections[..] else {
+            panic!("{plan:?}");
+        };
+        assert_eq!(
+            (one.placement, two.placement),
+            (Placement::Free, Placement::SharedCpu)
+        );
+        assert_eq!((one.budget_ms, two.budget_ms), (4_000, 2_000));
+        assert_eq!((one.epochs, two.epochs), (8, 5));
+        let cells = all_cells(&plan);
+        let of = |section| cells.iter().filter(move |cell| cell.section == section);
+        assert_eq!(
+            of(0).map(|cell| cell.arms.len()).collect::<Vec<_>>(),
+            [4, 3]
+        );
+        // Both identical arms, and the backend that the section names.
+        assert_eq!(
+            of(1).map(|cell| cell.arms.clone()).collect::<Vec<_>>(),
+            [[0, 1, 3]]
+        );
+        assert_eq!(plan.alpha("micro/read-1k", "hot-shared-cpu", 5), 0.007);
+        assert_eq!(plan.alpha("micro/read-1k", "hot", 5), 0.003);
+    }
+
+    #[test]
+    fn a_section_that_counts_has_no_second_baseline_and_compares_nothing() {
+        let (plan, ..) = of_sections("shared_cpu = true\ncounts = true");
+        assert_eq!(
+            plan.schedule.sections[1].arms,
+            ["direct", "memory", "sqlite"]
+        );
+        assert!(!plan.compares("micro/read-1k", "hot-shared-cpu"));
+        assert!(plan.compares("micro/read-1k", "hot"));
+    }
+
+    #[test]
+    fn the_least_time_of_a_section_grows_with_its_daemons_and_states() {
+        let (plan, workloads, arms) = of_sections("shared_cpu = true\nbackends = []");
+        let least = |section| least_time(&plan, section, &workloads, &arms).as_millis();
+        // Three epochs, in which two daemons start hot, and one starts twice in the cold cell.
+        assert_eq!(least(0), 3 * (2 * 10 + 2 * 10 + SETTLING.as_millis()));
+        assert_eq!(least(1), 0, "without daemons");
+    }
+
     #[test]
     fn a_backend_takes_part_in_its_workloads_only_and_is_not_called_unable() {
         let mut plan = planned(1, true, true);
         plan.arms[4].only = vec!["agent/vsm-cycle".to_owned()];
-        let cells = crate::schedule::all_cells(&plan);
+        let cells = all_cells(&plan);
         let with_store = cells.iter().map(|cell| cell.arms.contains(&4));
         assert_eq!(with_store.collect::<Vec<_>>(), [false, false, false, true]);
         assert!(
@@ -489,7 +668,7 @@ states = ["hot"]
                 .unwrap()
                 .contains("modprobe fuse")
         );
-        for cell in crate::schedule::all_cells(&plan) {
+        for cell in all_cells(&plan) {
             assert_eq!(cell.arms, [0, 1], "direct still runs, twice");
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use inputs::border;
-use rundir::{Outcome, Plan, Sample, Schedule};
+use rundir::{Outcome, Plan, Sample, Schedule, Section};
 
 use crate::run::Watcher;
 use crate::schedule::PlannedCell;
@@ -19,8 +19,8 @@ pub struct Progress {
     started: Instant,
     last_line: Instant,
     failures: usize,
-    /// The epoch under way, its cells, and how many of them have ended.
-    epoch: (u32, usize, usize),
+    /// The epoch under way with its section, its cells, and how many of them have ended.
+    epoch: (String, usize, usize),
     budget: Duration,
 }
 
@@ -28,7 +28,7 @@ impl Progress {
     /// Progress through the budget of `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
         let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new(schedule.budget_ms / 1000)
+            ProgressBar::new(schedule.budget_ms() / 1000)
         } else {
             ProgressBar::hidden()
         };
@@ -41,8 +41,8 @@ impl Progress {
             started: Instant::now(),
             last_line: Instant::now(),
             failures: 0,
-            epoch: (0, 0, 0),
-            budget: Duration::from_millis(schedule.budget_ms),
+            epoch: (String::new(), 0, 0),
+            budget: Duration::from_millis(schedule.budget_ms()),
         }
     }
 
@@ -58,15 +58,16 @@ impl Progress {
 }
 
 impl Watcher for Progress {
-    fn epoch(&mut self, _plan: &Plan, epoch: u32, cells: usize, _spent: Duration) {
-        self.epoch = (epoch + 1, cells, 0);
+    fn epoch(&mut self, _plan: &Plan, section: &Section, turn: u32, cells: usize) {
+        let epoch = format!("{}, epoch {}", section.name, turn + 1);
+        self.epoch = (epoch, cells, 0);
     }
 
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell) {
         let workload = &plan.workloads[cell.workload];
         self.bar.set_position(self.started.elapsed().as_secs());
         let message = format!(
-            "epoch {}, cell {} of {}: {} {}",
+            "{}, cell {} of {}: {} {}",
             self.epoch.0,
             self.epoch.2 + 1,
             self.epoch.1,
@@ -97,7 +98,7 @@ impl Watcher for Progress {
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
             eprintln!(
-                "epoch {}, {} of {} cells; {:.0} of {:.0} s spent",
+                "{}, {} of {} cells; {:.0} of {:.0} s spent",
                 self.epoch.0,
                 self.epoch.2,
                 self.epoch.1,

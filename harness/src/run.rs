@@ -1,17 +1,19 @@
-//! The run: measures cells epoch by epoch and records each result at once. It ends when the budget is spent, all
-//! epochs are done, or every cell is decided.
+//! The run: measures cells epoch by epoch and records each result at once. The epochs of its sections take turns. A section
+//! ends when its budget is spent, all its epochs are done, or every cell of it is decided.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rundir::{Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Writer};
+use rundir::{
+    Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Section, Writer, cache_state,
+};
 use rustix::io::Errno;
 use stats::MIN_EPOCHS;
 
 use crate::cell::Line;
 use crate::interrupt::Interrupt;
 use crate::lab::{CellResult, Lab};
-use crate::schedule::{PlannedCell, all_cells, due, in_order, still_open};
+use crate::schedule::{PlannedCell, all_cells, in_order, next_section, slice, still_open};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -36,8 +38,8 @@ impl From<RunError> for RunEnd {
 
 /// Receives the events of a run.
 pub trait Watcher {
-    /// An epoch of `cells` cells begins; `spent` of the budget is used.
-    fn epoch(&mut self, plan: &Plan, epoch: u32, cells: usize, spent: Duration);
+    /// The epoch of a section after `turn` others of it begins. It has `cells` cells.
+    fn epoch(&mut self, plan: &Plan, section: &Section, turn: u32, cells: usize);
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell);
     /// A pass has been recorded.
     fn recorded(&mut self, sample: &Sample);
@@ -56,8 +58,55 @@ pub struct Runner<'a> {
     pub samples: Vec<Sample>,
     /// The epochs that ended.
     pub epochs: Vec<Epoch>,
-    /// The time that the last epoch spent on each workload with a number of epochs of its own, after that number.
-    limited: Vec<(u32, Duration)>,
+}
+
+/// A section under way.
+struct SectionRun<'a> {
+    section: &'a Section,
+    /// Its undecided cells.
+    cells: Vec<PlannedCell>,
+    /// What its epochs took so far.
+    spent: Duration,
+    /// Its epochs that count, and those that are void.
+    sound: u32,
+    void: u32,
+    /// The duration and number of cells of its last epoch.
+    last: Option<(Duration, u32)>,
+}
+
+impl SectionRun<'_> {
+    fn add(&mut self, epoch: &Epoch) {
+        let took = Duration::from_millis(epoch.took_ms);
+        self.spent += took;
+        self.last = Some((took, epoch.cells));
+        match epoch.void {
+            None => self.sound += 1,
+            Some(_) => self.void += 1,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        Duration::from_millis(self.section.budget_ms).saturating_sub(self.spent)
+    }
+
+    /// Whether no epoch follows: all are done, every cell is decided, or the budget is spent.
+    fn is_over(&self) -> bool {
+        // Void epochs are repeated, but only so often.
+        let most_void = self.section.epochs.div_ceil(2);
+        let is_spent = self.sound as usize >= MIN_EPOCHS && self.left() < self.least();
+        self.cells.is_empty()
+            || self.sound >= self.section.epochs
+            || self.void > most_void
+            || is_spent
+    }
+
+    /// Lower estimate of the time for an epoch: half of the last epoch's time for each cell.
+    fn least(&self) -> Duration {
+        match self.last {
+            Some((took, cells)) if cells > 0 => took / 2 / cells * self.cells.len() as u32,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -76,21 +125,7 @@ impl<'a> Runner<'a> {
             interrupt,
             samples,
             epochs,
-            limited: Vec::new(),
         }
-    }
-
-    /// The number of epochs of a cell's workload, if it has one of its own.
-    fn limit(&self, cell: &PlannedCell) -> Option<u32> {
-        self.plan.workloads[cell.workload].epochs
-    }
-
-    /// The part of the budget that workloads with a number of epochs of their own will take, as the last epoch shows.
-    fn reserved(&self, sound: u32) -> Duration {
-        let cells = self.limited.iter();
-        cells
-            .map(|(epochs, took)| *took * epochs.saturating_sub(sound))
-            .sum()
     }
 
     /// Epochs that do not count: void ones and interrupted ones.
@@ -102,122 +137,103 @@ impl<'a> Runner<'a> {
         void
     }
 
-    /// The cells that the interim analyses of an earlier part of the run left open.
-    fn left(&self, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
-        let void = self.void();
-        let mut sound: Vec<u32> = self.epochs.iter().map(|epoch| epoch.epoch).collect();
-        sound.retain(|epoch| !void.contains(epoch));
-        for look in &self.plan.schedule.looks.0 {
-            let Some(last) = sound.get(look.epochs.saturating_sub(1) as usize) else {
-                break;
+    /// The sections, as an earlier part of the run left them.
+    fn sections(&self) -> Vec<SectionRun<'a>> {
+        let all = all_cells(self.plan);
+        let sections = self.plan.schedule.sections.iter().enumerate();
+        let sections = sections.map(|(at, section)| {
+            let cells = all.iter().filter(|cell| cell.section == at);
+            let mut state = SectionRun {
+                section,
+                cells: cells.cloned().collect(),
+                spent: Duration::ZERO,
+                sound: 0,
+                void: 0,
+                last: None,
             };
-            let seen = self.samples.iter().filter(|sample| sample.epoch <= *last);
-            let seen: Vec<Sample> = seen.cloned().collect();
-            cells = still_open(self.plan, cells, &seen, &void);
-        }
-        cells
+            let epochs = self.epochs.iter();
+            for epoch in epochs.filter(|epoch| epoch.section == section.name) {
+                state.add(epoch);
+                self.look(&mut state, epoch);
+            }
+            state
+        });
+        sections.collect()
     }
 
-    /// Measures until the budget is spent, the last epoch ends, or every cell is decided.
+    /// Drops the cells and arms that are decided, if an interim analysis is due after `last`.
+    fn look(&self, state: &mut SectionRun<'_>, last: &Epoch) {
+        if last.void.is_some() || !state.section.looks.is_due(state.sound as usize) {
+            return;
+        }
+        let seen = self.samples.iter();
+        let seen: Vec<Sample> = seen
+            .filter(|sample| sample.epoch <= last.epoch)
+            .cloned()
+            .collect();
+        let cells = std::mem::take(&mut state.cells);
+        state.cells = still_open(self.plan, cells, &seen, &self.void());
+    }
+
+    /// Measures until every section is over: its budget is spent, its last epoch ends, or all its cells are decided.
     pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> RunEnd {
-        let schedule = &self.plan.schedule;
-        let budget = Duration::from_millis(schedule.budget_ms);
-        let took = self.epochs.iter().map(|epoch| epoch.took_ms).sum();
-        let mut spent = Duration::from_millis(took);
-        let mut cells = self.left(all_cells(self.plan));
-        let mut sound = self
-            .epochs
-            .iter()
-            .filter(|epoch| epoch.void.is_none())
-            .count() as u32;
-        let begun = self.samples.iter().map(|sample| sample.epoch + 1).max();
-        let mut next = begun.unwrap_or(0).max(self.epochs.len() as u32);
-        // Void epochs are repeated, but only so often.
-        let most_void = schedule.epochs.div_ceil(2) as usize;
+        let mut sections = self.sections();
+        let begun = self.samples.iter().map(|sample| sample.epoch + 1);
+        let ended = self.epochs.iter().map(|epoch| epoch.epoch + 1);
+        let mut next = begun.chain(ended).max().unwrap_or(0);
         loop {
-            if schedule.looks.is_due(sound as usize) && sound > 0 {
-                cells = still_open(self.plan, cells, &self.samples, &self.void());
-            }
-            let void = self.epochs.iter().filter(|epoch| epoch.void.is_some());
-            let due = due(self.plan, &cells, sound);
-            if due.is_empty() || sound >= schedule.epochs || void.count() > most_void {
+            let done = sections.iter();
+            let done: Vec<Option<u32>> = done
+                .map(|state| (!state.is_over()).then_some(state.sound))
+                .collect();
+            let Some(at) = next_section(&self.plan.schedule.sections, &done) else {
                 return RunEnd::Complete;
-            }
-            let left = budget.saturating_sub(spent);
-            let least = self.least(due.len());
-            if sound as usize >= MIN_EPOCHS && left < least {
-                return RunEnd::Complete;
-            }
-            let shared = left.saturating_sub(self.reserved(sound));
-            let share = shared / (schedule.epochs - sound).max(1);
-            watcher.epoch(self.plan, next, due.len(), spent);
-            let epoch = match self.epoch(next, &due, share, lab, watcher) {
+            };
+            let state = &mut sections[at];
+            let turn = state.sound + state.void;
+            watcher.epoch(self.plan, state.section, turn, state.cells.len());
+            let slice = slice(state.section, state.cells.len(), state.sound, state.left());
+            let epoch = match self.epoch(next, state, slice, lab, watcher) {
                 Ok(epoch) => epoch,
                 Err(ended) => return ended,
             };
-            spent += Duration::from_millis(epoch.took_ms);
-            sound += u32::from(epoch.void.is_none());
             next += 1;
-            self.epochs.push(epoch);
+            state.add(&epoch);
+            self.epochs.push(epoch.clone());
+            self.look(state, &epoch);
         }
-    }
-
-    /// Lower estimate of the time for an epoch of `cells` cells: half of the last epoch's time for each cell.
-    fn least(&self, cells: usize) -> Duration {
-        let last = self.epochs.last().filter(|epoch| epoch.cells > 0);
-        last.map_or(Duration::ZERO, |epoch| {
-            Duration::from_millis(epoch.took_ms / 2 / u64::from(epoch.cells)) * cells as u32
-        })
     }
 
     fn epoch(
         &mut self,
         number: u32,
-        cells: &[PlannedCell],
-        share: Duration,
+        state: &SectionRun<'_>,
+        slice: Duration,
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
     ) -> Result<Epoch, RunEnd> {
         let cpu = lab
-            .begin_epoch(self.plan, number)
+            .begin_epoch(self.plan, state.section, state.sound + state.void)
             .map_err(RunEnd::NoScratch)?;
         let mut epoch = Epoch {
             v: SCHEMA_VERSION,
             epoch: number,
+            section: state.section.name.clone(),
             cpu,
-            cells: cells.len() as u32,
+            cells: state.cells.len() as u32,
             ..Epoch::default()
         };
-        let mut used = Duration::ZERO;
         let mut hot_timed_us = 0;
-        self.limited.clear();
-        let ordered = in_order(self.plan, number, cells.to_vec());
-        let mut to_share = cells
-            .iter()
-            .filter(|cell| self.limit(cell).is_none())
-            .count() as u32;
-        for cell in &ordered {
+        for cell in &in_order(self.plan, number, state.cells.clone()) {
             if self.interrupt.is_set() {
                 return Err(RunEnd::Interrupted);
             }
             watcher.begins(self.plan, cell);
-            let own_epochs = self.limit(cell);
-            let slice = match own_epochs {
-                Some(_) => Duration::ZERO,
-                None => share.saturating_sub(used) / to_share,
-            };
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
                 return Err(RunEnd::Interrupted);
             };
-            match own_epochs {
-                Some(epochs) => self.limited.push((epochs, result.took)),
-                None => {
-                    used += result.took;
-                    to_share -= 1;
-                }
-            }
-            let state = &self.plan.workloads[cell.workload].states[cell.state];
-            if state == "hot" {
+            let name = &self.plan.workloads[cell.workload].states[cell.state];
+            if cache_state(name) == "hot" {
                 epoch.hot_ms += result.took.as_millis() as u64;
                 hot_timed_us += timed_us(&result);
             }

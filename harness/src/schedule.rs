@@ -1,19 +1,23 @@
-//! The order of cells in an epoch and of arms in a round, and the undecided cells. All functions are pure.
+//! Whose turn it is: the section of the next epoch, the time of its cells, the order of cells in an epoch and of arms in a
+//! round, and the undecided cells. All functions are pure.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rundir::{Plan, Sample};
+use rundir::{Plan, Sample, Section};
 use stats::{Table, baselines, undecided};
 
 /// A cell of a plan with its arms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCell {
+    /// The index of the section in the plan.
+    pub section: usize,
     /// The index of the workload in the plan.
     pub workload: usize,
-    /// The index of the cache state in the workload's states.
+    /// The index of the state in the workload's states.
     pub state: usize,
     /// The indices of the arms in the plan.
     pub arms: Vec<usize>,
@@ -26,27 +30,29 @@ impl PlannedCell {
     }
 }
 
-/// All cells of a plan, with every arm that is not skipped in them.
+/// All cells of a plan, with every arm that takes part in them.
 pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     for (workload, planned) in plan.workloads.iter().enumerate() {
         for (state, name) in planned.states.iter().enumerate() {
-            let is_skipped = |arm: usize| {
+            let mut sections = plan.schedule.sections.iter();
+            let Some(section) = sections.position(|section| section.has(&planned.name, name))
+            else {
+                continue;
+            };
+            let is_skipped = |arm: &str| {
                 plan.skipped.iter().any(|skipped| {
-                    skipped.arm == plan.arms[arm].name
-                        && skipped.workload == planned.name
-                        && skipped.state == *name
+                    skipped.arm == arm && skipped.workload == planned.name && skipped.state == *name
                 })
             };
-            let takes_part = |arm: usize| {
-                let only = &plan.arms[arm].only;
-                only.is_empty() || only.contains(&planned.name)
+            let measures = |arm: usize| {
+                let arm = &plan.arms[arm].name;
+                plan.takes_part(arm, &planned.name, name) && !is_skipped(arm)
             };
-            let arms: Vec<usize> = (0..plan.arms.len())
-                .filter(|arm| takes_part(*arm) && !is_skipped(*arm))
-                .collect();
+            let arms: Vec<usize> = (0..plan.arms.len()).filter(|arm| measures(*arm)).collect();
             if !arms.is_empty() {
                 cells.push(PlannedCell {
+                    section,
                     workload,
                     state,
                     arms,
@@ -57,19 +63,31 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     cells
 }
 
-/// The cells to measure after `sound` epochs that count: a workload with a number of epochs of its own is in no more.
-pub fn due(plan: &Plan, cells: &[PlannedCell], sound: u32) -> Vec<PlannedCell> {
-    let cells = cells.iter();
-    let due = cells.filter(|cell| {
-        plan.workloads[cell.workload]
-            .epochs
-            .is_none_or(|epochs| sound < epochs)
+/// The section whose turn it is, of those with epochs to come: the one that has the smallest share of its epochs behind it,
+/// so that the epochs of every section are spread over the run. `done` holds the epochs behind each section, or `None` for
+/// one that is over.
+pub fn next_section(sections: &[Section], done: &[Option<u32>]) -> Option<usize> {
+    let open = sections.iter().zip(done).enumerate();
+    let open = open.filter_map(|(at, (section, done))| Some((at, (*done)?, section.epochs)));
+    let least = open.min_by(|(_, done, epochs), (_, other_done, other_epochs)| {
+        let cross = |done: u32, epochs: u32| u64::from(done) * u64::from(epochs);
+        cross(*done, *other_epochs).cmp(&cross(*other_done, *epochs))
     });
-    due.cloned().collect()
+    least.map(|(at, _, _)| at)
+}
+
+/// After which time in an epoch no round of a cell begins: for each of the section's `cells` the same. It is an equal part
+/// of what is left of the budget for each of the epochs to come, `sound` being behind it; but at least half of the part that
+/// the plan has for it, so that a cell which takes more than its part costs the section epochs, and no other cell its rounds.
+pub fn slice(section: &Section, cells: usize, sound: u32, left: Duration) -> Duration {
+    let parts = |epochs: u32| epochs.max(1).saturating_mul(cells.max(1) as u32);
+    let planned = Duration::from_millis(section.budget_ms) / parts(section.epochs);
+    let to_come = left / parts(section.epochs.saturating_sub(sound));
+    to_come.max(planned / 2)
 }
 
 /// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose
-/// A/A arms are not shown to be equal keeps all its arms, and so does one of a workload with a number of epochs of its own.
+/// A/A arms are not shown to be equal keeps all its arms, and so does one whose times are not compared.
 pub fn still_open(
     plan: &Plan,
     cells: Vec<PlannedCell>,
@@ -88,10 +106,7 @@ pub fn still_open(
     };
     let open = cells.into_iter().filter_map(|mut cell| {
         let (workload, state) = cell.names(plan);
-        if plan.workloads[cell.workload].epochs.is_some()
-            || cell.arms.iter().all(|arm| is_baseline(*arm))
-        {
-            // It is looked at once, after its last epoch; or nothing in it is compared.
+        if !plan.compares(workload, state) || cell.arms.iter().all(|arm| is_baseline(*arm)) {
             return Some(cell);
         }
         let open = undecided(plan, &table, workload, state);
@@ -139,6 +154,8 @@ mod tests {
         // A second cell: one alone has no order.
         let mut other = plan.workloads[0].clone();
         other.name = "micro/other".to_owned();
+        let cells = &mut plan.schedule.sections[0].cells;
+        cells.insert(other.name.clone(), other.states.clone());
         plan.workloads.push(other);
         plan.seed = seed;
         plan
@@ -186,11 +203,62 @@ mod tests {
         }
         let cells = all_cells(&plan);
         let expected = PlannedCell {
+            section: 0,
             workload: 0,
             state: 0,
             arms: vec![0, 1, 3, 4],
         };
         assert_eq!(cells, [expected]);
+    }
+
+    fn section(budget_ms: u64, epochs: u32) -> Section {
+        Section {
+            budget_ms,
+            epochs,
+            ..Section::default()
+        }
+    }
+
+    #[test]
+    fn the_epochs_of_all_sections_are_spread_over_the_run() {
+        let sections = [section(1, 8), section(1, 4), section(1, 2)];
+        let mut done = [Some(0), Some(0), Some(0)];
+        let mut order = Vec::new();
+        while let Some(at) = next_section(&sections, &done) {
+            order.push(at);
+            done[at] = done[at]
+                .map(|done| done + 1)
+                .filter(|done| *done < sections[at].epochs);
+        }
+        assert_eq!(order, [0, 1, 2, 0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0]);
+        assert_eq!(next_section(&sections, &[None, Some(3), Some(1)]), Some(2));
+        assert_eq!(next_section(&sections, &[None, None, None]), None);
+    }
+
+    #[test]
+    fn a_cell_gets_an_equal_part_and_never_less_than_half_of_the_planned_one() {
+        let section = section(8_000, 8);
+        let slice =
+            |sound, left_ms| slice(&section, 2, sound, Duration::from_millis(left_ms)).as_millis();
+        assert_eq!(slice(0, 8_000), 500);
+        assert_eq!(slice(4, 4_000), 500);
+        assert_eq!(slice(4, 8_000), 1_000, "what was not used is not lost");
+        // Some cell took more than its part.
+        assert_eq!(slice(4, 3_000), 375);
+        assert_eq!(slice(4, 1_000), 250);
+        assert_eq!(slice(7, 0), 250);
+        assert_eq!(slice(8, 0), 250);
+    }
+
+    #[test]
+    fn a_cell_that_only_counts_stays_open() {
+        let mut plan = plan(1);
+        plan.schedule.sections[0].counts = true;
+        let cells = all_cells(&plan);
+        assert_eq!(
+            still_open(&plan, cells.clone(), &[], &BTreeSet::new()),
+            cells
+        );
     }
 
     #[test]

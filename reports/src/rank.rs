@@ -1,5 +1,6 @@
 //! Ranks the arms of one run in each cell: paired by round, corrected for all pairs of the run.
 
+use rundir::cache_state;
 use serde::Serialize;
 use stats::{Combined, Series, SeriesKey, combine, holm, log_ratios, margin, median, pool};
 
@@ -72,7 +73,12 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     let names = plan.arms.iter().filter(|arm| arm.same_as.is_none());
     let names: Vec<&str> = names.map(|arm| arm.name.as_str()).collect();
     let mut keys: Vec<&SeriesKey> = run.table().0.keys().collect();
-    keys.retain(|key| key.is_main());
+    // A cell that is measured in both placements counts once.
+    let is_again = |key: &SeriesKey| {
+        let free = SeriesKey::new(&key.workload, cache_state(&key.state), &key.metric);
+        free != *key && run.table().0.contains_key(&free)
+    };
+    keys.retain(|key| key.is_main() && plan.compares(&key.workload, &key.state) && !is_again(key));
     keys.sort_by_key(|key| {
         plan.workloads
             .iter()

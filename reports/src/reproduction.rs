@@ -93,8 +93,8 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         notes.push((
             number,
             format!(
-                "{} epochs, {} of {} passes outside the limits, {}",
-                health.epochs,
+                "{}, {} of {} passes outside the limits, {}",
+                health.epochs_in_words(),
                 health.busy_passes,
                 health.passes,
                 health.identical_arms()

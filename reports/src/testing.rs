@@ -17,7 +17,7 @@ use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters,
     Environment, Epoch, Fault, Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan,
     ModelRead, MountedModel, OpcodeRecord, Outcome, Plan, PlannedWorkload, Probe, Run,
-    SCHEMA_VERSION, Sample, Schedule, SessionContext, Settings, histogram,
+    SCHEMA_VERSION, Sample, Schedule, Section, SessionContext, Settings, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -312,6 +312,9 @@ fn calls_of(times: &[u64], like: &Histogram<u64>) -> Calls {
     }
 }
 
+/// The name of the run's one section.
+const SECTION: &str = "all";
+
 /// A pass without times.
 fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Sample {
     Sample {
@@ -378,7 +381,7 @@ fn epoch(epoch: u32) -> Epoch {
     Epoch {
         v: SCHEMA_VERSION,
         epoch,
-        cpu: Some(epoch % 2),
+        section: SECTION.to_owned(),
         cells: 2,
         took_ms: 10_000,
         hot_ms: 8000,
@@ -410,16 +413,26 @@ fn plan(seed: u64) -> Plan {
         command: format!("ctxbench run --suite scripted --seed {seed}"),
         seed,
         schedule: Schedule {
-            budget_ms: 240_000,
-            epochs: EPOCHS,
-            rounds: ROUNDS,
-            looks: Looks::within(EPOCHS),
+            sections: vec![Section {
+                name: SECTION.to_owned(),
+                budget_ms: 240_000,
+                epochs: EPOCHS,
+                rounds: ROUNDS,
+                warm_up: true,
+                arms: ["direct", "direct-again", "sqlite"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                cells: ["micro/read", "agent/session"]
+                    .map(|name| (name.to_owned(), vec!["hot".to_owned()]))
+                    .into(),
+                looks: Looks::within(EPOCHS),
+                ..Section::default()
+            }],
         },
         probes: true,
         model_files: Some(ModelFilesPlan::default()),
         settings: Settings {
             call_timeout_ms: 10_000,
-            placement: "shared-cpu".to_owned(),
         },
         arms: vec![
             arm("direct", None),

@@ -143,7 +143,7 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
 fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     let Some(scratch) = as_root() else { return };
     let told = scratch.dir("told");
-    let condition = r#"[ -e \"$1/p1/files\" ]"#;
+    let condition = r#"[ -e \"$1/p00001/files\" ]"#;
     let file = write(&scratch, &stalling("my-stalling", &told, condition));
     let begun = Instant::now();
     let line = "--workload micro/list-1000-attributes --state hot --no-probes --budget 60 \

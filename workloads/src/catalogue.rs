@@ -91,7 +91,9 @@ pub fn suite(name: &str) -> Result<Suite, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::CacheState;
     use crate::model::{Expected, ReferenceModel};
+    use crate::suite::SuiteSection;
 
     #[test]
     fn every_built_in_workload_can_be_replayed_and_fits_its_own_model() {
@@ -144,13 +146,50 @@ mod tests {
     #[test]
     fn every_suite_names_workloads_and_states_that_exist() {
         for name in suite_names() {
-            for entry in suite(&name).unwrap().workloads {
+            for entry in suite(&name).unwrap().workloads() {
                 let workload = workload(&entry.name).unwrap();
-                for state in entry.states {
-                    let is_there = workload.states.contains(&state);
+                for state in &entry.states {
+                    let is_there = workload.states.contains(state);
                     assert!(is_there, "{name}: {} {state:?}", entry.name);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_default_suite_keeps_long_passes_counts_and_placements_apart() {
+        let suite = suite("default").unwrap();
+        let budgets = suite.sections.iter().map(|section| section.budget.unwrap());
+        assert!(
+            budgets.sum::<f64>() <= 315.0,
+            "45 s are for kills and power cuts"
+        );
+        let programs = |section: &SuiteSection| {
+            let mut workloads = section.workloads.iter();
+            workloads.any(|entry| entry.name.starts_with("program/"))
+        };
+        let has_empty_caches = |section: &SuiteSection| {
+            let mut states = section.workloads.iter().flat_map(|entry| &entry.states);
+            states.any(|state| *state != CacheState::Hot)
+        };
+        for section in &suite.sections {
+            let name = &section.name;
+            assert_eq!(programs(section), name == "programs");
+            assert_eq!(has_empty_caches(section), name == "empty-caches");
+            assert_eq!(section.shared_cpu, name == "shared-cpu");
+            assert_eq!(section.counts, name == "counts");
+            if programs(section) {
+                assert!(
+                    section.epochs >= Some(10) && section.rounds == Some(1) && !section.warm_up
+                );
+                assert!(section.backends.as_ref().unwrap().len() <= 3);
+            }
+        }
+        for moved in ["program/tree", "program/npm-few"] {
+            assert!(
+                suite.workloads().all(|entry| entry.name != moved),
+                "{moved}"
+            );
         }
     }
 

@@ -1,5 +1,7 @@
 //! Tests of cells over plain directories: the passes, their order, and failing arms.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
@@ -39,6 +41,8 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
         epoch: 3,
         workload: Arc::new(workload(script)),
         state: CacheState::Hot,
+        state_name: "hot".to_owned(),
+        warms_up: true,
         arms,
         orders: vec![order; rounds],
         dir: PathBuf::new(),
@@ -104,6 +108,54 @@ impl Found {
 
 const FLIP: fn(&Path) = |subtree| std::fs::write(subtree.join("a"), "fIrst").unwrap();
 const REMOVE: fn(&Path) = |subtree| std::fs::remove_file(subtree.join("a")).unwrap();
+
+#[test]
+fn the_files_of_all_arms_have_paths_of_one_length() {
+    static ROOTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let noting = || BrokenBackend {
+        tamper: Some(|subtree| ROOTS.lock().unwrap().push(subtree.to_owned())),
+        ..BrokenBackend::default()
+    };
+    let arms = vec![
+        arm("direct", noting()),
+        arm("direct-again", noting()),
+        arm("an-arm-with-a-longer-name-yet", noting()),
+    ];
+    // Passes that change files use subtree after subtree, each arm at its own pace.
+    let _ = Found::of(task(a_write(), arms, 12));
+    let roots = ROOTS.lock().unwrap();
+    let arms: BTreeSet<&Path> = roots.iter().filter_map(|root| root.parent()).collect();
+    assert_eq!(arms.len(), 3);
+    let lengths: BTreeSet<usize> = roots.iter().map(|root| root.as_os_str().len()).collect();
+    assert_eq!(lengths.len(), 1, "{roots:?}");
+
+    let task = task(a_write(), Vec::new(), 1);
+    let dir = |place, reopened| task.arm_dir(place, reopened).as_os_str().len();
+    assert_eq!(dir(0, 0), dir(999, 99_999));
+    assert_eq!(subtree_name(1).len(), subtree_name(99_999).len());
+}
+
+#[test]
+fn without_a_warm_up_the_first_round_of_a_hot_cell_is_timed_and_counted() {
+    let found = Found::of(CellTask {
+        warms_up: false,
+        state_name: "hot-shared-cpu".to_owned(),
+        ..task(two_reads(), vec![arm("one", None), arm("two", None)], 1)
+    });
+    assert_eq!(found.samples.len(), 2);
+    for sample in &found.samples {
+        assert!(
+            !sample.warm_up && sample.state == "hot-shared-cpu",
+            "{sample:?}"
+        );
+    }
+    for name in ["one", "two"] {
+        let cell = found.cell(name);
+        assert_eq!(cell.state, "hot-shared-cpu");
+        assert_eq!((cell.counted.passes, cell.counted.calls), (1, 2), "{name}");
+        assert_eq!(found.timed(name, "read"), 2, "{name}");
+    }
+}
 
 #[test]
 fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {

@@ -4,6 +4,11 @@ use workloads::path::WorkspacePath;
 
 use super::*;
 
+/// The name of an arm's subtree number `number`. All have one length, as arms may be at different numbers in a round.
+pub(crate) fn subtree_name(number: u32) -> String {
+    format!("p{number:05}")
+}
+
 impl CellTask {
     /// Fills the workspaces of all arms, then drops the caches once. In cold cells every arm gets a new daemon.
     pub(super) fn bring_into_state(
@@ -103,7 +108,7 @@ impl CellTask {
                 watchdog.enter(SETUP_LIMIT);
                 workspaces.close()?;
             }
-            arm.config.dir = self.dir.join(format!("{}-{}", arm.arm.name, arm.subtrees));
+            arm.config.dir = self.arm_dir(arm.place, arm.subtrees);
             self.open(arm)?;
         }
         let Some(workspaces) = &mut arm.workspaces else {
@@ -116,7 +121,7 @@ impl CellTask {
             return Ok(());
         }
         if let Some(client) = workspaces.first.client() {
-            let subtree = format!("p{}", arm.subtrees);
+            let subtree = subtree_name(arm.subtrees);
             watchdog.enter(SETUP_LIMIT);
             let files = script.files.iter();
             let files = files.map(|(path, content)| (format!("{subtree}/{path}"), &content[..]));
@@ -144,7 +149,7 @@ impl CellTask {
             return Ok(());
         };
         if !is_opened_anew {
-            workspaces.subtree = PathBuf::from(format!("p{}", arm.subtrees));
+            workspaces.subtree = PathBuf::from(subtree_name(arm.subtrees));
             std::fs::create_dir(root.join(&workspaces.subtree))?;
         }
         let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));

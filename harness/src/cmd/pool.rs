@@ -26,24 +26,22 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let mut plan = first.plan.clone();
     let names = dirs.iter().map(|dir| dir.display().to_string());
     plan.command = format!("ctxbench report {}", names.collect::<Vec<_>>().join(" "));
-    plan.schedule.budget_ms = runs.iter().map(|run| run.plan.schedule.budget_ms).sum();
     let epochs = |run: &Run| {
-        let begun = run.samples.iter().map(|sample| sample.epoch + 1).max();
-        begun.unwrap_or(0).max(run.epochs.len() as u32)
+        let begun = run.samples.iter().map(|sample| sample.epoch + 1);
+        let ended = run.epochs.iter().map(|epoch| epoch.epoch + 1);
+        begun.chain(ended).max().unwrap_or(0)
     };
-    plan.schedule.epochs = runs.iter().map(epochs).sum();
-    // Only the last look's alpha is left: cells decided at an earlier look have spent that look's alpha.
-    let alpha = first
-        .plan
-        .schedule
-        .looks
-        .0
-        .last()
-        .map_or(0.01, |look| look.alpha);
-    plan.schedule.looks = Looks(vec![Look {
-        epochs: plan.schedule.epochs,
-        alpha,
-    }]);
+    for section in &mut plan.schedule.sections {
+        // The runs have one plan, so each has the section.
+        section.budget_ms = section.budget_ms.saturating_mul(runs.len() as u64);
+        section.epochs = section.epochs.saturating_mul(runs.len() as u32);
+        // Only the last look's alpha is left: cells decided at an earlier look have spent that look's alpha.
+        let alpha = section.looks.0.last().map_or(0.01, |look| look.alpha);
+        section.looks = Looks(vec![Look {
+            epochs: section.epochs,
+            alpha,
+        }]);
+    }
     let policy = first.policy.as_deref();
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
     let (mut epoch, mut order) = (0, 0);

@@ -25,7 +25,8 @@ struct Scripted {
     until: usize,
     /// The time of an arm's calls by workload, arm and epoch, in nanoseconds.
     takes: fn(&str, &str, u32) -> u64,
-    /// The duration of an epoch.
+    /// The duration of a cell by workload, and of an epoch.
+    cell_ms: fn(&str) -> u64,
     epoch_ms: u64,
     /// Whether an epoch is void.
     is_void: fn(u32) -> bool,
@@ -39,6 +40,7 @@ impl Default for Scripted {
             asked: Vec::new(),
             until: usize::MAX,
             takes: |_, _, _| 1000,
+            cell_ms: |_| 4,
             epoch_ms: 10,
             is_void: |_| false,
             setup: None,
@@ -105,8 +107,8 @@ impl Scripted {
 }
 
 impl Lab for Scripted {
-    fn begin_epoch(&mut self, _: &Plan, epoch: u32) -> anyhow::Result<Option<u32>> {
-        Ok(Some(epoch % 2))
+    fn begin_epoch(&mut self, _: &Plan, _: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
+        Ok(Some(turn % 2))
     }
 
     fn measure(
@@ -127,7 +129,7 @@ impl Lab for Scripted {
             slice,
         });
         let mut result = CellResult {
-            took: Duration::from_millis(4),
+            took: Duration::from_millis((self.cell_ms)(&plan.workloads[cell.workload].name)),
             ..CellResult::default()
         };
         for arm in &cell.arms {
@@ -150,7 +152,7 @@ impl Lab for Scripted {
 struct Silent;
 
 impl Watcher for Silent {
-    fn epoch(&mut self, _: &Plan, _: u32, _: usize, _: Duration) {}
+    fn epoch(&mut self, _: &Plan, _: &Section, _: u32, _: usize) {}
     fn begins(&mut self, _: &Plan, _: &PlannedCell) {}
     fn recorded(&mut self, _: &Sample) {}
     fn ends(&mut self) {}
@@ -161,8 +163,26 @@ fn two_cells() -> Plan {
     let mut plan = plan();
     let mut other = plan.workloads[0].clone();
     other.name = "micro/other".to_owned();
+    let cells = &mut plan.schedule.sections[0].cells;
+    cells.insert(other.name.clone(), other.states.clone());
     plan.workloads.push(other);
     plan
+}
+
+/// A section of `two_cells` that has only the second cell, with this budget and these epochs.
+fn second_section(plan: &mut Plan, budget_ms: u64, epochs: u32) {
+    let first = &mut plan.schedule.sections[0];
+    let states = first.cells.remove("micro/other").unwrap();
+    let cells = BTreeMap::from([("micro/other".to_owned(), states)]);
+    let second = Section {
+        name: "second".to_owned(),
+        budget_ms,
+        epochs,
+        cells,
+        looks: Looks::within(epochs),
+        ..first.clone()
+    };
+    plan.schedule.sections.push(second);
 }
 
 /// Runs `plan` in `dir`, or resumes the run in `dir`.
@@ -212,10 +232,11 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
     let all: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
     let open = ["direct", "direct-again", "sqlite"].map(str::to_owned);
     for epoch in 0..8 {
-        let expected: BTreeMap<&str, &[String]> = match epoch < plan.schedule.looks.0[0].epochs {
-            true => BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]),
-            false => BTreeMap::from([("micro/other", &open[..])]),
-        };
+        let expected: BTreeMap<&str, &[String]> =
+            match epoch < plan.schedule.sections[0].looks.0[0].epochs {
+                true => BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]),
+                false => BTreeMap::from([("micro/other", &open[..])]),
+            };
         assert_eq!(lab.in_epoch(epoch), expected, "epoch {epoch}");
     }
     assert_eq!(run.samples.len(), 2 * (4 * 2 * 5 + 4 * 3));
@@ -227,27 +248,6 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
     assert_eq!((first.cells, first.cpu, first.hot_ms), (2, Some(0), 8));
     // 700 µs an arm and cell.
     assert_eq!(first.hot_timed_ms, 7);
-}
-
-#[test]
-fn a_workload_with_a_number_of_epochs_of_its_own_is_looked_at_only_after_them() {
-    let mut lab = Scripted {
-        takes: |_, arm, _| match arm {
-            "direct" | "direct-again" => 1_000_000,
-            _ => 3_000_000,
-        },
-        ..Scripted::default()
-    };
-    let mut plan = two_cells();
-    let first_look = plan.schedule.looks.0[0].epochs;
-    plan.workloads[0].epochs = Some(first_look + 1);
-    complete(&plan, &mut lab);
-    let workload = plan.workloads[0].name.as_str();
-    // The other cell is decided at the first look.
-    assert_eq!(lab.epochs(), (0..=first_look).collect());
-    let last = lab.in_epoch(first_look);
-    assert_eq!(last.keys().collect::<Vec<_>>(), [&workload]);
-    assert_eq!(last[workload].len(), plan.arms.len());
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_run_ends_when_every_cell_is_decided() {
 fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
     let epochs = |budget_ms, is_void| {
         let mut plan = two_cells();
-        plan.schedule.budget_ms = budget_ms;
+        plan.schedule.sections[0].budget_ms = budget_ms;
         let mut lab = Scripted {
             takes: |_, arm, epoch| wavering(arm, epoch),
             epoch_ms: 400,
@@ -288,53 +288,115 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
 }
 
 #[test]
-fn epochs_and_cells_share_the_remaining_budget() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
     let mut plan = two_cells();
-    plan.schedule.budget_ms = 8_000;
-    plan.schedule.epochs = 8;
-    let mut lab = Scripted {
-        until: 2,
-        ..Scripted::default()
+    plan.schedule.sections[0].budget_ms = 8_000;
+    let slices = |cell_ms: fn(&str) -> u64, epoch_ms| {
+        let mut lab = Scripted {
+            cell_ms,
+            epoch_ms,
+            takes: |_, arm, epoch| wavering(arm, epoch),
+            ..Scripted::default()
+        };
+        complete(&plan, &mut lab);
+        let other = lab
+            .asked
+            .iter()
+            .filter(|asked| asked.workload == "micro/other");
+        let slices = other.map(|asked| asked.slice.as_millis());
+        slices.collect::<Vec<_>>()
     };
-    go(dir.path(), &plan, &mut lab);
-    // One second for each epoch: half of it for the first cell, then the rest of it.
-    let slices: Vec<u128> = lab
-        .asked
-        .iter()
-        .map(|asked| asked.slice.as_millis())
-        .collect();
-    assert_eq!(slices, [500, 996]);
+    // One second for each epoch, half of it for each cell.
+    assert_eq!(slices(|_| 500, 1_000), [500; 8]);
+    // The first cell takes the budget of three epochs in each: there are fewer epochs, and the second cell keeps half of its
+    // part in each of them.
+    let greedy: fn(&str) -> u64 = |workload| if workload == "micro/stat" { 2_900 } else { 300 };
+    assert_eq!(slices(greedy, 3_200), [500, 342, 250]);
 }
 
 #[test]
-fn a_workload_with_epochs_of_its_own_is_in_no_more_and_takes_no_slice_of_the_others() {
+fn no_section_takes_the_budget_of_another() {
+    let budgets = |first_ms: u64| {
+        let mut plan = two_cells();
+        plan.schedule.sections[0].budget_ms = first_ms;
+        second_section(&mut plan, 10_000, 10);
+        let mut lab = Scripted {
+            takes: |_, arm, epoch| wavering(arm, epoch / 2),
+            epoch_ms: 1_000,
+            ..Scripted::default()
+        };
+        let run = complete(&plan, &mut lab);
+        let of = |name: &str| {
+            run.epochs
+                .iter()
+                .filter(|epoch| epoch.section == name)
+                .count()
+        };
+        let second = lab
+            .asked
+            .iter()
+            .filter(|asked| asked.workload == "micro/other");
+        let slices: Vec<u128> = second.map(|asked| asked.slice.as_millis()).collect();
+        (of("all"), of("second"), slices)
+    };
+    let with_enough = budgets(8_000);
+    assert_eq!((with_enough.0, with_enough.1), (8, 10));
+    // The first section has a budget for a fraction of its epochs only.
+    let with_little = budgets(100);
+    assert_eq!((with_little.0, with_little.1), (3, 10));
+    assert_eq!(with_little.2, with_enough.2);
+}
+
+#[test]
+fn a_void_epoch_of_one_section_is_repeated_there_alone() {
     let mut plan = two_cells();
-    plan.schedule.budget_ms = 8_000;
-    plan.workloads[1].epochs = Some(3);
+    second_section(&mut plan, 10_000, 8);
     let mut lab = Scripted {
-        takes: |_, arm, epoch| wavering(arm, epoch),
+        takes: |_, arm, epoch| wavering(arm, epoch / 2),
+        is_void: |epoch| epoch == 2,
         ..Scripted::default()
     };
-    complete(&plan, &mut lab);
-    let with_it = |epoch| lab.in_epoch(epoch).contains_key("micro/other");
-    assert_eq!((0..8).map(with_it).filter(|is| *is).count(), 3);
-    assert!(with_it(2) && !with_it(3));
-    let slices = |name: &'static str| {
-        let cells = lab.asked.iter().filter(move |asked| asked.workload == name);
-        cells
-            .map(|asked| asked.slice.as_millis())
-            .collect::<Vec<_>>()
+    let run = complete(&plan, &mut lab);
+    let of = |name: &str| {
+        run.epochs
+            .iter()
+            .filter(|epoch| epoch.section == name)
+            .count()
     };
-    assert_eq!(slices("micro/other"), [0, 0, 0]);
-    // A second for each epoch; after the first, 2 × 4 ms are kept for the limited workload.
-    assert_eq!(slices("micro/stat")[..2], [1000, 1140]);
+    assert_eq!(run.epochs[2].section, "all");
+    assert_eq!((of("all"), of("second")), (9, 8));
+}
 
-    // Alone, it ends the run after its own epochs.
-    plan.workloads.remove(0);
-    let mut lab = Scripted::default();
-    complete(&plan, &mut lab);
-    assert_eq!(lab.epochs(), (0..3).collect());
+#[test]
+fn a_run_interrupted_in_one_section_keeps_the_other_and_resumes_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("run");
+    let mut plan = two_cells();
+    second_section(&mut plan, 240_000, 4);
+    let lab = |until| Scripted {
+        until,
+        takes: |_, arm, epoch| wavering(arm, epoch / 2),
+        ..Scripted::default()
+    };
+    // Two epochs of the first section and one of the second.
+    assert!(matches!(go(&dir, &plan, &mut lab(3)), RunEnd::Interrupted));
+    let before = Run::read(&dir).unwrap();
+    let sections: Vec<&str> = before.epochs.iter().map(|epoch| &*epoch.section).collect();
+    assert_eq!(sections, ["all", "second", "all"]);
+    assert!(matches!(
+        go(&dir, &plan, &mut lab(usize::MAX)),
+        RunEnd::Complete
+    ));
+    let after = Run::read(&dir).unwrap();
+    assert_eq!(after.samples[..before.samples.len()], before.samples[..]);
+    let of = |name: &str| {
+        after
+            .epochs
+            .iter()
+            .filter(|epoch| epoch.section == name)
+            .count()
+    };
+    assert_eq!((of("all"), of("second")), (8, 4));
 }
 
 #[test]
@@ -408,8 +470,8 @@ fn a_run_interrupted_in_every_epoch_still_completes() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("run");
     let mut plan = two_cells();
-    plan.schedule.epochs = 3;
-    plan.schedule.looks = Looks::within(3);
+    plan.schedule.sections[0].epochs = 3;
+    plan.schedule.sections[0].looks = Looks::within(3);
     for _ in 0..7 {
         let mut lab = Scripted {
             until: 1,
@@ -484,9 +546,9 @@ fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
 #[test]
 fn a_reader_refuses_another_schema_version() {
     for (name, version, other) in [
-        ("plan.toml", "schema = 3", "schema = 7"),
-        ("env.json", "\"schema\": 3", "\"schema\": 7"),
-        ("samples.jsonl", "\"v\":3", "\"v\":7"),
+        ("plan.toml", "schema = 4", "schema = 7"),
+        ("env.json", "\"schema\": 4", "\"schema\": 7"),
+        ("samples.jsonl", "\"v\":4", "\"v\":7"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut lab = Scripted {
@@ -499,7 +561,7 @@ fn a_reader_refuses_another_schema_version() {
         std::fs::write(&file, text.replacen(version, other, 1)).unwrap();
         let error = Run::read(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("schema version 7; this ctxbench reads version 3"),
+            error.contains("schema version 7; this ctxbench reads version 4"),
             "{name}: {error}"
         );
         assert!(Writer::resume(dir.path()).is_err(), "{name}");

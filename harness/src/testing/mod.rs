@@ -179,6 +179,6 @@ impl Workspace for BrokenWorkspace {
 
 /// The subtree with the highest number.
 fn newest_subtree(root: &Path) -> Option<PathBuf> {
-    let passes = (1..).map(|pass| root.join(format!("p{pass}")));
+    let passes = (1..).map(|pass| root.join(crate::cell::subtree_name(pass)));
     passes.take_while(|subtree| subtree.exists()).last()
 }

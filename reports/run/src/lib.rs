@@ -26,8 +26,8 @@ pub use model_files::{
     Repeats,
 };
 pub use plan::{
-    Arm, ArmBackend, Environment, Limits, Margins, Plan, PlannedPolicy, PlannedScenario,
-    PlannedWorkload, Schedule, Settings, Skipped,
+    Arm, ArmBackend, Environment, Limits, Margins, Placement, Plan, PlannedPolicy, PlannedScenario,
+    PlannedWorkload, Schedule, Section, Settings, Skipped, cache_state,
 };
 pub use sample::{
     CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome,
@@ -36,4 +36,4 @@ pub use sample::{
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 /// The version of everything in a run directory. A reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;

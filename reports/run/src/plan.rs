@@ -25,7 +25,7 @@ pub struct Plan {
     pub command: String,
     /// The seed for the order of the cells in an epoch and of the arms in each round.
     pub seed: u64,
-    /// The time budget, and the numbers of epochs and rounds.
+    /// The sections, with their budgets, epochs and rounds.
     pub schedule: Schedule,
     /// The differences below which we do not care.
     pub margins: Margins,
@@ -64,6 +64,9 @@ pub struct Plan {
 /// The most epochs of a run, and rounds of an epoch, that a reader believes.
 pub(crate) const MOST_EPOCHS: u32 = 100_000;
 
+/// The most sections of a run that a reader believes.
+const MOST_SECTIONS: usize = 1000;
+
 impl Plan {
     /// Checks what the types do not: that names are unique, and that shares and numbers of epochs are possible.
     ///
@@ -88,25 +91,80 @@ impl Plan {
         for workload in &self.workloads {
             unique("workloads.states", workload.states.iter().collect())?;
         }
-        let schedule = &self.schedule;
-        let own = self.workloads.iter().filter_map(|workload| workload.epochs);
-        let looks = schedule.looks.0.iter().map(|look| look.epochs);
-        let mut numbers = own.chain(looks).chain([schedule.epochs, schedule.rounds]);
-        if numbers.any(|number| number > MOST_EPOCHS) {
-            return Err(format!(
-                "field `schedule`: more than the {MOST_EPOCHS} epochs or rounds that a run can have"
-            ));
-        }
-        let mut alphas = schedule.looks.0.iter().map(|look| look.alpha);
-        if alphas.any(|alpha| alpha <= 0.0 || alpha >= 1.0) {
-            return Err("field `schedule.looks`: an error rate lies between 0 and 1".to_owned());
-        }
+        self.check_sections()?;
         let margins = &self.margins;
         let shares = [margins.relative, margins.absolute_ns, margins.session_share];
         if shares.iter().any(|share| *share < 0.0) {
             return Err("field `margins`: a margin is not negative".to_owned());
         }
         Ok(())
+    }
+
+    fn check_sections(&self) -> Result<(), String> {
+        let sections = &self.schedule.sections;
+        let wrong = |name: &str, problem: String| {
+            Err(format!("field `schedule.sections`: {name:?} {problem}"))
+        };
+        if sections.len() > MOST_SECTIONS {
+            return Err("field `schedule.sections`: more than a run can have".to_owned());
+        }
+        let mut known = BTreeSet::new();
+        let mut cells = BTreeSet::new();
+        for section in sections {
+            let name = &section.name;
+            if !known.insert(name) {
+                return wrong(name, "is there twice".to_owned());
+            }
+            let looks = &section.looks.0;
+            let mut numbers = looks.iter().map(|look| look.epochs);
+            if numbers.any(|number| number > MOST_EPOCHS)
+                || section.epochs.max(section.rounds) > MOST_EPOCHS
+            {
+                return wrong(
+                    name,
+                    format!("has more than the {MOST_EPOCHS} epochs or rounds that a run can have"),
+                );
+            }
+            let mut alphas = looks.iter().map(|look| look.alpha);
+            if alphas.any(|alpha| alpha <= 0.0 || alpha >= 1.0) {
+                return wrong(
+                    name,
+                    "has an error rate that is not between 0 and 1".to_owned(),
+                );
+            }
+            for (workload, states) in &section.cells {
+                for state in states {
+                    let planned = self.workload(workload);
+                    if planned.is_none_or(|planned| !planned.states.contains(state)) {
+                        return wrong(
+                            name,
+                            format!("has a cell that no workload has: {workload} {state}"),
+                        );
+                    }
+                    if Placement::of_state(state) != section.placement {
+                        return wrong(
+                            name,
+                            format!("has a cell of another placement: {workload} {state}"),
+                        );
+                    }
+                    if !cells.insert((workload, state)) {
+                        return wrong(
+                            name,
+                            format!("has a cell that is there twice: {workload} {state}"),
+                        );
+                    }
+                }
+            }
+        }
+        let planned = self.workloads.iter();
+        let mut planned =
+            planned.flat_map(|one| one.states.iter().map(move |state| (&one.name, state)));
+        match planned.find(|cell| !cells.contains(cell)) {
+            Some((workload, state)) => Err(format!(
+                "field `schedule.sections`: no section has the cell {workload} {state}"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether this is the plan of a fault run.
@@ -133,12 +191,32 @@ impl Plan {
         self.workloads.iter().find(|workload| workload.name == name)
     }
 
-    /// The error rate of the interval of a workload's cell with `epochs` epochs. A workload with a number of epochs of
-    /// its own is looked at once, after them.
-    pub fn alpha(&self, workload: &str, epochs: usize) -> f64 {
-        match self.workload(workload).and_then(|planned| planned.epochs) {
-            Some(most) => Looks::at_end(most).alpha(epochs),
-            None => self.schedule.looks.alpha(epochs),
+    /// The section of a cell.
+    pub fn section(&self, workload: &str, state: &str) -> Option<&Section> {
+        let mut sections = self.schedule.sections.iter();
+        sections.find(|section| section.has(workload, state))
+    }
+
+    /// Whether an arm takes part in a cell, unless the cell is skipped on it.
+    pub fn takes_part(&self, arm: &str, workload: &str, state: &str) -> bool {
+        let is_in = |section: &Section| section.arms.iter().any(|own| own == arm);
+        self.section(workload, state).is_some_and(is_in)
+            && self.arm(arm).is_some_and(|arm| {
+                arm.only.is_empty() || arm.only.iter().any(|own| own == workload)
+            })
+    }
+
+    /// Whether the times of a cell are compared. Of some sections only counts are wanted.
+    pub fn compares(&self, workload: &str, state: &str) -> bool {
+        self.section(workload, state)
+            .is_none_or(|section| !section.counts)
+    }
+
+    /// The error rate of the interval of a cell with `epochs` epochs.
+    pub fn alpha(&self, workload: &str, state: &str, epochs: usize) -> f64 {
+        match self.section(workload, state) {
+            Some(section) => section.looks.alpha(epochs),
+            None => Looks::default().alpha(epochs),
         }
     }
 
@@ -158,10 +236,7 @@ impl Plan {
             created,
             ctxbench,
             command,
-            settings: Settings {
-                call_timeout_ms: 0,
-                placement: "free".to_owned(),
-            },
+            settings: Settings { call_timeout_ms: 0 },
             arms,
             ..Self::default()
         }
@@ -188,20 +263,99 @@ pub struct PlannedScenario {
     pub hang_limit_s: f64,
 }
 
-/// The length of a run.
+/// The length of a run: that of its sections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
+    /// The sections. Their epochs take turns.
+    #[serde(default)]
+    pub sections: Vec<Section>,
+}
+
+impl Schedule {
+    /// The time budget of all sections, in milliseconds.
+    pub fn budget_ms(&self) -> u64 {
+        let budgets = self.sections.iter().map(|section| section.budget_ms);
+        budgets.fold(0, u64::saturating_add)
+    }
+}
+
+/// A part of a run with cells, a budget and epochs of its own, from which no other section takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Section {
+    /// Its name.
+    #[serde(deserialize_with = "inputs::names::name")]
+    pub name: String,
     /// The time budget of measuring, in milliseconds. Three epochs and one timed round of each cell are run
     /// regardless.
     pub budget_ms: u64,
-    /// The maximum number of epochs. A cell is in every epoch until an interim analysis decides it, or until its
-    /// workload's own number of epochs is reached.
+    /// The maximum number of epochs. A cell is in every epoch of its section until an interim analysis decides it.
     pub epochs: u32,
     /// The maximum number of rounds of a cell in an epoch.
     pub rounds: u32,
+    /// Where client and daemon run. The names of its cells' states say so, too: see [`Placement::state`].
+    pub placement: Placement,
+    /// Whether an epoch of a hot cell begins with a round that is not timed.
+    pub warm_up: bool,
+    /// Whether only counts are wanted, so that no times are compared.
+    pub counts: bool,
+    /// The names of the arms that take part.
+    #[serde(deserialize_with = "inputs::names::name_list")]
+    pub arms: Vec<String>,
+    /// The cells: names of states, by workload.
+    #[serde(deserialize_with = "inputs::names::by_name")]
+    pub cells: BTreeMap<String, Vec<String>>,
     /// The interim analyses and the final one.
     pub looks: Looks,
+}
+
+impl Section {
+    /// Whether it has the cell.
+    pub fn has(&self, workload: &str, state: &str) -> bool {
+        let states = self.cells.get(workload);
+        states.is_some_and(|states| states.iter().any(|own| own == state))
+    }
+}
+
+inputs::named! {
+    /// Where client and daemon run.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Placement, name {
+        /// Where the scheduler puts them.
+        #[default]
+        Free = "free",
+        /// Both on one processor, a different one each epoch.
+        SharedCpu = "shared-cpu",
+    }
+}
+
+/// The end of the names of states in [`Placement::SharedCpu`].
+const ON_SHARED_CPU: &str = "-shared-cpu";
+
+impl Placement {
+    /// The name of a cell's state: the cache state, with the placement unless that is free. A cell of another placement
+    /// is another cell, so that no reader of samples can pool the two.
+    pub fn state(self, cache_state: &str) -> String {
+        match self {
+            Placement::Free => cache_state.to_owned(),
+            Placement::SharedCpu => format!("{cache_state}{ON_SHARED_CPU}"),
+        }
+    }
+
+    /// The placement in the name of a cell's state.
+    pub fn of_state(state: &str) -> Self {
+        match state.ends_with(ON_SHARED_CPU) {
+            true => Placement::SharedCpu,
+            false => Placement::Free,
+        }
+    }
+}
+
+/// The cache state in the name of a cell's state.
+pub fn cache_state(state: &str) -> &str {
+    state.strip_suffix(ON_SHARED_CPU).unwrap_or(state)
 }
 
 /// The differences below which we do not care. In each cell the widest one applies.
@@ -272,9 +426,6 @@ impl Default for Limits {
 pub struct Settings {
     /// The time after which a call counts as a timeout, and later as a hang, in milliseconds.
     pub call_timeout_ms: u64,
-    /// Where client and daemon run. `shared-cpu`: both on one processor, a different one each epoch.
-    /// `free`: where the scheduler puts them.
-    pub placement: String,
 }
 
 /// The policy of a run.
@@ -389,12 +540,9 @@ pub struct PlannedWorkload {
     pub essay: String,
     /// SHA-256 of its definition and trace.
     pub sha256: String,
-    /// The cache states in which it is measured.
+    /// The states in which it is measured: see [`Placement::state`].
     #[serde(deserialize_with = "inputs::names::name_list")]
     pub states: Vec<String>,
-    /// The number of epochs that measure it, with the fewest rounds; `None` for all epochs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epochs: Option<u32>,
     /// Timed calls in a hot pass, by kind.
     #[serde(deserialize_with = "inputs::names::by_name")]
     pub calls: BTreeMap<String, u64>,
@@ -465,4 +613,97 @@ pub struct Environment {
     pub cpu_pressure_avg10: Option<f64>,
     /// Whether a hung mount can be aborted through `fusectl`.
     pub fusectl: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan of one cell in two placements, in two sections.
+    fn plan() -> Plan {
+        let section = |placement: Placement| Section {
+            name: placement.name().to_owned(),
+            epochs: 8,
+            placement,
+            cells: BTreeMap::from([("micro/stat".to_owned(), vec![placement.state("hot")])]),
+            ..Section::default()
+        };
+        Plan {
+            workloads: vec![PlannedWorkload {
+                name: "micro/stat".to_owned(),
+                states: vec!["hot".to_owned(), "hot-shared-cpu".to_owned()],
+                ..PlannedWorkload::default()
+            }],
+            schedule: Schedule {
+                sections: vec![section(Placement::Free), section(Placement::SharedCpu)],
+            },
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn a_state_says_its_placement() {
+        for placement in [Placement::Free, Placement::SharedCpu] {
+            for cache in ["hot", "lukewarm", "cold"] {
+                let state = placement.state(cache);
+                assert_eq!(Placement::of_state(&state), placement);
+                assert_eq!(cache_state(&state), cache);
+            }
+        }
+        assert_ne!(Placement::SharedCpu.state("hot"), "hot");
+    }
+
+    #[test]
+    fn every_cell_is_in_one_section_of_its_placement() {
+        plan().check().unwrap();
+        let wrong = |change: fn(&mut Vec<Section>)| {
+            let mut plan = plan();
+            change(&mut plan.schedule.sections);
+            plan.check().unwrap_err()
+        };
+        for (change, expected) in [
+            (
+                (|sections| sections[1].name = "free".to_owned()) as fn(&mut Vec<Section>),
+                "\"free\" is there twice",
+            ),
+            (
+                |sections| drop(sections.pop()),
+                "no section has the cell micro/stat hot-shared-cpu",
+            ),
+            (
+                |sections| sections[1].placement = Placement::Free,
+                "has a cell of another placement: micro/stat hot-shared-cpu",
+            ),
+            (
+                |sections| sections[0].cells = sections[1].cells.clone(),
+                "has a cell of another placement: micro/stat hot-shared-cpu",
+            ),
+            (
+                |sections| {
+                    sections[0]
+                        .cells
+                        .insert("micro/x".to_owned(), vec!["hot".to_owned()]);
+                },
+                "has a cell that no workload has: micro/x hot",
+            ),
+            (
+                |sections| sections[0].epochs = MOST_EPOCHS + 1,
+                "has more than the 100000 epochs",
+            ),
+            (
+                |sections| sections[0].looks = Looks::at_end(MOST_EPOCHS + 1),
+                "has more than the 100000 epochs",
+            ),
+            (
+                |sections| {
+                    let states = sections[0].cells.get_mut("micro/stat").unwrap();
+                    states.push("hot".to_owned());
+                },
+                "has a cell that is there twice: micro/stat hot",
+            ),
+        ] {
+            let error = wrong(change);
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
 }

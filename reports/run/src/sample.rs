@@ -61,7 +61,7 @@ pub struct Sample {
     /// The workload.
     #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
-    /// The cache state.
+    /// The cache state, with the placement: see [`super::Placement::state`].
     #[serde(deserialize_with = "inputs::names::name")]
     pub state: String,
     /// The pass fills the caches; it is in exact counts, but in no latency.
@@ -164,7 +164,7 @@ pub struct CellEpoch {
     /// The workload.
     #[serde(deserialize_with = "inputs::names::name")]
     pub workload: String,
-    /// The cache state.
+    /// The cache state, with the placement: see [`super::Placement::state`].
     #[serde(deserialize_with = "inputs::names::name")]
     pub state: String,
     /// All measured service times, by kind of call.
@@ -230,8 +230,11 @@ impl Counted {
 pub struct Epoch {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
-    /// The epoch, from 0.
+    /// The epoch, from 0. The numbers of all sections are one sequence.
     pub epoch: u32,
+    /// The section that it is an epoch of.
+    #[serde(deserialize_with = "inputs::names::name")]
+    pub section: String,
     /// The processor that client and daemons shared; `None` with free placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,

@@ -214,7 +214,9 @@ pub fn compare(
         .map(|workload| workload.name.as_str());
     let places: Vec<&str> = places.collect();
     keys.sort_by_key(|key| places.iter().position(|name| *name == key.workload));
-    for key in keys.into_iter().filter(|key| key.is_main()) {
+    let is_compared =
+        |key: &&SeriesKey| key.is_main() && old.run.plan.compares(&key.workload, &key.state);
+    for key in keys.into_iter().filter(is_compared) {
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
                 Some(pair) => pairs.push(pair),
@@ -241,11 +243,12 @@ pub fn compare(
         .map(|run| format!("the machine was busy during {}", run.run.dir.display()));
     let identical = judge(identical, busy.is_some());
     let mut notes = vec![format!(
-        "{} and {} epochs. An interval contains what varies between epochs of these runs, not what varies between days: compare with a second old run before acting on a small difference.",
-        old.summary.health.epochs,
+        "{}, and {}. An interval contains what varies between epochs of these runs, not what varies between days: compare with a second old run before acting on a small difference.",
+        old.summary.health.epochs_in_words(),
         new.iter()
-            .map(|run| run.summary.health.epochs)
-            .sum::<usize>()
+            .map(|run| run.summary.health.epochs_in_words())
+            .collect::<Vec<_>>()
+            .join(", and ")
     )];
     let moved = identical.iter().filter(|cell| is_decided(cell)).count();
     if !identical.is_empty() {

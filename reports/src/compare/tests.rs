@@ -87,8 +87,8 @@ fn several_new_runs_count_as_one() {
     let alone = found(&old, &[&one], false).unwrap();
     assert_eq!(both.new.len(), 2);
     assert_all(&both, Verdict::Same);
-    assert!(both.notes[0].starts_with("4 and 8 epochs"));
-    assert!(alone.notes[0].starts_with("4 and 4 epochs"));
+    assert!(both.notes[0].starts_with("4 epochs, and 4 epochs, and 4 epochs."));
+    assert!(alone.notes[0].starts_with("4 epochs, and 4 epochs."));
 }
 
 #[test]

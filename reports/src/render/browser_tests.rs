@@ -90,7 +90,7 @@ const look = () => {
   found.twice = ids.filter((id, at) => ids.indexOf(id) !== at);
   const buttons = [...page.querySelectorAll('table.sortable th button')];
   found.buttons = buttons.length;
-  const mean = buttons.find(button => button.textContent === 'mean');
+  const mean = buttons.find(button => button.textContent === 'typical');
   const table = mean.closest('table'), head = mean.parentElement;
   const column = () => [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent);
   mean.focus();

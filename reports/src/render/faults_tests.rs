@@ -196,7 +196,7 @@ fn examples_of_one_kind_do_not_hide_those_of_another() {
 
 #[test]
 fn a_line_without_a_status_is_refused() {
-    let line = r#"{"v":3,"backend":"sqlite","loss":"killed-daemon","how":"kill -9","seed":1,"points":12,"in_flight":12,"unacknowledged":0,"newly_acknowledged":12,"broken":0,"died_by_itself":0,"unjudged":0,"mixtures":0,"audit":{"verdict":"valid","acknowledged":{},"present":3,"absent":0,"unpromised":0,"lost":0,"torn":0,"half":0,"stale":0,"phantom":0,"unreadable":0,"examples":[]},"recovery_ms":[1.0,2.0],"took_ms":3}"#;
+    let line = r#"{"v":4,"backend":"sqlite","loss":"killed-daemon","how":"kill -9","seed":1,"points":12,"in_flight":12,"unacknowledged":0,"newly_acknowledged":12,"broken":0,"died_by_itself":0,"unjudged":0,"mixtures":0,"audit":{"verdict":"valid","acknowledged":{},"present":3,"absent":0,"unpromised":0,"lost":0,"torn":0,"half":0,"stale":0,"phantom":0,"unreadable":0,"examples":[]},"recovery_ms":[1.0,2.0],"took_ms":3}"#;
     let error = serde_json::from_str::<CrashPoints>(line).unwrap_err();
     assert!(error.to_string().contains("`status`"), "{error}");
 }

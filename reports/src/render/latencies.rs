@@ -87,14 +87,40 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
             to: command_anchor(&cell.workload, &cell.state),
             cells: row,
         });
+        if cell.tail.is_some() {
+            let of_arm = |arm: &&str| tail(find(report, cell, arm));
+            let mut row = vec![
+                cell.workload.clone(),
+                cell.state.clone(),
+                format!("{}, tail", cell.metric),
+                tail(Some(cell)),
+                "–".to_owned(),
+            ];
+            row.extend(arms.iter().map(of_arm));
+            rows.push(LinkedRow {
+                anchor: String::new(),
+                to: command_anchor(&cell.workload, &cell.state),
+                cells: row,
+            });
+        }
     }
     Linked(head, rows)
+}
+
+/// How far the mean of a cell's calls is above their median.
+fn tail(cell: Option<&Cell>) -> String {
+    match cell.and_then(|cell| cell.tail) {
+        Some(tail) if tail.mean_ns > 0.0 => format!("+{}", time(tail.mean_ns)),
+        Some(_) => "none".to_owned(),
+        None => "–".to_owned(),
+    }
 }
 
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(format!(
-        "Each figure is the ratio of the mean time of a call to that of {} in the same round, which is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree in direction. \"same\": the whole interval is inside the margin. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far the interval of the identical arms reaches.",
+        "Each figure is the ratio of the time of a call to that of {} in the same round: in hot cells the median of a pass's calls, with empty caches their mean. The row \"tail\" below a median is the mean of all calls less the median, in time a call: what rare slow calls add; it is no ratio and gets no verdict. The time of {} is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree in direction. \"same\": the whole interval is inside the margin. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far the interval of the identical arms reaches.",
+        report.summary.baseline,
         report.summary.baseline,
         margins(report)
     )));
@@ -160,7 +186,7 @@ pub(super) fn margins(report: &Report<'_>) -> String {
 
 fn latencies(report: &Report<'_>) -> Part {
     let head = columns(
-        "workload | state | metric | arm | epochs | passes | failed (95 %) | calls | mean | 99 % interval | \
+        "workload | state | metric | arm | epochs | passes | failed (95 %) | calls | typical | 99 % interval | \
          p50 | p90 | p99 | p99.9 | max",
     );
     let dash = |value: Option<u64>| value.map_or("—".to_owned(), |ns| time(ns as f64));

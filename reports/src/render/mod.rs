@@ -39,6 +39,7 @@ mod model_files_page;
 mod output;
 mod page;
 mod part;
+mod placements;
 mod programs;
 mod report;
 mod shell;

@@ -14,6 +14,7 @@ use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, ses
 use super::model_files::model_files;
 use super::part::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
 use super::part::{LinkedRow, command_anchor};
+use super::placements::placements;
 use super::programs::programs;
 use super::report::Report;
 use super::shell::shell;
@@ -21,7 +22,7 @@ use super::stems;
 use super::tasks::tasks;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
 use crate::text::{columns, count, time};
-use rundir::{Basis, Outcome};
+use rundir::{Basis, Outcome, Placement, cache_state};
 
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
@@ -36,6 +37,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     programs(report, &mut parts);
     ratios(report, &mut parts);
     states(report, &mut parts);
+    placements(report, &mut parts);
     sessions(report, &mut parts);
     shell(report, &mut parts);
     syncs(report, &mut parts);
@@ -103,11 +105,11 @@ pub(super) fn excerpt(report: &Report<'_>) -> Vec<Part> {
     let health = &report.summary.health;
     let mut parts = vec![
         Text(format!(
-            "This is from {THE_REPORT}: `ctxbench run`, suite {}, by ctxbench {}, {}, {} epochs, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
+            "This is from {THE_REPORT}: `ctxbench run`, suite {}, by ctxbench {}, {}, {}, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
             plan.suite,
             plan.ctxbench,
             plan.created.split('T').next().unwrap_or_default(),
-            health.epochs,
+            health.epochs_in_words(),
             count(report.run.samples.len() as u64),
             health.took_ms as f64 / 1000.0,
             report.run.environment.cpu,
@@ -206,11 +208,11 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
         format!("{}.", health.identical_arms()),
         format!(
-            "Measured {} by ctxbench {}, seed {}: {} epochs, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
+            "Measured {} by ctxbench {}, seed {}: {}, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
             plan.created,
             plan.ctxbench,
             plan.seed,
-            health.epochs,
+            health.epochs_in_words(),
             count(passes as u64),
             health.took_ms as f64 / 1000.0,
             count(ok as u64),
@@ -226,8 +228,13 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
             margins(report)
         ),
     ];
-    if plan.settings.placement == "shared-cpu" {
-        facts.push("Client and daemon share one processor, another one each epoch: in a closed loop only one of them runs at a time, and no figure depends on where the scheduler wakes the other. With --placement free, figures on many machines are higher.".to_owned());
+    if plan
+        .schedule
+        .sections
+        .iter()
+        .any(|section| section.placement == Placement::SharedCpu)
+    {
+        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, another one each epoch: no request wakes another processor. That is the best case, which users have only on one processor or in a container with one CPU. In all other states the scheduler places both, as users have it.".to_owned());
     }
     let has_clients =
         |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
@@ -335,7 +342,9 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
             .max()
             .unwrap_or(0);
         let ready_of = |cold: bool| {
-            let costs = costs.clone().filter(|cost| (cost.state == "cold") == cold);
+            let costs = costs
+                .clone()
+                .filter(|cost| (cache_state(&cost.state) == "cold") == cold);
             let mut ready: Vec<u64> = costs.flat_map(|cost| cost.ready_ns.clone()).collect();
             ready.sort_unstable();
             let middle = ready.get(ready.len() / 2);
@@ -412,7 +421,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "How it was measured".to_owned()));
     parts.push(List(vec![
         "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells a daemon is stopped while it is not its turn, so that no other arm pays for its background work.".to_owned(),
-        "An epoch has a scratch, daemons, an order and a processor of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after five eighths and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
+        "An epoch has a scratch, daemons and an order of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after five eighths and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
         "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
         "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),
         format!("Calls over {} s count as timeouts, and are cut off after twice that.", plan.settings.call_timeout_ms as f64 / 1000.0),
@@ -445,8 +454,11 @@ fn commands(report: &Report<'_>) -> Part {
             workload.clone(),
             state.clone(),
             format!(
-                "`ctxbench run --suite {} --workload {workload} --state {state} --seed {}`",
-                plan.suite, plan.seed
+                "`ctxbench run --suite {} --workload {workload} --state {} --placement {} --seed {}`",
+                plan.suite,
+                cache_state(state),
+                Placement::of_state(state).name(),
+                plan.seed
             ),
         ],
     });

@@ -23,6 +23,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         typical_low_ns = cell.interval.map(|interval| interval.low),
         typical_high_ns = cell.interval.map(|interval| interval.high),
         p50_ns, p90_ns, p99_ns, p999_ns, max_ns, requests_per_call,
+        tail_ns = cell.tail.map(|tail| tail.mean_ns),
         ratio = cell.against_baseline.as_ref().map(|found| found.ratio),
         ratio_low = cell.against_baseline.as_ref().and_then(|found| Some(found.interval?.low)),
         ratio_high = cell.against_baseline.as_ref().and_then(|found| Some(found.interval?.high)),

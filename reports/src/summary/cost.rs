@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use rundir::{CellEpoch, Counted, DaemonCounters, Sample};
+use rundir::{CellEpoch, Counted, DaemonCounters, Sample, cache_state};
 use stats::{Interval, LEVEL, pool};
 
 use super::groups::{Group, Groups};
@@ -118,7 +118,7 @@ pub(super) fn ready(groups: &Groups<'_>) -> Vec<Ready> {
 /// The starts of a cell's daemon that belong to its cache state. A cold cell's first start is on an empty
 /// workspace.
 fn starts(cell: &CellEpoch) -> &[u64] {
-    let first = usize::from(cell.state == "cold");
+    let first = usize::from(cache_state(&cell.state) == "cold");
     cell.ready_ns.get(first..).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rundir::{Arm, CellEpoch, Plan, PlannedWorkload, Run, Sample};
+use rundir::{Arm, CellEpoch, Placement, Plan, PlannedWorkload, Run, Sample};
 
 use super::void;
 
@@ -76,14 +76,17 @@ impl<'a> Groups<'a> {
         self.groups.get(*self.places.get(&(workload, state, arm))?)
     }
 
-    /// The groups of each workload and arm, over all cache states.
+    /// The groups of each workload and arm, over all cache states of one placement: that of the workload's first state.
     pub(super) fn by_workload_and_arm(
         &self,
         plan: &'a Plan,
     ) -> impl Iterator<Item = (&'a PlannedWorkload, &'a Arm, Vec<&Group<'a>>)> {
         plan.workloads.iter().flat_map(move |workload| {
             plan.arms.iter().map(move |arm| {
+                let placed = |state: &String| Placement::of_state(state);
+                let first = workload.states.first().map(placed);
                 let states = workload.states.iter();
+                let states = states.filter(move |state| Some(placed(state)) == first);
                 let groups = states.filter_map(|state| self.of(&workload.name, state, &arm.name));
                 (workload, arm, groups.collect())
             })

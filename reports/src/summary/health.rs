@@ -30,8 +30,10 @@ const TWO_LEVELS: &str = "two levels: the verdict depends on which";
 /// The health of a run.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Health {
-    /// Number of valid epochs.
+    /// Number of valid epochs of all sections.
     pub epochs: usize,
+    /// The sections, in the plan's order.
+    pub sections: Vec<SectionHealth>,
     /// Void epochs, with the reason.
     pub void: BTreeMap<u32, String>,
     /// Number of timed passes.
@@ -65,6 +67,19 @@ pub struct Health {
     pub notes: Vec<String>,
 }
 
+/// A section of the run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SectionHealth {
+    /// Its name.
+    pub name: String,
+    /// Number of valid epochs.
+    pub epochs: usize,
+    /// Wall-clock time of its epochs, void ones included, in milliseconds.
+    pub took_ms: u64,
+    /// Its budget in the plan, in milliseconds.
+    pub budget_ms: u64,
+}
+
 /// The identical arms in one cell.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AaCell {
@@ -86,6 +101,21 @@ impl Health {
         let cells = self.aa.iter().filter(|cell| wanted(cell));
         let mut spreads: Vec<f64> = cells.filter_map(|cell| cell.spread).collect();
         median(&mut spreads)
+    }
+
+    /// The numbers of valid epochs in words.
+    pub fn epochs_in_words(&self) -> String {
+        match &self.sections[..] {
+            [first, rest @ ..] if !rest.is_empty() => {
+                let rest = rest
+                    .iter()
+                    .map(|section| format!("{} of {}", section.epochs, section.name));
+                let first = format!("{} epochs of {}", first.epochs, first.name);
+                let all: Vec<String> = std::iter::once(first).chain(rest).collect();
+                all.join(", ")
+            }
+            _ => format!("{} epochs", self.epochs),
+        }
     }
 
     /// The A/A check in a sentence.
@@ -143,6 +173,7 @@ pub(super) fn health(run: &Run) -> Health {
     let hot_timed_ms: u64 = counted.iter().map(|epoch| epoch.hot_timed_ms).sum();
     Health {
         epochs: counted.len(),
+        sections: sections(run),
         void,
         passes: timed.len(),
         busy_passes,
@@ -154,6 +185,23 @@ pub(super) fn health(run: &Run) -> Health {
         took_ms: run.epochs.iter().map(|epoch| epoch.took_ms).sum(),
         ..Health::default()
     }
+}
+
+fn sections(run: &Run) -> Vec<SectionHealth> {
+    let sections = run.plan.schedule.sections.iter();
+    let sections = sections.map(|section| {
+        let epochs = run.epochs.iter();
+        let own: Vec<&Epoch> = epochs
+            .filter(|epoch| epoch.section == section.name)
+            .collect();
+        SectionHealth {
+            name: section.name.clone(),
+            epochs: own.iter().filter(|epoch| epoch.void.is_none()).count(),
+            took_ms: own.iter().map(|epoch| epoch.took_ms).sum(),
+            budget_ms: section.budget_ms,
+        }
+    });
+    sections.collect()
 }
 
 /// Withholds the verdicts that the run cannot support, fills in the A/A check, and adds the notes.
@@ -226,10 +274,16 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
     if let Some(fallback) = &run.environment.scratch.fallback {
         notes.push(format!("The scratch is a directory as it is: {fallback}"));
     }
-    if health.epochs < stats::MIN_EPOCHS {
+    let is_one = health.sections.len() == 1;
+    let partial = health.sections.iter();
+    for section in partial.filter(|section| section.epochs < stats::MIN_EPOCHS) {
+        let which = match is_one {
+            true => "This is a partial run of".to_owned(),
+            false => format!("Section {} has", section.name),
+        };
         notes.push(format!(
-            "This is a partial run of {} epochs: without {} there are no intervals and no verdicts.",
-            health.epochs,
+            "{which} {} epochs: without {} there are no intervals and no verdicts.",
+            section.epochs,
             stats::MIN_EPOCHS
         ));
     }

@@ -22,14 +22,14 @@ pub use failed::FailedPasses;
 pub use found::Found;
 pub(crate) use found::TASK;
 use groups::Groups;
-pub use health::{AaCell, Health};
+pub use health::{AaCell, Health, SectionHealth};
 use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
-use rundir::{Arm, CellEpoch, Latencies, Plan, Run, Sample};
+use rundir::{Arm, CellEpoch, Latencies, Placement, Plan, Run, Sample, cache_state};
 pub use stats::MAKESPAN;
 use stats::{
-    Comparison, Interval, Modes, Series, SeriesKey, Table, baselines, compare_arms,
+    Comparison, Interval, Modes, Series, SeriesKey, Table, Tail, baselines, compare_arms,
     compare_with_baseline, has_enough_calls, logs, modes, pool,
 };
 
@@ -84,8 +84,12 @@ pub struct Cell {
     /// The passes of the arm in this workload and cache state that did not end well. They are in no time.
     pub failed: FailedPasses,
     /// The typical value in nanoseconds: the geometric mean of one robust estimate per epoch.
-    /// A pass's value is the mean of its calls, or their sum for [`MAKESPAN`].
+    /// A pass's value is the median of its calls in hot cells that repeat one operation, their mean in others, and their sum
+    /// for [`MAKESPAN`].
     pub typical_ns: f64,
+    /// How far the mean of all calls is above `typical_ns`; `None` where that comes from means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Tail>,
     /// Its 99 % interval over epochs.
     pub interval: Option<Interval>,
     /// The median over all calls, in nanoseconds; `None` for [`MAKESPAN`].
@@ -142,6 +146,12 @@ impl Cell {
     pub fn is_kernel_cache(&self) -> bool {
         self.requests_per_call
             .is_some_and(|requests| requests < 0.01)
+    }
+
+    /// The cell in which the scheduler places client and daemon, if they share a processor in this one.
+    pub fn placed_freely(&self) -> Option<SeriesKey> {
+        (Placement::of_state(&self.state) != Placement::Free)
+            .then(|| SeriesKey::new(&self.workload, cache_state(&self.state), &self.metric))
     }
 
     /// Whether it is its workload's main metric. Only the verdicts of main metrics count.
@@ -217,8 +227,9 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
             let all = all_calls(group.cells.iter(), &key.metric)?;
             let mut cell = cell(&key, arm, series, all.as_ref());
-            let passes = group.passes.iter();
+            let passes = group.passes.iter().copied();
             let passes = passes.filter(|pass| pass.is_measured(health.is_busy));
+            cell.tail = Tail::of(passes.clone(), &key.metric);
             cell.calls = passes.map(|pass| calls(pass, &key.metric)).sum();
             cell.failed = FailedPasses::of(group.passes.iter().copied());
             cell.against_baseline = against_baseline;
@@ -279,6 +290,7 @@ fn cell(key: &SeriesKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>
         passes: values.len(),
         calls: 0,
         failed: FailedPasses::default(),
+        tail: None,
         typical_ns: pooled.as_ref().map_or(0.0, |pooled| pooled.mean.exp()),
         interval: pooled
             .and_then(|pooled| pooled.interval(1.0 - stats::LEVEL))

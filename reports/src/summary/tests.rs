@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::testing::{self, CALLS, EPOCHS, ROUNDS};
-use rundir::{Journal, Outcome, Sample};
+use rundir::{Journal, Outcome, Placement, Sample, Section};
 use stats::{MarginKind, Verdict};
 
 const SEEDS: u64 = 20;
@@ -142,6 +142,7 @@ fn a_cell_is_open_until_all_its_candidates_are_decided() {
     };
     let mut run = testing::run();
     // Here identical arms differ by more than a third of the margin.
+    run.plan.margins.relative = 0.02;
     assert_eq!(open(&run, "micro/read"), ["direct-again"]);
     run.plan.margins.relative = 0.3;
     assert!(open(&run, "micro/read").is_empty());
@@ -150,7 +151,108 @@ fn a_cell_is_open_until_all_its_candidates_are_decided() {
     assert_eq!(open(&run, "micro/read"), both);
     assert_eq!(open(&run, "agent/session"), both);
     let at_the_margin = at_ratio(1.05);
-    assert_eq!(open(&at_the_margin, "micro/read"), both);
+    assert_eq!(open(&at_the_margin, "micro/read"), ["sqlite"]);
+}
+
+/// Measures the micro cell once more in four epochs, in which client and daemons share a processor and calls take
+/// `factor` times as long.
+fn with_shared_cpu(run: &mut Run, factor: f64) {
+    let state = Placement::SharedCpu.state("hot");
+    let again = |epoch: u32| epoch + EPOCHS;
+    let samples = run.samples.iter();
+    let mut samples: Vec<Sample> = samples
+        .filter(|pass| pass.workload == "micro/read")
+        .cloned()
+        .collect();
+    for pass in &mut samples {
+        pass.epoch = again(pass.epoch);
+        pass.state.clone_from(&state);
+        if pass.arm == "sqlite" {
+            testing::scale_pass(pass, factor);
+        }
+    }
+    run.samples.extend(samples);
+    let mut epochs = run.epochs.clone();
+    for epoch in &mut epochs {
+        epoch.epoch = again(epoch.epoch);
+        epoch.section = "shared".to_owned();
+    }
+    run.epochs.extend(epochs);
+    run.plan.workloads[0].states.push(state.clone());
+    let section = Section {
+        name: "shared".to_owned(),
+        placement: Placement::SharedCpu,
+        cells: BTreeMap::from([("micro/read".to_owned(), vec![state])]),
+        ..run.plan.schedule.sections[0].clone()
+    };
+    run.plan.schedule.sections.push(section);
+}
+
+#[test]
+fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
+    let alone = testing::run();
+    let mut both = alone.clone();
+    with_shared_cpu(&mut both, 0.6);
+    let (before, after) = (summarise(&alone).unwrap(), summarise(&both).unwrap());
+    let words = |cells: &[Cell]| {
+        cells
+            .iter()
+            .map(|cell| format!("{cell:?}"))
+            .collect::<Vec<_>>()
+    };
+    let free: Vec<Cell> = after
+        .cells
+        .iter()
+        .filter(|cell| cell.state == "hot")
+        .cloned()
+        .collect();
+    assert_eq!(words(&before.cells), words(&free));
+    let shared = after
+        .cell("micro/read", "hot-shared-cpu", "read", "sqlite")
+        .unwrap();
+    let ratio = shared.against_baseline.as_ref().unwrap().ratio;
+    assert!((1.1..1.3).contains(&ratio), "{ratio}");
+    assert_eq!(
+        shared.placed_freely(),
+        Some(SeriesKey::new("micro/read", "hot", "read"))
+    );
+    assert_eq!(
+        after.health.epochs_in_words(),
+        "4 epochs of all, 4 of shared"
+    );
+    assert_eq!(before.health.epochs_in_words(), "4 epochs");
+}
+
+#[test]
+fn a_section_that_counts_has_no_ratio_and_no_aa_check() {
+    let mut run = testing::run();
+    run.plan.schedule.sections[0].counts = true;
+    let summary = summarise(&run).unwrap();
+    assert!(!summary.cells.is_empty());
+    for cell in &summary.cells {
+        assert!(
+            cell.against_baseline.is_none() && cell.against_floor.is_none(),
+            "{cell:?}"
+        );
+    }
+    assert!(summary.health.aa.is_empty() && summary.health.compared == 0);
+    assert!(!summary.costs.is_empty(), "exact counts are there");
+}
+
+#[test]
+fn a_section_without_epochs_is_named_and_the_others_keep_their_verdicts() {
+    let mut run = testing::run();
+    with_shared_cpu(&mut run, 0.6);
+    run.epochs.retain(|epoch| epoch.section == "all");
+    let summary = summarise(&run).unwrap();
+    assert!(compared(&summary, "read", "sqlite").verdict == Verdict::Worse);
+    let notes = &summary.health.notes;
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("Section shared has 0 epochs")),
+        "{notes:?}"
+    );
 }
 
 #[test]

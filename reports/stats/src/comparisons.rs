@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::{Plan, PlannedWorkload, Sample};
+use rundir::{Calls, Plan, PlannedWorkload, Sample, cache_state};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::compare::{Comparison, Margin, MarginKind, Verdict, compare};
-use crate::epochs::{LEVEL, median};
+use crate::epochs::{Interval, LEVEL, mean_with_interval, median};
 use crate::modes::modes;
 
 /// The least share of a cell's rounds for a combination of levels. Smaller combinations are outliers;
@@ -42,7 +44,62 @@ impl SeriesKey {
     }
 }
 
-/// One arm's values in a cell, in nanoseconds, by epoch and round: the mean of a pass's calls, or its makespan.
+/// The fewest calls of a pass whose median is its figure.
+const MEDIAN_FROM: u64 = 16;
+
+/// Whether the figure of a pass for its calls of one kind is their median: in hot cells of workloads that repeat one
+/// operation. Elsewhere it is their mean: with empty caches and in sessions the calls of a pass are not alike, so that their
+/// median answers another question.
+pub fn is_median(sample: &Sample, calls: &Calls) -> bool {
+    cache_state(&sample.state) == "hot"
+        && !sample.workload.starts_with("agent/")
+        && calls.count >= MEDIAN_FROM
+}
+
+/// The figure of a pass for its calls of one kind, in nanoseconds a call.
+pub fn figure(sample: &Sample, calls: &Calls) -> f64 {
+    match is_median(sample, calls) {
+        true => calls.p50_ns as f64,
+        false => calls.mean_ns(),
+    }
+}
+
+/// The excess of the mean of all calls over their figure, in nanoseconds a call: what rare slow calls add.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Tail {
+    /// The mean over epochs. It is below 0 if fast calls are further from the median than slow ones.
+    pub mean_ns: f64,
+    /// Its 99 % interval over epochs; `None` for fewer than three.
+    pub interval: Option<Interval>,
+}
+
+impl Tail {
+    /// The tail of one arm's measured passes of a cell; `None` if their figure is no median. Each epoch gives one value,
+    /// over all its calls: a robust estimate over passes would hide what is rare.
+    pub fn of<'a>(passes: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Option<Self> {
+        let mut epochs: BTreeMap<u32, (f64, u64)> = BTreeMap::new();
+        for pass in passes {
+            let Some(calls) = pass
+                .calls
+                .get(metric)
+                .filter(|calls| is_median(pass, calls))
+            else {
+                continue;
+            };
+            let (excess, count) = epochs.entry(pass.epoch).or_default();
+            *excess += calls.total_ns as f64 - figure(pass, calls) * calls.count as f64;
+            *count += calls.count;
+        }
+        let values = epochs.into_values();
+        let values: Vec<f64> = values
+            .map(|(excess, count)| excess / count as f64)
+            .collect();
+        let (mean_ns, interval) = mean_with_interval(&values)?;
+        Some(Self { mean_ns, interval })
+    }
+}
+
+/// One arm's values in a cell, in nanoseconds, by epoch and round: the [`figure`] of a pass, or its makespan.
 pub type Series = BTreeMap<(u32, u32), f64>;
 
 /// The values of a run, by cell and arm.
@@ -64,7 +121,7 @@ impl Table {
                 series.insert((sample.epoch, sample.round), value);
             };
             for (kind, calls) in &sample.calls {
-                put(kind, calls.mean_ns());
+                put(kind, figure(sample, calls));
             }
             if sample.workload.starts_with("agent/") {
                 put(MAKESPAN, sample.makespan_ns as f64);
@@ -146,7 +203,8 @@ fn log_ratio(values: &[f64]) -> Option<f64> {
     Some(candidate.ln() - mean)
 }
 
-/// Compares `arm` with the mean of the arms `with` in a cell; `None` without a common round.
+/// Compares `arm` with the mean of the arms `with` in a cell; `None` without a common round, and in a section that only
+/// counts.
 pub fn compare_arms(
     plan: &Plan,
     table: &Table,
@@ -154,7 +212,10 @@ pub fn compare_arms(
     arm: &str,
     with: &[&str],
 ) -> Option<Comparison> {
-    let arms = table.0.get(key)?;
+    let arms = table
+        .0
+        .get(key)
+        .filter(|_| plan.compares(&key.workload, &key.state))?;
     let baselines: Option<Vec<&Series>> = with.iter().map(|name| arms.get(*name)).collect();
     let baselines = baselines?;
     let ratios = log_ratios(arms.get(arm)?, &baselines);
@@ -170,7 +231,7 @@ pub fn compare_arms(
     let is_check = with.len() == 1 && is_identical;
     let alpha = match is_check {
         true => 1.0 - LEVEL,
-        false => plan.alpha(&key.workload, ratios.len()),
+        false => plan.alpha(&key.workload, &key.state, ratios.len()),
     };
     compare(&ratios, alpha, margin)
 }
@@ -275,4 +336,107 @@ pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTr
         }
     }
     open
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: u32 = 10;
+    const CALLS: u64 = 100;
+
+    /// Passes of `CALLS` calls of 1,000 ns in a state, in three epochs. In one pass of the first epoch, one call takes
+    /// `slowest_ns`.
+    fn passes(workload: &str, state: &str, slowest_ns: u64) -> Vec<Sample> {
+        let pass = |epoch, round| {
+            let mut times = rundir::histogram();
+            times.record_n(1_000, CALLS - 1).unwrap();
+            let last = match (epoch, round) {
+                (0, 4) => slowest_ns,
+                _ => 1_000,
+            };
+            times.record(last).unwrap();
+            let calls = Calls::of(&times, (CALLS - 1) * 1_000 + last);
+            Sample {
+                epoch,
+                round,
+                arm: "direct".to_owned(),
+                workload: workload.to_owned(),
+                state: state.to_owned(),
+                calls: BTreeMap::from([("append".to_owned(), calls)]),
+                ..Sample::default()
+            }
+        };
+        let rounds = (0..3).flat_map(|epoch| (0..ROUNDS).map(move |round| (epoch, round)));
+        rounds.map(|(epoch, round)| pass(epoch, round)).collect()
+    }
+
+    fn values(passes: &[Sample], workload: &str, state: &str) -> Series {
+        let table = Table::of(passes, &BTreeSet::new(), false);
+        table.0[&SeriesKey::new(workload, state, "append")]["direct"].clone()
+    }
+
+    #[test]
+    fn one_slow_call_does_not_move_a_hot_figure_and_is_in_the_tail() {
+        const SLOW: u64 = 50_000_000;
+        for state in ["hot", "hot-shared-cpu"] {
+            let (plain, slow) = (
+                passes("micro/append", state, 1_000),
+                passes("micro/append", state, SLOW),
+            );
+            let figures = values(&slow, "micro/append", state);
+            assert_eq!(figures, values(&plain, "micro/append", state));
+            assert_eq!(Tail::of(&plain, "append").unwrap().mean_ns, 0.0);
+            let tail = Tail::of(&slow, "append").unwrap();
+            // One call of a thousand in one epoch of three.
+            let expected = (SLOW - 1_000) as f64 / (u64::from(ROUNDS) * CALLS) as f64 / 3.0;
+            assert!((tail.mean_ns / expected - 1.0).abs() < 1e-9, "{tail:?}");
+            assert!(
+                tail.interval
+                    .is_some_and(|interval| interval.high > expected)
+            );
+        }
+    }
+
+    #[test]
+    fn with_empty_caches_and_in_sessions_the_figure_is_the_mean() {
+        for (workload, state) in [
+            ("micro/append", "lukewarm"),
+            ("micro/append", "cold"),
+            ("agent/s", "hot"),
+        ] {
+            let slow = passes(workload, state, 1_001_000);
+            let figures = values(&slow, workload, state);
+            assert_eq!((figures[&(0, 3)], figures[&(0, 4)]), (1_000.0, 11_000.0));
+            assert_eq!(Tail::of(&slow, "append"), None);
+        }
+    }
+
+    #[test]
+    fn of_a_few_calls_the_figure_is_the_mean() {
+        let mut times = rundir::histogram();
+        times.record_n(1_000, MEDIAN_FROM - 2).unwrap();
+        times.record(16_000).unwrap();
+        let few = Calls::of(&times, (MEDIAN_FROM - 2) * 1_000 + 16_000);
+        let pass = Sample {
+            workload: "program/git".to_owned(),
+            state: "hot".to_owned(),
+            calls: BTreeMap::from([("status".to_owned(), few)]),
+            ..Sample::default()
+        };
+        assert_eq!(figure(&pass, &few), 2_000.0);
+        assert_eq!(Tail::of([&pass], "status"), None);
+    }
+
+    #[test]
+    fn the_two_placements_of_a_cell_are_never_in_one_series() {
+        let mut both = passes("micro/append", "hot", 1_000);
+        both.extend(passes("micro/append", "hot-shared-cpu", 1_000));
+        let table = Table::of(&both, &BTreeSet::new(), false);
+        let states: Vec<&str> = table.0.keys().map(|key| &*key.state).collect();
+        assert_eq!(states, ["hot", "hot-shared-cpu"]);
+        for arms in table.0.values() {
+            assert_eq!(arms["direct"].len(), 3 * ROUNDS as usize);
+        }
+    }
 }

@@ -15,8 +15,8 @@ mod testing;
 pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
 pub use comparisons::{
-    MAKESPAN, Series, SeriesKey, Table, baselines, compare_arms, compare_with_baseline,
-    compared_with, log_ratios, logs, margin, ratios_by_level, undecided,
+    MAKESPAN, Series, SeriesKey, Table, Tail, baselines, compare_arms, compare_with_baseline,
+    compared_with, figure, is_median, log_ratios, logs, margin, ratios_by_level, undecided,
 };
 pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,

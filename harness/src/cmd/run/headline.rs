@@ -67,9 +67,9 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
         text += &format!("\n{note}");
     }
     text += &format!(
-        "\nratios to {} with 99 % intervals over {} epochs; {}\n{wrong}",
+        "\nratios to {} with 99 % intervals over {}; {}\n{wrong}",
         summary.baseline,
-        summary.health.epochs,
+        summary.health.epochs_in_words(),
         summary.health.identical_arms()
     );
     text

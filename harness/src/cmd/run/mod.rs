@@ -15,7 +15,7 @@ use backends::cpu;
 use backends::registry::Registry;
 use clap::{Args, ValueEnum};
 use reports::render::short_matrix;
-use rundir::{MODEL_FILES, ModelFiles, Plan};
+use rundir::{MODEL_FILES, ModelFiles, Placement, Plan};
 use workloads::definition::{CacheState, Workload};
 
 use self::headline::summary_table;
@@ -24,7 +24,7 @@ use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
 use crate::interrupt::{Interrupt, end_process_at_signals};
-use crate::lab::{Machine, SHARED_CPU};
+use crate::lab::Machine;
 use crate::model_files;
 use crate::model_options::ModelOptions;
 use crate::plan::{AA_ARM, LiveArm};
@@ -36,15 +36,16 @@ use crate::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
 ///
-/// A run has epochs, each with a scratch file system, daemons, an order and a processor of its own. In each epoch every
-/// cell (workload × cache state) is measured in rounds with all arms: these are mounted at once, and short passes
-/// alternate between them. Cells that are decided stop; the others go on until --budget is used up.
+/// A run has sections with budgets of their own, and a section has epochs, each with a scratch file system, daemons and an
+/// order of its own. In each epoch every cell (workload × cache state) of the section is measured in rounds with all arms:
+/// these are mounted at once, and short passes alternate between them. Cells that are decided stop; the others go on until
+/// the section's budget is used up.
 ///
 /// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C ends the run
 /// in order; --resume goes on with it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench run                                         # the default suite, six minutes of measuring
+  ctxbench run                                         # the default suite, five minutes of measuring
   ctxbench run --workload micro/stat --budget 20       # one workload of it
   ctxbench run --backend direct --backend sqlite --state hot
   ctxbench run --resume results/20261121-120000-default
@@ -64,7 +65,7 @@ pub struct Options {
     /// A built-in suite, or the path of a suite file.
     #[arg(long, default_value = "default")]
     suite: String,
-    /// Only these workloads, by name or path; they need not be in the suite.
+    /// Only these workloads, by name or path, in one section; they need not be in the suite.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
     /// Only these cache states.
@@ -73,11 +74,12 @@ pub struct Options {
     /// Only these backends; `direct` is always measured, twice.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// Seconds that measuring may take; three epochs with one timed round of each cell are made all the same [default: as
-    /// the suite says, else 250].
+    /// Seconds that measuring may take, shared among the sections in proportion to their own budgets; three epochs with one
+    /// timed round of each cell are made all the same. A budget that cannot be enough is refused [default: as the suite
+    /// says, else 250 a section].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
-    /// The most epochs [default: as the suite says, else 8].
+    /// The most epochs of each section [default: as the suite says, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
     /// The most rounds of a cell in an epoch [default: as the suite says, else 60].
@@ -106,9 +108,9 @@ pub struct Options {
     /// suite says, else 10].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     call_timeout: Option<f64>,
-    /// Where the client and the daemon run.
-    #[arg(long, value_enum, default_value_t = Placement::SharedCpu)]
-    placement: Placement,
+    /// Where the client and the daemon run, in all sections [default: as the suite says, else free].
+    #[arg(long, value_enum)]
+    placement: Option<PlacementOption>,
     /// Decide by this policy alone: a built-in one, the path of a file, or `none`. Its text is kept with the
     /// run [default: as the suite says, else all built-in ones].
     #[arg(long, value_name = "NAME")]
@@ -141,19 +143,19 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Placement {
-    /// On one processor: only one of the two runs at a time, and no figure depends on where the
-    /// scheduler happens to wake the other. A daemon's background threads go where they like.
-    SharedCpu,
-    /// Wherever the scheduler puts them.
+enum PlacementOption {
+    /// Wherever the scheduler puts them, as users have it.
     Free,
+    /// On one processor, another one each epoch: no request wakes another processor. A daemon's background threads run
+    /// anywhere. Such cells have states of their own, such as hot-shared-cpu, and no policy reads them.
+    SharedCpu,
 }
 
-impl Placement {
-    fn name(self) -> &'static str {
+impl PlacementOption {
+    fn planned(self) -> Placement {
         match self {
-            Placement::SharedCpu => SHARED_CPU,
-            Placement::Free => "free",
+            PlacementOption::Free => Placement::Free,
+            PlacementOption::SharedCpu => Placement::SharedCpu,
         }
     }
 }
@@ -261,14 +263,23 @@ impl Options {
             }
         }
         eprintln!(
-            "{} workloads, {} arms, at most {} epochs, {:.0} s of measuring, seed {}; results in {}",
+            "{} workloads, {} arms, {:.0} s of measuring, seed {}; results in {}",
             plan.workloads.len(),
             plan.arms.len(),
-            plan.schedule.epochs,
-            plan.schedule.budget_ms as f64 / 1000.0,
+            plan.schedule.budget_ms() as f64 / 1000.0,
             plan.seed,
             dir.display()
         );
+        for section in &plan.schedule.sections {
+            eprintln!(
+                "section {}: {} cells, {:.0} s, at most {} epochs, placement {}",
+                section.name,
+                section.cells.values().map(Vec::len).sum::<usize>(),
+                section.budget_ms as f64 / 1000.0,
+                section.epochs,
+                section.placement.name()
+            );
+        }
         let probed: BTreeSet<String> = before
             .iter()
             .flat_map(|run| &run.probes)

@@ -11,11 +11,11 @@ use backends::registry::Registry;
 use reports::context::check_prices;
 use reports::decide::{identities, identity};
 use reports::summary::FLOOR;
-use rundir::{Environment, Looks, Margins, Plan, PlannedPolicy, Schedule, Settings, Writer};
+use rundir::{Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Writer};
 use workloads::catalogue;
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
-use workloads::suite::Suite;
+use workloads::suite::{ONE_SECTION, Suite, SuiteSection, SuiteWorkload};
 
 use super::Options;
 use crate::cell::pass_bytes;
@@ -51,7 +51,7 @@ impl Options {
     }
 
     /// The command line that plans the same run.
-    pub(super) fn command(&self, seed: u64, schedule: &Schedule, call_timeout: f64) -> String {
+    pub(super) fn command(&self, seed: u64, call_timeout: f64) -> String {
         let mut words = vec!["ctxbench run".to_owned(), format!("--suite {}", self.suite)];
         words.extend(
             self.workload
@@ -62,17 +62,21 @@ impl Options {
             words.push(format!("--state {}", CacheState::from(*state).name()));
         }
         words.extend(self.backend.iter().map(|name| format!("--backend {name}")));
-        words.push(format!(
-            "--budget {} --epochs {} --rounds {} --seed {seed}",
-            schedule.budget_ms as f64 / 1000.0,
-            schedule.epochs,
-            schedule.rounds
-        ));
-        words.push(format!("--margin {}", self.margin));
+        words.extend(
+            self.budget
+                .iter()
+                .map(|seconds| format!("--budget {seconds}")),
+        );
+        words.extend(self.epochs.iter().map(|most| format!("--epochs {most}")));
+        words.extend(self.rounds.iter().map(|most| format!("--rounds {most}")));
+        words.push(format!("--seed {seed} --margin {}", self.margin));
         let margin_us = self.margin_us.iter();
         words.extend(margin_us.map(|margin| format!("--margin-us {margin}")));
         words.push(format!("--call-timeout {call_timeout}"));
-        words.push(format!("--placement {}", self.placement.name()));
+        let placement = self.placement.iter();
+        words.extend(
+            placement.map(|placement| format!("--placement {}", placement.planned().name())),
+        );
         words.extend(self.policy.iter().map(|name| format!("--policy {name}")));
         words.extend(self.prices.option());
         let scratch = self.scratch_dir.iter();
@@ -92,12 +96,12 @@ impl Options {
         if let Err(problem) = suite.check_duplicates() {
             bail!("{problem}");
         }
-        let workloads = load_workloads(&suite)?;
-        let mut names = BTreeSet::new();
-        if let Some(twice) = workloads.iter().find(|w| !names.insert(&w.name)) {
-            bail!("two workloads have the name {}", twice.name);
-        }
-        for (entry, workload) in suite.workloads.iter().zip(&workloads) {
+        let workloads = load_workloads(&mut suite)?;
+        for entry in suite.workloads() {
+            let workload = workloads
+                .iter()
+                .find(|workload| workload.name == entry.name);
+            let Some(workload) = workload else { continue };
             for state in &entry.states {
                 if !workload.states.contains(state) {
                     let name = state.name();
@@ -123,6 +127,13 @@ impl Options {
         let only =
             only.map(|(name, workloads)| Ok((registry.find(&name)?.describe().name, workloads)));
         suite.only = only.collect::<anyhow::Result<_>>()?;
+        for section in &mut suite.sections {
+            if let Some(names) = &mut section.backends {
+                for name in names {
+                    *name = registry.find(name)?.describe().name;
+                }
+            }
+        }
         let policy = self.policy(&suite)?;
         let mut arms = arms(backends);
         for (name, other) in &suite.against {
@@ -133,7 +144,7 @@ impl Options {
             }
         }
         arms.extend(self.slowed(&arms));
-        let schedule = self.schedule(&suite);
+        let schedule = self.schedule(&suite, &arms);
         let call_timeout = self
             .call_timeout
             .or(suite.call_timeout)
@@ -150,7 +161,7 @@ impl Options {
             suite: self.suite.clone(),
             created: environment::now(),
             ctxbench: environment::ctxbench(),
-            command: self.command(seed, &schedule, call_timeout),
+            command: self.command(seed, call_timeout),
             seed,
             schedule,
             margins: Margins {
@@ -160,7 +171,6 @@ impl Options {
             },
             settings: Settings {
                 call_timeout_ms: (call_timeout * 1000.0).ceil() as u64,
-                placement: self.placement.name().to_owned(),
             },
             policy: policy.as_ref().map(|policy| PlannedPolicy {
                 name: policy.policy.name.clone(),
@@ -173,6 +183,7 @@ impl Options {
             ..Plan::default()
         };
         let plan = plan::plan(&inputs, given);
+        check_budget(&plan, &workloads, &arms)?;
         if let Some(policy) = &policy {
             let unknown = policy.check_names_before_run(&plan)?;
             if !unknown.is_empty() {
@@ -227,14 +238,14 @@ impl Options {
         })
     }
 
-    pub(super) fn schedule(&self, suite: &Suite) -> Schedule {
-        let budget = self.budget.or(suite.budget).unwrap_or(BUDGET);
-        let epochs = self.epochs.or(suite.epochs).unwrap_or(EPOCHS);
+    /// The sections of the suite. `--budget` is shared among them in proportion to their own budgets.
+    pub(super) fn schedule(&self, suite: &Suite, arms: &[LiveArm]) -> Schedule {
+        let own = |section: &SuiteSection| section.budget.unwrap_or(BUDGET);
+        let all: f64 = suite.sections.iter().map(own).sum();
+        let share = self.budget.map_or(1.0, |budget| budget / all);
+        let budget = |section: &SuiteSection| own(section) * share;
         Schedule {
-            budget_ms: (budget * 1000.0).ceil() as u64,
-            epochs,
-            rounds: self.rounds.or(suite.rounds).unwrap_or(ROUNDS),
-            looks: Looks::within(epochs),
+            sections: plan::sections(suite, arms, budget, EPOCHS, ROUNDS),
         }
     }
 
@@ -277,30 +288,26 @@ impl Options {
     pub(super) fn suite(&self) -> anyhow::Result<Suite> {
         let mut suite = catalogue::suite(&self.suite)?;
         if !self.workload.is_empty() {
-            let known = std::mem::take(&mut suite.workloads);
-            for name in &self.workload {
-                let entry = known.iter().find(|entry| entry.name == *name).cloned();
-                suite.workloads.push(match entry {
-                    Some(entry) => entry,
-                    None => workloads::suite::SuiteWorkload {
-                        name: name.clone(),
-                        states: catalogue::workload(name)?.states,
-                        epochs: None,
-                    },
-                });
-            }
+            self.only_named_workloads(&mut suite)?;
         }
         if !self.state.is_empty() {
             let wanted: Vec<CacheState> = self.state.iter().copied().map(Into::into).collect();
-            for entry in &mut suite.workloads {
-                if !self.workload.is_empty() {
-                    entry.states = catalogue::workload(&entry.name)?.states;
-                }
+            for entry in suite.sections.iter_mut().flat_map(|one| &mut one.workloads) {
                 entry.states.retain(|state| wanted.contains(state));
             }
-            suite.workloads.retain(|entry| !entry.states.is_empty());
-            if suite.workloads.is_empty() {
+            drop_empty(&mut suite);
+            if suite.sections.is_empty() {
                 bail!("none of the workloads has any of the states asked for; see `ctxbench list`");
+            }
+        }
+        if let Some(placement) = self.placement {
+            place_all(&mut suite, placement.planned());
+        }
+        for section in &mut suite.sections {
+            section.epochs = self.epochs.or(section.epochs);
+            section.rounds = self.rounds.or(section.rounds);
+            if !self.backend.is_empty() {
+                section.backends = None;
             }
         }
         if !self.backend.is_empty() {
@@ -312,8 +319,13 @@ impl Options {
         // A backend that the user names takes part in everything.
         let named = &self.backend;
         suite.only.retain(|name, _| !named.contains(name));
+        let sections = &suite.sections;
+        let is_left = |name: &String| {
+            let mut entries = sections.iter().flat_map(|section| &section.workloads);
+            entries.any(|entry| entry.name == *name)
+        };
         for workloads in suite.only.values_mut() {
-            workloads.retain(|name| suite.workloads.iter().any(|entry| entry.name == *name));
+            workloads.retain(is_left);
         }
         let only = &suite.only;
         suite
@@ -332,6 +344,39 @@ impl Options {
             suite.model_files = None;
         }
         Ok(suite)
+    }
+
+    /// Leaves one section, of the workloads that the user names. It is the suite's own if that has only one, and else one
+    /// with defaults. A workload is measured in the states in which the suite places it freely, or in all of its own if the
+    /// suite does not have it or the user names states.
+    fn only_named_workloads(&self, suite: &mut Suite) -> anyhow::Result<()> {
+        let mut entries = Vec::new();
+        for name in &self.workload {
+            let own = catalogue::workload(name)?.states;
+            let sections = suite.sections.iter().filter(|section| !section.shared_cpu);
+            let known = sections.flat_map(|section| &section.workloads);
+            let known: Vec<CacheState> = known
+                .filter(|entry| entry.name == *name)
+                .flat_map(|entry| entry.states.iter().copied())
+                .collect();
+            let states = match known.is_empty() || !self.state.is_empty() {
+                true => own,
+                false => known,
+            };
+            entries.push(SuiteWorkload {
+                name: name.clone(),
+                states,
+            });
+        }
+        let section = match &suite.sections[..] {
+            [only] => SuiteSection {
+                workloads: entries,
+                ..only.clone()
+            },
+            _ => SuiteSection::of(ONE_SECTION, entries),
+        };
+        suite.sections = vec![section];
+        Ok(())
     }
 }
 
@@ -359,10 +404,74 @@ fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
     (1 << 30) + arms as u64 * 3 * (2 * largest + (32 << 20))
 }
 
-fn load_workloads(suite: &Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
-    let workloads = suite.workloads.iter();
-    let workloads = workloads.map(|entry| Ok(Arc::new(catalogue::workload(&entry.name)?)));
-    workloads.collect()
+/// Removes workloads without states, and sections without workloads.
+fn drop_empty(suite: &mut Suite) {
+    for section in &mut suite.sections {
+        section.workloads.retain(|entry| !entry.states.is_empty());
+    }
+    suite
+        .sections
+        .retain(|section| !section.workloads.is_empty());
+}
+
+/// Gives all sections one placement. A cell that two sections then have stays in the first.
+fn place_all(suite: &mut Suite, placement: Placement) {
+    let mut known = BTreeSet::new();
+    for section in &mut suite.sections {
+        section.shared_cpu = placement == Placement::SharedCpu;
+        for entry in &mut section.workloads {
+            let name = entry.name.clone();
+            entry
+                .states
+                .retain(|state| known.insert((name.clone(), *state)));
+        }
+    }
+    drop_empty(suite);
+}
+
+/// Loads the workloads of a suite, each once, and gives their entries the workloads' names: an entry may name a file.
+fn load_workloads(suite: &mut Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
+    let mut loaded: Vec<(String, Arc<Workload>)> = Vec::new();
+    for entry in suite.sections.iter_mut().flat_map(|one| &mut one.workloads) {
+        let known = loaded.iter().find(|(place, _)| *place == entry.name);
+        let workload = match known {
+            Some((_, workload)) => Arc::clone(workload),
+            None => {
+                let workload = Arc::new(catalogue::workload(&entry.name)?);
+                if loaded.iter().any(|(_, other)| other.name == workload.name) {
+                    bail!("two workloads have the name {}", workload.name);
+                }
+                loaded.push((entry.name.clone(), Arc::clone(&workload)));
+                workload
+            }
+        };
+        entry.name.clone_from(&workload.name);
+    }
+    Ok(loaded.into_iter().map(|(_, workload)| workload).collect())
+}
+
+/// Refuses a plan with a section whose budget is shorter than the time that it needs on any machine.
+fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> anyhow::Result<()> {
+    let (mut short, mut factor) = (Vec::new(), 1.0_f64);
+    for (at, section) in plan.schedule.sections.iter().enumerate() {
+        let needs = plan::least_time(plan, at, workloads, arms).as_secs_f64();
+        let has = section.budget_ms as f64 / 1000.0;
+        if needs > has {
+            short.push(format!(
+                "section {} needs {needs:.1} s and has {has:.1} s",
+                section.name
+            ));
+            factor = factor.max(needs / has);
+        }
+    }
+    if short.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "the plan does not fit its budget: {}; all sections need at least {:.0} s\n  fix: give the run --budget {1:.0} or more, or fewer workloads, states or backends",
+        short.join(", "),
+        (plan.schedule.budget_ms() as f64 / 1000.0 * factor).ceil()
+    );
 }
 
 fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
@@ -400,4 +509,133 @@ fn recording_instead(
 fn time_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_micros() as u64 & (i64::MAX as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        let words = std::iter::once("run").chain(line.split_whitespace());
+        Command::try_parse_from(words).unwrap().options
+    }
+
+    /// The sections of the default suite under these options: name, budget in milliseconds, epochs, cells.
+    fn sections(line: &str) -> Vec<(String, u64, u32, Vec<String>)> {
+        let options = options(line);
+        let mut suite = options.suite().unwrap();
+        load_workloads(&mut suite).unwrap();
+        let schedule = options.schedule(&suite, &[]);
+        let sections = schedule.sections.into_iter().map(|section| {
+            let cells = section.cells.into_iter();
+            let cells = cells.flat_map(|(workload, states)| {
+                states
+                    .into_iter()
+                    .map(move |state| format!("{workload} {state}"))
+            });
+            (
+                section.name,
+                section.budget_ms,
+                section.epochs,
+                cells.collect(),
+            )
+        });
+        sections.collect()
+    }
+
+    #[test]
+    fn a_budget_is_shared_in_proportion_and_options_hold_in_all_sections() {
+        let (own, half) = (sections(""), sections("--epochs 4"));
+        assert!(own.len() > 3 && own.iter().any(|section| section.2 == 10));
+        assert!(half.iter().all(|section| section.2 == 4));
+        let all: u64 = own.iter().map(|section| section.1).sum();
+        let half = sections(&format!("--budget {}", all as f64 / 2000.0));
+        for (own, half) in own.iter().zip(&half) {
+            assert_eq!((&own.0, own.1 / 2), (&half.0, half.1));
+        }
+    }
+
+    #[test]
+    fn named_workloads_are_one_section_that_is_placed_freely() {
+        let found = sections("--workload micro/stat --workload micro/stat-100000");
+        let [(name, _, epochs, cells)] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((&name[..], *epochs), ("all", EPOCHS));
+        let expected = [
+            "micro/stat hot",
+            "micro/stat lukewarm",
+            "micro/stat-100000 hot",
+        ];
+        assert_eq!(cells[..], expected);
+        let shared = sections("--workload micro/stat --state hot --placement shared-cpu");
+        assert_eq!(shared[0].3, ["micro/stat hot-shared-cpu"]);
+        // The only section of a suite keeps its own numbers.
+        let found = sections("--suite hosts --workload agent/handoff");
+        assert_eq!((found.len(), found[0].1, found[0].2), (1, 600_000, 3));
+    }
+
+    #[test]
+    fn one_placement_for_all_sections_measures_no_cell_twice() {
+        let shared = sections("--placement shared-cpu");
+        let cells: Vec<&String> = shared.iter().flat_map(|section| &section.3).collect();
+        assert!(cells.iter().all(|cell| cell.ends_with("-shared-cpu")));
+        let unique: BTreeSet<&&String> = cells.iter().collect();
+        assert_eq!(unique.len(), cells.len());
+        assert!(shared.iter().all(|section| section.0 != "shared-cpu"));
+        let free = sections("--placement free");
+        assert!(
+            free.iter()
+                .flat_map(|section| &section.3)
+                .all(|cell| !cell.contains("shared"))
+        );
+    }
+
+    #[test]
+    fn a_plan_that_cannot_fit_its_budget_is_refused_with_the_time_that_it_needs() {
+        let check = |line: &str| {
+            let options = options(line);
+            let mut suite = options.suite().unwrap();
+            let workloads = load_workloads(&mut suite).unwrap();
+            let registry = Registry::default();
+            let backends = suite.backends.iter();
+            let backends = backends.map(|name| registry.find(name).unwrap().into());
+            let mut arms = arms(backends.collect());
+            for arm in &mut arms {
+                arm.versions = Ok(BTreeMap::new());
+            }
+            let inputs = Inputs {
+                suite: &suite,
+                arms: &arms,
+                workloads: &workloads,
+                result_tokens: &BTreeMap::new(),
+                can_drop_caches: true,
+            };
+            let given = Plan {
+                schedule: options.schedule(&suite, &arms),
+                ..Plan::default()
+            };
+            check_budget(&plan::plan(&inputs, given), &workloads, &arms)
+        };
+        check("").unwrap();
+        let refused = check("--budget 4").unwrap_err().to_string();
+        for part in [
+            "section empty-caches needs",
+            "all sections need at least",
+            "--budget",
+        ] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        let needs = refused.split("--budget ").nth(1).unwrap();
+        let needs = needs.split(' ').next().unwrap();
+        check(&format!("--budget {needs}")).unwrap();
+    }
 }

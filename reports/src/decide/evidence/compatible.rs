@@ -51,8 +51,6 @@ fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
     if both_measure {
         let [margins, others] = [left, right].map(|plan| format!("{:?}", plan.margins));
         different(one, other, "margins", &margins, &others)?;
-        let [placement, others] = [left, right].map(|plan| &plan.settings.placement);
-        different(one, other, "placements", placement, others)?;
     }
     for workload in &right.workloads {
         if let Some(known) = left.workload(&workload.name) {

@@ -1,0 +1,38 @@
+//! What of a ratio is the wake-up of another processor: cells that are measured in both placements.
+
+use super::part::Part::{self, Heading, Table, Text};
+use super::report::Report;
+use crate::text::{columns, ratio};
+
+/// Adds the table, if the run has such cells.
+pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let summary = report.summary;
+    let rows = summary.cells.iter().filter(|cell| cell.is_main());
+    let rows = rows.filter_map(|cell| {
+        let free = cell.placed_freely()?;
+        let free = summary.cell(&free.workload, &free.state, &free.metric, &cell.arm)?;
+        let (shared, free) = (
+            cell.against_baseline.as_ref()?,
+            free.against_baseline.as_ref()?,
+        );
+        Some(vec![
+            cell.workload.clone(),
+            cell.metric.clone(),
+            cell.arm.clone(),
+            ratio(free),
+            ratio(shared),
+            format!("×{:.2}", free.ratio / shared.ratio),
+        ])
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    parts.push(Heading(
+        2,
+        "Without the wake-up of another processor".to_owned(),
+    ));
+    parts.push(Text("The same cells in two placements: as the scheduler places client and daemon on all processors, which every other table shows, and with both on one processor (states that end in -shared-cpu). The last column is the part of the first ratio that the second does not have: what waking the other processor adds. On a machine or in a container with one processor, the second ratio holds.".to_owned()));
+    let head = columns("workload | metric | arm | all processors | one processor | the wake-up");
+    parts.push(Table(head, rows));
+}
