@@ -233,7 +233,8 @@ impl<'a> Runner<'a> {
                 return Err(RunEnd::Interrupted);
             };
             let name = &self.plan.workloads[cell.workload].states[cell.state];
-            if cache_state(name) == "hot" {
+            // Where only counts are wanted, no time is.
+            if cache_state(name) == "hot" && !state.section.counts {
                 epoch.hot_ms += result.took.as_millis() as u64;
                 hot_timed_us += timed_us(&result);
             }

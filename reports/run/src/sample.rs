@@ -245,7 +245,7 @@ pub struct Epoch {
     pub cells: u32,
     /// How long the epoch took, in milliseconds.
     pub took_ms: u64,
-    /// Wall-clock time of the hot cells, from the first mount to the last unmount, in milliseconds.
+    /// Wall-clock time of the hot cells, from the first mount to the last unmount, in milliseconds; 0 in a section of counts.
     pub hot_ms: u64,
     /// The timed part of `hot_ms`, in milliseconds.
     pub hot_timed_ms: u64,
