@@ -301,7 +301,16 @@ fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
             "relative = inf",
             "field `margins.relative`: the number inf",
         ),
-        ("epochs = 0", "epochs = 4000000000", "field `schedule`"),
+        (
+            "sections = []",
+            "sections = [{ name = 'x', budget_ms = 0, epochs = 4000000000, rounds = 0, placement = 'free', warm_up = true, counts = false, arms = [], cells = {}, looks = [] }]",
+            "field `schedule.sections`: \"x\" has more than the 100000 epochs",
+        ),
+        (
+            "sections = []",
+            "sections = [{ name = '../x', budget_ms = 0, epochs = 8, rounds = 0, placement = 'free', warm_up = true, counts = false, arms = [], cells = {}, looks = [] }]",
+            "schedule.sections[0].name: the name \"../x\"",
+        ),
         (
             "name = \"kill-idle\"",
             "name = \"../../x\"",
