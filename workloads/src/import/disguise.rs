@@ -6,7 +6,7 @@ use std::path::Path;
 use inputs::sha256;
 use serde_json::{Value, json};
 
-use super::shell::lists;
+use super::shell::programs::lists;
 use crate::filler::fill;
 use crate::trace::{Extra, Fidelity, Fill, TraceContent};
 

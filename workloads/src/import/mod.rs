@@ -7,10 +7,14 @@ pub mod claude_code;
 mod disguise;
 pub mod mini_swe_agent;
 pub mod openhands;
-mod shell;
+pub mod roots;
+pub mod shell;
 mod timeline;
 
 use serde_json::Value;
+
+use roots::Roots;
+use shell::ShellCommand;
 
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
@@ -31,6 +35,8 @@ pub struct ImportedSession {
     pub events: Vec<Recorded>,
     /// Number of lines of the source that could not be parsed.
     pub unreadable_lines: u64,
+    /// The directories that the session names. They give the paths of shell commands their places in the workspace.
+    pub roots: Roots,
 }
 
 /// A recorded event.
@@ -86,6 +92,8 @@ pub struct RecordedCall {
     pub args: Extra,
     /// Whether the model wrote the call in its text instead of tool arguments.
     pub is_in_text: bool,
+    /// The shell command, if the call is one: its file operations are replayed where they are certain.
+    pub shell: Option<ShellCommand>,
     /// For a list: whether it covers the whole tree instead of one directory.
     pub recursive: bool,
     /// Milliseconds since the session's start.
@@ -105,6 +113,7 @@ impl RecordedCall {
             range: None,
             args: Extra::new(),
             is_in_text: false,
+            shell: None,
             recursive: false,
             at,
         }

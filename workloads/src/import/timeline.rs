@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use inputs::sha256;
 
 use super::disguise::Disguise;
-use super::shell;
+use super::shell::programs;
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
 use crate::path::WorkspacePath;
 use crate::trace::{
@@ -269,7 +269,9 @@ impl<'a> Writer<'a> {
     fn commands(&self, call: &RecordedCall) -> Vec<String> {
         let line = call.args.get("command").and_then(|line| line.as_str());
         match (call.op, line) {
-            (Op::Exec | Op::Vcs, Some(line)) => shell::commands(line, self.disguise.keeps_names()),
+            (Op::Exec | Op::Vcs, Some(line)) => {
+                programs::commands(line, self.disguise.keeps_names())
+            }
             _ => Vec::new(),
         }
     }

@@ -1,0 +1,124 @@
+//! The file operations of a shell command, before they meet a session's files.
+
+use crate::import::Replacement;
+
+/// The language of a shell command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Platform {
+    /// `sh`, `bash`, `zsh`.
+    #[default]
+    Posix,
+    /// PowerShell.
+    PowerShell,
+}
+
+/// A shell command as an agent wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShellCommand {
+    /// The text of the command.
+    pub line: String,
+    /// The absolute directory in which it began.
+    pub cwd: String,
+    /// Its language.
+    pub platform: Platform,
+}
+
+/// A file operation of a shell command. Paths are absolute, or relative if the command's directory is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShellStep {
+    /// Reads a whole file. `cat`, `head`, `sed -n` and the like all do.
+    Read(String),
+    /// Reads the attributes of a file, or of a directory.
+    Stat(String),
+    /// Lists a directory; of a file, reads the attributes.
+    List {
+        /// The directory.
+        path: String,
+        /// Whether the attributes of the entries are read, too.
+        attributes: bool,
+    },
+    /// Lists a tree.
+    Walk(String),
+    /// Lists a tree and reads its files; of a file, reads it.
+    Search(String),
+    /// Writes a whole file.
+    Write {
+        /// The file.
+        path: String,
+        /// Its new content.
+        content: String,
+    },
+    /// Adds to the end of a file, which it creates.
+    Append {
+        /// The file.
+        path: String,
+        /// The added text.
+        content: String,
+    },
+    /// Replaces texts in a file.
+    Edit {
+        /// The file.
+        path: String,
+        /// The replacements, in turn.
+        replacements: Vec<Replacement>,
+    },
+    /// Reads a file and writes it with a content that the command does not tell, such as `sed -i` with a pattern.
+    Rewrite(String),
+    /// Copies a file or a tree.
+    Copy {
+        /// The source.
+        from: String,
+        /// The destination: a name, or an existing directory.
+        to: String,
+    },
+    /// Renames a file or a tree.
+    Move {
+        /// The old name.
+        from: String,
+        /// The new name, or an existing directory.
+        to: String,
+    },
+    /// Removes a file, or the files of a tree.
+    Remove {
+        /// The file or directory.
+        path: String,
+        /// Whether a missing file is no failure.
+        force: bool,
+    },
+    /// Creates a directory and its missing ancestors.
+    MakeDir(String),
+    /// Creates an empty file, or sets the times of an existing one.
+    Touch(String),
+}
+
+/// Programs whose work on files a fixed step of ours stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProgramClass {
+    /// Version control: a walk of the tree stands for it.
+    VersionControl,
+    /// Builds, tests, linters, package managers: a search of the tree, which reads every file, stands for it.
+    Build,
+}
+
+/// What a shell command does to files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShellWork {
+    /// The operations, in order.
+    pub steps: Vec<ShellStep>,
+    /// The programs for which a fixed step stands, with the directory of each, in order.
+    pub programs: Vec<(ProgramClass, String)>,
+    /// Files that the output lists, with their sizes if it tells them.
+    pub listed: Vec<(String, Option<u64>)>,
+    /// Why the command cannot be replayed; `None` if the operations above are all that it did.
+    pub uncertain: Option<&'static str>,
+}
+
+impl ShellWork {
+    /// A command that cannot be replayed.
+    pub fn uncertain(why: &'static str) -> Self {
+        Self {
+            uncertain: Some(why),
+            ..Self::default()
+        }
+    }
+}
