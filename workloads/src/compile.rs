@@ -9,7 +9,8 @@ use crate::model::ReferenceModel;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
-    CallError, CallResult, Effect, Event, External, Op, Span, Trace, TraceCall, TraceContent,
+    CallError, CallResult, Effect, Event, External, FileStep, Op, Span, Trace, TraceCall,
+    TraceContent,
 };
 use inputs::files::{self, BLOB};
 use inputs::{InputError, sha256};
@@ -29,6 +30,25 @@ const ALL_CONTENT_MAX: u64 = 4 << 30;
 /// [`InputError`] if the trace is inconsistent: a content with another SHA-256, a read of a missing file,
 /// an edit outside its file, a result without a call.
 pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
+    compared(file, trace).map(|(script, _)| script)
+}
+
+/// How many calls of a replay have the recorded bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComparedBytes {
+    /// Reads of whole files whose SHA-256 the trace states.
+    pub reads: u64,
+    /// Those of them that return these bytes.
+    pub equal_reads: u64,
+    /// Writes and edits, which all leave the stated bytes: a trace in which one does not is refused.
+    pub changes: u64,
+}
+
+/// Turns a trace into a script, and compares its replay with the recording.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compared(file: &Path, trace: &Trace) -> Result<(Script, ComparedBytes), InputError> {
     let contents = Contents::of(file);
     let mut files = Vec::with_capacity(trace.files.len());
     for initial in &trace.files {
@@ -46,6 +66,12 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
         script,
         pending: Vec::new(),
         last_api_at: None,
+        compared: ComparedBytes::default(),
+        numbers_by_tab: trace
+            .head
+            .x
+            .get("line_numbers")
+            .is_some_and(|mark| mark == "tab"),
     };
     for event in &trace.events {
         compiler.event(event)?;
@@ -54,7 +80,7 @@ pub fn compile(file: &Path, trace: &Trace) -> Result<Script, InputError> {
         let place = format!("call {}", call.i);
         return Err(wrong(file, &place, "has no result record"));
     }
-    Ok(compiler.script)
+    Ok((compiler.script, compiler.compared))
 }
 
 struct Compiler<'a> {
@@ -65,6 +91,8 @@ struct Compiler<'a> {
     /// Calls without a result so far, because agents call several tools at once.
     pending: Vec<&'a TraceCall>,
     last_api_at: Option<u64>,
+    numbers_by_tab: bool,
+    compared: ComparedBytes,
 }
 
 impl<'a> Compiler<'a> {
@@ -97,6 +125,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn answered(&mut self, call: &TraceCall, result: &CallResult) -> Result<(), String> {
+        if !call.steps.is_empty() {
+            return self.stepped(call);
+        }
         let Some((kind, ops)) = self.operations(call, result)? else {
             let not_replayed = &mut self.script.not_replayed;
             *not_replayed.entry(call.op.name().to_owned()).or_default() += 1;
@@ -107,7 +138,13 @@ impl<'a> Compiler<'a> {
             return Ok(());
         };
         self.apply(&ops, result.ok)?;
+        if let (Some(path), Some(expected)) = (&call.path, &result.sha256) {
+            let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
+            self.compared.reads += 1;
+            self.compared.equal_reads += u64::from(content.as_ref() == Some(expected));
+        }
         if let (Some(path), Some(expected)) = (&call.path, &result.post_sha256) {
+            self.compared.changes += 1;
             let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             if content.as_ref() != Some(expected) {
                 return Err(format!(
@@ -120,10 +157,87 @@ impl<'a> Compiler<'a> {
             && let Some(asked) = self.script.calls.last_mut()
         {
             asked.lines = call.range;
+            asked.numbers_by_tab = self.numbers_by_tab;
             let is_known = result.ok && result.sha256.is_some();
             asked.recorded_tokens = is_known.then_some(result.tok);
         }
         Ok(())
+    }
+
+    /// Adds the file operations of a shell command as one call.
+    fn stepped(&mut self, call: &TraceCall) -> Result<(), String> {
+        if !matches!(call.op, Op::Exec | Op::Vcs) || call.path.is_some() {
+            return Err("has the steps of a shell command, and is none".to_owned());
+        }
+        let mut all = Vec::new();
+        for step in &call.steps {
+            let ops = self.step(step)?;
+            self.apply(&ops, true)?;
+            all.extend(ops);
+        }
+        let kind = match call.is_model {
+            true => CallKind::ModelledProgram,
+            false => CallKind::Shell,
+        };
+        self.script.call(kind, all);
+        Ok(())
+    }
+
+    fn step(&self, step: &FileStep) -> Result<Vec<FileOp>, String> {
+        let existing = |path: &WorkspacePath| {
+            let content = self.state.file(path).cloned();
+            content.ok_or_else(|| format!("uses {path}, which is not there"))
+        };
+        Ok(match step {
+            FileStep::Read(path) => vec![FileOp::Read(path.clone())],
+            FileStep::Stat(path) => vec![FileOp::Stat(path.clone())],
+            FileStep::List { path, attributes } => vec![FileOp::list(path.clone(), *attributes)],
+            FileStep::Walk(path) => vec![FileOp::Walk(path.clone())],
+            FileStep::Search(path) => vec![FileOp::Search(path.clone())],
+            FileStep::Write { path, content } => {
+                self.write(path, self.contents.materialise(content)?)
+            }
+            FileStep::Append { path, content } => {
+                let content = self.contents.materialise(content)?;
+                let mut ops = self.parent(path);
+                let path = path.clone();
+                ops.push(FileOp::Append { path, content });
+                ops
+            }
+            FileStep::Edit { path, spans } => {
+                let mut ops = vec![FileOp::Read(path.clone())];
+                ops.extend(self.write(path, self.edited(path, spans)?));
+                ops
+            }
+            FileStep::Rewrite(path) => {
+                let content = existing(path)?;
+                self.contents.take(content.len() as u64)?;
+                vec![
+                    FileOp::Read(path.clone()),
+                    FileOp::write(path.clone(), content),
+                ]
+            }
+            FileStep::Copy { from, to } => {
+                let content = existing(from)?;
+                self.contents.take(content.len() as u64)?;
+                let mut ops = vec![FileOp::Read(from.clone())];
+                ops.extend(self.write(to, content));
+                ops
+            }
+            FileStep::Move { from, to } => {
+                let mut ops = self.parent(to);
+                let (from, to) = (from.clone(), to.clone());
+                ops.push(FileOp::Rename { from, to });
+                ops
+            }
+            FileStep::Remove(path) => vec![FileOp::Remove(path.clone())],
+            FileStep::MakeDir(path) => vec![FileOp::MakeDir(path.clone())],
+            FileStep::Create(path) => {
+                let mut ops = self.parent(path);
+                ops.push(FileOp::Create(path.clone()));
+                ops
+            }
+        })
     }
 
     /// The file operations of a call; `None` if it has none that can be replayed.
@@ -183,14 +297,16 @@ impl<'a> Compiler<'a> {
     }
 
     fn write(&self, path: &WorkspacePath, content: Bytes) -> Vec<FileOp> {
-        let mut ops = Vec::new();
-        if let Some(dir) = path.parent().filter(|dir| !dir.is_root())
-            && self.state.file(path).is_none()
-        {
-            ops.push(FileOp::MakeDir(dir));
-        }
+        let mut ops = self.parent(path);
         ops.push(FileOp::write(path.clone(), content));
         ops
+    }
+
+    /// Creates the directory of a file that is not there.
+    fn parent(&self, path: &WorkspacePath) -> Vec<FileOp> {
+        let dir = path.parent().filter(|dir| !dir.is_root());
+        let dir = dir.filter(|_| self.state.file(path).is_none());
+        dir.map(FileOp::MakeDir).into_iter().collect()
     }
 
     fn edited(&self, path: &WorkspacePath, spans: &[Span]) -> Result<Bytes, String> {

@@ -111,8 +111,10 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     let path = path.map_or(".", |path| path.as_str());
     match (call.kind, results.last()) {
         (Some(CallKind::Edit), _) => format!("The file {path} has been updated."),
-        (_, Some(Expected::Bytes(bytes))) => numbered(bytes, call.lines),
-        (_, Some(Expected::Part { whole, start, end })) => numbered(&whole[*start..*end], None),
+        (_, Some(Expected::Bytes(bytes))) => numbered(bytes, call),
+        (_, Some(Expected::Part { whole, start, end })) => {
+            numbered(&whole[*start..*end], &Call::default())
+        }
         (_, Some(Expected::Attributes { size })) => match size {
             Some(size) => format!("{path}: {size} bytes"),
             None => format!("{path}: directory"),
@@ -158,15 +160,18 @@ fn failure(op: &FileOp, errno: i32) -> String {
     format!("{name}: {words}, {call} '/ws/{}'", op.path())
 }
 
-fn numbered(bytes: &[u8], lines: Option<(u64, u64)>) -> String {
+fn numbered(bytes: &[u8], call: &Call) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let (first, count) = lines.unwrap_or((1, READ_LIMIT));
+    let (first, count) = call.lines.unwrap_or((1, READ_LIMIT));
     let first = first.max(1);
     let shown = (1..).zip(text.lines());
     let shown = shown.skip_while(|(number, _)| *number < first);
     let shown: Vec<String> = shown
         .take(count.min(READ_LIMIT) as usize)
-        .map(|(number, line)| format!("{number:>6}→{line}"))
+        .map(|(number, line)| match call.numbers_by_tab {
+            true => format!("{number}\t{line}"),
+            false => format!("{number:>6}→{line}"),
+        })
         .collect();
     if shown.is_empty() {
         return "The file has no lines there.".to_owned();
@@ -264,11 +269,26 @@ mod tests {
     #[test]
     fn a_read_shows_the_lines_that_were_asked_for_and_never_more_than_2000() {
         let text: String = (1..=5000).map(|line| format!("line {line}\n")).collect();
-        let all = numbered(text.as_bytes(), None);
+        let all = numbered(text.as_bytes(), &Call::default());
         assert_eq!(all.lines().count(), 2000);
-        let some = numbered(text.as_bytes(), Some((4999, 50)));
+        let asked = Call {
+            lines: Some((4999, 50)),
+            ..Call::default()
+        };
+        let some = numbered(text.as_bytes(), &asked);
+        let by_tab = Call {
+            numbers_by_tab: true,
+            ..asked
+        };
+        assert_eq!(
+            numbered(text.as_bytes(), &by_tab),
+            "4999\tline 4999\n5000\tline 5000"
+        );
         assert_eq!(some, "  4999→line 4999\n  5000→line 5000");
-        assert_eq!(numbered(b"", None), "The file has no lines there.");
+        assert_eq!(
+            numbered(b"", &Call::default()),
+            "The file has no lines there."
+        );
     }
 
     #[test]

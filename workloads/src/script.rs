@@ -290,6 +290,7 @@ inputs::named! {
         Mirror = "mirror", MirrorUnchanged = "mirror-unchanged",
         Environment = "environment", Install = "install", Build = "build", Rebuild = "rebuild",
         Save = "save", Follow = "follow", ToolCall = "tool-call",
+        Shell = "shell", ModelledProgram = "modelled-program",
     }
 }
 
@@ -315,6 +316,8 @@ pub struct Call {
     pub lines: Option<(u64, u64)>,
     /// For a recorded read of a file whose bytes are known: the tokens of the result that the agent saw.
     pub recorded_tokens: Option<u64>,
+    /// Whether the recorded agent shows a tab after a line's number, and not an arrow.
+    pub numbers_by_tab: bool,
     /// The question of the call, if its answer is scored.
     pub asked: Option<Asked>,
 }

@@ -239,6 +239,73 @@ pub enum Effect {
     Edit(Vec<Span>),
 }
 
+/// One file operation of a shell command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FileStep {
+    /// Reads a whole file.
+    Read(WorkspacePath),
+    /// Reads the attributes of a file or directory.
+    Stat(WorkspacePath),
+    /// Lists a directory.
+    List {
+        /// The directory.
+        path: WorkspacePath,
+        /// Whether the attributes of the entries are read, too.
+        attributes: bool,
+    },
+    /// Lists a tree.
+    Walk(WorkspacePath),
+    /// Lists a tree and reads every file in it.
+    Search(WorkspacePath),
+    /// Writes a whole file.
+    Write {
+        /// The file.
+        path: WorkspacePath,
+        /// Its new content.
+        content: TraceContent,
+    },
+    /// Adds to the end of a file, which it creates.
+    Append {
+        /// The file.
+        path: WorkspacePath,
+        /// The added bytes.
+        content: TraceContent,
+    },
+    /// Reads a file and writes it with these byte ranges replaced, which are ordered and do not overlap.
+    Edit {
+        /// The file.
+        path: WorkspacePath,
+        /// The ranges.
+        spans: Vec<Span>,
+    },
+    /// Reads a file and writes it with the same content: the recording does not tell the new one.
+    Rewrite(WorkspacePath),
+    /// Reads a file and writes its content to another.
+    Copy {
+        /// The source.
+        from: WorkspacePath,
+        /// The destination.
+        to: WorkspacePath,
+    },
+    /// Renames a file.
+    Move {
+        /// The old name.
+        from: WorkspacePath,
+        /// The new name.
+        to: WorkspacePath,
+    },
+    /// Removes a file.
+    Remove(WorkspacePath),
+    /// Creates a directory and its missing ancestors.
+    MakeDir(WorkspacePath),
+    /// Creates an empty file.
+    Create(WorkspacePath),
+}
+
+/// The field of a call's `x` that says why the call is not replayed.
+pub const CAUSE: &str = "not_replayed";
+
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -270,6 +337,13 @@ pub struct TraceCall {
     /// Its change of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
+    /// The file operations of a shell command, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<FileStep>,
+    /// Whether one of `steps` stands for the work of a program that is not replayed: a walk of the tree for version
+    /// control, a search of it for a build, a test or a package manager.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_model: bool,
     /// Milliseconds since the session's start.
     pub at: u64,
     /// Other fields of the source.
@@ -549,7 +623,7 @@ mod tests {
             assert!(SAMPLE.contains(from));
             error(&SAMPLE.replacen(from, to, 1))
         };
-        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `commands`, `tok`, `effect`, `at`, `x`");
+        insta::assert_snapshot!(changed("\"lane\"", "\"lain\""), @"t.jsonl:3: unknown field `lain`, expected one of `i`, `k`, `lane`, `tool`, `op`, `path`, `range`, `args`, `commands`, `tok`, `effect`, `steps`, `is_model`, `at`, `x`");
         insta::assert_snapshot!(changed("\"path\":\"a.md\"", "\"path\":\"../a.md\""), @r#"t.jsonl:2: field `path`: path "../a.md" leaves the workspace; a path in a workload is relative to its workspace and stays inside it"#);
         insta::assert_snapshot!(changed("\"v\":1", "\"v\":2"), @"t.jsonl:1: trace version 2; this ctxbench reads version 1");
         insta::assert_snapshot!(changed("\"t\":\"end\"", "\"t\":\"fin\""), @r#"t.jsonl:5: field `t`: unknown record "fin", expected one of `head`, `file`, `user`, `api`, `call`, `result`, `ext`, `compact`, `end`"#);

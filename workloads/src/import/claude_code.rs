@@ -1,15 +1,18 @@
-//! Importer for Claude Code's session files, one JSON object per line.
+//! Importer for Claude Code's session files and `claude -p --output-format stream-json`, one JSON object per line.
 //! An API response spans several lines with the same `message.id`, each with the usage so far.
-//! Resumed files copy history, so a `uuid` counts once. Subagents' turns are in `progress.data.message`.
-//! Some lines are not JSON, and `toolUseResult` is a plain string on error.
+//! Resumed and forked files copy history under new `uuid`s, so a call counts once by its `tool_use` id.
+//! Subagents' turns are in `progress.data.message`, in lines with `agentId`, or with `parent_tool_use_id`.
+//! `toolUseResult` is a plain string on error.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
+use super::records::{self, Damage};
+use super::roots::is_windows;
+use super::shell::{self, Platform, ShellCommand};
 use super::{
-    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
+    Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
     shell_op, text,
 };
 use crate::trace::{CallError, Extra, Op, TokenUsage};
@@ -17,21 +20,53 @@ use crate::trace::{CallError, Extra, Op, TokenUsage};
 /// The maximum number of lines that Claude Code's Read returns without a range.
 const READ_LIMIT: u64 = 2000;
 
+/// Types of records that hold no call and no message.
+const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attachment attribution-snapshot \
+    content-replacement custom-title file-history-snapshot last-prompt marble-origami-commit \
+    marble-origami-snapshot mode pr-link progress queue-operation rate_limit_event result speculation-accept \
+    stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
+
 /// Reads a session file.
 ///
 /// # Errors
 /// If no line belongs to a Claude Code session.
 pub fn read(text: &str) -> Result<ImportedSession, String> {
+    read_with_subagents(text, &[])
+}
+
+/// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
+///
+/// # Errors
+/// If no line belongs to a Claude Code session.
+pub fn read_with_subagents(text: &str, subagents: &[String]) -> Result<ImportedSession, String> {
     let mut reader = Reader::default();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        match serde_json::from_str::<Value>(line) {
-            Ok(value) => reader.line(&value),
-            Err(_) => reader.session.unreadable_lines += 1,
-        }
+    let mut damage = Damage::default();
+    let mut beside: Vec<(Option<i64>, Value)> = Vec::new();
+    for file in subagents {
+        let mut last = None;
+        damage += records::read(file, |record| {
+            // A record without a time follows the one before it.
+            last = time(&record).or(last);
+            beside.push((last, record));
+        });
     }
+    beside.sort_by_key(|(time, _)| *time);
+    let mut beside = beside.into_iter().peekable();
+    damage += records::read(text, |record| {
+        if let Some(now) = time(&record) {
+            while let Some((_, earlier)) = beside.next_if(|(time, _)| *time < Some(now)) {
+                reader.line(&earlier);
+            }
+        }
+        reader.line(&record);
+    });
+    beside.for_each(|(_, record)| reader.line(&record));
+    reader.session.unreadable_lines = damage.unreadable;
+    reader.session.mended_lines = damage.mended;
     if reader.session.events.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
+    reader.place_paths();
     Ok(reader.session)
 }
 
@@ -41,9 +76,21 @@ struct Reader {
     seen_uuids: HashSet<String>,
     /// The index in `events` and the number of each API response, by its message id.
     responses: HashMap<String, (usize, u64)>,
-    tools: HashMap<String, (String, Value)>,
-    cwd: Option<PathBuf>,
+    /// Blocks of text and thinking, each with its response.
+    blocks: HashSet<(usize, String)>,
+    /// The user's messages, each with its time.
+    messages: HashSet<(String, String)>,
+    tools: HashMap<String, Tool>,
+    cwd: String,
     clock: Clock,
+}
+
+/// A call whose result may follow.
+struct Tool {
+    name: String,
+    input: Value,
+    cwd: String,
+    is_answered: bool,
 }
 
 impl Reader {
@@ -53,10 +100,14 @@ impl Reader {
         {
             return;
         }
-        if self.cwd.is_none() {
-            self.cwd = text(line, "cwd").map(PathBuf::from);
+        if let Some(cwd) = text(line, "cwd")
+            && cwd != self.cwd
+        {
+            self.session.roots.add(cwd);
+            cwd.clone_into(&mut self.cwd);
         }
-        if let Some(version) = text(line, "version")
+        let version = text(line, "version").or_else(|| text(line, "claude_code_version"));
+        if let Some(version) = version
             && self.session.agent.is_empty()
         {
             self.session.agent = format!("claude-code {version}");
@@ -64,9 +115,14 @@ impl Reader {
         match text(line, "type") {
             Some("assistant" | "user") => {
                 let sidechain = line.get("isSidechain").and_then(Value::as_bool);
-                let lane = match (sidechain, text(line, "agentId")) {
-                    (Some(true), Some(agent)) => format!("sub:{agent}"),
-                    (Some(true), None) => "sub:sidechain".to_owned(),
+                let lane = match (
+                    sidechain,
+                    text(line, "agentId"),
+                    text(line, "parent_tool_use_id"),
+                ) {
+                    (Some(true), Some(agent), _) => format!("sub:{agent}"),
+                    (Some(true), None, _) => "sub:sidechain".to_owned(),
+                    (_, _, Some(parent)) => format!("sub:{parent}"),
                     _ => "main".to_owned(),
                 };
                 self.message(line, &lane);
@@ -85,11 +141,25 @@ impl Reader {
                     self.message(&data["message"], &lane);
                 }
             }
-            Some("system") if text(line, "subtype") == Some("compact_boundary") => {
-                let pre_tok = line["compactMetadata"]["preTokens"].as_u64().unwrap_or(0);
-                self.session.events.push(Recorded::Compact { pre_tok });
+            Some("system") => match text(line, "subtype") {
+                Some("compact_boundary") => {
+                    let time = text(line, "timestamp").unwrap_or_default();
+                    let key = (time.to_owned(), "compact_boundary".to_owned());
+                    if time.is_empty() || self.messages.insert(key) {
+                        let pre_tok = line["compactMetadata"]["preTokens"].as_u64().unwrap_or(0);
+                        self.session.events.push(Recorded::Compact { pre_tok });
+                    }
+                }
+                Some("init") if self.session.model.is_empty() => {
+                    self.session.model = text(line, "model").unwrap_or_default().to_owned();
+                }
+                _ => {}
+            },
+            Some(known) if shell::programs::lists(WITHOUT_CALLS, known) => {}
+            other => {
+                let name = other.unwrap_or("none").to_owned();
+                *self.session.unknown_records.entry(name).or_default() += 1;
             }
-            _ => {}
         }
     }
 
@@ -97,36 +167,45 @@ impl Reader {
         let at = self.at(line);
         let message = &line["message"];
         match text(line, "type") {
-            Some("assistant") => self.assistant(message, lane, at),
+            Some("assistant") => self.assistant(line, message, lane, at),
             Some("user") => self.user(line, message, lane),
             _ => {}
         }
     }
 
-    fn assistant(&mut self, message: &Value, lane: &str, at: u64) {
+    fn assistant(&mut self, line: &Value, message: &Value, lane: &str, at: u64) {
         if let Some(model) = text(message, "model")
             && self.session.model.is_empty()
             && model != "<synthetic>"
         {
             self.session.model = model.to_owned();
         }
-        let (place, api) = self.response(message, lane, at);
+        let (place, api) = self.response(line, message, lane, at);
         for block in message["content"].as_array().into_iter().flatten() {
-            if let Some(Recorded::Api {
-                text: said,
-                thinking,
-                ..
-            }) = self.session.events.get_mut(place)
+            let written = text(block, "text").unwrap_or_default();
+            let thought = text(block, "thinking").unwrap_or_default();
+            // Copied history repeats the blocks of a response.
+            let key = (place, format!("{written}\0{thought}"));
+            if key.1.len() > 1
+                && self.blocks.insert(key)
+                && let Some(Recorded::Api { text, thinking, .. }) =
+                    self.session.events.get_mut(place)
             {
-                said.push_str(text(block, "text").unwrap_or_default());
-                thinking.push_str(text(block, "thinking").unwrap_or_default());
+                text.push_str(written);
+                thinking.push_str(thought);
             }
             if text(block, "type") == Some("tool_use")
                 && let (Some(id), Some(tool)) = (text(block, "id"), text(block, "name"))
+                && !self.tools.contains_key(id)
             {
                 let input = block["input"].clone();
-                self.tools
-                    .insert(id.to_owned(), (tool.to_owned(), input.clone()));
+                let known = Tool {
+                    name: tool.to_owned(),
+                    input: input.clone(),
+                    cwd: self.cwd.clone(),
+                    is_answered: false,
+                };
+                self.tools.insert(id.to_owned(), known);
                 let call = self.call(id, api, lane, tool, input, at);
                 self.session.events.push(Recorded::Call(call));
             }
@@ -135,9 +214,10 @@ impl Reader {
 
     /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.
     /// Returns the index of its event, and its number.
-    fn response(&mut self, message: &Value, lane: &str, at: u64) -> (usize, u64) {
+    fn response(&mut self, line: &Value, message: &Value, lane: &str, at: u64) -> (usize, u64) {
         let usage = usage(&message["usage"]);
-        let id = text(message, "id").unwrap_or_default();
+        let id = text(message, "id").or_else(|| text(line, "requestId"));
+        let id = id.unwrap_or_default();
         if let Some((place, number)) = self.responses.get(id)
             && !id.is_empty()
         {
@@ -180,13 +260,29 @@ impl Reader {
             .into_iter()
             .find_map(|key| text(&input, key));
         let path = match (op, named) {
-            (Op::Read | Op::Write | Op::Edit, Some(path)) => self.inside(path),
-            // A search or list without a path refers to the workspace.
-            (Op::Search | Op::List, path) => {
-                path.map_or(Some(".".to_owned()), |path| self.inside(path))
-            }
+            (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(&self.cwd, path)),
+            // A search or list without a path refers to the current directory.
+            (Op::Search | Op::List, path) => Some(match path {
+                Some(path) => self.absolute(&self.cwd, path),
+                None if self.cwd.is_empty() => ".".to_owned(),
+                None => self.cwd.clone(),
+            }),
             _ => None,
         };
+        let platform = match tool {
+            "Bash" => Some(Platform::Posix),
+            "PowerShell" => Some(Platform::PowerShell),
+            _ => None,
+        };
+        // The result of a command in the background is not its end.
+        let is_done = input["run_in_background"].as_bool() != Some(true);
+        let shell = platform.filter(|_| is_done).and_then(|platform| {
+            Some(ShellCommand {
+                line: text(&input, "command")?.to_owned(),
+                cwd: self.cwd.clone(),
+                platform,
+            })
+        });
         let range = (op == Op::Read)
             .then(|| {
                 let first = input["offset"].as_u64();
@@ -204,6 +300,7 @@ impl Reader {
             path,
             range,
             args,
+            shell,
             recursive: tool == "Glob",
             ..RecordedCall::new(id.to_owned(), api, tool, op, at)
         }
@@ -211,10 +308,10 @@ impl Reader {
 
     fn user(&mut self, line: &Value, message: &Value, lane: &str) {
         let content = &message["content"];
+        let time = text(line, "timestamp").unwrap_or_default();
         if let Some(said) = content.as_str() {
             if lane == "main" {
-                let text = said.to_owned();
-                self.session.events.push(Recorded::User { text });
+                self.said(time, said);
             }
             return;
         }
@@ -222,11 +319,19 @@ impl Reader {
             match text(block, "type") {
                 Some("tool_result") => self.result(line, block),
                 Some("text") if lane == "main" => {
-                    let text = text(block, "text").unwrap_or_default().to_owned();
-                    self.session.events.push(Recorded::User { text });
+                    self.said(time, text(block, "text").unwrap_or_default());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// A message of the user, which copied history repeats with its time.
+    fn said(&mut self, time: &str, said: &str) {
+        let key = (time.to_owned(), said.to_owned());
+        if time.is_empty() || self.messages.insert(key) {
+            let text = said.to_owned();
+            self.session.events.push(Recorded::User { text });
         }
     }
 
@@ -234,9 +339,13 @@ impl Reader {
         let Some(id) = text(block, "tool_use_id") else {
             return;
         };
-        let Some((tool, input)) = self.tools.get(id) else {
+        let Some(tool) = self.tools.get_mut(id) else {
             return;
         };
+        if std::mem::replace(&mut tool.is_answered, true) {
+            return;
+        }
+        let (name, input, cwd) = (tool.name.clone(), tool.input.clone(), tool.cwd.clone());
         let shown = shown(&block["content"]);
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
@@ -244,8 +353,11 @@ impl Reader {
         let seen = if failed {
             SeenContent::Nothing
         } else {
-            self.seen(tool, input, structured, &shown)
+            self.seen(&name, &input, &cwd, structured, &shown)
         };
+        if !failed {
+            self.named_directories(&name, &input, &cwd, structured);
+        }
         self.session.events.push(Recorded::Result(RecordedResult {
             id: id.to_owned(),
             err,
@@ -254,21 +366,62 @@ impl Reader {
         }));
     }
 
-    fn seen(&self, tool: &str, input: &Value, structured: &Value, shown: &str) -> SeenContent {
+    /// Adds the directories that a call names to the roots.
+    fn named_directories(&mut self, tool: &str, input: &Value, cwd: &str, structured: &Value) {
+        match (tool, text(input, "path"), text(input, "command")) {
+            ("Grep" | "Glob" | "LS", Some(path), _) => {
+                let path = self.absolute(cwd, path);
+                self.session.roots.add(&path);
+            }
+            ("Bash", _, Some(line)) => {
+                let command = ShellCommand {
+                    line: line.to_owned(),
+                    cwd: cwd.to_owned(),
+                    platform: Platform::Posix,
+                };
+                for dir in shell::operations(&command, "", true).dirs {
+                    self.session.roots.add(&dir);
+                }
+            }
+            _ => {}
+        }
+        if let Some(path) = text(structured, "worktreePath") {
+            self.session.roots.add(path);
+        }
+    }
+
+    /// What a result shows. Paths are absolute here; [`Self::place_paths`] gives them their places.
+    fn seen(
+        &self,
+        tool: &str,
+        input: &Value,
+        cwd: &str,
+        structured: &Value,
+        shown: &str,
+    ) -> SeenContent {
         let path_of =
-            |value: &Value, key: &str| text(value, key).and_then(|path| self.inside(path));
+            |value: &Value, key: &str| text(value, key).map(|path| self.absolute(cwd, path));
         match tool {
-            "Read" => self.seen_read(input, structured, shown),
+            "Read" => self.seen_read(input, cwd, structured, shown),
             "Write" => {
                 let path = path_of(structured, "filePath").or_else(|| path_of(input, "file_path"));
                 let content = text(structured, "content").or_else(|| text(input, "content"));
-                match (path, content) {
-                    (Some(path), Some(content)) => SeenContent::Written {
+                let (Some(path), Some(content)) = (path, content.map(str::to_owned)) else {
+                    return SeenContent::Nothing;
+                };
+                let before = text(structured, "originalFile").map(str::to_owned);
+                let existed = match text(structured, "type") {
+                    Some(kind) => kind == "update",
+                    None => shown.contains("has been updated"),
+                };
+                if existed && before.is_none() {
+                    SeenContent::Replaced { path, content }
+                } else {
+                    SeenContent::Written {
                         path,
-                        before: text(structured, "originalFile").map(str::to_owned),
-                        content: content.to_owned(),
-                    },
-                    _ => SeenContent::Nothing,
+                        before,
+                        content,
+                    }
                 }
             }
             "Edit" | "MultiEdit" => {
@@ -277,15 +430,38 @@ impl Reader {
                     Some(edits) => edits.iter().filter_map(replacement).collect(),
                     None => replacement(input).into_iter().collect(),
                 };
-                match path {
-                    Some(path) if !replacements.is_empty() => SeenContent::Edited {
+                let Some(path) = path.filter(|_| !replacements.is_empty()) else {
+                    return SeenContent::Nothing;
+                };
+                let before = ["originalFile", "originalFileContents"]
+                    .into_iter()
+                    .find_map(|key| text(structured, key));
+                match before {
+                    Some(before) => edited(path, before, replacements),
+                    None => SeenContent::Patched {
                         path,
-                        before: ["originalFile", "originalFileContents"]
-                            .into_iter()
-                            .find_map(|key| text(structured, key))
-                            .map(str::to_owned),
                         replacements,
+                        hunks: hunks(&structured["structuredPatch"]),
                     },
+                }
+            }
+            "NotebookEdit" => {
+                let path = path_of(structured, "notebook_path")
+                    .or_else(|| path_of(input, "notebook_path"));
+                let before = text(structured, "original_file");
+                match (path, before, text(structured, "updated_file")) {
+                    (Some(path), Some(before), Some(after)) if !before.is_empty() => {
+                        let whole = Replacement {
+                            old: before.to_owned(),
+                            new: after.to_owned(),
+                            all: false,
+                        };
+                        SeenContent::Edited {
+                            path,
+                            before: Some(before.to_owned()),
+                            replacements: vec![whole],
+                        }
+                    }
                     _ => SeenContent::Nothing,
                 }
             }
@@ -300,25 +476,24 @@ impl Reader {
                     let content = text(structured, "content").unwrap_or_default();
                     files.extend(content.lines().filter_map(grep_file));
                 }
-                let files = files.into_iter().filter_map(|path| self.inside(path));
-                let files: Vec<String> = files.filter(|path| path != ".").collect();
-                SeenContent::Listed(files)
+                let files = files.into_iter().map(|path| self.absolute(cwd, path));
+                SeenContent::Listed(files.collect())
             }
             _ => SeenContent::Nothing,
         }
     }
 
-    fn seen_read(&self, input: &Value, structured: &Value, shown: &str) -> SeenContent {
+    fn seen_read(&self, input: &Value, cwd: &str, structured: &Value, shown: &str) -> SeenContent {
         let file = &structured["file"];
         let path = text(file, "filePath").or_else(|| text(input, "file_path"));
-        let Some(path) = path.and_then(|path| self.inside(path)) else {
+        let Some(path) = path.map(|path| self.absolute(cwd, path)) else {
             return SeenContent::Nothing;
         };
         if let Some(content) = text(file, "content") {
             let start = file["startLine"].as_u64().unwrap_or(1);
             let lines = content.matches('\n').count() as u64 + 1;
             let total_lines = file["totalLines"].as_u64().unwrap_or(lines);
-            return if start == 1 && lines == total_lines {
+            return if start <= 1 && lines == total_lines {
                 SeenContent::Whole {
                     path,
                     content: content.to_owned(),
@@ -332,51 +507,56 @@ impl Reader {
             };
         }
         // A subagent's results have no structure, only the displayed lines with numbers.
-        let numbered: Vec<&str> = shown.lines().filter_map(numbered_line).collect();
-        if numbered.is_empty() {
+        let numbered: Vec<(u64, &str)> = shown.lines().filter_map(numbered_line).collect();
+        let Some((last, _)) = numbered.last() else {
             return SeenContent::Nothing;
-        }
-        let last_number = shown
-            .lines()
-            .rev()
-            .find_map(|line| line.split_once('→')?.0.trim().parse::<u64>().ok());
+        };
+        let total_lines = *last;
+        let lines: Vec<&str> = numbered.into_iter().map(|(_, text)| text).collect();
         SeenContent::Part {
             path,
-            content: numbered.join("\n"),
-            total_lines: last_number.unwrap_or(numbered.len() as u64),
+            content: lines.join("\n"),
+            total_lines,
         }
     }
 
-    /// A path relative to the workspace, or `None` if it lies outside.
-    fn inside(&self, path: &str) -> Option<String> {
-        let path = Path::new(path);
-        let relative = if path.is_absolute() {
-            path.strip_prefix(self.cwd.as_deref()?).ok()?
-        } else {
-            path
-        };
-        let mut parts: Vec<&str> = Vec::new();
-        for part in relative.components() {
-            match part {
-                Component::Normal(name) => parts.push(name.to_str()?),
-                Component::CurDir => {}
-                Component::ParentDir => {
-                    parts.pop()?;
+    fn absolute(&self, cwd: &str, path: &str) -> String {
+        self.session.roots.absolute(cwd, path)
+    }
+
+    /// Gives each path its place in the workspace. All roots are known only after the last line.
+    fn place_paths(&mut self) {
+        let session = &mut self.session;
+        let roots = &mut session.roots;
+        for event in &mut session.events {
+            match event {
+                Recorded::Call(call) => {
+                    call.path = call.path.take().and_then(|path| roots.place(&path));
                 }
-                Component::RootDir | Component::Prefix(_) => return None,
+                Recorded::Result(result) => match &mut result.seen {
+                    SeenContent::Nothing => {}
+                    SeenContent::Listed(paths) => {
+                        let placed = paths.iter().filter_map(|path| roots.place(path));
+                        *paths = placed.filter(|path| path != ".").collect();
+                    }
+                    SeenContent::Whole { path, .. }
+                    | SeenContent::Part { path, .. }
+                    | SeenContent::Edited { path, .. }
+                    | SeenContent::Patched { path, .. }
+                    | SeenContent::Replaced { path, .. }
+                    | SeenContent::Written { path, .. } => match roots.place(path) {
+                        Some(place) => *path = place,
+                        None => result.seen = SeenContent::Nothing,
+                    },
+                },
+                Recorded::User { .. } | Recorded::Api { .. } | Recorded::Compact { .. } => {}
             }
         }
-        Some(if parts.is_empty() {
-            ".".to_owned()
-        } else {
-            parts.join("/")
-        })
     }
 
     /// Milliseconds since the first line that has a time.
     fn at(&mut self, line: &Value) -> u64 {
-        self.clock
-            .at(text(line, "timestamp").and_then(milliseconds))
+        self.clock.at(time(line))
     }
 }
 
@@ -384,11 +564,11 @@ fn op(tool: &str, input: &Value) -> Op {
     match tool {
         "Read" | "NotebookRead" => Op::Read,
         "Write" => Op::Write,
-        "Edit" | "MultiEdit" => Op::Edit,
+        "Edit" | "MultiEdit" | "NotebookEdit" => Op::Edit,
         "Grep" => Op::Search,
         "Glob" | "LS" => Op::List,
         "Bash" => shell_op(text(input, "command").unwrap_or_default()),
-        "BashOutput" | "KillShell" | "KillBash" => Op::Exec,
+        "BashOutput" | "KillShell" | "KillBash" | "PowerShell" => Op::Exec,
         "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" => Op::Plan,
         "WebFetch" | "WebSearch" => Op::Net,
         "Task" | "Agent" | "Skill" => Op::Agent,
@@ -408,6 +588,28 @@ fn usage(usage: &Value) -> TokenUsage {
         output: count("output_tokens"),
         reasoning: 0,
     }
+}
+
+/// An edit whose content before is known.
+fn edited(path: String, before: &str, replacements: Vec<Replacement>) -> SeenContent {
+    SeenContent::Edited {
+        path,
+        before: Some(before.to_owned()),
+        replacements,
+    }
+}
+
+fn hunks(patch: &Value) -> Vec<Hunk> {
+    let hunks = patch.as_array().into_iter().flatten();
+    hunks
+        .filter_map(|hunk| {
+            let lines = hunk["lines"].as_array()?.iter().filter_map(Value::as_str);
+            Some(Hunk {
+                first: hunk["oldStart"].as_u64()?.max(1),
+                lines: lines.map(str::to_owned).collect(),
+            })
+        })
+        .collect()
 }
 
 fn replacement(edit: &Value) -> Option<Replacement> {
@@ -452,20 +654,24 @@ fn error(message: &str) -> CallError {
 /// The file in a line of `grep -n` output: `path:12:text`, or `path-12-text` around a match.
 fn grep_file(line: &str) -> Option<&str> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let (path, rest) = line.split_once(':')?;
+    let drive = if is_windows(line) { 2 } else { 0 };
+    let (path, rest) = line[drive..].split_once(':')?;
+    let path = &line[..drive + path.len()];
     let (number, _) = rest.split_once(':')?;
-    (is_number(number) && !path.is_empty() && !path.contains(char::is_whitespace)).then_some(path)
+    // A Windows path may contain spaces; elsewhere a space tells text from a path.
+    let has_space = drive == 0 && path.contains(char::is_whitespace);
+    (is_number(number) && !path.is_empty() && !has_space).then_some(path)
 }
 
-/// The text of a line in Read's format: right-aligned number, arrow, text.
-fn numbered_line(line: &str) -> Option<&str> {
-    let (number, text) = line.split_once('→')?;
-    number.trim().parse::<u64>().ok()?;
-    Some(text)
+/// Number and text of a line in Read's format: the number, right-aligned before an arrow or alone before a tab.
+fn numbered_line(line: &str) -> Option<(u64, &str)> {
+    let (number, text) = line.split_once(['→', '\t'])?;
+    Some((number.trim().parse().ok()?, text))
 }
 
-/// Milliseconds since 1970 of a time such as `2026-02-09T08:12:58.677Z`.
-fn milliseconds(time: &str) -> Option<i64> {
+/// The time of a record, in milliseconds since 1970.
+fn time(record: &Value) -> Option<i64> {
+    let time = text(record, "timestamp")?;
     Some(time.parse::<jiff::Timestamp>().ok()?.as_millisecond())
 }
 

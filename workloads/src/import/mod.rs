@@ -4,12 +4,19 @@
 //! changes outside the recorded calls, and removes or replaces text that may not be published.
 
 pub mod claude_code;
+#[cfg(test)]
+mod claude_code_tests;
+pub mod coverage;
 mod disguise;
 pub mod mini_swe_agent;
 pub mod openhands;
+pub mod records;
 pub mod roots;
 pub mod shell;
+mod sketch;
 mod timeline;
+
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -35,6 +42,10 @@ pub struct ImportedSession {
     pub events: Vec<Recorded>,
     /// Number of lines of the source that could not be parsed.
     pub unreadable_lines: u64,
+    /// Lines of the source that were read after a repair.
+    pub mended_lines: u64,
+    /// Records of the source whose type the importer does not know, by type.
+    pub unknown_records: BTreeMap<String, u64>,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,
 }
@@ -163,6 +174,22 @@ pub enum SeenContent {
         /// The replacements of the edit.
         replacements: Vec<Replacement>,
     },
+    /// An edit of a file whose content before the source does not have.
+    Patched {
+        /// The file.
+        path: String,
+        /// The replacements of the edit, in turn.
+        replacements: Vec<Replacement>,
+        /// The changed places, in order; empty if the source does not have them.
+        hunks: Vec<Hunk>,
+    },
+    /// A write of an existing file whose content before the source does not have.
+    Replaced {
+        /// The file.
+        path: String,
+        /// Its content after.
+        content: String,
+    },
     /// A write.
     Written {
         /// The file.
@@ -187,6 +214,15 @@ pub struct Replacement {
     pub all: bool,
 }
 
+/// A changed place of a file, with the lines around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hunk {
+    /// The first line in the file before the edit, from 1.
+    pub first: u64,
+    /// The lines, each after ` `, `-` or `+`. Leading tabs may be shown as two spaces each.
+    pub lines: Vec<String>,
+}
+
 /// The clock of a session, which starts at its first time.
 #[derive(Default)]
 struct Clock(Option<i64>);
@@ -201,6 +237,33 @@ impl Clock {
 
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
+}
+
+impl ImportedSession {
+    /// Whether reads show a tab after a line's number, as newer versions of Claude Code do, and not an arrow.
+    fn numbers_lines_by_tab(&self) -> bool {
+        let reads: HashSet<&str> = self
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Recorded::Call(call) if call.op == Op::Read => Some(call.id.as_str()),
+                _ => None,
+            })
+            .collect();
+        let shown = self.events.iter().filter_map(|event| match event {
+            Recorded::Result(result) if reads.contains(result.id.as_str()) => Some(&result.shown),
+            _ => None,
+        });
+        let mut marks = shown.filter_map(|shown| {
+            let rest = shown
+                .trim_start()
+                .trim_start_matches(|c: char| c.is_ascii_digit());
+            rest.chars()
+                .next()
+                .filter(|mark| matches!(mark, '\t' | '→'))
+        });
+        marks.next() == Some('\t')
+    }
 }
 
 #[cfg(test)]

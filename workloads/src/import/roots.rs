@@ -74,7 +74,8 @@ impl Roots {
     pub fn place(&mut self, path: &str) -> Option<String> {
         let parts = match self.parts(path) {
             Some(parts) => parts,
-            None if is_absolute(path) => return None,
+            // A home that is not known is in no root.
+            None if is_absolute(path) || path == "~" || path.starts_with("~/") => return None,
             None => {
                 let mut parts = self.main().unwrap_or_default();
                 let depth = parts.len();
@@ -268,6 +269,7 @@ mod tests {
             ),
             ("/home/u/other/a", None),
             ("/etc/passwd", None),
+            ("~/x", None),
             ("/home/u/p/../../../../x", None),
             ("../tree-3/a", None),
         ] {

@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use inputs::sha256;
 
 use super::disguise::Disguise;
-use super::shell::programs;
-use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
+use super::roots::Roots;
+use super::shell::{self, ProgramClass, ShellStep, ShellWork, programs};
+use super::sketch::{Sketch, old_lines, same, tabbed};
+use super::{
+    Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
+};
 use crate::path::WorkspacePath;
 use crate::trace::{
-    Api, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity,
-    InitialFile, Known, Op, Span, SystemPrompt, Trace, TraceCall, TraceContent, TraceHead,
-    TraceSource, UsageSource, User, VERSION, Why,
+    Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity,
+    FileStep, InitialFile, Known, Op, Span, SystemPrompt, Trace, TraceCall, TraceContent,
+    TraceHead, TraceSource, UsageSource, User, VERSION, Why,
 };
 
 /// The assumed size in bytes of a file known only by name, if the session shows no whole file.
@@ -22,6 +26,9 @@ const UNSEEN_LINE_BYTES: u64 = 35;
 
 /// The most bytes that a file is taken to have of which a session shows a part: a session may state any number of lines.
 const PARTLY_SEEN_MAX: u64 = 64 << 20;
+
+/// The most files of a tree that one shell command may copy, move or remove in a trace.
+const TREE_MAX: usize = 1000;
 
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
@@ -45,24 +52,42 @@ pub fn trace(
         disguise: Disguise::new(fidelity, &provenance.id),
         calls: HashMap::new(),
         state: BTreeMap::new(),
+        dirs: HashSet::new(),
+        new_dirs: Vec::new(),
+        shell: shell_work(session),
         events: Vec::new(),
         turns: 0,
         apis: 0,
         last_answered: None,
         last_exec: None,
+        seen: Seen::default(),
     };
     let files = writer.first_state(session);
     for recorded in &session.events {
         writer.event(recorded);
     }
-    let mut x = Extra::new();
-    if session.unreadable_lines > 0 {
-        x.insert(
-            "unreadable_lines".to_owned(),
-            session.unreadable_lines.into(),
-        );
-    }
     writer.close_open_calls();
+    let mut x = Extra::new();
+    let seen = &writer.seen;
+    for (name, count) in [
+        ("unreadable_lines", session.unreadable_lines),
+        ("mended_lines", session.mended_lines),
+        (
+            "unknown_records",
+            session.unknown_records.values().sum::<u64>(),
+        ),
+        ("read_bytes", seen.read_bytes),
+        ("read_bytes_equal", seen.equal_bytes),
+        ("edits", seen.edits),
+        ("edits_equal", seen.equal_edits),
+    ] {
+        if count > 0 {
+            x.insert(name.to_owned(), count.into());
+        }
+    }
+    if session.numbers_lines_by_tab() {
+        x.insert("line_numbers".to_owned(), "tab".into());
+    }
     let trace = Trace {
         head: TraceHead {
             v: VERSION,
@@ -99,13 +124,53 @@ enum First {
     Partial(Option<(u64, u64)>),
 }
 
+/// What a session says of a file's initial state.
+#[derive(Clone, Debug)]
+struct Survey {
+    first: First,
+    sketch: Sketch,
+    /// Whether the session has changed the file.
+    is_changed: bool,
+    /// Whether a call reads, writes or edits it: a name alone may be a directory's.
+    is_certain: bool,
+}
+
+/// How much of what the session shows the trace has, byte for byte.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Bytes that reads showed.
+    read_bytes: u64,
+    /// Those of them that the trace's file has at their place when it is read, without a change from outside.
+    equal_bytes: u64,
+    /// Edits that succeeded.
+    edits: u64,
+    /// Those of them whose file has, without a change from outside, the recorded text at the edited place.
+    equal_edits: u64,
+}
+
 /// The current state of a file.
 #[derive(Clone, Debug)]
 struct FileState {
-    /// Its content in the session; `None` while unknown.
+    /// Its content in the session, with filler in place of lines that the session does not show; `None` while unknown.
     original: Option<String>,
+    /// Whether the session shows all of `original`.
+    is_exact: bool,
     /// Its content in the trace.
     shown: Vec<u8>,
+}
+
+/// Former states of files, in the order of their changes.
+type Undo = Vec<(String, Option<FileState>)>;
+
+/// What the replay of a call does.
+enum Replayed {
+    /// The call's operation on this file or directory, with this change.
+    Path(String, Option<Effect>),
+    /// File operations of a shell command.
+    Steps {
+        steps: Vec<FileStep>,
+        is_model: bool,
+    },
 }
 
 struct OpenCall<'a> {
@@ -120,18 +185,96 @@ struct Writer<'a> {
     calls: HashMap<&'a str, OpenCall<'a>>,
     /// The current files, by original path.
     state: BTreeMap<String, FileState>,
+    /// The current directories, by original path, without the workspace itself.
+    dirs: HashSet<String>,
+    /// Those of `dirs` that the current call has made.
+    new_dirs: Vec<String>,
+    /// What the shell commands did, by call.
+    shell: HashMap<&'a str, ShellWork>,
     events: Vec<Event>,
     turns: u64,
     apis: u64,
     last_answered: Option<u64>,
     last_exec: Option<Why>,
+    seen: Seen,
+}
+
+/// What the session's shell commands did, by call. Their paths are places in the workspace.
+fn shell_work(session: &ImportedSession) -> HashMap<&str, ShellWork> {
+    let mut roots = session.roots.clone();
+    let mut commands = HashMap::new();
+    let mut all = HashMap::new();
+    for recorded in &session.events {
+        match recorded {
+            Recorded::Call(call) => {
+                if let Some(command) = &call.shell {
+                    commands.insert(call.id.as_str(), command);
+                }
+            }
+            Recorded::Result(result) => {
+                if let Some(command) = commands.remove(result.id.as_str()) {
+                    let has_run = !matches!(result.err, Some(CallError::Rejected));
+                    let work = match has_run {
+                        true => shell::operations(command, &result.shown, result.err.is_none()),
+                        false => ShellWork::uncertain("a call that was not allowed"),
+                    };
+                    all.insert(result.id.as_str(), placed(work, &mut roots));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Gives each path of a command its place in the workspace.
+fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
+    let mut is_outside = false;
+    let mut place = |path: &mut String| match roots.place(&roots.absolute("", path)) {
+        Some(place) => *path = place,
+        None => is_outside = true,
+    };
+    for step in &mut work.steps {
+        match step {
+            ShellStep::Read(path)
+            | ShellStep::Stat(path)
+            | ShellStep::List { path, .. }
+            | ShellStep::Walk(path)
+            | ShellStep::Search(path)
+            | ShellStep::Write { path, .. }
+            | ShellStep::Append { path, .. }
+            | ShellStep::Edit { path, .. }
+            | ShellStep::Rewrite(path)
+            | ShellStep::Remove { path, .. }
+            | ShellStep::MakeDir(path)
+            | ShellStep::Touch(path) => place(path),
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+                place(from);
+                place(to);
+            }
+        }
+    }
+    for (_, dir) in &mut work.programs {
+        place(dir);
+    }
+    let listed = std::mem::take(&mut work.listed).into_iter();
+    work.listed = listed
+        .filter_map(|(path, size)| Some((roots.place(&path)?, size)))
+        .filter(|(path, _)| path != ".")
+        .collect();
+    if is_outside && work.uncertain.is_none() {
+        return ShellWork {
+            dirs: work.dirs,
+            ..ShellWork::uncertain("a path outside the session's directories")
+        };
+    }
+    work
 }
 
 impl<'a> Writer<'a> {
     /// Infers the initial files, and sets the state to them.
     fn first_state(&mut self, session: &ImportedSession) -> Vec<InitialFile> {
-        let mut first: BTreeMap<String, First> = BTreeMap::new();
-        let mut touched = HashSet::new();
+        let mut surveys: BTreeMap<String, Survey> = BTreeMap::new();
         let mut calls = HashMap::new();
         for recorded in &session.events {
             match recorded {
@@ -142,41 +285,47 @@ impl<'a> Writer<'a> {
                     let Some(call) = calls.get(result.id.as_str()) else {
                         continue;
                     };
-                    for (path, state) in said(call, result) {
-                        let known = first.entry(path.clone()).or_insert_with(|| state.clone());
-                        let may_learn = !touched.contains(&path);
+                    for (path, state, is_certain) in said(call, result) {
+                        let survey = state_once(&mut surveys, path, &state, is_certain);
                         let is_better = matches!(
-                            (&*known, &state),
+                            (&survey.first, &state),
                             (First::Partial(_), First::Full(_))
                                 | (First::Partial(None), First::Partial(Some(_)))
                         );
-                        if may_learn && is_better {
-                            *known = state;
+                        if !survey.is_changed && is_better {
+                            survey.first = state;
                         }
                     }
-                    if let SeenContent::Edited { path, .. } | SeenContent::Written { path, .. } =
-                        &result.seen
-                    {
-                        touched.insert(path.clone());
+                    sketch(&mut surveys, call, result);
+                    if let Some(work) = self.shell.get(result.id.as_str()) {
+                        survey_shell(&mut surveys, work);
                     }
                 }
                 _ => {}
             }
         }
-        let unseen = median_size(&first);
+        remove_directories(&mut surveys);
+        let unseen = median_size(&surveys);
         let mut files = Vec::new();
-        for (path, state) in first {
-            let ((content, shown), original) = match state {
+        for (path, survey) in surveys {
+            let (original, is_exact) = match &survey.first {
                 First::Absent => continue,
-                First::Full(text) => (self.disguise.content(&text), Some(text)),
-                First::Partial(size) => {
-                    let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
-                    (self.disguise.filler(bytes, lines), None)
-                }
+                First::Full(text) => (Some(text.clone()), true),
+                First::Partial(_) => (survey.sketch.text(), false),
             };
-            let known = match original {
-                Some(_) => Known::Full,
-                None => Known::Partial,
+            let (content, shown) = match (&original, survey.first) {
+                (None, First::Partial(size)) => {
+                    let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
+                    self.disguise.filler(bytes, lines)
+                }
+                (original, _) => self
+                    .disguise
+                    .content(original.as_deref().unwrap_or_default()),
+            };
+            let known = if is_exact {
+                Known::Full
+            } else {
+                Known::Partial
             };
             let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
                 continue;
@@ -186,7 +335,14 @@ impl<'a> Writer<'a> {
                 known,
                 content,
             });
-            self.state.insert(path, FileState { original, shown });
+            self.put(
+                &path,
+                FileState {
+                    original,
+                    is_exact,
+                    shown,
+                },
+            );
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files
@@ -242,11 +398,7 @@ impl<'a> Writer<'a> {
             args.insert("recursive".to_owned(), true.into());
         }
         let mut x = Extra::new();
-        let works_on_files = matches!(
-            call.op,
-            Op::Read | Op::Write | Op::Edit | Op::List | Op::Search
-        );
-        if works_on_files && call.path.is_none() {
+        if works_on_files(call.op) && call.path.is_none() {
             x.insert("outside".to_owned(), true.into());
         }
         TraceCall {
@@ -261,6 +413,8 @@ impl<'a> Writer<'a> {
             commands: self.commands(call),
             tok: Some(call_tokens(call)),
             effect: None,
+            steps: Vec::new(),
+            is_model: false,
             at: call.at,
             x,
         }
@@ -291,93 +445,591 @@ impl<'a> Writer<'a> {
             post_sha256: None,
             x: Extra::new(),
         };
-        let mut effect = None;
-        let mut path = call.path.clone();
-        match &result.seen {
-            SeenContent::Whole { path, content } => {
-                self.learn(path, content);
-                record.sha256 = self.state.get(path).map(|state| sha256(&state.shown));
-            }
-            SeenContent::Part { .. } | SeenContent::Nothing | SeenContent::Listed(_) => {}
-            SeenContent::Written {
-                path,
-                before,
-                content,
-            } => {
-                match before {
-                    Some(before) => self.learn(path, before),
-                    None => self.learn_absent(path),
-                }
-                let (written, shown) = self.disguise.content(content);
-                record.post_sha256 = Some(written.sha256.clone());
-                effect = Some(Effect::Write(written));
-                let original = Some(content.clone());
-                let state = FileState { original, shown };
-                self.state.insert(path.clone(), state);
-            }
-            SeenContent::Edited {
-                path: edited,
-                before,
-                replacements,
-            } => {
-                if let Some(before) = before {
-                    self.learn(edited, before);
-                }
-                match self.edit(edited, replacements) {
-                    Some((spans, after)) => {
-                        record.post_sha256 = Some(after);
-                        effect = Some(Effect::Edit(spans));
-                    }
-                    // The replaced text is unknown, so the edit cannot be replayed.
-                    None => path = None,
-                }
-            }
+        let mut replayed = self.replayed(call, result, &mut record);
+        if result.err.is_none() && call.op == Op::Edit {
+            self.seen.edits += 1;
         }
         match call.op {
             Op::Exec => self.last_exec = Some(Why::Exec),
             Op::Vcs => self.last_exec = Some(Why::Vcs),
             _ => {}
         }
+        if let Ok(Replayed::Path(path, _)) = &replayed
+            && WorkspacePath::new(self.disguise.path(path)).is_err()
+        {
+            replayed = Err("a name that no file can have");
+        }
+        let shown = match &replayed {
+            Ok(Replayed::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
+            _ => None,
+        };
+        if let Some(Event::Call(call)) = self.events.get_mut(place) {
+            match replayed {
+                Ok(Replayed::Path(_, effect)) => {
+                    call.path = shown;
+                    call.effect = effect;
+                }
+                Ok(Replayed::Steps { steps, is_model }) => {
+                    call.steps = steps;
+                    call.is_model = is_model;
+                }
+                Err(cause) => {
+                    call.x.insert(CAUSE.to_owned(), cause.into());
+                }
+            }
+        }
+        self.last_answered = Some(index);
+        self.events.push(Event::Result(record));
+    }
+
+    /// What the replay of a call does, or why it is not replayed.
+    fn replayed(
+        &mut self,
+        call: &RecordedCall,
+        result: &RecordedResult,
+        record: &mut CallResult,
+    ) -> Result<Replayed, &'static str> {
+        if let Some(work) = self.shell.get(call.id.as_str()) {
+            let work = work.clone();
+            return self.shell_steps(&work);
+        }
+        let effect = self.effect(call, result, record)?;
+        let path = match (&call.path, &result.seen) {
+            (_, SeenContent::Edited { path, .. } | SeenContent::Patched { path, .. })
+            | (Some(path), _) => path,
+            (None, _) if works_on_files(call.op) => {
+                return Err("a path outside the session's directories");
+            }
+            (None, _) => {
+                return Err(match call.op {
+                    Op::Exec | Op::Vcs => "a shell command that is not parsed",
+                    Op::Plan => "a plan",
+                    Op::Net => "a call of the network",
+                    Op::Agent => "a call of another agent",
+                    _ => "another tool",
+                });
+            }
+        };
         let is_changed_as_asked = match call.op {
             Op::Edit => matches!(effect, Some(Effect::Edit(_))),
             Op::Write => matches!(effect, Some(Effect::Write(_))),
             _ => true,
         };
         if result.err.is_none() && !is_changed_as_asked {
-            // The effect of the call is unknown, or differs from its kind.
-            path = None;
-            effect = None;
+            return Err("an effect that the recording does not tell");
         }
-        if let Some(original) = &path
-            && !self.can_be_replayed(original, call.op, result.err)
-        {
-            path = None;
+        self.can_be_replayed(path, call.op, result.err)?;
+        Ok(Replayed::Path(path.clone(), effect))
+    }
+
+    /// Follows what a result shows. Returns the call's change of its file.
+    fn effect(
+        &mut self,
+        call: &RecordedCall,
+        result: &RecordedResult,
+        record: &mut CallResult,
+    ) -> Result<Option<Effect>, &'static str> {
+        Ok(match &result.seen {
+            SeenContent::Nothing | SeenContent::Listed(_) => None,
+            SeenContent::Whole { path, content } => {
+                self.can_be(path)?;
+                self.seen.read_bytes += content.len() as u64;
+                let known = self
+                    .state
+                    .get(path)
+                    .and_then(|known| known.original.as_ref());
+                if known == Some(content) {
+                    self.seen.equal_bytes += content.len() as u64;
+                }
+                self.learn(path, content);
+                record.sha256 = self.state.get(path).map(|state| sha256(&state.shown));
+                None
+            }
+            SeenContent::Part {
+                path,
+                content,
+                total_lines,
+            } => {
+                self.can_be(path)?;
+                let first = call.range.map_or(1, |(first, _)| first);
+                self.part(path, first, content, *total_lines);
+                None
+            }
+            SeenContent::Replaced { path, content } => {
+                self.can_be(path)?;
+                Some(self.written(path, content, record))
+            }
+            SeenContent::Written {
+                path,
+                before,
+                content,
+            } => {
+                self.can_be(path)?;
+                match before {
+                    Some(before) => self.learn(path, before),
+                    None => self.learn_absent(path),
+                }
+                Some(self.written(path, content, record))
+            }
+            SeenContent::Edited {
+                path,
+                before,
+                replacements,
+            } => {
+                self.can_be(path)?;
+                if let Some(before) = before {
+                    let known = self
+                        .state
+                        .get(path)
+                        .and_then(|known| known.original.as_ref());
+                    self.seen.equal_edits += u64::from(known == Some(before));
+                    self.learn(path, before);
+                }
+                Some(self.edited(path, replacements, &[], record)?)
+            }
+            SeenContent::Patched {
+                path,
+                replacements,
+                hunks,
+            } => {
+                self.can_be(path)?;
+                self.patched(path, replacements, hunks);
+                Some(self.edited(path, replacements, hunks, record)?)
+            }
+        })
+    }
+
+    fn written(&mut self, path: &str, content: &str, record: &mut CallResult) -> Effect {
+        let (written, shown) = self.disguise.content(content);
+        record.post_sha256 = Some(written.sha256.clone());
+        let state = FileState {
+            original: Some(content.to_owned()),
+            is_exact: true,
+            shown,
+        };
+        self.put(path, state);
+        Effect::Write(written)
+    }
+
+    fn edited(
+        &mut self,
+        path: &str,
+        replacements: &[Replacement],
+        hunks: &[Hunk],
+        record: &mut CallResult,
+    ) -> Result<Effect, &'static str> {
+        let (spans, after) = self
+            .edit(path, replacements, hunks)
+            .ok_or("an edit of a text that is not known")?;
+        record.post_sha256 = Some(after);
+        Ok(Effect::Edit(spans))
+    }
+
+    /// Checks a partial read against the known text, and takes over what differs as a change from outside.
+    fn part(&mut self, path: &str, first: u64, content: &str, total_lines: u64) {
+        self.seen.read_bytes += content.len() as u64;
+        let Some(state) = self.state.get(path) else {
+            return;
+        };
+        let Some(known) = &state.original else {
+            return;
+        };
+        let lines: Vec<&str> = known.split('\n').collect();
+        let shown: Vec<&str> = content.split('\n').collect();
+        let start = usize::try_from(first.max(1) - 1).unwrap_or(usize::MAX);
+        let current = lines.iter().skip(start).take(shown.len());
+        let equal = current.zip(&shown).filter(|(a, b)| a == b);
+        let equal: usize = equal.map(|(line, _)| line.len() + 1).sum();
+        // The last line has no newline here.
+        let equal = equal.min(content.len());
+        self.seen.equal_bytes += equal as u64;
+        let is_inside = start.saturating_add(shown.len()) as u64 <= total_lines;
+        let is_of_size = total_lines <= 2 * lines.len() as u64 + 1000;
+        if equal == content.len() || !(is_inside && is_of_size) {
+            return;
         }
-        let shown = path.and_then(|path| WorkspacePath::new(self.disguise.path(&path)).ok());
-        if let Some(Event::Call(call)) = self.events.get_mut(place) {
-            call.path = shown;
-            call.effect = effect;
+        let mut changed: Vec<&str> = lines;
+        changed.resize(total_lines as usize, "");
+        changed.splice(start..start + shown.len(), shown);
+        let changed = changed.join("\n");
+        let is_exact = state.is_exact;
+        self.learn(path, &changed);
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = is_exact;
         }
-        self.last_answered = Some(index);
-        self.events.push(Event::Result(record));
+    }
+
+    /// Takes over the text of an edit's places as a change from outside, where the known text differs.
+    fn patched(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) {
+        let Some(known) = self
+            .state
+            .get(path)
+            .and_then(|state| state.original.clone())
+        else {
+            return;
+        };
+        let mut lines: Vec<String> = known.split('\n').map(str::to_owned).collect();
+        let is_there = |lines: &[String], hunk: &Hunk| {
+            let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
+            let mut current = lines.iter().skip(start);
+            old_lines(hunk).all(|old| current.next().is_some_and(|line| same(line, old)))
+        };
+        let is_placed = hunks.iter().all(|hunk| is_there(&lines, hunk));
+        if is_placed && places(&known, replacements, hunks).is_some() {
+            self.seen.equal_edits += 1;
+            return;
+        }
+        // The text may have moved. Then the edit is placed by its text alone.
+        if hunks.is_empty() || places(&known, replacements, &[]).is_some() {
+            return;
+        }
+        let tabs = has_tabs(replacements);
+        for hunk in hunks {
+            let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
+            let old: Vec<String> = old_lines(hunk)
+                .map(|line| if tabs { tabbed(line) } else { line.to_owned() })
+                .collect();
+            if start > lines.len() + 1000 {
+                return;
+            }
+            let end = start + old.len();
+            if lines.len() < end {
+                lines.resize(end, String::new());
+            }
+            for (line, old) in lines[start..end].iter_mut().zip(old) {
+                if !same(line, &old) {
+                    *line = old;
+                }
+            }
+        }
+        self.learn(path, &lines.join("\n"));
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = false;
+        }
+    }
+
+    fn put(&mut self, path: &str, state: FileState) {
+        self.make_dirs(path);
+        self.state.insert(path.to_owned(), state);
+    }
+
+    /// Adds the directories above `path`.
+    fn make_dirs(&mut self, path: &str) {
+        for (at, _) in path.match_indices('/') {
+            if self.dirs.insert(path[..at].to_owned()) {
+                self.new_dirs.push(path[..at].to_owned());
+            }
+        }
+    }
+
+    fn is_dir(&self, path: &str) -> bool {
+        path == "." || self.dirs.contains(path)
+    }
+
+    /// Whether a file may be at `path`: a file among its directories, or a directory there, excludes it.
+    fn can_be(&self, path: &str) -> Result<(), &'static str> {
+        let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        if above.any(|dir| self.state.contains_key(dir)) || self.is_dir(path) {
+            return Err("a file in place of a directory, or the other way round");
+        }
+        Ok(())
     }
 
     /// Whether the call has the recorded outcome on the known files.
-    fn can_be_replayed(&self, path: &str, op: Op, err: Option<CallError>) -> bool {
+    fn can_be_replayed(
+        &self,
+        path: &str,
+        op: Op,
+        err: Option<CallError>,
+    ) -> Result<(), &'static str> {
         let is_file = self.state.contains_key(path);
-        let is_dir = path == "." || {
-            let below = format!("{path}/");
-            let next = self.state.range(below.clone()..).next();
-            next.is_some_and(|(file, _)| file.starts_with(&below))
+        let is_dir = self.is_dir(path);
+        let (can, cause) = match (op, err) {
+            (Op::Read | Op::Edit, None) => (is_file, "a file that is not known"),
+            (Op::Write, None) => (
+                !is_dir,
+                "a file in place of a directory, or the other way round",
+            ),
+            (Op::Search, None) => (is_file || is_dir, "a directory without known files"),
+            (Op::List, None) => (is_dir, "a directory without known files"),
+            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => (
+                !is_file && !is_dir,
+                "a failure that the known files do not have",
+            ),
+            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => {
+                (is_file, "a file that is not known")
+            }
+            (_, Some(CallError::Rejected)) => (false, "a call that was not allowed"),
+            _ => (false, "a call that failed before it touched a file"),
         };
-        match (op, err) {
-            (Op::Read | Op::Edit, None) => is_file,
-            (Op::Write, None) => !is_dir,
-            (Op::Search, None) => is_file || is_dir,
-            (Op::List, None) => is_dir,
-            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => !is_file && !is_dir,
-            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => is_file,
-            _ => false,
+        if can { Ok(()) } else { Err(cause) }
+    }
+
+    /// The steps of a shell command. If one of them cannot be replayed, none is, and the files stay as they are.
+    fn shell_steps(&mut self, work: &ShellWork) -> Result<Replayed, &'static str> {
+        if let Some(why) = work.uncertain {
+            return Err(why);
+        }
+        let mut undo = Vec::new();
+        self.new_dirs.clear();
+        let made = self.try_steps(work, &mut undo);
+        if made.is_err() {
+            for dir in self.new_dirs.drain(..) {
+                self.dirs.remove(&dir);
+            }
+            for (path, state) in undo.into_iter().rev() {
+                match state {
+                    Some(state) => self.state.insert(path, state),
+                    None => self.state.remove(&path),
+                };
+            }
+        }
+        made
+    }
+
+    fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<Replayed, &'static str> {
+        let mut steps = Vec::new();
+        for step in &work.steps {
+            self.shell_step(step, &mut steps, undo)?;
+        }
+        for (class, dir) in &work.programs {
+            if !self.is_dir(dir) {
+                return Err("a directory without known files");
+            }
+            let dir = self.place(dir)?;
+            steps.push(match class {
+                ProgramClass::VersionControl => FileStep::Walk(dir),
+                ProgramClass::Build => FileStep::Search(dir),
+            });
+        }
+        if steps.is_empty() {
+            return Err("a command without files");
+        }
+        let is_model = !work.programs.is_empty();
+        Ok(Replayed::Steps { steps, is_model })
+    }
+
+    fn shell_step(
+        &mut self,
+        step: &ShellStep,
+        steps: &mut Vec<FileStep>,
+        undo: &mut Undo,
+    ) -> Result<(), &'static str> {
+        const UNKNOWN_DIR: &str = "a directory without known files";
+        const UNKNOWN_FILE: &str = "a file that is not known";
+        let is_file = |writer: &Self, path: &str| writer.state.contains_key(path);
+        match step {
+            ShellStep::Read(path) => {
+                let known = is_file(self, path);
+                steps.push(FileStep::Read(self.place_if(known, path, UNKNOWN_FILE)?));
+            }
+            ShellStep::Stat(path) => {
+                let known = is_file(self, path) || self.is_dir(path);
+                steps.push(FileStep::Stat(self.place_if(known, path, UNKNOWN_FILE)?));
+            }
+            ShellStep::List { path, .. } | ShellStep::Walk(path) if is_file(self, path) => {
+                steps.push(FileStep::Stat(self.place(path)?));
+            }
+            ShellStep::List { path, attributes } => {
+                let known = self.is_dir(path);
+                let (path, attributes) = (self.place_if(known, path, UNKNOWN_DIR)?, *attributes);
+                steps.push(FileStep::List { path, attributes });
+            }
+            ShellStep::Walk(path) => {
+                let known = self.is_dir(path);
+                steps.push(FileStep::Walk(self.place_if(known, path, UNKNOWN_DIR)?));
+            }
+            ShellStep::Search(path) if is_file(self, path) => {
+                steps.push(FileStep::Read(self.place(path)?));
+            }
+            ShellStep::Search(path) => {
+                let known = self.is_dir(path);
+                steps.push(FileStep::Search(self.place_if(known, path, UNKNOWN_DIR)?));
+            }
+            ShellStep::Write { path, content } => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let (written, shown) = self.disguise.content(content);
+                let state = FileState {
+                    original: Some(content.clone()),
+                    is_exact: true,
+                    shown,
+                };
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Write {
+                    path: place,
+                    content: written,
+                });
+            }
+            ShellStep::Append { path, content } => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let (added, bytes) = self.disguise.content(content);
+                let mut state = self.state.get(path).cloned().unwrap_or(FileState {
+                    original: Some(String::new()),
+                    is_exact: true,
+                    shown: Vec::new(),
+                });
+                if let Some(original) = &mut state.original {
+                    original.push_str(content);
+                }
+                state.shown.extend(bytes);
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Append {
+                    path: place,
+                    content: added,
+                });
+            }
+            ShellStep::Edit { path, replacements } => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                match self.edit(path, replacements, &[]) {
+                    Some((spans, _)) => steps.push(FileStep::Edit { path: place, spans }),
+                    // The text to replace is in a part that the session does not show.
+                    None => {
+                        self.doubt(path);
+                        steps.push(FileStep::Rewrite(place));
+                    }
+                }
+            }
+            ShellStep::Rewrite(path) => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                self.doubt(path);
+                steps.push(FileStep::Rewrite(place));
+            }
+            ShellStep::Copy { from, to } => {
+                for (from, to) in self.tree(from, Some(to))? {
+                    self.can_be(&to)?;
+                    let state = self.state.get(&from).cloned();
+                    let (from, place) = (self.place(&from)?, self.place(&to)?);
+                    self.change(&to, state, undo);
+                    steps.push(FileStep::Copy { from, to: place });
+                }
+            }
+            ShellStep::Move { from, to } => {
+                for (old, to) in self.tree(from, Some(to))? {
+                    self.can_be(&to)?;
+                    let state = self.state.get(&old).cloned();
+                    let (from, place) = (self.place(&old)?, self.place(&to)?);
+                    self.change(&old, None, undo);
+                    self.change(&to, state, undo);
+                    steps.push(FileStep::Move { from, to: place });
+                }
+            }
+            ShellStep::Remove { path, force } => {
+                let is_there = is_file(self, path) || self.is_dir(path);
+                if !is_there && *force {
+                    return Ok(());
+                }
+                if path == "." {
+                    return Err("a removal of the whole workspace");
+                }
+                for (path, _) in self.tree(path, None)? {
+                    let place = self.place(&path)?;
+                    self.change(&path, None, undo);
+                    steps.push(FileStep::Remove(place));
+                }
+            }
+            ShellStep::MakeDir(path) => {
+                if is_file(self, path) {
+                    return Err("a file in place of a directory, or the other way round");
+                }
+                let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+                if above.any(|dir| self.state.contains_key(dir)) {
+                    return Err("a file in place of a directory, or the other way round");
+                }
+                if path == "." {
+                    return Ok(());
+                }
+                let place = self.place(path)?;
+                self.make_dirs(&format!("{path}/"));
+                steps.push(FileStep::MakeDir(place));
+            }
+            ShellStep::Touch(path) if is_file(self, path) || self.is_dir(path) => {
+                steps.push(FileStep::Stat(self.place(path)?));
+            }
+            ShellStep::Touch(path) => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let state = FileState {
+                    original: Some(String::new()),
+                    is_exact: true,
+                    shown: Vec::new(),
+                };
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Create(place));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of `from`, itself or below it, each with its name at `to`.
+    fn tree(&self, from: &str, to: Option<&str>) -> Result<Vec<(String, String)>, &'static str> {
+        let name = from.rsplit('/').next().unwrap_or(from);
+        let to = match to {
+            Some(".") => name.to_owned(),
+            Some(to) if self.dirs.contains(to) => format!("{to}/{name}"),
+            Some(to) => to.to_owned(),
+            None => String::new(),
+        };
+        if self.state.contains_key(from) {
+            return Ok(vec![(from.to_owned(), to)]);
+        }
+        if from == "." || !self.is_dir(from) {
+            return Err("a file that is not known");
+        }
+        let below = format!("{from}/");
+        let files = self.state.range(below.clone()..);
+        let files = files.map(|(path, _)| path);
+        let files: Vec<(String, String)> = files
+            .take_while(|path| path.starts_with(&below))
+            .take(TREE_MAX + 1)
+            .map(|path| (path.clone(), format!("{to}{}", &path[from.len()..])))
+            .collect();
+        if files.len() > TREE_MAX {
+            return Err("a tree of very many files");
+        }
+        let is_within = |to: &String| to.starts_with(&below);
+        if files.iter().any(|(_, to)| is_within(to)) {
+            return Err("a tree that is copied into itself");
+        }
+        Ok(files)
+    }
+
+    fn place(&mut self, path: &str) -> Result<WorkspacePath, &'static str> {
+        WorkspacePath::new(self.disguise.path(path)).map_err(|_| "a name that no file can have")
+    }
+
+    fn place_if(
+        &mut self,
+        known: bool,
+        path: &str,
+        cause: &'static str,
+    ) -> Result<WorkspacePath, &'static str> {
+        if known { self.place(path) } else { Err(cause) }
+    }
+
+    fn note(&self, path: &str, undo: &mut Undo) {
+        undo.push((path.to_owned(), self.state.get(path).cloned()));
+    }
+
+    fn change(&mut self, path: &str, state: Option<FileState>, undo: &mut Undo) {
+        self.note(path, undo);
+        match state {
+            Some(state) => self.put(path, state),
+            None => {
+                self.state.remove(path);
+            }
+        }
+    }
+
+    /// Records that the session no longer shows a file's content.
+    fn doubt(&mut self, path: &str) {
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = false;
         }
     }
 
@@ -388,13 +1040,19 @@ impl<'a> Writer<'a> {
             .get(path)
             .and_then(|known| known.original.as_deref());
         if known == Some(content) {
+            if let Some(state) = self.state.get_mut(path) {
+                state.is_exact = true;
+            }
             return;
         }
         let (record, shown) = self.disguise.content(content);
         self.changed(path, Some(record));
-        let original = Some(content.to_owned());
-        self.state
-            .insert(path.to_owned(), FileState { original, shown });
+        let state = FileState {
+            original: Some(content.to_owned()),
+            is_exact: true,
+            shown,
+        };
+        self.put(path, state);
     }
 
     /// Records that the file does not exist now.
@@ -417,11 +1075,19 @@ impl<'a> Writer<'a> {
     }
 
     /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
-    fn edit(&mut self, path: &str, replacements: &[Replacement]) -> Option<(Vec<Span>, String)> {
+    fn edit(
+        &mut self,
+        path: &str,
+        replacements: &[Replacement],
+        hunks: &[Hunk],
+    ) -> Option<(Vec<Span>, String)> {
         let state = self.state.get(path)?;
         let before = state.original.clone()?;
+        let is_exact = state.is_exact;
         let mut shown = state.shown.clone();
-        let places = places(&before, replacements)?;
+        let places = places(&before, replacements, hunks)
+            .or_else(|| places(&before, replacements, &[]))
+            .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
         let mut spans = Vec::with_capacity(places.len());
         // From the end, so that earlier offsets stay valid.
         let mut after = before;
@@ -437,9 +1103,12 @@ impl<'a> Writer<'a> {
         }
         spans.reverse();
         let digest = sha256(&shown);
-        let original = Some(after);
-        self.state
-            .insert(path.to_owned(), FileState { original, shown });
+        let state = FileState {
+            original: Some(after),
+            is_exact,
+            shown,
+        };
+        self.put(path, state);
         Some((spans, digest))
     }
 
@@ -450,10 +1119,18 @@ impl<'a> Writer<'a> {
             _ => None,
         });
         let answered: HashSet<u64> = answered.collect();
-        let mut open: Vec<u64> = self.calls.values().map(|open| open.index).collect();
-        open.retain(|index| !answered.contains(index));
+        let mut open: Vec<(u64, usize)> = self
+            .calls
+            .values()
+            .map(|open| (open.index, open.place))
+            .collect();
+        open.retain(|(index, _)| !answered.contains(index));
         open.sort_unstable();
-        for i in open {
+        for (i, place) in open {
+            if let Some(Event::Call(call)) = self.events.get_mut(place) {
+                call.x
+                    .insert(CAUSE.to_owned(), "a call without a result".into());
+            }
             self.events.push(Event::Result(CallResult {
                 i,
                 ok: false,
@@ -477,10 +1154,12 @@ fn call_tokens(call: &RecordedCall) -> u64 {
     tokens::count(&written.to_string())
 }
 
-/// The initial states of files that a result proves.
-fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
+/// The initial states of files that a result proves, each with whether it is certain that they are files.
+fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First, bool)> {
     match &result.seen {
-        SeenContent::Whole { path, content } => vec![(path.clone(), First::Full(content.clone()))],
+        SeenContent::Whole { path, content } => {
+            vec![(path.clone(), First::Full(content.clone()), true)]
+        }
         SeenContent::Part {
             path,
             content,
@@ -491,35 +1170,178 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First)> {
             let all = u128::from(bytes) * u128::from(*total_lines) / u128::from(lines);
             let all = all.min(u128::from(PARTLY_SEEN_MAX)) as u64;
             let size = (all, total_lines.saturating_sub(1).min(all));
-            vec![(path.clone(), First::Partial(Some(size)))]
+            vec![(path.clone(), First::Partial(Some(size)), true)]
         }
         SeenContent::Edited { path, before, .. } => {
             let state = before.clone().map_or(First::Partial(None), First::Full);
-            vec![(path.clone(), state)]
+            vec![(path.clone(), state, true)]
+        }
+        SeenContent::Patched { path, .. } | SeenContent::Replaced { path, .. } => {
+            vec![(path.clone(), First::Partial(None), true)]
         }
         SeenContent::Written { path, before, .. } => {
             let state = before.clone().map_or(First::Absent, First::Full);
-            vec![(path.clone(), state)]
+            vec![(path.clone(), state, true)]
         }
         SeenContent::Listed(paths) => paths
             .iter()
-            .map(|path| (path.clone(), First::Partial(None)))
+            .map(|path| (path.clone(), First::Partial(None), false))
             .collect(),
         SeenContent::Nothing => match (&call.path, call.op, result.err) {
             (Some(path), Op::Read, Some(CallError::NotFound)) => {
-                vec![(path.clone(), First::Absent)]
+                vec![(path.clone(), First::Absent, false)]
             }
-            (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None))],
+            (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None), true)],
             _ => Vec::new(),
         },
     }
 }
 
+/// The survey of a file, which begins with `state` if nothing was said of the file before.
+fn state_once<'a>(
+    surveys: &'a mut BTreeMap<String, Survey>,
+    path: String,
+    state: &First,
+    is_certain: bool,
+) -> &'a mut Survey {
+    let survey = surveys.entry(path).or_insert_with(|| Survey {
+        first: state.clone(),
+        sketch: Sketch::new(),
+        is_changed: false,
+        is_certain: false,
+    });
+    survey.is_certain |= is_certain;
+    survey
+}
+
+/// Adds the lines that a result shows to the sketch of its file.
+fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, result: &RecordedResult) {
+    match &result.seen {
+        SeenContent::Whole { path, content } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                let lines = content.matches('\n').count() as u64 + 1;
+                survey.sketch.part(1, content, lines);
+            }
+        }
+        SeenContent::Part {
+            path,
+            content,
+            total_lines,
+        } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                let first = call.range.map_or(1, |(first, _)| first);
+                survey.sketch.part(first, content, *total_lines);
+            }
+        }
+        SeenContent::Patched {
+            path,
+            replacements,
+            hunks,
+        } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                survey.sketch.patch(hunks, has_tabs(replacements));
+                survey.is_changed = true;
+                if hunks.is_empty() {
+                    survey.sketch.close();
+                }
+            }
+        }
+        SeenContent::Edited { path, .. }
+        | SeenContent::Written { path, .. }
+        | SeenContent::Replaced { path, .. } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                survey.is_changed = true;
+                survey.sketch.close();
+            }
+        }
+        SeenContent::Nothing | SeenContent::Listed(_) => {}
+    }
+}
+
+/// Adds what a shell command proves of initial files.
+fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
+    let exists = First::Partial(None);
+    for step in &work.steps {
+        let (path, state, is_changed) = match step {
+            ShellStep::Read(path) => (path, &exists, false),
+            ShellStep::Edit { path, .. } | ShellStep::Rewrite(path) => (path, &exists, true),
+            ShellStep::Remove { path, force: false } => (path, &exists, true),
+            ShellStep::Write { path, .. }
+            | ShellStep::Append { path, .. }
+            | ShellStep::Touch(path)
+            | ShellStep::Remove { path, force: true } => (path, &First::Absent, true),
+            ShellStep::MakeDir(path) => {
+                state_once(surveys, path.clone(), &First::Absent, false);
+                continue;
+            }
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+                let below = format!("{from}/");
+                let tree = surveys.range(below.clone()..).map(|(path, _)| path);
+                let tree = tree.take_while(|path| path.starts_with(&below));
+                let copies: Vec<String> = tree
+                    .take(TREE_MAX)
+                    .map(|path| format!("{to}{}", &path[from.len()..]))
+                    .collect();
+                for path in copies {
+                    state_once(surveys, path, &First::Absent, false);
+                }
+                let is_move = matches!(step, ShellStep::Move { .. });
+                let survey = state_once(surveys, from.clone(), &exists, false);
+                if is_move {
+                    survey.is_changed = true;
+                    survey.sketch.close();
+                }
+                (to, &First::Absent, true)
+            }
+            _ => continue,
+        };
+        let is_certain = !matches!(
+            step,
+            ShellStep::Remove { .. } | ShellStep::Copy { .. } | ShellStep::Move { .. }
+        );
+        let survey = state_once(surveys, path.clone(), state, is_certain);
+        if is_changed {
+            survey.is_changed = true;
+            survey.sketch.close();
+        }
+    }
+    for (path, size) in &work.listed {
+        let size = size.map(|bytes| {
+            let bytes = bytes.min(PARTLY_SEEN_MAX);
+            (bytes, bytes / UNSEEN_LINE_BYTES)
+        });
+        let survey = state_once(surveys, path.clone(), &First::Partial(size), false);
+        if !survey.is_changed && matches!(survey.first, First::Partial(None)) {
+            survey.first = First::Partial(size);
+        }
+    }
+}
+
+/// Removes the files below which others are: the less certain of two that exclude each other.
+fn remove_directories(surveys: &mut BTreeMap<String, Survey>) {
+    let is_there = |survey: &Survey| !matches!(survey.first, First::Absent);
+    let mut wrong = HashSet::new();
+    for (path, survey) in surveys.iter() {
+        for (at, _) in path.match_indices('/') {
+            let above = &path[..at];
+            let Some(file) = surveys.get(above).filter(|file| is_there(file)) else {
+                continue;
+            };
+            if survey.is_certain && !file.is_certain {
+                wrong.insert(above.to_owned());
+            } else if is_there(survey) {
+                wrong.insert(path.clone());
+            }
+        }
+    }
+    surveys.retain(|path, _| path != "." && !wrong.contains(path));
+}
+
 /// The median size of the files with known content, in bytes.
-fn median_size(first: &BTreeMap<String, First>) -> u64 {
-    let mut sizes: Vec<u64> = first
+fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
+    let mut sizes: Vec<u64> = surveys
         .values()
-        .filter_map(|state| match state {
+        .filter_map(|survey| match &survey.first {
             First::Full(text) => Some(text.len() as u64),
             _ => None,
         })
@@ -528,11 +1350,88 @@ fn median_size(first: &BTreeMap<String, First>) -> u64 {
     sizes.get(sizes.len() / 2).copied().unwrap_or(UNSEEN_BYTES)
 }
 
+fn works_on_files(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search)
+}
+
+/// Whether texts of an edit begin lines with tabs.
+fn has_tabs(replacements: &[Replacement]) -> bool {
+    let texts = replacements.iter().flat_map(|each| [&each.old, &each.new]);
+    texts
+        .into_iter()
+        .any(|text| text.starts_with('\t') || text.contains("\n\t"))
+}
+
+/// The ranges of whole lines that an edit's places replace, by their numbers.
+fn places_of_lines(
+    before: &str,
+    hunks: &[Hunk],
+    tabs: bool,
+) -> Option<Vec<(usize, usize, String)>> {
+    let mut starts = vec![0];
+    starts.extend(before.match_indices('\n').map(|(at, _)| at + 1));
+    let start_of = |line: u64| {
+        let line = usize::try_from(line).ok()?;
+        let end = (line == starts.len()).then_some(before.len());
+        starts.get(line).copied().or(end)
+    };
+    let mut places: Vec<(usize, usize, String)> = Vec::new();
+    for hunk in hunks {
+        let mut line = hunk.first.saturating_sub(1);
+        let mut open: Option<(usize, String)> = None;
+        for text in hunk.lines.iter().map(String::as_str).chain([" "]) {
+            let rest = text.get(1..).unwrap_or("");
+            match text.chars().next() {
+                Some('-') => {
+                    open.get_or_insert((start_of(line)?, String::new()));
+                    line = line.checked_add(1)?;
+                }
+                Some('+') => {
+                    let (_, new) = open.get_or_insert((start_of(line)?, String::new()));
+                    new.push_str(&if tabs { tabbed(rest) } else { rest.to_owned() });
+                    new.push('\n');
+                }
+                Some('\\') => {}
+                _ => {
+                    if let Some((start, new)) = open.take() {
+                        let end = start_of(line)?;
+                        places.push((start, end - start, new));
+                    }
+                    line = line.checked_add(1)?;
+                }
+            }
+        }
+    }
+    let is_ordered = places
+        .windows(2)
+        .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    (is_ordered && !places.is_empty()).then_some(places)
+}
+
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
-fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usize, String)>> {
+/// With `hunks`, the one text that is replaced contains the changed lines of one of these places.
+fn places(
+    before: &str,
+    replacements: &[Replacement],
+    hunks: &[Hunk],
+) -> Option<Vec<(usize, usize, String)>> {
     if let [one] = replacements {
         if one.old.is_empty() || !before.contains(&one.old) {
             return None;
+        }
+        if !one.all && !hunks.is_empty() {
+            let (mut line, mut counted) = (1, 0);
+            let mut found = before.match_indices(&one.old);
+            let found = found.find(|(at, old)| {
+                line += before[counted..*at].matches('\n').count() as u64;
+                counted = *at;
+                let last = line + old.matches('\n').count() as u64;
+                hunks.iter().any(|hunk| {
+                    let (from, to) = changed_lines(hunk);
+                    line <= from && to <= last
+                })
+            });
+            return found.map(|(at, old)| vec![(at, old.len(), one.new.clone())]);
         }
         let most = if one.all { usize::MAX } else { 1 };
         let found = before.match_indices(&one.old).take(most);
@@ -558,6 +1457,26 @@ fn places(before: &str, replacements: &[Replacement]) -> Option<Vec<(usize, usiz
     let end = common(before[start..].chars().rev(), after[start..].chars().rev());
     let new = after[start..after.len() - end].to_owned();
     Some(vec![(start, before.len() - start - end, new)])
+}
+
+/// The first and the last line that a place changes, from 1. An insertion is between two lines, and changes one of them.
+fn changed_lines(hunk: &Hunk) -> (u64, u64) {
+    let mut line = hunk.first;
+    let mut removed: Option<(u64, u64)> = None;
+    let mut inserted = None;
+    for text in &hunk.lines {
+        match text.chars().next() {
+            Some('-') => {
+                removed = Some((removed.map_or(line, |(first, _)| first), line));
+                line = line.saturating_add(1);
+            }
+            Some('+') => inserted = inserted.or(Some(line)),
+            Some('\\') => {}
+            _ => line = line.saturating_add(1),
+        }
+    }
+    let inserted = inserted.map(|line| (line, line.saturating_sub(1)));
+    removed.or(inserted).unwrap_or((hunk.first, hunk.first))
 }
 
 /// The bytes of the characters with which both begin.
@@ -617,7 +1536,7 @@ mod tests {
             },
         };
         let sizes = said(&call, &result);
-        let [(_, First::Partial(Some((bytes, lines))))] = sizes[..] else {
+        let [(_, First::Partial(Some((bytes, lines))), true)] = sizes[..] else {
             panic!("{sizes:?}");
         };
         assert_eq!((bytes, lines), (PARTLY_SEEN_MAX, PARTLY_SEEN_MAX));
@@ -628,8 +1547,8 @@ mod tests {
         let (trace, _) = imported(Fidelity::Content);
         let files = trace.files.iter();
         let files = files.map(|file| (file.path.as_str(), file.known, file.content.bytes));
-        // A search named docs/a.md, then a read showed two of its three lines: 18 bytes, times 3/2.
-        let partial = ("docs/a.md", Known::Partial, 27);
+        // A search named docs/a.md, then a read showed two of its three lines of 8 bytes.
+        let partial = ("docs/a.md", Known::Partial, 26);
         let expected = [partial, ("src/main.go", Known::Full, 29)];
         assert_eq!(files.collect::<Vec<_>>(), expected);
     }
@@ -666,10 +1585,11 @@ mod tests {
             (CallKind::Write, 1),
             (CallKind::Edit, 2),
             (CallKind::Search, 1),
+            (CallKind::ModelledProgram, 1),
         ];
         assert_eq!(full.timed_calls(), calls.into());
         assert_eq!(shape.timed_calls(), calls.into());
-        let expected = ["exec", "read", "vcs"].map(|op| (op.to_owned(), 1));
+        let expected = ["read", "vcs"].map(|op| (op.to_owned(), 1));
         assert_eq!(full.not_replayed, expected.into());
         assert_eq!(shape.not_replayed, full.not_replayed);
     }
@@ -719,7 +1639,7 @@ mod tests {
             ("a", &[edit("x", "b", false)], None),
             ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
         ] {
-            assert_eq!(places(text, edits), expected, "{text}");
+            assert_eq!(places(text, edits, &[]), expected, "{text}");
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Shell commands of a recording: parsed, never executed.
 
+mod patch;
 mod posix;
+mod powershell;
 pub(super) mod programs;
 mod steps;
+mod words;
+
+use super::roots::is_absolute;
 
 pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork};
 
@@ -11,6 +16,326 @@ pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork};
 pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     match command.platform {
         Platform::Posix => posix::operations(command, output, ok),
-        Platform::PowerShell => ShellWork::uncertain("PowerShell"),
+        Platform::PowerShell => powershell::operations(command, output, ok),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::import::Replacement;
+
+    fn work(platform: Platform, line: &str, output: &str, ok: bool) -> ShellWork {
+        let command = ShellCommand {
+            line: line.to_owned(),
+            cwd: "/w".to_owned(),
+            platform,
+        };
+        operations(&command, output, ok)
+    }
+
+    fn posix(line: &str, output: &str) -> ShellWork {
+        work(Platform::Posix, line, output, true)
+    }
+
+    /// The steps of a command, in short.
+    fn steps(work: &ShellWork) -> String {
+        let shown = work.steps.iter().map(|step| match step {
+            ShellStep::Read(path) => format!("read {path}"),
+            ShellStep::Stat(path) => format!("stat {path}"),
+            ShellStep::List { path, attributes } => {
+                format!("{} {path}", if *attributes { "list-l" } else { "list" })
+            }
+            ShellStep::Walk(path) => format!("walk {path}"),
+            ShellStep::Search(path) => format!("search {path}"),
+            ShellStep::Write { path, content } => format!("write {path} {content:?}"),
+            ShellStep::Append { path, content } => format!("append {path} {content:?}"),
+            ShellStep::Edit { path, replacements } => {
+                let texts = replacements
+                    .iter()
+                    .map(|each| format!("{:?}>{:?}", each.old, each.new));
+                format!("edit {path} {}", texts.collect::<Vec<_>>().join(","))
+            }
+            ShellStep::Rewrite(path) => format!("rewrite {path}"),
+            ShellStep::Copy { from, to } => format!("copy {from} {to}"),
+            ShellStep::Move { from, to } => format!("move {from} {to}"),
+            ShellStep::Remove { path, force } => {
+                format!("{} {path}", if *force { "remove-f" } else { "remove" })
+            }
+            ShellStep::MakeDir(path) => format!("mkdir {path}"),
+            ShellStep::Touch(path) => format!("touch {path}"),
+        });
+        let mut shown: Vec<String> = shown.collect();
+        shown.extend(
+            work.programs
+                .iter()
+                .map(|(class, dir)| format!("{class:?} {dir}")),
+        );
+        shown.join("; ")
+    }
+
+    #[test]
+    fn what_a_command_certainly_touches_becomes_file_operations() {
+        for (line, expected) in [
+            ("cat a b/c", "read /w/a; read /w/b/c"),
+            ("head -n 20 a | tail -5", "read /w/a"),
+            ("tail -n5 'a b.txt'", "read /w/a b.txt"),
+            ("sed -n '1,20p' a", "read /w/a"),
+            ("nl -ba a | sed -n '1,5p'", "read /w/a"),
+            ("wc -l < a", "read /w/a"),
+            ("ls", "list /w"),
+            ("ls -la src 2>/dev/null", "list-l /w/src"),
+            ("ls -R .", "walk /w/."),
+            ("find . -name '*.rs' | head -3", "walk /w/."),
+            ("grep -rn 'a b' src | wc -l", "search /w/src"),
+            ("grep -n -A 3 x a", "read /w/a"),
+            ("rg -n x", "search /w"),
+            ("rg --files src", "search /w/src"),
+            ("cp -r a b", "copy /w/a /w/b"),
+            ("mv a b c/", "move /w/a /w/c/; move /w/b /w/c/"),
+            ("rm -rf a && mkdir -p a/b", "remove-f /w/a; mkdir /w/a/b"),
+            ("rm a", "remove /w/a"),
+            ("touch a", "touch /w/a"),
+            ("echo x > a", "write /w/a \"x\\n\""),
+            ("echo -n 'x y' >> a", "append /w/a \"x y\""),
+            ("printf 'a\\n%s' b > c", "write /w/c \"a\\nb\""),
+            ("echo x | tee -a a", "append /w/a \"x\\n\""),
+            ("> a", "write /w/a \"\""),
+            (
+                "cat > a << 'EOF'\n$x `y`\n  z\nEOF\nrm b",
+                "write /w/a \"$x `y`\\n  z\\n\"; remove /w/b",
+            ),
+            ("cat <<-EOF >a\n\tx\n\tEOF", "write /w/a \"x\\n\""),
+            ("tee a <<< x", "write /w/a \"x\\n\""),
+            ("sed -i 's/a\\.b/c/g' f", "edit /w/f \"a.b\">\"c\""),
+            ("sed -i '' -e 's|x|y|g' f", "edit /w/f \"x\">\"y\""),
+            ("sed -i 's/a.*b/c/g' f", "rewrite /w/f"),
+            ("cd sub && cat a", "read /w/sub/a"),
+            ("cd /x; cat a", "read /x/a"),
+            ("FOO=1 timeout 5 cat a", "read /w/a"),
+            ("bash -lc \"cat a && ls b\"", "read /w/a; list /w/b"),
+            ("cat a || echo none", "read /w/a"),
+            (
+                "git status && git -C /x log",
+                "VersionControl /w; VersionControl /x",
+            ),
+            ("cargo test 2>&1 | tail -5", "Build /w"),
+            ("python3 -m pytest -q", "Build /w"),
+            ("cat ~/.claude/a", "read ~/.claude/a"),
+            ("cat a \\\n  b # c", "read /w/a; read /w/b"),
+            (
+                "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: n\n+x\n*** Update File: u\n@@\n a\n-b\n+c\n*** Delete File: d\n*** End Patch\nEOF",
+                "write /w/n \"x\\n\"; edit /w/u \"a\\nb\\n\">\"a\\nc\\n\"; remove /w/d",
+            ),
+        ] {
+            let work = posix(line, "some output");
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_whose_work_is_not_certain_has_no_operation() {
+        for line in [
+            "cat $FILE",
+            "cat *.rs",
+            "cat \"$(ls)\"",
+            "for f in a; do cat $f; done",
+            "cat a &",
+            "(cat a)",
+            "make_it > a",
+            "ls > a",
+            "python3 x.py",
+            "cat a || rm b",
+            "find . -delete",
+            "find . -exec rm {} +",
+            "cat <<EOF > a\n$x\nEOF",
+            "cat <<EOF > a\nno end",
+            "echo \"$x\" > a",
+            "echo 'a\\nb' > a",
+            "cat 'a",
+            "cat {a,b}",
+            "cat",
+            "grep x",
+            "sort -o b a",
+            "chmod +x a",
+            "curl x",
+            "./run.sh",
+            "if true; then cat a; fi",
+            "f() { cat a; }",
+            "cat <(ls)",
+            "sed -i.bak 's/a/b/g' f",
+            "sed 's/a/b/w out' f",
+            "cp a",
+            "echo hi",
+            "true && sleep 1",
+            "",
+            "x=1",
+            "ls missing 2>/dev/null; cat a 2>/dev/null",
+            "apply_patch x",
+        ] {
+            let output = if line.contains("missing") { "" } else { "x" };
+            let work = posix(line, output);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+            assert!(work.steps.is_empty() && work.programs.is_empty(), "{line}");
+        }
+        assert!(
+            posix("cat a", "cat: a: No such file or directory")
+                .uncertain
+                .is_some()
+        );
+        assert!(posix("cat a || echo none", "none").uncertain.is_some());
+        assert!(
+            work(Platform::Posix, "cat a", "", false)
+                .uncertain
+                .is_some()
+        );
+        // Without a match, grep has read its file all the same.
+        assert_eq!(
+            steps(&work(Platform::Posix, "grep x a", "", false)),
+            "read /w/a"
+        );
+    }
+
+    #[test]
+    fn an_output_names_files() {
+        let listed = |line: &str, output: &str| {
+            let files = posix(line, output).listed.into_iter();
+            let files = files.map(|(path, size)| match size {
+                Some(size) => format!("{path}={size}"),
+                None => path,
+            });
+            files.collect::<Vec<_>>().join(" ")
+        };
+        let long = "total 8\n-rw-r--r-- 1 u g 17 Feb  9 09:20 a b.txt\ndrwxr-xr-x@ 4 u g 128 Feb  9 09:38 d\n";
+        assert_eq!(listed("ls -la x", long), "/w/x/a b.txt=17");
+        let one = "-rw-r--r--@ 1 u g 17 Feb  9 09:20 x/a\n";
+        assert_eq!(listed("ls -l x/a", one), "/w/x/a=17");
+        assert_eq!(
+            listed("cd /v && find . -type f | head", "./a\n./b/c\n"),
+            "/v/./a /v/./b/c"
+        );
+        assert_eq!(
+            listed("grep -rn x .", "./a.c:3:x\n./a.c:4:x\n./b.c:1:x"),
+            "/w/./a.c /w/./b.c"
+        );
+        assert_eq!(listed("grep -rl x src", "src/a\n"), "/w/src/a");
+        assert_eq!(listed("find . | wc -l", "12\n"), "");
+        assert_eq!(listed("cat a.c", "a.c:1:x"), "");
+    }
+
+    #[test]
+    fn powershells_file_commands_become_file_operations() {
+        for (line, expected) in [
+            ("Get-Content -Path 'a b.txt' -Head 5", "read /w/a b.txt"),
+            ("gc a | Select-Object -First 3", "read /w/a"),
+            (
+                "Set-Content -Path a -Value 'it''s'",
+                "write /w/a \"it's\\r\\n\"",
+            ),
+            (
+                "Set-Content a @'\nx\ny\n'@ -NoNewline",
+                "write /w/a \"x\\ny\"",
+            ),
+            ("Add-Content a x", "append /w/a \"x\\r\\n\""),
+            ("Get-ChildItem -Recurse -Path src", "walk /w/src"),
+            ("ls; dir b", "list-l /w; list-l /w/b"),
+            ("Remove-Item -Recurse -Force a", "remove /w/a"),
+            ("Copy-Item a -Destination C:\\t\\b", "copy /w/a C:\\t\\b"),
+            ("Move-Item -Path a b", "move /w/a /w/b"),
+            ("New-Item -ItemType Directory -Force -Path d", "mkdir /w/d"),
+            ("New-Item d/f -Value x", "write /w/d/f \"x\""),
+            ("cd C:\\p; Test-Path a", "stat C:\\p/a"),
+        ] {
+            let work = work(Platform::PowerShell, line, "", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        for line in [
+            "gc $x",
+            "gc *.txt",
+            "if ($x) { rm a }",
+            "gc a > b",
+            "x.exe",
+            "gc 'a",
+            "ls | sc a",
+            "foo || rm a",
+        ] {
+            let work = work(Platform::PowerShell, line, "", true);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+        }
+    }
+
+    #[test]
+    fn a_long_command_is_parsed_in_time() {
+        let parts = [
+            "cat a && ",
+            "'x' ",
+            "\"x\" ",
+            "$(",
+            "((",
+            "{ ",
+            "<<A ",
+            "\\\n",
+            "a|",
+            "> a ",
+            "cat <<A\nx\nA\n",
+            "-e ",
+            "s/a/b/g;",
+            "*** Begin Patch\n",
+            "bash -c '",
+            "@'\n",
+            "`",
+        ];
+        for part in parts {
+            let long = part.repeat((1 << 19) / part.len());
+            for start in ["", "cat ", "sed -i '", "apply_patch \"", "echo "] {
+                for platform in [Platform::Posix, Platform::PowerShell] {
+                    let began = Instant::now();
+                    work(platform, &format!("{start}{long}"), &long, true);
+                    // A quadratic parser takes minutes.
+                    assert!(began.elapsed() < Duration::from_secs(10), "{start}{part}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_command_or_none(
+            parts in prop::collection::vec(prop::sample::select(vec![
+                "cat ", "rm -rf ", "cp ", "mv ", "sed -i ", "s/a/b/g ", "echo ", "ls -l ", "grep -r ", "find ", "cd ", "tee ",
+                "apply_patch ", "bash -c ", "a ", "/b/../c ", "-n ", "é ", "'", "\"", "\\", "$", "$(", "`", "{", "}", "(", ")", "<<E\n", "E\n",
+                "<", ">", ">>", "2>&1", "|", "||", "&&", "&", ";", "\n", "#", "*", "@'\n", "~", "-", "-- ",
+            ]), 0..20),
+            output in ".{0,40}",
+            ok in any::<bool>(),
+        ) {
+            let line = parts.concat();
+            for platform in [Platform::Posix, Platform::PowerShell] {
+                let made = work(platform, &line, &output, ok);
+                let is_empty = made.steps.is_empty() && made.programs.is_empty();
+                prop_assert_eq!(made.uncertain.is_some(), is_empty);
+            }
+        }
+    }
+
+    #[test]
+    fn a_literal_replacement_is_one_text() {
+        let work = posix("sed -i 's/a\\/b/c&/g' f", "x");
+        assert_eq!(steps(&work), "rewrite /w/f");
+        let work = posix("sed -i 's#a/b#c#g' f", "x");
+        let replacement = Replacement {
+            old: "a/b".to_owned(),
+            new: "c".to_owned(),
+            all: true,
+        };
+        let path = "/w/f".to_owned();
+        let replacements = vec![replacement];
+        assert_eq!(work.steps, [ShellStep::Edit { path, replacements }]);
     }
 }

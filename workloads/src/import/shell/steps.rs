@@ -109,6 +109,8 @@ pub struct ShellWork {
     pub programs: Vec<(ProgramClass, String)>,
     /// Files that the output lists, with their sizes if it tells them.
     pub listed: Vec<(String, Option<u64>)>,
+    /// Directories that the command goes to.
+    pub dirs: Vec<String>,
     /// Why the command cannot be replayed; `None` if the operations above are all that it did.
     pub uncertain: Option<&'static str>,
 }

@@ -1,0 +1,419 @@
+//! Splits a line of `sh` into simple commands, in one pass.
+//!
+//! The words of loops, functions, substitutions and background jobs are not split: what they run is not certain.
+//! Kept parsers do not fit here: conch-parser has had no release since 2019, yash-syntax is GPL, and brush-parser
+//! and tree-sitter-bash take more than linear time on some hostile input.
+
+/// How certain a word is before the shell expands it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Expansion {
+    /// The word is its own text.
+    Plain,
+    /// The shell matches it with file names, or expands braces.
+    Pattern,
+    /// It contains a variable or the output of a command.
+    Variable,
+}
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Its text without quotes.
+    pub(super) text: String,
+    /// What the shell does to it.
+    pub(super) expansion: Expansion,
+    /// Whether a part of it was quoted.
+    pub(super) is_quoted: bool,
+}
+
+/// A redirection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirection {
+    /// The descriptor; `&` for both outputs.
+    pub(super) descriptor: char,
+    /// The kind.
+    pub(super) kind: RedirectionKind,
+    /// The file, the descriptor, or the text of a here-document.
+    pub(super) target: Word,
+}
+
+/// The kind of a redirection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RedirectionKind {
+    /// `<`.
+    Input,
+    /// `>`, `>|`.
+    Output,
+    /// `>>`.
+    Append,
+    /// `>&`, `<&`.
+    Descriptor,
+    /// `<<`, `<<<`.
+    Text,
+}
+
+/// How a command follows the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joint {
+    /// The first command, or one after `;` or a new line.
+    Sequence,
+    /// `|`.
+    Pipe,
+    /// `&&`.
+    And,
+    /// `||`.
+    Or,
+}
+
+/// A simple command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Simple {
+    pub(super) joint: Joint,
+    pub(super) words: Vec<Word>,
+    pub(super) redirections: Vec<Redirection>,
+}
+
+/// Words that begin or end a compound command.
+const COMPOUND: &str =
+    "case do done elif else esac fi for function if in select then until while { } !";
+
+/// Splits a line into simple commands.
+///
+/// # Errors
+/// Why the commands that the line runs are not certain.
+pub(super) fn split(line: &str) -> Result<Vec<Simple>, &'static str> {
+    let mut splitter = Splitter {
+        rest: line.char_indices().peekable(),
+        line,
+        all: Vec::new(),
+        current: Simple {
+            joint: Joint::Sequence,
+            words: Vec::new(),
+            redirections: Vec::new(),
+        },
+        documents: Vec::new(),
+    };
+    splitter.run()?;
+    Ok(splitter.all)
+}
+
+/// A here-document whose text follows the line: its command, its redirection, its end, whether tabs are stripped.
+struct Document {
+    command: usize,
+    redirection: usize,
+    end: String,
+    strips_tabs: bool,
+}
+
+struct Splitter<'a> {
+    rest: std::iter::Peekable<std::str::CharIndices<'a>>,
+    line: &'a str,
+    all: Vec<Simple>,
+    current: Simple,
+    documents: Vec<Document>,
+}
+
+impl Splitter<'_> {
+    fn peek(&mut self) -> Option<char> {
+        self.rest.peek().map(|(_, c)| *c)
+    }
+
+    fn next_if(&mut self, wanted: char) -> bool {
+        self.rest.next_if(|(_, c)| *c == wanted).is_some()
+    }
+
+    fn run(&mut self) -> Result<(), &'static str> {
+        while let Some(next) = self.peek() {
+            match next {
+                '\n' => {
+                    self.rest.next();
+                    self.end(Joint::Sequence)?;
+                    self.take_documents()?;
+                }
+                ' ' | '\t' | '\r' => {
+                    self.rest.next();
+                }
+                '#' => while self.rest.next_if(|(_, c)| *c != '\n').is_some() {},
+                ';' => {
+                    self.rest.next();
+                    if self.next_if(';') {
+                        return Err("a loop, a condition or a function");
+                    }
+                    self.end(Joint::Sequence)?;
+                }
+                '|' => {
+                    self.rest.next();
+                    if self.next_if('|') {
+                        self.end(Joint::Or)?;
+                    } else {
+                        if self.next_if('&') {
+                            return Err("a pipe of both outputs");
+                        }
+                        self.end(Joint::Pipe)?;
+                    }
+                }
+                '&' => {
+                    self.rest.next();
+                    if self.next_if('&') {
+                        self.end(Joint::And)?;
+                    } else if self.next_if('>') {
+                        self.redirection('&', '>')?;
+                    } else {
+                        return Err("a background job");
+                    }
+                }
+                '(' | ')' => return Err("a subshell or a function"),
+                '<' | '>' => {
+                    self.rest.next();
+                    let descriptor = if next == '<' { '0' } else { '1' };
+                    self.redirection(descriptor, next)?;
+                }
+                _ => {
+                    let word = self.word()?;
+                    let is_descriptor = word.text.len() == 1
+                        && word.text.bytes().all(|b| b.is_ascii_digit())
+                        && !word.is_quoted;
+                    match (is_descriptor, self.peek()) {
+                        (true, Some(next @ ('<' | '>'))) => {
+                            self.rest.next();
+                            let descriptor = word.text.chars().next().unwrap_or('1');
+                            self.redirection(descriptor, next)?;
+                        }
+                        // The end of a line that goes on.
+                        _ if word.text.is_empty() && !word.is_quoted => {}
+                        _ => self.add(word)?,
+                    }
+                }
+            }
+        }
+        self.end(Joint::Sequence)?;
+        match self.documents.is_empty() {
+            true => Ok(()),
+            false => Err("a here-document without an end"),
+        }
+    }
+
+    fn add(&mut self, word: Word) -> Result<(), &'static str> {
+        let is_first = self.current.words.is_empty();
+        if is_first && !word.is_quoted && super::programs::lists(COMPOUND, &word.text) {
+            return Err("a loop, a condition or a function");
+        }
+        self.current.words.push(word);
+        Ok(())
+    }
+
+    fn end(&mut self, next: Joint) -> Result<(), &'static str> {
+        let is_empty = self.current.words.is_empty() && self.current.redirections.is_empty();
+        if is_empty {
+            let is_start = self.current.joint == Joint::Sequence && next == Joint::Sequence;
+            // A line may be empty, and may go on after `&&` or a pipe.
+            return match is_start || next == Joint::Sequence {
+                true => Ok(()),
+                false => Err("an operator without a command"),
+            };
+        }
+        let following = Simple {
+            joint: next,
+            words: Vec::new(),
+            redirections: Vec::new(),
+        };
+        self.all
+            .push(std::mem::replace(&mut self.current, following));
+        Ok(())
+    }
+
+    fn redirection(&mut self, descriptor: char, first: char) -> Result<(), &'static str> {
+        let kind = match first {
+            '<' if self.next_if('<') => {
+                if self.next_if('<') {
+                    RedirectionKind::Text
+                } else {
+                    return self.document(descriptor);
+                }
+            }
+            '<' if self.next_if('&') => RedirectionKind::Descriptor,
+            '<' if self.peek() == Some('>') => return Err("a file opened for reading and writing"),
+            '<' => RedirectionKind::Input,
+            _ if self.next_if('>') => RedirectionKind::Append,
+            _ if self.next_if('&') => RedirectionKind::Descriptor,
+            _ => {
+                self.next_if('|');
+                RedirectionKind::Output
+            }
+        };
+        while self.next_if(' ') || self.next_if('\t') {}
+        if self.peek() == Some('(') {
+            return Err("a process substitution");
+        }
+        let mut target = self.word()?;
+        if kind == RedirectionKind::Text {
+            target.text.push('\n');
+        }
+        self.current.redirections.push(Redirection {
+            descriptor,
+            kind,
+            target,
+        });
+        Ok(())
+    }
+
+    fn document(&mut self, descriptor: char) -> Result<(), &'static str> {
+        let strips_tabs = self.next_if('-');
+        while self.next_if(' ') || self.next_if('\t') {}
+        let end = self.word()?;
+        self.documents.push(Document {
+            command: self.all.len(),
+            redirection: self.current.redirections.len(),
+            end: end.text,
+            strips_tabs,
+        });
+        self.current.redirections.push(Redirection {
+            descriptor,
+            kind: RedirectionKind::Text,
+            target: Word {
+                text: String::new(),
+                // Without quotes, the shell expands the text.
+                expansion: match end.is_quoted {
+                    true => Expansion::Plain,
+                    false => Expansion::Variable,
+                },
+                is_quoted: end.is_quoted,
+            },
+        });
+        Ok(())
+    }
+
+    /// Reads the texts of the here-documents that began on the line before.
+    fn take_documents(&mut self) -> Result<(), &'static str> {
+        for document in std::mem::take(&mut self.documents) {
+            let mut text = String::new();
+            loop {
+                let Some((start, _)) = self.rest.peek().copied() else {
+                    return Err("a here-document without an end");
+                };
+                let line = &self.line[start..];
+                let line = line.split_once('\n').map_or(line, |(line, _)| line);
+                while self.rest.next_if(|(_, c)| *c != '\n').is_some() {}
+                self.rest.next();
+                let line = match document.strips_tabs {
+                    true => line.trim_start_matches('\t'),
+                    false => line,
+                };
+                if line == document.end {
+                    break;
+                }
+                text.push_str(line);
+                text.push('\n');
+            }
+            let command = self.all.get_mut(document.command);
+            let redirection =
+                command.and_then(|command| command.redirections.get_mut(document.redirection));
+            if let Some(redirection) = redirection {
+                let is_expanded = redirection.target.expansion == Expansion::Variable;
+                if is_expanded && !text.contains(['$', '`', '\\']) {
+                    redirection.target.expansion = Expansion::Plain;
+                }
+                redirection.target.text = text;
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self) -> Result<Word, &'static str> {
+        let mut word = Word {
+            text: String::new(),
+            expansion: Expansion::Plain,
+            is_quoted: false,
+        };
+        while let Some(next) = self.peek() {
+            match next {
+                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
+                _ => {}
+            }
+            self.rest.next();
+            match next {
+                '\'' => {
+                    word.is_quoted = true;
+                    self.until_quote(&mut word)?;
+                }
+                '"' => {
+                    word.is_quoted = true;
+                    self.double_quoted(&mut word)?;
+                }
+                '\\' => match self.rest.next() {
+                    Some((_, '\n')) | None => {}
+                    Some((_, escaped)) => {
+                        word.is_quoted = true;
+                        word.text.push(escaped);
+                    }
+                },
+                '$' if matches!(self.peek(), Some('\'' | '"')) => {
+                    return Err("a text with escapes");
+                }
+                '$' if self.peek() == Some('(') => {
+                    return Err("the output of a command in a command");
+                }
+                '`' => return Err("the output of a command in a command"),
+                '$' => {
+                    let is_name = self.peek().is_some_and(|next| {
+                        next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next)
+                    });
+                    if is_name {
+                        word.expansion = Expansion::Variable;
+                    }
+                    word.text.push('$');
+                }
+                '*' | '?' | '[' | '{' => {
+                    let is_test = word.text.is_empty() && "[{".contains(next);
+                    let is_alone =
+                        is_test && self.peek().is_none_or(|next| " [\n;\t}".contains(next));
+                    if !is_alone {
+                        word.expansion = word.expansion.max(Expansion::Pattern);
+                    }
+                    word.text.push(next);
+                }
+                _ => word.text.push(next),
+            }
+        }
+        Ok(word)
+    }
+
+    fn until_quote(&mut self, word: &mut Word) -> Result<(), &'static str> {
+        loop {
+            match self.rest.next() {
+                Some((_, '\'')) => return Ok(()),
+                Some((_, quoted)) => word.text.push(quoted),
+                None => return Err("a quote without an end"),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) -> Result<(), &'static str> {
+        loop {
+            match self.rest.next() {
+                Some((_, '"')) => return Ok(()),
+                Some((_, '\\')) => match self.rest.next() {
+                    Some((_, '\n')) => {}
+                    Some((_, escaped @ ('"' | '\\' | '$' | '`'))) => word.text.push(escaped),
+                    Some((_, other)) => word.text.extend(['\\', other]),
+                    None => return Err("a quote without an end"),
+                },
+                Some((_, '`')) => return Err("the output of a command in a command"),
+                Some((_, '$')) => {
+                    match self.peek() {
+                        Some('(') => return Err("the output of a command in a command"),
+                        Some(next)
+                            if next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next) =>
+                        {
+                            word.expansion = Expansion::Variable;
+                        }
+                        _ => {}
+                    }
+                    word.text.push('$');
+                }
+                Some((_, quoted)) => word.text.push(quoted),
+                None => return Err("a quote without an end"),
+            }
+        }
+    }
+}
