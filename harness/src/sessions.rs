@@ -58,7 +58,9 @@ pub fn sessions(
     text: &str,
 ) -> anyhow::Result<Vec<ImportedSession>> {
     let sessions = match format {
-        SessionFormat::ClaudeCode => claude_code::read(text).map(|session| vec![session]),
+        SessionFormat::ClaudeCode => {
+            claude_code::read_with_subagents(text, &subagents(path)?).map(|session| vec![session])
+        }
         SessionFormat::MiniSweAgent => mini_swe_agent::read(text).map(|session| vec![session]),
         SessionFormat::Openhands => openhands::read(text),
     };
@@ -66,6 +68,26 @@ pub fn sessions(
         Ok(sessions) => Ok(sessions),
         Err(problem) => bail!("{}: {problem}", path.display()),
     }
+}
+
+/// The recordings of a Claude Code session's subagents: `SESSION/subagents/*.jsonl` beside `SESSION.jsonl`.
+fn subagents(session: &Path) -> anyhow::Result<Vec<String>> {
+    let name = session.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_end_matches(".gz").trim_end_matches(".jsonl");
+    let dir = session.with_file_name(name).join("subagents");
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let reading = || format!("reading {}", dir.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&dir).with_context(reading)? {
+        let file = entry.with_context(reading)?.path();
+        if file.extension().is_some_and(|end| end == "jsonl") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    files.iter().map(|file| recording(file)).collect()
 }
 
 #[cfg(test)]
@@ -105,6 +127,35 @@ mod tests {
             let refused = format!("{:#}", recording(Path::new(path)).unwrap_err());
             assert!(refused.contains("not a regular file"), "{refused}");
         }
+    }
+
+    #[test]
+    fn the_files_of_subagents_belong_to_their_session() {
+        let dir = tempfile::tempdir().unwrap();
+        let call = |id: &str, second: u32, agent: &str| {
+            format!(
+                r#"{{"type":"assistant","timestamp":"2026-01-01T00:00:0{second}Z","cwd":"/p"{agent},"message":{{"id":"m{id}","content":[{{"type":"tool_use","id":"{id}","name":"LS","input":{{}}}}]}}}}"#
+            ) + "\n"
+        };
+        let path = dir.path().join("s.jsonl");
+        let text = call("a", 1, "") + &call("c", 3, "");
+        std::fs::write(&path, &text).unwrap();
+        let beside = dir.path().join("s/subagents");
+        std::fs::create_dir_all(&beside).unwrap();
+        let agent = r#","isSidechain":true,"agentId":"x""#;
+        std::fs::write(beside.join("agent-x.jsonl"), call("b", 2, agent)).unwrap();
+        std::fs::write(beside.join("agent-x.meta.json"), "{}").unwrap();
+        let session = sessions(&path, SessionFormat::ClaudeCode, &text)
+            .unwrap()
+            .remove(0);
+        let calls = session.events.iter().filter_map(|event| match event {
+            workloads::import::Recorded::Call(call) => Some((call.id.as_str(), call.lane.as_str())),
+            _ => None,
+        });
+        assert_eq!(
+            calls.collect::<Vec<_>>(),
+            [("a", "main"), ("b", "sub:x"), ("c", "main")]
+        );
     }
 
     #[test]

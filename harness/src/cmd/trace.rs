@@ -10,8 +10,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use inputs::files::{self, TRACE};
 use inputs::sha256;
 use reports::render::put;
-use workloads::compile::compile;
-use workloads::import::{TraceOrigin, trace};
+use workloads::compile::{ComparedBytes, compared, compile};
+use workloads::import::coverage::Coverage;
+use workloads::import::{ImportedSession, TraceOrigin, trace};
+use workloads::render::rendered_again;
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
 
@@ -35,6 +37,17 @@ enum Action {
     /// contents, paths and arguments are replaced by filler of the same size, so that it can be
     /// published; of shell commands it has the names of widely known programs. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
     Import(Import),
+    /// Compare the replay of a trace with its recording.
+    ///
+    /// Exits with 1 if a read returns other bytes than the recorded ones. A write or an edit that leaves other bytes
+    /// makes the trace invalid.
+    #[command(after_help = "Examples:
+  ctxbench trace check my.trace.jsonl
+  ctxbench trace check my.trace.jsonl && ctxbench trace show my.trace.jsonl")]
+    Check {
+        /// The trace.
+        file: PathBuf,
+    },
     /// Check a trace and say what is in it.
     #[command(after_help = "Examples:
   ctxbench trace show my.trace.jsonl
@@ -98,6 +111,16 @@ impl TraceCommand {
                 let script = compile(&file, &trace)?;
                 print!("{}", summary(&trace, &script));
             }
+            Action::Check { file } => {
+                let text = files::read_text(&file, TRACE)
+                    .with_context(|| format!("reading {}", file.display()))?;
+                let trace = Trace::parse(&file, &text)?;
+                let (script, bytes) = compared(&file, &trace)?;
+                print!("{}", comparison(&trace, &script, bytes));
+                if bytes.equal_reads < bytes.reads {
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -155,9 +178,93 @@ impl Import {
         // Compile before writing, so that no unusable trace is left behind.
         let script = compile(&self.out, &trace)?;
         put(&self.out, &trace.to_jsonl()?)?;
-        print!("{}", summary(&trace, &script));
+        print!("{}{}", summary(&trace, &script), source_lines(&session));
         Ok(())
     }
+}
+
+/// The lines of the source that are not in the trace, or are there after a repair.
+fn source_lines(session: &ImportedSession) -> String {
+    let unknown = &session.unknown_records;
+    if session.unreadable_lines + session.mended_lines == 0 && unknown.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "  lines of the session: {} with text of no record, {} mended\n",
+        session.unreadable_lines, session.mended_lines
+    );
+    for (kind, count) in unknown {
+        text += &format!("  {count} records of the unknown type {kind:?}\n");
+    }
+    text
+}
+
+/// How the replay of a trace compares with its recording.
+fn comparison(trace: &Trace, script: &Script, bytes: ComparedBytes) -> String {
+    let ComparedBytes {
+        reads,
+        equal_reads,
+        changes,
+    } = bytes;
+    let mut text = format!(
+        "{}: replay against recording\n  whole reads with the recorded bytes: {equal_reads} of {reads}\n  writes and edits that leave the recorded bytes: {changes} of {changes}\n",
+        trace.head.id
+    );
+    let rendered = rendered_again(script);
+    if trace.head.fidelity == Fidelity::Content && rendered.reads > 0 {
+        text += &format!(
+            "  tokens of {} whole reads: {} recorded, {} rendered\n",
+            rendered.reads, rendered.recorded, rendered.rendered
+        );
+    }
+    text + &coverage(trace)
+}
+
+/// How much of the recording a trace replays, and why not the rest.
+fn coverage(trace: &Trace) -> String {
+    let coverage = Coverage::of(trace);
+    let share = |part: u64, whole: u64| match whole {
+        0 => "no calls".to_owned(),
+        whole => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
+    };
+    let mut text = format!(
+        "  all calls: {} of {} replayed ({})\n  calls that work on files: {0} of {} replayed ({})",
+        coverage.replayed,
+        coverage.recorded,
+        share(coverage.replayed, coverage.recorded),
+        coverage.file_work,
+        share(coverage.replayed, coverage.file_work),
+    );
+    if coverage.modelled > 0 {
+        text += &format!(
+            "; in {} of them a walk or a search of the tree stands for a program",
+            coverage.modelled
+        );
+    }
+    text.push('\n');
+    if coverage.read_bytes > 0 {
+        text += &format!(
+            "  bytes of reads: {} shown, {} of them equal before a correction\n",
+            coverage.read_bytes,
+            share(coverage.read_bytes_equal, coverage.read_bytes)
+        );
+    }
+    if coverage.edits > 0 {
+        text += &format!(
+            "  edits: {}, {} of them on the recorded text before a correction\n",
+            coverage.edits,
+            share(coverage.edits_equal, coverage.edits)
+        );
+    }
+    let mut causes: Vec<(&String, &u64)> = coverage.causes.iter().collect();
+    causes.sort_by_key(|(cause, count)| (std::cmp::Reverse(**count), *cause));
+    if !causes.is_empty() {
+        text += "  not replayed, by cause:\n";
+    }
+    for (cause, count) in causes {
+        text += &format!("  {count:>6}  {cause}\n");
+    }
+    text
 }
 
 /// `a` for `dir/a.trace.jsonl`.
@@ -209,5 +316,5 @@ fn summary(trace: &Trace, script: &Script) -> String {
     let replayed = replayed.iter().map(|(kind, n)| (kind.to_string(), *n));
     text += &format!("  calls replayed: {}\n", list(replayed.collect()));
     text += &format!("  not replayed: {}\n", list(script.not_replayed.clone()));
-    text
+    text + &coverage(trace)
 }
