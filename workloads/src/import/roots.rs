@@ -32,7 +32,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Adds a directory that the session names. Relative paths, `/`, and top-level directories are no roots.
+    /// Adds a directory that the session names. Relative paths are no roots, and `/` and the directories at the top
+    /// only if the session begins there.
     pub fn add(&mut self, dir: &str) {
         if is_windows(dir) {
             self.is_windows = true;
@@ -40,7 +41,7 @@ impl Roots {
         let Some(parts) = self.parts(dir) else {
             return;
         };
-        let is_top = parts.len() < 2 && !(self.roots.is_empty() && !parts.is_empty());
+        let is_top = parts.len() < 2 && !self.roots.is_empty();
         if !is_top && !self.roots.iter().any(|root| self.is_within(&parts, root)) {
             self.roots.push(parts);
         }
@@ -115,7 +116,7 @@ impl Roots {
 
     /// The user's home, as far as the roots tell.
     fn home(&self) -> Option<String> {
-        let root = self.roots.iter().find_map(|root| match &root[..] {
+        self.roots.iter().find_map(|root| match &root[..] {
             [home, user, ..] if home == "home" || home == "Users" => {
                 Some(format!("/{home}/{user}"))
             }
@@ -124,8 +125,7 @@ impl Roots {
                 Some(format!("{drive}:/{users}/{user}"))
             }
             _ => None,
-        });
-        root
+        })
     }
 
     fn is_state(&self, parts: &[String]) -> bool {
@@ -254,6 +254,8 @@ mod tests {
 
     #[test]
     fn every_directory_that_a_session_names_is_a_root_of_the_workspace() {
+        let mut top = roots(&["/"]);
+        assert_eq!(top.place("/etc/a").unwrap(), "etc/a");
         let mut roots = roots(&["/home/u/p/sub", "/home/u/p", "/home/u/tree-2", "/", "/etc"]);
         for (path, expected) in [
             ("/home/u/p/sub/a.txt", Some("sub/a.txt")),

@@ -737,7 +737,7 @@ fn echoed(words: &[Word]) -> Option<String> {
     let is_certain = words.iter().all(|word| {
         word.expansion == Expansion::Plain
             && !word.text.contains('\\')
-            && !(word.text.starts_with('-') && !word.is_quoted)
+            && (word.is_quoted || !word.text.starts_with('-'))
     });
     let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
     let end = if ends_line { "\n" } else { "" };
