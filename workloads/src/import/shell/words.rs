@@ -1,8 +1,8 @@
 //! Splits a line of `sh` into simple commands, in one pass.
 //!
 //! The words of loops, functions, substitutions and background jobs are not split: what they run is not certain.
-//! Kept parsers do not fit here: conch-parser has had no release since 2019, yash-syntax is GPL, and brush-parser
-//! and tree-sitter-bash take more than linear time on some hostile input.
+//! No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
+//! tree-sitter-bash parse the whole language, of which only simple commands are needed here.
 
 /// How certain a word is before the shell expands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
