@@ -24,10 +24,10 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (six to seven minutes), print verdicts and report path
+bench: build ## Run the default suite (seven to eight minutes), print verdicts and report path
 	@$(CTXBENCH) run $(ARGS)
 
-evidence: build ## What all policies and most claims need, then decisions and claims over all of it (45 minutes; make evidence ARGS=--plan)
+evidence: build ## What all policies and most claims need, then decisions and claims over all of it (55 minutes; make evidence ARGS=--plan)
 	@scripts/evidence $(ARGS)
 
 report: build ## Write the newest run's report anew and print where it lies
@@ -112,7 +112,7 @@ reproduce: build ## The default suite three times, once beside a load: where do 
 aa: build ## Twenty short seeded runs: identical arms told apart, planted slowdowns found (fifteen minutes)
 	@$(CTXBENCH) reproduce --runs 20 --backend memory --state hot --budget 40 --workload micro/read-1k --workload micro/stat --workload micro/write-1k --workload micro/create-1k --workload micro/append --workload micro/rename $(ARGS)
 
-fault: build ## Break the world of each backend, and kill sqlite and s3 at 1,000 moments each (fifteen minutes; root for some)
+fault: build ## Break the world of each backend, and kill stores and cut their power 1,000 times each (half an hour; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
 example: build ## Copy the newest run's report to docs/example and its excerpt to the README

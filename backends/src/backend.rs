@@ -160,13 +160,6 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Its properties besides files; `None` if its makers do not say. `one-file`: the whole state is one file that can
-    /// be copied. `snapshots`: the state of a moment can be saved and restored. `versions`: it keeps earlier states.
-    /// Declared, not measured: they are printed, and decide nothing.
-    fn gives(&self) -> Option<&'static [&'static str]> {
-        None
-    }
-
     /// Whether the files of a workspace are on a server that this process starts and ends: a run measures such a backend,
     /// and an agent's own files must not be there.
     fn ends_with_process(&self) -> bool {
@@ -231,6 +224,15 @@ pub trait Backend: Send + Sync {
     /// If the workspace cannot start. No process and no mount remains, only files in `config.dir`.
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>>;
 
+    /// Opens a workspace in `config.dir`, where the state of another workspace was copied, or which lost its own: nothing
+    /// is set up again.
+    ///
+    /// # Errors
+    /// As [`Backend::open`].
+    fn open_copy(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        self.open(config)
+    }
+
     /// A common command that prints a file of a workspace of `config` while the backend is stopped:
     /// program and arguments. `None` where that is not possible.
     fn offline_read(
@@ -241,6 +243,48 @@ pub trait Backend: Send + Sync {
         let _ = (config, name);
         None
     }
+}
+
+/// A property that a backend offers by a command, while it is mounted. Paths are relative to the agent's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyCall<'a> {
+    /// Saves the state of this moment. The answer's last word is the name of the snapshot; without an answer, the snapshot
+    /// is saved at the path `at`, where nothing is.
+    Snapshot {
+        /// An unused path.
+        at: &'a Path,
+    },
+    /// Prints a file as it was at a snapshot.
+    ReadSnapshot {
+        /// The snapshot's name or path.
+        snapshot: &'a str,
+        /// The file.
+        file: &'a str,
+    },
+    /// Prints the names of the files that changed since a snapshot.
+    Diff {
+        /// The snapshot's name or path.
+        snapshot: &'a str,
+    },
+    /// Prints the names of all kept versions of a file, each as the first word of a line.
+    Versions {
+        /// The file.
+        file: &'a str,
+    },
+    /// Prints a version of a file.
+    ReadVersion {
+        /// The version's name.
+        version: &'a str,
+        /// The file.
+        file: &'a str,
+    },
+    /// Makes an independent, writable copy of a directory.
+    Fork {
+        /// The directory.
+        from: &'a str,
+        /// The copy, which does not exist yet.
+        to: &'a str,
+    },
 }
 
 /// Files behind an agent's tool calls. Each answer is the text that the agent reads.
@@ -440,6 +484,23 @@ pub trait Workspace: Send {
     /// If the file system or the store cannot.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// The files and directories below the workspace's directory that together are its whole state while nothing is
+    /// mounted: copied elsewhere and opened by [`Backend::open_copy`], they show the same files. Empty if the backend
+    /// names none. Some of them may not exist.
+    fn state(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Runs the command by which the backend offers a property. Returns what it prints; `None` if the backend offers
+    /// none.
+    ///
+    /// # Errors
+    /// If the command fails.
+    fn property(&mut self, call: PropertyCall<'_>) -> io::Result<Option<String>> {
+        let _ = call;
+        Ok(None)
     }
 
     /// Empties the backend's own caches outside the kernel and the daemon. Some third-party file systems

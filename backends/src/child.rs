@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -32,6 +33,39 @@ pub(crate) fn kill_group(child: &mut Child) {
     // Waiting for a killed child leaves no zombie.
     let _ = child.wait();
 }
+
+/// Runs a command to its end and returns its output, at most 64 KiB.
+///
+/// # Errors
+/// If it cannot be started, fails, or takes longer than `patience`; with the last lines of its standard error.
+pub(crate) fn output(command: &mut Command, patience: Duration) -> io::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failure = |why: String| io::Error::other(format!("{name}: {why}"));
+    // Files, not pipes: a full pipe would stop the program.
+    let (said, complaints) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(complaints.try_clone()?)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| failure(error.to_string()))?;
+    let Some(status) = wait(&mut child, patience)? else {
+        kill_group(&mut child);
+        return Err(failure(format!(
+            "did not end within {} s",
+            patience.as_secs()
+        )));
+    };
+    if !status.success() {
+        let complaints = String::from_utf8_lossy(&head(complaints, OUTPUT_BYTES)?).into_owned();
+        return Err(failure(format!("{status}: {}", complaints.trim())));
+    }
+    io::read_to_string(&*head(said, OUTPUT_BYTES)?)
+}
+
+/// How much of a program's output is read.
+const OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// The first bytes of a file, at most `most`.
 pub(crate) fn head(mut file: File, most: u64) -> io::Result<Vec<u8>> {

@@ -17,10 +17,6 @@ struct Directory {
 }
 
 impl Backend for Direct {
-    fn gives(&self) -> Option<&'static [&'static str]> {
-        Some(&[])
-    }
-
     fn describe(&self) -> Description {
         Description {
             name: "direct".to_owned(),
@@ -73,6 +69,10 @@ impl Workspace for Directory {
     fn second_host(&self, _beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         let root = self.root.clone();
         Ok(Some(Box::new(Directory { root })))
+    }
+
+    fn state(&self) -> Vec<PathBuf> {
+        vec![self.root.clone()]
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -163,10 +163,6 @@ struct InState {
 }
 
 impl Backend for State {
-    fn gives(&self) -> Option<&'static [&'static str]> {
-        Some(&["one-file", "snapshots"])
-    }
-
     fn describe(&self) -> Description {
         Description {
             name: "state".to_owned(),

@@ -18,6 +18,7 @@ mod cache_state;
 mod cell;
 mod clock;
 mod cmd;
+mod crash_words;
 mod environment;
 mod evidence;
 mod fusectl;

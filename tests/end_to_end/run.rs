@@ -201,6 +201,41 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
         let is_well = good.iter().any(|outcome| probe.contains(outcome));
         assert!(is_well, "{probe}");
     }
+    let property = |arm: &str, name: &str| {
+        let all = lines(&out, "probes.jsonl");
+        let mut own = all.into_iter().filter(|probe| {
+            probe["aspect"] == "property" && probe["arm"] == arm && probe["name"] == name
+        });
+        own.next().unwrap()["outcome"].clone()
+    };
+    for arm in ["direct", "sqlite"] {
+        assert_eq!(property(arm, "portable"), "ok", "{arm}");
+        assert_eq!(property(arm, "second-process"), "ok", "{arm}");
+        assert_eq!(property(arm, "snapshot"), "skipped", "{arm}");
+    }
+    assert_eq!(property("memory", "portable"), "skipped");
+    let said = stderr(&output);
+    has(
+        &said,
+        &[
+            "sqlite: 0 lost in ",
+            " kills and ",
+            " simulated power cuts (at most ",
+        ],
+    );
+    let points = lines(&out, "crash-points.jsonl");
+    for (backend, loss) in [
+        ("sqlite", "killed-daemon"),
+        ("sqlite", "power-loss"),
+        ("direct", "power-loss"),
+    ] {
+        let is_own = |line: &&Value| line["backend"] == backend && line["loss"] == loss;
+        let line = points.iter().find(is_own).unwrap();
+        assert_eq!(line["audit"]["verdict"], "valid", "{line}");
+        // A busy machine may make fewer in the time.
+        assert!(line["points"].as_u64() > Some(0), "{line}");
+        assert_eq!(line["broken"], 0, "{line}");
+    }
     let faults = text_of(&out, "faults.jsonl");
     let sqlite = faults.lines().filter(|line| line.contains("\"sqlite\""));
     let sqlite: Vec<_> = sqlite.collect();
@@ -373,6 +408,60 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
     let orders = after.iter().map(|sample| sample["order"].as_u64().unwrap());
     assert!(orders.eq(0..after.len() as u64));
     nothing_is_left(&scratch);
+}
+
+/// A definition of `sqlite` as a file system of others, which names `state` as its whole state.
+fn sqlite_of_others(scratch: &Scratch, name: &str, state: &str) -> PathBuf {
+    let file = scratch.path().join(format!("{name}.toml"));
+    let text = format!(
+        "name = '{name}'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n\
+         version = ['{CTXBENCH}', '--version']\n\
+         mount = ['{CTXBENCH}', 'mount', 'sqlite', '{{mount}}', '--db', '{{data}}/store.db']\n\
+         unmount = ['{CTXBENCH}', 'unmount', '{{mount}}']\n[properties]\nstate = {state}\n"
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn a_run_finds_a_state_that_is_not_whole_and_an_interrupted_power_cut_leaves_nothing() {
+    let Some(scratch) = as_root() else { return };
+    let part = sqlite_of_others(&scratch, "part", "['{data}/store.db']");
+    let whole = "['{data}/store.db', '{data}/store.db-tails']";
+    let whole = sqlite_of_others(&scratch, "whole", whole);
+    let out = scratch.path().join("run");
+    let line = "--workload micro/stat --state hot --budget 1 --rounds 1 --epochs 3 --policy none";
+    let mut command = ctxbench(["run", "--scratch-dir"]);
+    command
+        .arg(scratch.path())
+        .args(words(line))
+        .arg("--out")
+        .arg(&out);
+    command
+        .arg("--backend")
+        .arg(part)
+        .arg("--backend")
+        .arg(whole);
+    command.stderr(fs::File::create(scratch.path().join("said")).unwrap());
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the power cuts", || {
+        let said = text_of(scratch.path(), "said");
+        assert_eq!(child.try_wait().unwrap(), None, "{said}");
+        said.contains("cutting the power")
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_is_left(&scratch);
+    let probes = lines(&out, "probes.jsonl");
+    let portable = |arm: &str| {
+        let is_own = |probe: &&Value| probe["arm"] == arm && probe["name"] == "portable";
+        probes.iter().find(is_own).unwrap().clone()
+    };
+    assert_eq!(portable("whole")["outcome"], "ok", "{}", portable("whole"));
+    let part = portable("part");
+    assert_eq!(part["outcome"], "wrong-data", "{part}");
+    has(part["detail"].as_str().unwrap(), &["long.bin"]);
 }
 
 #[test]

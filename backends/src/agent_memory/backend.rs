@@ -12,7 +12,7 @@ use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig
 use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
-use crate::sqlite::backend::{DatabaseOptions, PROMISES, STORE, offline_read};
+use crate::sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 use crate::store::Store;
 
 /// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
@@ -117,6 +117,10 @@ impl MountedStore for AgentMemoryMount {
 
     fn database(&self) -> Option<&'static str> {
         Some(STORE)
+    }
+
+    fn state(&self) -> &'static [&'static str] {
+        STATE
     }
 
     fn promises(&self) -> Promises {

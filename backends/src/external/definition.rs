@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::command::search_path;
 use super::server::IN_NAME;
 use super::shipped_text;
-use super::variables::{DIRECTORY, OF_FIRST, OF_SERVER, OF_SITE, SECRET, named};
+use super::variables::{DIRECTORY, OF_FIRST, OF_PROPERTY, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
 use crate::services::s3::Server;
 
@@ -79,6 +79,78 @@ pub struct ExternalDefinition {
     /// Commands that run in order when the workspace closes.
     #[serde(default)]
     pub teardown: Vec<Vec<String>>,
+    /// What it offers besides files. A run tries each.
+    #[serde(default)]
+    pub properties: Properties,
+}
+
+/// What a file system offers besides files. Absent: it is not offered.
+///
+/// More variables of these commands: `file`, `from` and `to`, relative to the agent's directory; `snapshot`, `version`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Properties {
+    /// The files and directories below `{site}` or `{data}` that are its whole state after an unmount. They need not all
+    /// exist.
+    pub state: Vec<String>,
+    /// Command that saves the state of this moment: at the path `{snapshot}`, or under a name that is the last word of
+    /// what it prints, and `{snapshot}` from then on.
+    pub snapshot: Vec<String>,
+    /// Command that prints `{file}` as it was at `{snapshot}`.
+    pub read_snapshot: Vec<String>,
+    /// Command that prints the names of the files that changed since `{snapshot}`.
+    pub diff: Vec<String>,
+    /// Command that prints the names of all kept versions of `{file}`, each as the first word of a line.
+    pub versions: Vec<String>,
+    /// Command that prints `{file}` as of `{version}`.
+    pub read_version: Vec<String>,
+    /// Command that makes an independent, writable copy of the directory `{from}` at `{to}`.
+    pub fork: Vec<String>,
+}
+
+impl Properties {
+    /// The commands with their field, and the variables of properties that each has.
+    fn commands(&self) -> [(&'static str, &Vec<String>, &'static [&'static str]); 6] {
+        [
+            ("snapshot", &self.snapshot, &["snapshot"]),
+            ("read_snapshot", &self.read_snapshot, &["snapshot", "file"]),
+            ("diff", &self.diff, &["snapshot"]),
+            ("versions", &self.versions, &["file"]),
+            ("read_version", &self.read_version, &["version", "file"]),
+            ("fork", &self.fork, &["from", "to"]),
+        ]
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for path in &self.state {
+            let is_data = path == "{data}";
+            if !is_data && !is_own_path(path) {
+                return Err(format!(
+                    "`properties.state`: {path:?} is not below {{site}} or {{data}}"
+                ));
+            }
+        }
+        let needs = |field: &str, command: &[String], other: &str, needed: &[String]| match command
+            .is_empty()
+            || !needed.is_empty()
+        {
+            true => Ok(()),
+            false => Err(format!("`properties.{field}` needs `properties.{other}`")),
+        };
+        let (save, read) = (&self.snapshot, &self.read_snapshot);
+        needs("snapshot", save, "read_snapshot", read)?;
+        needs("read_snapshot", read, "snapshot", save)?;
+        needs("diff", &self.diff, "snapshot", save)?;
+        let (list, read) = (&self.versions, &self.read_version);
+        needs("versions", list, "read_version", read)?;
+        needs("read_version", read, "versions", list)
+    }
+}
+
+/// Whether a path is below the workspace's directories.
+fn is_own_path(path: &str) -> bool {
+    let is_below = path.starts_with("{site}/") || path.starts_with("{data}/");
+    is_below && !path.split('/').any(|part| part == "..")
 }
 
 /// A private file of a workspace, such as a password file.
@@ -131,10 +203,12 @@ impl ExternalDefinition {
         let of_environment = [DIRECTORY];
         let in_commands = [&of_environment, OF_SITE, OF_FIRST, OF_SERVER].concat();
         let anywhere = [in_commands.as_slice(), SECRET].concat();
+        let in_properties = [in_commands.as_slice(), OF_PROPERTY].concat();
         for (texts, known) in [
             (self.version.iter().collect(), of_environment.as_slice()),
             (self.commands(), &in_commands),
             (self.private_texts(), &anywhere),
+            (self.property_texts(), &in_properties),
         ] {
             for text in texts {
                 let Some(unknown) = named(text).find(|name| !known.contains(name)) else {
@@ -150,12 +224,27 @@ impl ExternalDefinition {
                 });
             }
         }
+        for (field, command, own) in self.properties.commands() {
+            for text in command {
+                let names = &mut named(text).filter(|name| OF_PROPERTY.contains(name));
+                if let Some(unknown) = names.find(|name| !own.contains(name)) {
+                    return wrong(format!(
+                        "field `properties.{field}`: {text:?}: it has no variable `{unknown}`, but {}",
+                        own.join(", ")
+                    ));
+                }
+            }
+        }
+        if let Err(message) = self.properties.check() {
+            return wrong(format!("field {message}"));
+        }
         for file in &self.file {
             if let Err(message) = file.check() {
                 return wrong(format!("file {:?}: {message}", file.path));
             }
         }
-        let mut texts = self.commands().into_iter().chain(self.private_texts());
+        let texts = self.commands().into_iter().chain(self.private_texts());
+        let mut texts = texts.chain(self.property_texts());
         let uses_server = texts.any(|text| named(text).any(|name| name.starts_with("s3_")));
         match (uses_server, self.name.ends_with(IN_NAME)) {
             (true, false) => wrong(format!(
@@ -190,6 +279,13 @@ impl ExternalDefinition {
         let files = self.file.iter();
         let files = files.flat_map(|file| [&file.path, &file.content]);
         self.environment.values().chain(files).collect()
+    }
+
+    /// The paths and arguments of its properties.
+    fn property_texts(&self) -> Vec<&String> {
+        let commands = self.properties.commands();
+        let arguments = commands.into_iter().flat_map(|(_, command, _)| command);
+        self.properties.state.iter().chain(arguments).collect()
     }
 
     /// The definition for a second host: the first host starts and ends the services.
@@ -237,8 +333,7 @@ impl ExternalDefinition {
 
 impl PrivateFile {
     fn check(&self) -> Result<(), String> {
-        let is_own = self.path.starts_with("{site}/") || self.path.starts_with("{data}/");
-        if !is_own || self.path.split('/').any(|part| part == "..") {
+        if !is_own_path(&self.path) {
             return Err("not below {site} or {data}".to_owned());
         }
         match &self.shipped {
@@ -298,7 +393,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.mount.len(), 4);
         assert_eq!(
             error(&WHOLE.replace("persistent", "persistant")),
-            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`"
+            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`, `properties`"
         );
         assert!(error(&WHOLE.replace("{data}", "{date}")).contains("there is no variable `date`"));
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));
@@ -340,6 +435,53 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert!(
             version.contains("there is no variable `mount`"),
             "{version}"
+        );
+    }
+
+    #[test]
+    fn a_property_without_its_counterpart_or_with_a_strange_path_is_refused() {
+        let with = |properties: &str| format!("{WHOLE}[properties]\n{properties}");
+        let parse = |text: &str| ExternalDefinition::parse(Path::new("x.toml"), text);
+        let whole = "state = ['{data}', '{data}/a']\nsnapshot = ['save', '{snapshot}']\n\
+            read_snapshot = ['cat', '{snapshot}/{file}']\ndiff = ['diff', '{snapshot}']\n\
+            versions = ['log', '{file}']\nread_version = ['show', '{version}', '{file}']\n\
+            fork = ['cp', '-r', '{mount}/{from}', '{mount}/{to}']";
+        parse(&with(whole)).unwrap();
+        for (text, said) in [
+            ("stat = []", "x.toml:10: unknown field `stat`"),
+            (
+                "state = ['/etc']",
+                "`properties.state`: \"/etc\" is not below",
+            ),
+            ("state = ['{data}/../x']", "is not below {site} or {data}"),
+            (
+                "snapshot = ['s']",
+                "`properties.snapshot` needs `properties.read_snapshot`",
+            ),
+            (
+                "diff = ['d']",
+                "`properties.diff` needs `properties.snapshot`",
+            ),
+            ("versions = ['v']", "needs `properties.read_version`"),
+            (
+                "fork = ['f', '{file}']",
+                "field `properties.fork`: \"{file}\": it has no variable `file`, but from, to",
+            ),
+            (
+                "fork = ['f', '{s3_secret_key}']",
+                "by [environment] or a [[file]]",
+            ),
+            (
+                "fork = ['f', '{s3_bucket}']",
+                "does not end with `-{s3_server}`",
+            ),
+        ] {
+            let refused = error(&with(text));
+            assert!(refused.contains(said), "{text}: {refused}");
+        }
+        assert!(
+            error(&WHOLE.replace("{data}", "{snapshot}"))
+                .contains("there is no variable `snapshot`")
         );
     }
 

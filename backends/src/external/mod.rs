@@ -20,8 +20,8 @@ use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
 use crate::backend::{
-    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, Unavailable, Versions,
-    Workspace, WorkspaceConfig, kernel,
+    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, PropertyCall, Unavailable,
+    Versions, Workspace, WorkspaceConfig, kernel,
 };
 use crate::child::last_lines;
 use crate::fuse::Counters;
@@ -197,13 +197,29 @@ impl Backend for External {
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let mount_point = mount_point(config);
         let is_first = mount_at(&mount_point)?.is_none() && !mount_point.exists();
+        self.open_at(config, &mount_point, is_first)
+    }
+
+    fn open_copy(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
+        self.open_at(config, &mount_point(config), false)
+    }
+}
+
+impl External {
+    /// Opens the workspace of `config`; sets it up if it `is_first`.
+    fn open_at(
+        &self,
+        config: &WorkspaceConfig,
+        mount_point: &Path,
+        is_first: bool,
+    ) -> io::Result<Box<dyn Workspace>> {
         let workspace = ExternalWorkspace::open(
             self.name(),
             self.definition.clone(),
             config,
             is_first,
             |data| {
-                let mut variables = Variables::of_site(&config.dir, &mount_point, data)?;
+                let mut variables = Variables::of_site(&config.dir, mount_point, data)?;
                 if let Some(server) = self.server {
                     server::tell(&self.services.s3, server, config, &mut variables)?;
                 }
@@ -451,6 +467,48 @@ impl Workspace for ExternalWorkspace {
 
     fn sync(&mut self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
+    }
+
+    fn state(&self) -> Vec<PathBuf> {
+        let state = self.definition.properties.state.iter();
+        let paths = state.map(|path| self.around.variables.fill(path).into());
+        paths.collect()
+    }
+
+    fn property(&mut self, call: PropertyCall<'_>) -> io::Result<Option<String>> {
+        let properties = &self.definition.properties;
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let (command, values) = match call {
+            PropertyCall::Snapshot { at } => (&properties.snapshot, vec![("snapshot", path(at))]),
+            PropertyCall::ReadSnapshot { snapshot, file } => (
+                &properties.read_snapshot,
+                vec![("snapshot", snapshot.to_owned()), ("file", file.to_owned())],
+            ),
+            PropertyCall::Diff { snapshot } => {
+                (&properties.diff, vec![("snapshot", snapshot.to_owned())])
+            }
+            PropertyCall::Versions { file } => {
+                (&properties.versions, vec![("file", file.to_owned())])
+            }
+            PropertyCall::ReadVersion { version, file } => (
+                &properties.read_version,
+                vec![("version", version.to_owned()), ("file", file.to_owned())],
+            ),
+            PropertyCall::Fork { from, to } => (
+                &properties.fork,
+                vec![("from", from.to_owned()), ("to", to.to_owned())],
+            ),
+        };
+        if command.is_empty() {
+            return Ok(None);
+        }
+        let mut around = self.around.clone();
+        for (name, value) in values {
+            around.variables.set(name, value);
+        }
+        let said = run(command, &around, Some(&self.log()), self.config.patience);
+        let said = said.map_err(|error| self.failure(&format!("offers it, but {error}")));
+        said.map(Some)
     }
 
     fn drop_own_caches(&mut self) -> io::Result<()> {

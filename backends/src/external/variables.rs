@@ -33,6 +33,9 @@ pub(super) const OF_SERVER: &[&str] = &[
     "s3_prefix",
 ];
 
+/// The variables of `read_snapshot` and the other commands of properties.
+pub(super) const OF_PROPERTY: &[&str] = &["snapshot", "file", "version", "from", "to"];
+
 /// The variables that no command may contain, because every user of the machine can see its arguments.
 pub(super) const SECRET: &[&str] = &["s3_access_key", "s3_secret_key"];
 

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, Unavailable, Versions, Workspace,
-    WorkspaceConfig, kernel,
+    Backend, Capabilities, Description, Launch, Need, PropertyCall, Unavailable, Versions,
+    Workspace, WorkspaceConfig, kernel,
 };
 use crate::fuse::{self, MountError};
 use crate::promise::Promises;
@@ -35,11 +35,6 @@ pub(crate) trait MountedStore: Send + Sync {
 
     /// As [`Backend::promises`].
     fn promises(&self) -> Promises;
-
-    /// As [`Backend::gives`].
-    fn gives(&self) -> &'static [&'static str] {
-        &[]
-    }
 
     /// As [`Backend::ends_with_process`].
     fn ends_with_process(&self) -> bool {
@@ -70,6 +65,25 @@ pub(crate) trait MountedStore: Send + Sync {
     /// The file name of its SQLite database in a workspace's directory, if it has one.
     fn database(&self) -> Option<&'static str> {
         None
+    }
+
+    /// The names in a workspace's directory that are its whole state, as [`Workspace::state`].
+    fn state(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// As [`Workspace::property`], for the workspace of `config`, mounted on `mount`.
+    ///
+    /// # Errors
+    /// If the command fails.
+    fn property(
+        &self,
+        config: &WorkspaceConfig,
+        mount: &Path,
+        call: PropertyCall<'_>,
+    ) -> io::Result<Option<String>> {
+        let _ = (config, mount, call);
+        Ok(None)
     }
 
     /// Versions of its own components, besides those of every mount.
@@ -207,10 +221,6 @@ impl Backend for Mounted {
             true => None,
             false => self.store.lacks(workload, sha256),
         }
-    }
-
-    fn gives(&self) -> Option<&'static [&'static str]> {
-        Some(self.store.gives())
     }
 
     fn promises(&self) -> Promises {

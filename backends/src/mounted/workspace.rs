@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Mounted, READY};
-use crate::backend::{Backend, KillHandle, Workspace, WorkspaceConfig};
+use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig};
 use crate::child::{last_lines, wait};
 use crate::fuse::connection::{Connection, mount_at};
 use crate::fuse::{self, Counters};
@@ -218,6 +218,15 @@ impl Workspace for MountedWorkspace {
         rustix::fs::syncfs(File::open(&self.mount)?)?;
         fuse::ask(&self.control(), fuse::ControlCommand::Sync)?;
         self.finish_background()
+    }
+
+    fn state(&self) -> Vec<PathBuf> {
+        let names = self.backend.store.state().iter();
+        names.map(|name| self.config.dir.join(name)).collect()
+    }
+
+    fn property(&mut self, call: PropertyCall<'_>) -> io::Result<Option<String>> {
+        self.backend.store.property(&self.config, &self.mount, call)
     }
 
     fn stop(&mut self) -> io::Result<()> {

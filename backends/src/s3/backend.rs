@@ -2,11 +2,16 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::S3Options;
-use crate::backend::{Description, Launch, Need, Unavailable, Versions, WorkspaceConfig};
+use crate::backend::{
+    Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig,
+};
+use crate::child::output;
 use crate::mount_command::StoreOptions;
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
@@ -49,9 +54,9 @@ pub struct BucketMount<'a> {
 }
 
 impl BucketMount<'_> {
-    /// The options and the environment of its daemon.
-    pub fn launch(self) -> Launch {
-        let mut arguments: Vec<OsString> = vec![
+    /// The options that name the memory in the bucket, for any command of `ctxbench s3`.
+    fn memory(&self) -> Vec<OsString> {
+        vec![
             "--endpoint".into(),
             self.endpoint.into(),
             "--region".into(),
@@ -62,9 +67,13 @@ impl BucketMount<'_> {
             self.prefix.into(),
             "--agent-id".into(),
             "agent".into(),
-            "--cache".into(),
-            self.cache.into(),
-        ];
+        ]
+    }
+
+    /// The options and the environment of its daemon.
+    pub fn launch(self) -> Launch {
+        let mut arguments = self.memory();
+        arguments.extend(["--cache".into(), self.cache.into()]);
         if let Some(writer) = self.writer {
             arguments.extend(["--writer".into(), writer.into()]);
         }
@@ -184,11 +193,6 @@ impl MountedStore for S3Mount {
         true
     }
 
-    fn gives(&self) -> &'static [&'static str] {
-        // Every commit of the log can be read and restored.
-        &["snapshots", "versions"]
-    }
-
     fn promises(&self) -> Promises {
         Promises {
             machine_loss: Some(match self.variant {
@@ -209,6 +213,49 @@ impl MountedStore for S3Mount {
         Ok(Versions::from([(label, self.server.wanted.version()?)]))
     }
 
+    fn property(
+        &self,
+        config: &WorkspaceConfig,
+        mount: &Path,
+        call: PropertyCall<'_>,
+    ) -> io::Result<Option<String>> {
+        let history = History::new(self, config)?;
+        // A commit is readable by its number only once it is in the bucket.
+        match call {
+            PropertyCall::Snapshot { .. }
+            | PropertyCall::Diff { .. }
+            | PropertyCall::Versions { .. }
+            | PropertyCall::Fork { .. } => history.sync(mount)?,
+            PropertyCall::ReadSnapshot { .. } | PropertyCall::ReadVersion { .. } => {}
+        }
+        let said = match call {
+            PropertyCall::Snapshot { .. } => history.newest()?,
+            PropertyCall::ReadSnapshot { snapshot, file } => {
+                history.run(&["show", file, "--at", snapshot])?
+            }
+            PropertyCall::Diff { snapshot } => {
+                let log = history.run(&["log"])?;
+                let commit_of = |line: &&str| line.split(' ').next() == Some(snapshot);
+                let since = log.lines().take_while(|line| !commit_of(line));
+                let changes = since.filter(|line| line.starts_with(' '));
+                changes.map(|line| format!("{line}\n")).collect()
+            }
+            PropertyCall::Versions { file } => {
+                let log = history.run(&["log", file])?;
+                let commits = log.lines().filter(|line| !line.starts_with(' '));
+                commits.map(|line| format!("{line}\n")).collect()
+            }
+            PropertyCall::ReadVersion { version, file } => {
+                history.run(&["show", file, "--at", version])?
+            }
+            PropertyCall::Fork { from, to } => {
+                let at = history.newest()?;
+                history.run(&["restore", from, "--at", &at, "--to", to])?
+            }
+        };
+        Ok(Some(said))
+    }
+
     fn launch(&self, config: &WorkspaceConfig, beside: Option<&Path>) -> io::Result<Launch> {
         let cache = beside.unwrap_or(&config.dir).join(CACHE);
         let servers = &self.services.s3;
@@ -226,6 +273,57 @@ impl MountedStore for S3Mount {
         let options = self.variant.options().iter();
         launch.arguments.extend(options.map(OsString::from));
         Ok(launch)
+    }
+}
+
+/// The commands of `ctxbench s3` that look back into the memory of a workspace.
+struct History {
+    program: PathBuf,
+    memory: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
+    patience: Duration,
+}
+
+impl History {
+    fn new(mount: &S3Mount, config: &WorkspaceConfig) -> io::Result<Self> {
+        let address = mount.services.s3.address(&config.program, mount.server)?;
+        let bucket = BucketMount {
+            endpoint: &address.endpoint,
+            region: &address.region,
+            bucket: &address.bucket,
+            prefix: &format!("{}/", place(&config.dir)),
+            cache: Path::new(CACHE),
+            writer: None,
+            keys: address.keys,
+        };
+        Ok(Self {
+            program: config.program.clone(),
+            memory: bucket.memory(),
+            environment: bucket.launch().environment,
+            patience: config.patience,
+        })
+    }
+
+    /// Runs `ctxbench s3` with `words` on the memory.
+    fn run(&self, words: &[&str]) -> io::Result<String> {
+        let mut command = Command::new(&self.program);
+        command.arg("s3").args(words).args(&self.memory);
+        let environment = self.environment.iter();
+        command.envs(environment.map(|(name, value)| (name, value)));
+        output(&mut command, self.patience)
+    }
+
+    /// Waits until everything in the mount is in the bucket.
+    fn sync(&self, mount: &Path) -> io::Result<()> {
+        let mut command = Command::new(&self.program);
+        output(command.args(["s3", "sync"]).arg(mount), self.patience).map(drop)
+    }
+
+    /// The number of the newest commit.
+    fn newest(&self) -> io::Result<String> {
+        let log = self.run(&["log"])?;
+        let number = log.split(' ').next().unwrap_or_default();
+        Ok(number.to_owned())
     }
 }
 

@@ -15,6 +15,9 @@ use crate::promise::{Acknowledgement, Promises};
 /// The file name of the database in a workspace's directory.
 pub(crate) const STORE: &str = "store.db";
 
+/// The whole state of a store in [`STORE`] after an orderly unmount: the database, and the directory of its tails.
+pub(crate) const STATE: &[&str] = &[STORE, "store.db-tails"];
+
 /// The options of every store that is in a database on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct DatabaseOptions {
@@ -130,6 +133,10 @@ impl MountedStore for SqliteMount {
 
     fn database(&self) -> Option<&'static str> {
         Some(STORE)
+    }
+
+    fn state(&self) -> &'static [&'static str] {
+        STATE
     }
 
     fn promises(&self) -> Promises {

@@ -30,7 +30,26 @@ pub struct Hits {
     pub line: CrashPoints,
     /// Unknown files next to the records at the first broken promise.
     pub beside: Option<String>,
-    recoveries: Vec<f64>,
+    recoveries: Recoveries,
+}
+
+/// Recovery times, in milliseconds.
+#[derive(Debug, Default)]
+pub struct Recoveries(Vec<f64>);
+
+impl Recoveries {
+    /// Adds one.
+    pub fn add(&mut self, ms: f64) {
+        self.0.push(ms);
+    }
+
+    /// The median and the longest; 0 without any. The median of an even number is the upper of the middle two.
+    pub fn median_and_longest(&self) -> (f64, f64) {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
+        (at(sorted.len() / 2), at(sorted.len().saturating_sub(1)))
+    }
 }
 
 /// Counts a point at which something is so.
@@ -66,7 +85,7 @@ impl Hits {
         Self {
             line,
             beside: None,
-            recoveries: Vec::new(),
+            recoveries: Recoveries::default(),
         }
     }
 
@@ -124,7 +143,7 @@ impl Hits {
             };
             return Ok(self.gone(bed, point, started, reason));
         }
-        self.recoveries.push(started.elapsed().as_secs_f64() * 1e3);
+        self.recoveries.add(started.elapsed().as_secs_f64() * 1e3);
         let answer = bed.perform(bed.root(), &Job::ReadRecords(bed.seed))?;
         let hung = || Err("reading the records hung".to_owned());
         let answer = answer.map_or_else(hung, |answer| unread(&answer).map_or(Ok(answer), Err));
@@ -166,13 +185,9 @@ impl Hits {
         Next::Break(reason)
     }
 
-    /// The median and the longest recovery time, in milliseconds. The median of an even number is the upper of the middle
-    /// two.
+    /// The median and the longest recovery time, in milliseconds.
     pub fn recovery_ms(&self) -> (f64, f64) {
-        let mut sorted = self.recoveries.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
-        (at(sorted.len() / 2), at(sorted.len().saturating_sub(1)))
+        self.recoveries.median_and_longest()
     }
 }
 

@@ -13,26 +13,59 @@ use super::agent::Job;
 use super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::check::locate;
 use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, count};
-use super::power_loss::PowerCuts;
+use super::power_loss::{OpenStore, PowerCuts};
 use super::record::{LOG_LINES, STRANGERS};
 
 /// Number of kills between two machine losses.
 const POINTS_A_MACHINE: u64 = 50;
 
+/// How many points a series has, and when it ends before.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// The number of points.
+    pub points: u64,
+    /// When it ends.
+    pub until: Option<Instant>,
+}
+
+impl Goal {
+    /// Whether a series ends that has `judged` points and would make attempt `attempt`, from 1; with the reason if it ends
+    /// early.
+    pub fn end(&self, judged: u64, attempt: u64) -> Option<Option<String>> {
+        if judged >= self.points {
+            return Some(None);
+        }
+        if self.until.is_some_and(|until| Instant::now() > until) {
+            let of = self.points;
+            return Some(Some(format!(
+                "the time for it was over after {judged} of {of} points"
+            )));
+        }
+        // Attempts that cannot be judged must not go on for ever.
+        let most = self.points.saturating_mul(2).saturating_add(20);
+        (attempt > most).then(|| {
+            Some(format!(
+                "only {judged} of {} attempts could be judged",
+                attempt - 1
+            ))
+        })
+    }
+}
+
 /// Called with the number of finished points.
 pub type CrashPointProgress<'a> = &'a mut dyn FnMut(u64);
 
-/// Kills the daemon `points` times, with machine losses in between if there is a bucket. Returns the
+/// Kills the daemon until `goal` is reached, with machine losses in between if there is a bucket. Returns the
 /// results even if the run ended early; the reason is then in the lines.
 pub fn kills(
     bed: &mut TestBed,
-    points: u64,
+    goal: Goal,
     progress: CrashPointProgress<'_>,
 ) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::new(bed, KILLED_DAEMON);
     let mut machines = Hits::new(bed, MACHINE_LOSS);
-    let ended = all_kills(bed, points, &mut hits, &mut machines, progress);
+    let ended = all_kills(bed, goal, &mut hits, &mut machines, progress);
     let (status, reason) = match ended {
         Ok(Next::Continue(())) => (Status::Ran, None),
         // A store that does not recover is a result, not a failure of the harness.
@@ -66,7 +99,7 @@ pub fn kills(
 
 fn all_kills(
     bed: &mut TestBed,
-    points: u64,
+    goal: Goal,
     hits: &mut Hits,
     machines: &mut Hits,
     progress: CrashPointProgress<'_>,
@@ -75,7 +108,10 @@ fn all_kills(
     let promises = bed.backend.promises();
     let has_bucket = promises.machine_loss.is_some();
     let mut broken_at_sync = hits.line.broken;
-    for point in 0..points {
+    for point in 0.. {
+        if let Some(ended) = goal.end(point, point + 1) {
+            return Ok(ended.map_or(Next::Continue(()), Next::Break));
+        }
         let next = hits.hit(bed, point)?;
         progress(point + 1);
         if next.is_break() {
@@ -147,10 +183,11 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected 
     Ok(())
 }
 
-/// Simulates `points` power cuts under the sqlite store.
+/// Simulates power cuts under a store that `open` opens, until `goal` is reached.
 pub fn power_cuts(
     bed: &TestBed,
-    points: u64,
+    open: OpenStore,
+    goal: Goal,
     progress: CrashPointProgress<'_>,
 ) -> Injected<CrashPoints> {
     let began = Instant::now();
@@ -160,13 +197,19 @@ pub fn power_cuts(
     let dir = tempfile::Builder::new()
         .prefix("ctxbench-power-")
         .tempdir_in(parent.unwrap_or(&bed.config.dir))?;
-    let mut cuts = PowerCuts::new(dir.path(), bed.seed)?;
+    let mut cuts = PowerCuts::new(dir.path(), bed.seed, open)?;
     let mut reason = None;
-    for at in 0..points {
+    for at in 0.. {
+        if let Some(ended) = goal.end(cuts.losses.points, at + 1) {
+            reason = ended;
+            break;
+        }
         if bed.interrupt.load(Ordering::Relaxed) {
             return Err(ScenarioError::Interrupted);
         }
-        if let Err(error) = cuts.cut(at) {
+        // What a store logs of a recovery that is provoked here is no news.
+        let quiet = tracing::subscriber::NoSubscriber::default();
+        if let Err(error) = tracing::subscriber::with_default(quiet, || cuts.cut(at)) {
             if cuts.losses.audit.verdict != AuditVerdict::Invalid {
                 return Err(error.into());
             }
@@ -174,7 +217,7 @@ pub fn power_cuts(
             reason = Some(format!("point {at}: {error}"));
             break;
         }
-        progress(at + 1);
+        progress(cuts.losses.points);
     }
     Ok(CrashPoints {
         how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),

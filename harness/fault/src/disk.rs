@@ -3,10 +3,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use backends::fuse::connection::mount_at;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -159,7 +162,7 @@ impl SmallDisk {
     pub fn start_again(&self) -> Result<(), String> {
         let mut copy = self.image.clone().into_os_string();
         copy.push(".cut");
-        let copied = std::fs::copy(&self.image, &copy);
+        let copied = copy_data(&self.image, Path::new(&copy));
         copied.map_err(|error| format!("{}: {error}", self.image.display()))?;
         // Detach, because a killed process may still be exiting. It keeps the old image; new processes use
         // the copy.
@@ -186,6 +189,35 @@ impl SmallDisk {
         }
         self.attach()
     }
+}
+
+/// Copies a file without its holes.
+fn copy_data(from: &Path, to: &Path) -> io::Result<()> {
+    let (source, target) = (File::open(from)?, File::create(to)?);
+    let length = source.metadata()?.len();
+    target.set_len(length)?;
+    let mut at = 0;
+    let mut piece = vec![0; 1 << 20];
+    while at < length {
+        let data = match seek(&source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(&source, SeekFrom::Hole(data))?.min(length);
+        at = data;
+        while at < end {
+            let most = piece.len().min((end - at) as usize);
+            let count = source.read_at(&mut piece[..most], at)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            target.write_all_at(&piece[..count], at)?;
+            at += count as u64;
+        }
+    }
+    Ok(())
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -21,4 +21,6 @@ mod second_mount;
 mod watch;
 
 pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
-pub use schedule::{Live, ScenarioRun, ScheduleEnd, misfit, run_all, scenario_runs};
+pub use schedule::{
+    CrashPointPlan, Live, ScenarioRun, ScheduleEnd, misfit, run_all, scenario_runs,
+};

@@ -1,4 +1,4 @@
-//! Simulated power loss under the `sqlite` store, in this process and without FUSE. Each piece of its files
+//! Simulated power loss under the stores of a local SQLite database, in this process and without FUSE. Each piece of its files
 //! keeps either its content at the last sync of that file or its current content, by the seed.
 //! Not simulated: torn sectors, disks that ignore flushes. A sync counts if the store's counter of it rises.
 //! Points at which the database file changed are not judged: SQLite's syncs during a checkpoint are not
@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use backends::agent_memory::AgentMemory;
 use backends::promise::Acknowledgement;
 use backends::sqlite::{HEAD, SqliteStore, forget_boot};
 use backends::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
@@ -19,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};
 
 use super::check::{check, locate};
+use super::crash_points::count;
 use super::history::{History, RecordChange, was_state};
 use super::record::{State, content, identify, name, number};
 
@@ -44,7 +46,19 @@ const NODE: NewNode<'_> = NewNode {
 };
 
 /// Makes a store durable. Tests replace it.
-type Fsync = fn(&SqliteStore) -> Result<()>;
+type Fsync = fn(&dyn Store) -> Result<()>;
+
+/// Opens a store in the database at a path.
+pub type OpenStore = fn(&Path, &Caller) -> Result<Box<dyn Store>>;
+
+/// How the store of a backend is opened here; `None` for one whose files are not all in a local database.
+pub fn store_of(backend: &str) -> Option<OpenStore> {
+    match backend {
+        "sqlite" => Some(|path, owner| Ok(Box::new(SqliteStore::open(path, owner)?))),
+        "agent-memory" => Some(|path, owner| Ok(Box::new(AgentMemory::open(path, owner, None)?))),
+        _ => None,
+    }
+}
 
 /// The bytes of each of a store's files.
 type Image = BTreeMap<&'static str, Vec<u8>>;
@@ -53,7 +67,8 @@ type Image = BTreeMap<&'static str, Vec<u8>>;
 pub struct PowerCuts {
     dir: PathBuf,
     seed: u64,
-    store: Option<SqliteStore>,
+    store: Option<Box<dyn Store>>,
+    open: OpenStore,
     history: History,
     next: u64,
     generation: u64,
@@ -72,17 +87,19 @@ fn caller() -> Caller {
 
 impl PowerCuts {
     /// A new store in `dir`, which must be empty.
-    pub fn new(dir: &Path, seed: u64) -> Result<Self> {
+    pub fn new(dir: &Path, seed: u64, open: OpenStore) -> Result<Self> {
         let mut cuts = Self {
             dir: dir.to_owned(),
             seed,
             store: None,
+            open,
             history: History::default(),
             next: 1,
             generation: 0,
             fsync: |store| Ok(store.fsync(ROOT, false)?),
             losses: CrashPoints {
                 audit: Audit::default(),
+                broken: Some(0),
                 mixtures: Some(0),
                 ..CrashPoints::not_run("", POWER_LOSS, Status::Ran, "")
             },
@@ -98,12 +115,12 @@ impl PowerCuts {
 
     fn open(&mut self) -> Result<()> {
         let path = self.place().join(FILES[0]);
-        self.store = Some(SqliteStore::open(&path, &caller())?);
+        self.store = Some((self.open)(&path, &caller())?);
         Ok(())
     }
 
-    fn store(&self) -> Result<&SqliteStore> {
-        self.store.as_ref().context("the store is not open")
+    fn store(&self) -> Result<&dyn Store> {
+        self.store.as_deref().context("the store is not open")
     }
 
     fn image(&self) -> Result<Image> {
@@ -216,6 +233,7 @@ impl PowerCuts {
                 Audit::unknown(format!("point {point}: the store does not open: {error}"));
             audit.verdict = AuditVerdict::Invalid;
             audit.unreadable = base.len() as u64;
+            count(&mut self.losses.broken, true);
             self.losses.audit.add(&audit);
             return Err(error);
         }
@@ -234,6 +252,8 @@ impl PowerCuts {
                     "point {point}: the records together are in no state that they ever were"
                 ));
             }
+            let is_broken = audit.verdict == AuditVerdict::Invalid;
+            count(&mut self.losses.broken, is_broken);
             self.losses.audit.add(&audit);
         }
         // Opening the next point syncs the recovered state, so it counts as acknowledged.
@@ -301,7 +321,7 @@ impl PowerCuts {
 }
 
 /// Removes a name. Returns the inode that has none any more.
-fn unlink(store: &SqliteStore, name: &[u8]) -> Result<Option<u64>> {
+fn unlink(store: &dyn Store, name: &[u8]) -> Result<Option<u64>> {
     match store.unlink(&caller(), ROOT, name) {
         Err(error) if error.errno == Errno::NOENT => Ok(None),
         unlinked => Ok(unlinked?),
@@ -309,7 +329,7 @@ fn unlink(store: &SqliteStore, name: &[u8]) -> Result<Option<u64>> {
 }
 
 /// Writes to the start of a file, which is created if it does not exist.
-fn overwrite(store: &SqliteStore, name: &[u8], bytes: &[u8]) -> Result<()> {
+fn overwrite(store: &dyn Store, name: &[u8], bytes: &[u8]) -> Result<()> {
     let found = store.lookup(ROOT, name);
     let found = found.or_else(|_| store.create(&caller(), ROOT, name, &NODE));
     Ok(store.write(&caller(), found?.ino, 0, bytes)?)
@@ -350,21 +370,24 @@ mod tests {
     #[test]
     fn a_store_survives_power_cuts() {
         let dir = tempfile::tempdir().unwrap();
-        let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
-        for point in 0..40 {
-            cuts.cut(point).unwrap();
+        for backend in ["sqlite", "agent-memory"] {
+            let dir = dir.path().join(backend);
+            let mut cuts = PowerCuts::new(&dir, 7, store_of(backend).unwrap()).unwrap();
+            for point in 0..40 {
+                cuts.cut(point).unwrap();
+            }
+            let losses = &cuts.losses;
+            assert_eq!(losses.points + losses.unjudged, 40);
+            assert_eq!(losses.audit.verdict, AuditVerdict::Valid, "{losses:?}");
+            assert!(losses.audit.present > 100, "{losses:?}");
+            assert_eq!((losses.mixtures, losses.broken), (Some(0), Some(0)));
         }
-        let losses = &cuts.losses;
-        assert_eq!(losses.points + losses.unjudged, 40);
-        assert_eq!(losses.audit.verdict, AuditVerdict::Valid, "{losses:?}");
-        assert!(losses.audit.present > 100, "{losses:?}");
-        assert_eq!(losses.mixtures, Some(0));
     }
 
     #[test]
     fn a_store_whose_fsync_does_not_sync_fails_the_audit() {
         let dir = tempfile::tempdir().unwrap();
-        let mut cuts = PowerCuts::new(dir.path(), 7).unwrap();
+        let mut cuts = PowerCuts::new(dir.path(), 7, store_of("sqlite").unwrap()).unwrap();
         cuts.fsync = |_| Ok(());
         for point in 0..40 {
             // A store that no longer opens also counts as a failure.
@@ -374,5 +397,6 @@ mod tests {
         }
         let losses = &cuts.losses;
         assert_eq!(losses.audit.verdict, AuditVerdict::Invalid, "{losses:?}");
+        assert!(losses.broken > Some(0), "{losses:?}");
     }
 }

@@ -14,15 +14,27 @@ use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
 use workloads::fault::{Group, Scenario, ScenarioRequirement};
 
-use super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
-use super::crash_run;
-use super::injections;
+use super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::crash_run::{self, Goal};
+use super::injections::{self, power_cut};
+use super::power_loss::store_of;
 
 /// Time limit for a daemon to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The reason that is recorded for a backend without simulated power cuts.
-const POWER_LOSS_NOT_LOOKED_AT: &str = "not here: crash points cut the power under the sqlite store alone, without FUSE, page by page; the scenario power-loss cuts it under the disk of every local store";
+/// The time that a series of kills or power cuts leaves to each later one.
+const RESERVE: Duration = Duration::from_secs(3);
+
+/// Kills and power cuts of each backend.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashPointPlan {
+    /// How many of each.
+    pub points: u64,
+    /// The seed.
+    pub seed: u64,
+    /// The most time for all backends together.
+    pub limit: Option<Duration>,
+}
 
 /// One run of a scenario on a backend with a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,69 +158,117 @@ pub struct Live {
 }
 
 impl Live {
-    /// Runs `points` crash points on every backend and records the results, or the reason for their
-    /// absence. A failure does not stop the other backends.
+    /// Runs crash points on every backend and records the results, or the reason for their absence: all lines of a backend
+    /// or none. A failure does not stop the other backends.
     pub fn crash_points(
-        &mut self,
-        points: u64,
-        seed: u64,
+        &self,
+        plan: CrashPointPlan,
         writer: &Writer,
         told: &mut dyn FnMut(&str, &str, u64),
+        recorded: &mut dyn FnMut(&[CrashPoints]),
     ) -> anyhow::Result<ScheduleEnd> {
-        let scenario = crash_points_scenario();
+        let ends = plan.limit.map(|limit| Instant::now() + limit);
+        let mut series_left = 2 * self.backends.len() as u32;
+        let mut goal = || {
+            series_left = series_left.saturating_sub(1);
+            let now = Instant::now();
+            let until = |ends: Instant| ends.checked_sub(RESERVE * series_left).unwrap_or(now);
+            Goal {
+                points: plan.points,
+                until: ends.map(until),
+            }
+        };
         for (backend, unavailable) in &self.backends {
             let name = backend.describe().name;
-            let not_run = |loss, status, reason: String| {
-                let line = CrashPoints::not_run(&name, loss, status, reason);
-                writer.crash_points(&line)
-            };
-            let why = match (misfit(&scenario, &**backend), unavailable) {
-                (Some(reason), _) => Some((Status::Unfit, reason)),
-                (None, Some(reason)) => Some((Status::Infra, reason.clone())),
-                (None, None) => None,
-            };
-            if let Some((status, reason)) = why {
-                not_run(KILLED_DAEMON, status, reason)?;
-                continue;
-            }
-            let dir = self.scratch.join(format!("c-{name}"));
-            std::fs::create_dir_all(&dir)?;
-            let mut bed = TestBed::new(
-                &scenario,
-                Arc::clone(backend),
-                workspace_config(dir, self.program.clone()),
-                seed,
-                self.interrupt.clone(),
-                false,
-            );
-            let kills =
-                guarded(|| crash_run::kills(&mut bed, points, &mut |at| told(&name, "kills", at)));
-            let record = |loss, lines: Injected<Vec<CrashPoints>>| {
-                match lines.map_err(ScenarioError::reason) {
-                    Ok(lines) => lines
-                        .iter()
-                        .try_for_each(|line| writer.crash_points(line))?,
-                    Err(Some((status, reason))) => not_run(loss, status, reason)?,
+            let mut lines = Vec::new();
+            for (loss, what) in [(KILLED_DAEMON, "kills"), (POWER_LOSS, "power cuts")] {
+                let goal = goal();
+                let misfit = match loss {
+                    KILLED_DAEMON => misfit(&crash_points_scenario(), &**backend),
+                    _ => misfit_of_cuts(&**backend),
+                };
+                let not_run = |status, reason: String| {
+                    vec![CrashPoints::not_run(&name, loss, status, reason)]
+                };
+                let series = match (misfit, unavailable) {
+                    (Some(reason), _) => {
+                        lines.extend(not_run(Status::Unfit, reason));
+                        continue;
+                    }
+                    (None, Some(reason)) => infra(reason.clone()),
+                    (None, None) => guarded(|| {
+                        let progress = &mut |at| told(&name, what, at);
+                        self.series(backend, loss, plan.seed, goal, progress)
+                    }),
+                };
+                match series.map_err(ScenarioError::reason) {
+                    Ok(series) => lines.extend(series),
+                    Err(Some((status, reason))) => lines.extend(not_run(status, reason)),
                     Err(None) => return Ok(ScheduleEnd::Interrupted),
                 }
-                anyhow::Ok(ScheduleEnd::Complete)
-            };
-            if record(KILLED_DAEMON, kills)? == ScheduleEnd::Interrupted {
-                return Ok(ScheduleEnd::Interrupted);
             }
-            let cuts = match name.as_str() {
-                "sqlite" => guarded(|| {
-                    let mut told = |at| told(&name, "power cuts", at);
-                    crash_run::power_cuts(&bed, points, &mut told).map(|line| vec![line])
-                }),
-                _ => skipped(POWER_LOSS_NOT_LOOKED_AT),
-            };
-            if record(POWER_LOSS, cuts)? == ScheduleEnd::Interrupted {
-                return Ok(ScheduleEnd::Interrupted);
+            for line in &lines {
+                writer.crash_points(line)?;
             }
+            recorded(&lines);
         }
         Ok(ScheduleEnd::Complete)
     }
+
+    /// One series of kills or power cuts.
+    fn series(
+        &self,
+        backend: &Arc<dyn Backend>,
+        loss: &str,
+        seed: u64,
+        goal: Goal,
+        progress: &mut dyn FnMut(u64),
+    ) -> Injected<Vec<CrashPoints>> {
+        let name = backend.describe().name;
+        let dir = self.scratch.join(format!("c-{name}-{loss}"));
+        std::fs::create_dir_all(&dir)?;
+        let mut bed = TestBed::new(
+            &crash_points_scenario(),
+            Arc::clone(backend),
+            workspace_config(dir.clone(), self.program.clone()),
+            seed,
+            self.interrupt.clone(),
+            false,
+        );
+        let lines = match (loss, store_of(&name)) {
+            (KILLED_DAEMON, _) => crash_run::kills(&mut bed, goal, progress),
+            (_, Some(open)) => {
+                crash_run::power_cuts(&bed, open, goal, progress).map(|line| vec![line])
+            }
+            (_, None) => power_cut::series(&mut bed, goal, progress).map(|line| vec![line]),
+        };
+        // Dropping the test bed unmounts the workspace before its directory is removed.
+        let acknowledgements = bed.acknowledgements();
+        drop(bed);
+        let _ = std::fs::remove_file(acknowledgements);
+        if let Err(error) = std::fs::remove_dir_all(&dir) {
+            tracing::warn!("removing {}: {error}", dir.display());
+        }
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(ScenarioError::Interrupted);
+        }
+        lines
+    }
+}
+
+/// Why power cuts do not apply to a backend. `None` if they apply.
+fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
+    let scenario = Scenario {
+        needs: vec![ScenarioRequirement::Data, ScenarioRequirement::LocalStore],
+        ..crash_points_scenario()
+    };
+    let promises_nothing = || {
+        let promise = backend.promises().power_loss;
+        promise
+            .is_none()
+            .then(|| "it promises nothing for a power loss".to_owned())
+    };
+    misfit(&scenario, backend).or_else(promises_nothing)
 }
 
 /// Turns a panic into a harness failure, so that one scenario does not end the others.

@@ -120,4 +120,10 @@ fn crash_points_need_a_database_that_outlives_its_daemon() {
     let fits = |name: &str| misfit(&scenario, &*registry.find(name).unwrap()).is_none();
     assert!(fits("sqlite") && fits("agent-memory") && fits("s3-embedded"));
     assert!(!fits("direct") && !fits("memory"));
+    let cuts = |name: &str| misfit_of_cuts(&*registry.find(name).unwrap());
+    for name in ["direct", "sqlite", "agent-memory", "s3-embedded"] {
+        assert_eq!(cuts(name), None, "{name}");
+    }
+    assert!(cuts("memory").is_some());
+    assert!(cuts("view-mail").unwrap().contains("promises nothing"));
 }

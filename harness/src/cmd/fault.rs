@@ -11,18 +11,19 @@ use backends::backend::Backend;
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{table, write_faults};
-use rundir::faults::{CellKind, FaultOutcome};
+use rundir::faults::{CellKind, CrashPoints, FaultOutcome};
 use rundir::{Plan, PlannedScenario, Run, Writer};
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
+use crate::crash_words::crash_words;
 use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
-use crate::plan::{LiveArm, arm, single_arms};
+use crate::plan::{BASELINE, LiveArm, arm, single_arms};
 use crate::scratch::ScratchDisk;
 use fault::{
-    Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
-    scratch_bytes,
+    CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all,
+    scenario_runs, scratch_bytes,
 };
 
 /// Inject faults under backends; report losses.
@@ -50,14 +51,14 @@ pub struct Fault {
     /// Only scenarios of these groups.
     #[arg(long, value_name = "GROUP", value_parser = group)]
     group: Vec<Group>,
-    /// Only these backends.
+    /// Only these backends, and `direct` in scenarios that fit it, to compare with.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
     /// The seed of the random choices [default: as the scenario says].
     #[arg(long)]
     seed: Option<u64>,
-    /// Kill the daemon so often, after delays that the seed decides, and look at every record after each: of the backends asked
-    /// for, else of sqlite and s3. sqlite also gets as many simulated power cuts.
+    /// Kill the daemon so often, after delays that the seed decides, and look at every record after each; and as many
+    /// simulated power cuts: of the backends asked for, else of sqlite, agent-memory and s3.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     crash_points: u64,
     /// Run no scenarios: crash points only.
@@ -149,23 +150,34 @@ impl Fault {
         let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag)
             .map_err(anyhow::Error::from);
         if matches!(ended, Ok(ScheduleEnd::Complete)) && self.crash_points > 0 {
-            if self.backend.is_empty() {
-                live.backends.retain(|(backend, _)| {
-                    let name = backend.describe().name;
-                    name == "sqlite" || (name.starts_with("s3-") && !name.starts_with("s3-fsync"))
-                });
-            }
+            live.backends.retain(|(backend, _)| {
+                let name = backend.describe().name;
+                match self.backend.is_empty() {
+                    true => {
+                        ["sqlite", "agent-memory"].contains(&&*name)
+                            || (name.starts_with("s3-") && !name.starts_with("s3-fsync"))
+                    }
+                    // Not on a baseline that was added for the scenarios.
+                    false => name != BASELINE || self.backend.contains(&name),
+                }
+            });
             let points = self.crash_points;
             let whole = of_points(points, live.backends.len());
             eprintln!("the crash points will take about {}", roughly(whole));
             let mut last = Instant::now();
             let mut told = |backend: &str, what: &str, at: u64| {
-                if at == points || last.elapsed() > LINE_EVERY {
+                if last.elapsed() > LINE_EVERY {
                     last = Instant::now();
                     eprintln!("{backend}: {at} of {points} {what}");
                 }
             };
-            ended = live.crash_points(points, self.seed.unwrap_or(1), &writer, &mut told);
+            let mut recorded = |lines: &[CrashPoints]| eprintln!("{}", crash_words(lines));
+            let plan = CrashPointPlan {
+                points,
+                seed: self.seed.unwrap_or(1),
+                limit: None,
+            };
+            ended = live.crash_points(plan, &writer, &mut told, &mut recorded);
         }
         drop(live);
         // Write the page even if the run failed.
@@ -208,7 +220,15 @@ impl Fault {
                 .backend
                 .iter()
                 .map(|name| Ok(registry.find(name)?.into()));
-            return named.collect();
+            let mut named: Vec<Arc<dyn Backend>> = named.collect::<anyhow::Result<_>>()?;
+            // A step that a scenario takes on every backend says nothing about one of them.
+            let baseline: Arc<dyn Backend> = registry.find(BASELINE)?.into();
+            let is_there = |name: &str| named.iter().any(|one| one.describe().name == name);
+            let fits = |scenario: &Scenario| misfit(scenario, &*baseline).is_none();
+            if !is_there(BASELINE) && scenarios.iter().any(fits) {
+                named.push(baseline);
+            }
+            return Ok(named);
         }
         let ours = registry.ours().into_iter();
         let fit = ours.filter(|backend| {

@@ -1,8 +1,9 @@
-//! Probes for facts that a decision needs besides latencies. They test whether common tools work, whether files
-//! are visible from outside, and whether a caller started by cron survives killed daemons.
+//! Probes for facts that a decision needs besides latencies. They test what a backend offers besides files, whether common
+//! tools work, whether files are visible from outside, and whether a caller started by cron survives killed daemons.
 
 mod cron;
 mod features;
+mod properties;
 mod tools;
 mod visible;
 
@@ -19,6 +20,7 @@ use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
+use crate::plan::{AA_ARM, LiveArm};
 use crate::supervise::{Lost, Watchdog, supervise};
 
 pub use features::{feature_name, feature_outcome, short_features, try_features};
@@ -27,7 +29,18 @@ pub use features::{feature_name, feature_outcome, short_features, try_features};
 pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
     let tools = tools::names().map(str::to_owned).collect();
     let facts = visible::NAMES.map(str::to_owned).into();
-    [("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()
+    let properties = properties::NAMES.map(str::to_owned).into();
+    [
+        (properties::ASPECT.to_owned(), properties),
+        ("tool".to_owned(), tools),
+        ("visible".to_owned(), facts),
+    ]
+    .into()
+}
+
+/// Whether an arm is probed: one that is available, and not identical to another one or slowed on purpose.
+pub fn is_probed(arm: &LiveArm) -> bool {
+    arm.versions.is_ok() && arm.name != AA_ARM && arm.slowed_percent.is_none()
 }
 
 /// How long any one step of a probe may take.
@@ -49,14 +62,21 @@ pub struct Prober {
 impl Prober {
     /// Runs all probes without faults.
     pub fn probes(&self) -> Vec<Probe> {
-        let mut probes = self.supervised("tool", tools::probe);
-        probes.extend(self.supervised("visible", visible::probe));
-        probes.extend(self.supervised(CONFORMANCE, features::probe));
+        let mut probes = self.supervised(properties::ASPECT, properties::probe);
+        // The other probes run programs, which need paths.
+        if self.backend.has_paths() {
+            probes.extend(self.supervised("tool", tools::probe));
+            probes.extend(self.supervised("visible", visible::probe));
+            probes.extend(self.supervised(CONFORMANCE, features::probe));
+        }
         probes
     }
 
     /// Runs all probes with faults.
     pub fn faults(&self) -> Vec<Fault> {
+        if !self.backend.has_paths() {
+            return Vec::new();
+        }
         let prober = self.clone();
         let result = supervise(&self.interrupt, move |watchdog| {
             cron::run(&prober, watchdog)

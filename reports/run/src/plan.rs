@@ -50,7 +50,8 @@ pub struct Plan {
     /// The fault scenarios, in order; only in a fault run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<PlannedScenario>,
-    /// Crash points for each backend that supports them; 0 for none.
+    /// Kills, and power cuts, of each backend that promises to survive them; 0 for none. In a run with probes, they come
+    /// after them.
     #[serde(default)]
     pub crash_points: u64,
     /// Features tried on each arm, in order, as `group: name`; only in a conformance run, and in a run with probes.
@@ -167,9 +168,9 @@ impl Plan {
         }
     }
 
-    /// Whether this is the plan of a fault run.
+    /// Whether this is the plan of a fault run. Kills and power cuts are also part of a run with probes.
     pub fn breaks_things(&self) -> bool {
-        !self.scenarios.is_empty() || self.crash_points > 0
+        !self.scenarios.is_empty() || (self.crash_points > 0 && !self.probes)
     }
 
     /// Why the run cannot be compared, decided on or resumed; `None` if it measures passes.

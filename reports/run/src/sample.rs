@@ -398,7 +398,7 @@ pub struct Memory {
 pub struct Probe {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
-    /// The probed aspect: `tool`, `visible`, or `conformance` in a conformance run.
+    /// The probed aspect: `property`, `tool`, `visible`, or `conformance`. A property that is not offered is `skipped`.
     #[serde(deserialize_with = "inputs::names::name")]
     pub aspect: String,
     /// The probe's name within the aspect, such as `grep`.

@@ -6,7 +6,7 @@ mod daemon;
 mod database;
 mod llm;
 mod mounting;
-mod power_cut;
+pub mod power_cut;
 mod s3;
 mod sharing;
 mod stopped;

@@ -4,25 +4,35 @@
 //! journal are lost. Data that the device received counts as kept, so missing flushes are not found. Two
 //! control files validate the cut: the synced one must exist, the unsynced one must not.
 
+use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, AuditVerdict, POWER_LOSS, Return};
+use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Return, Status};
 use workloads::fault::SyncClass;
 
 use super::super::agent::Job;
 use super::super::bed::{Injected, STREAM, TestBed, infra};
 use super::super::check::locate;
+use super::super::crash_points::{Recoveries, count};
+use super::super::crash_run::Goal;
 use super::storage::on_small_disk;
 
-/// Synced changes before each cut.
+/// Synced changes before each cut of the scenario, and before one of many cuts.
 const SYNCED: u64 = 10;
+const FEW_SYNCED: u64 = 3;
 
-/// Range of the delay before the power cut, in microseconds.
-const MOMENTS_US: std::ops::Range<u64> = 2_000..200_000;
+/// Range of the delay before the power cut of the scenario, in microseconds.
+const MOMENTS_US: Range<u64> = 2_000..200_000;
+
+/// The same before one of many cuts.
+const SHORT_MOMENTS_US: Range<u64> = 1_000..30_000;
+
+/// The size in MiB of the disk for many cuts: with less than 128 free, `sqlite` commits each change at once.
+const DISK_MIB: u64 = 256;
 
 /// The label of the outcome.
 const LABEL: &str = "simulated: the image of the disk under the store, without what was not written back; a flush that the disk itself ignores is not seen";
@@ -45,7 +55,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
             bed.breach(format!("after a cut it does not go on: {failed}"));
             break;
         }
-        discarded += u64::from(cut(bed, at, &mut redo_syncs)?);
+        discarded += u64::from(cut(bed, at, MOMENTS_US, &mut redo_syncs)?);
         bed.come_back()?;
         let recovery = bed.outcome.recovery.as_ref();
         if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
@@ -88,6 +98,87 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     Ok(())
 }
 
+/// Cuts the power under a store until `goal` is reached, and audits its records after each cut. Ends at the first promise
+/// that was broken.
+pub fn series(
+    bed: &mut TestBed,
+    goal: Goal,
+    progress: &mut dyn FnMut(u64),
+) -> Injected<CrashPoints> {
+    let began = Instant::now();
+    on_small_disk(bed, DISK_MIB)?;
+    let mut line = CrashPoints {
+        seed: bed.seed,
+        broken: Some(0),
+        audit: Audit::default(),
+        ..CrashPoints::not_run(&bed.outcome.backend, POWER_LOSS, Status::Ran, "")
+    };
+    line.reason = None;
+    let (mut recoveries, mut redo_syncs) = (Recoveries::default(), 0);
+    for at in 1.. {
+        if let Some(why) = goal.end(line.points, u64::from(at)) {
+            line.reason = why;
+            break;
+        }
+        if at > 1
+            && let Some(failed) = bed.write_whole(FEW_SYNCED)?
+        {
+            line.died_by_itself += u64::from(bed.exit_reason().is_some());
+            line.audit.add(&Audit::unknown(format!(
+                "after cut {}: it does not go on: {failed}",
+                at - 1
+            )));
+            line.reason = line.audit.note.clone();
+            break;
+        }
+        let is_proved = cut(bed, at, SHORT_MOMENTS_US, &mut redo_syncs)?;
+        bed.come_back()?;
+        let recovery = bed.outcome.recovery.take();
+        let is_back = recovery.filter(|recovery| recovery.how != Return::Never);
+        let mut audit = match &is_back {
+            Some(recovery) => {
+                recoveries.add(recovery.ms as f64);
+                remove_copies(&bed.root())?;
+                bed.audit_promise(bed.backend.promises().power_loss)?
+            }
+            None => Audit {
+                verdict: AuditVerdict::Invalid,
+                unreadable: bed.history.records().len() as u64,
+                ..Audit::unknown("it did not come back")
+            },
+        };
+        locate(&mut audit, &format!("cut {at}"));
+        let is_valid = audit.verdict == AuditVerdict::Valid;
+        // A cut that dropped nothing proves nothing, unless something is wrong after it.
+        if is_proved || !is_valid {
+            line.points += 1;
+        } else {
+            line.unjudged += 1;
+        }
+        count(&mut line.broken, audit.verdict == AuditVerdict::Invalid);
+        line.audit.add(&audit);
+        progress(line.points);
+        if !is_valid {
+            line.reason = Some(format!(
+                "cut {at}: {}",
+                audit.note.as_deref().unwrap_or("a promise was broken")
+            ));
+            break;
+        }
+        if let Some(class) = bed.backend.promises().power_loss {
+            bed.history.shorten(class);
+        }
+    }
+    line.how = format!(
+        "SIMULATED, over a real mount: ext4 on a loop device of its own stops all writes, {} to {} ms into a stream of changes, and its image is mounted again; what ext4 had passed to the device counts as written, flushed or not. Points after which an unsynced file was still there are not judged",
+        SHORT_MOMENTS_US.start / 1000,
+        SHORT_MOMENTS_US.end / 1000
+    );
+    line.recovery_ms = recoveries.median_and_longest();
+    line.took_ms = began.elapsed().as_millis() as u64;
+    Ok(line)
+}
+
 /// Removes conflict copies below `dir`; how many there were. A bucket may have later versions than the disk after a cut, and
 /// `s3` then keeps both: no version is lost, and the copy has no record's name.
 fn remove_copies(dir: &Path) -> Injected<u64> {
@@ -108,7 +199,7 @@ fn remove_copies(dir: &Path) -> Injected<u64> {
 
 /// Cuts the power once and remounts. Returns whether the unsynced control file is gone. Counts the store's syncs of its redo
 /// log.
-fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
+fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64) -> Injected<bool> {
     let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
     let mut changes = bed.changes(STREAM);
     // Some streams do not sync, so that unsynced data lies between synced data.
@@ -119,7 +210,7 @@ fn cut(bed: &mut TestBed, at: u32, redo_syncs: &mut u64) -> Injected<bool> {
     let (synced, unsynced) = (format!("synced-{at}"), format!("unsynced-{at}"));
     bed.disk()?.plant(&synced, true)?;
     bed.begin(bed.root(), &Job::Change(changes))?;
-    std::thread::sleep(Duration::from_micros(dice.random_range(MOMENTS_US)));
+    std::thread::sleep(Duration::from_micros(dice.random_range(moments_us)));
     bed.disk()?.plant(&unsynced, false)?;
     let counters = bed.counters();
     *redo_syncs += counters.map_or(0, |counters| {

@@ -1,5 +1,6 @@
 //! `ctxbench run`: measure a suite and record it.
 
+mod crashes;
 mod headline;
 mod planned;
 mod resumed;
@@ -14,10 +15,12 @@ use anyhow::{Context, bail};
 use backends::cpu;
 use backends::registry::Registry;
 use clap::{Args, ValueEnum};
+use fault::ScheduleEnd;
 use reports::render::short_matrix;
 use rundir::{MODEL_FILES, ModelFiles, Placement, Plan};
 use workloads::definition::{CacheState, Workload};
 
+use self::crashes::crash;
 use self::headline::summary_table;
 use self::planned::PreparedRun;
 use crate::environment::warnings;
@@ -27,8 +30,8 @@ use crate::interrupt::{Interrupt, end_process_at_signals};
 use crate::lab::Machine;
 use crate::model_files;
 use crate::model_options::ModelOptions;
-use crate::plan::{AA_ARM, LiveArm};
-use crate::probe::Prober;
+use crate::plan::LiveArm;
+use crate::probe::{Prober, is_probed};
 use crate::progress::Progress;
 use crate::reporting::ReportInputs;
 use crate::run::{RunEnd, Runner};
@@ -115,7 +118,7 @@ pub struct Options {
     /// run [default: as the suite says, else all built-in ones].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Leave out the probes of tools, cron and visibility.
+    /// Leave out the probes of properties, tools, cron and visibility, and the kills and power cuts.
     #[arg(long)]
     pub no_probes: bool,
     /// Leave out the minute in which files are measured that a language model makes up; so do --workload, --backend
@@ -295,6 +298,8 @@ impl Options {
             );
         }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
+        let stores = arms.clone();
+        let crashed = before.as_ref().map(|run| run.crash_points.clone());
         let mut machine = Machine {
             arms,
             workloads,
@@ -334,7 +339,9 @@ impl Options {
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
-            eprintln!("probing tools, features, visibility and cron safety (about half a minute)");
+            eprintln!(
+                "probing properties, tools, features, visibility and cron safety (about half a minute)"
+            );
             for prober in probers {
                 let probes = prober.probes();
                 let faults = prober.faults();
@@ -345,6 +352,10 @@ impl Options {
                 probes.iter().try_for_each(|probe| writer.probe(probe))?;
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
+        }
+        let crashed = crash(&plan, &stores, crashed, beside.path(), &writer, interrupt)?;
+        if crashed == ScheduleEnd::Interrupted {
+            return Ok(RunOutcome::Interrupted(dir));
         }
         if let Some(wanted) = &plan.model_files
             && !dir.join(MODEL_FILES).exists()
@@ -380,15 +391,7 @@ fn probers(
         return Ok(Vec::new());
     }
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
-    let arms = arms
-        .iter()
-        // The probes run programs, which need paths.
-        .filter(|arm| {
-            arm.versions.is_ok()
-                && arm.name != AA_ARM
-                && arm.slowed_percent.is_none()
-                && arm.backend.has_paths()
-        });
+    let arms = arms.iter().filter(|arm| is_probed(arm));
     let prober = |arm: &LiveArm| Prober {
         arm: arm.name.clone(),
         backend: Arc::clone(&arm.backend),
