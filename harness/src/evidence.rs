@@ -12,7 +12,7 @@ use reports::summary::{Summary, summarise};
 use rundir::{PLAN, Run};
 
 /// Which price list counts.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct PriceList {
     /// Another price list than the built-in one.
     #[arg(long, value_name = "FILE")]

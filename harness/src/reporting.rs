@@ -194,6 +194,18 @@ impl ReportInputs {
         })
     }
 
+    /// The same run, decided by these policies.
+    pub fn decided_by(mut self, policies: &[OwnPolicy]) -> Self {
+        let evidence = Evidence {
+            runs: vec![self.reported.evidence()],
+        };
+        let decisions = policies.iter();
+        let decisions =
+            decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
+        self.decisions = decisions.collect();
+        self
+    }
+
     fn report(&self) -> Report<'_> {
         Report {
             run: &self.reported.run,

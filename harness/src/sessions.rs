@@ -1,79 +1,165 @@
-//! Reads recorded sessions of several agents.
+//! Opens recorded sessions: files, packed or not, and standard input.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use clap::ValueEnum;
-use flate2::read::GzDecoder;
+use anyhow::{Context, anyhow};
+use clap::builder::PossibleValuesParser;
+use flate2::read::MultiGzDecoder;
 use inputs::files::{self, RECORDING};
-use workloads::import::{ImportedSession, claude_code, mini_swe_agent, openhands};
+use inputs::sha256_of;
+use ruzstd::decoding::StreamingDecoder;
+use tempfile::NamedTempFile;
+use workloads::import::{IMPORTERS, ImportedSession, Importer, claude_code, detect};
 
-/// The format of a recorded session, by the agent that recorded it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SessionFormat {
-    /// Claude Code session files (`~/.claude/projects/*/*.jsonl`).
-    ClaudeCode,
-    /// mini-swe-agent trajectories (`*.traj.json`).
-    MiniSweAgent,
-    /// OpenHands evaluation output (`output.jsonl`, V0 events), a session a row.
-    Openhands,
+/// The path that means standard input.
+const STDIN: &str = "-";
+
+/// How many times its packed size a recording may have, once it is longer than [`ALWAYS_UNPACKED`].
+const MOST_UNPACKED: u64 = 100;
+
+/// Bytes up to which a packed recording may have any size.
+const ALWAYS_UNPACKED: u64 = 64 << 20;
+
+/// The names of the formats, as values of an option.
+pub fn format_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(IMPORTERS.iter().map(|importer| importer.id()))
 }
 
-impl SessionFormat {
-    /// The name in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            SessionFormat::ClaudeCode => "claude-code",
-            SessionFormat::MiniSweAgent => "mini-swe-agent",
-            SessionFormat::Openhands => "openhands",
+/// A recording that can be read, from its beginning, any number of times.
+pub struct Recording {
+    /// Its name in messages.
+    name: String,
+    /// The path that the user named.
+    path: PathBuf,
+    /// The unpacked file.
+    file: PathBuf,
+    /// The file itself, if it is a copy of what was packed or came from standard input.
+    _copy: Option<NamedTempFile>,
+}
+
+/// The sessions of a recording.
+pub struct Imported {
+    pub importer: &'static dyn Importer,
+    pub sessions: Vec<ImportedSession>,
+    /// SHA-256 of the recording, unpacked.
+    pub sha256: String,
+}
+
+impl Recording {
+    /// Opens a recording. What is packed with gzip or zstd is unpacked; `-` is standard input.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        if path == Path::new(STDIN) {
+            let copy = copied(io::stdin().lock(), RECORDING.bytes(), RECORDING.bytes())
+                .context("reading standard input")?;
+            // What comes from standard input can be packed, too.
+            let inner = Self::open(copy.path())?;
+            return Ok(Self {
+                name: "standard input".to_owned(),
+                path: path.to_owned(),
+                file: inner.file,
+                _copy: Some(inner._copy.unwrap_or(copy)),
+            });
         }
+        let reading = || format!("reading {name}");
+        let file = files::open(path).with_context(reading)?;
+        let packed = file.metadata().with_context(reading)?.len();
+        let mut file = BufReader::new(file);
+        let start: Vec<u8> = file
+            .fill_buf()
+            .with_context(reading)?
+            .iter()
+            .take(4)
+            .copied()
+            .collect();
+        let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
+        let unpacking = || format!("unpacking {name}");
+        let copy = match start[..] {
+            [0x1f, 0x8b, ..] => Some(
+                copied(MultiGzDecoder::new(file), most, RECORDING.bytes())
+                    .with_context(unpacking)?,
+            ),
+            [0x28, 0xb5, 0x2f, 0xfd] => {
+                let decoder = StreamingDecoder::new(file)
+                    .map_err(|error| anyhow!("{error}"))
+                    .with_context(unpacking)?;
+                Some(copied(decoder, most, RECORDING.bytes()).with_context(unpacking)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            file: copy
+                .as_ref()
+                .map_or(path.to_owned(), |copy| copy.path().to_owned()),
+            name,
+            path: path.to_owned(),
+            _copy: copy,
+        })
     }
-}
 
-/// Reads a recording, which may be gzip-compressed.
-pub fn recording(path: &Path) -> anyhow::Result<String> {
-    let reading = || format!("reading {}", path.display());
-    let file = files::open(path).with_context(reading)?;
-    let packed = file.metadata().with_context(reading)?.len();
-    let mut file = BufReader::new(file);
-    let is_packed = file
-        .fill_buf()
-        .with_context(reading)?
-        .starts_with(&[0x1f, 0x8b]);
-    let bytes = match is_packed {
-        true => files::read_unpacked(GzDecoder::new(file), packed, RECORDING)
-            .with_context(|| format!("unpacking {}", path.display()))?,
-        false => files::read_all(file, RECORDING).with_context(reading)?,
-    };
-    // A broken character in one message must not lose the whole session.
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-}
+    /// A recording that another program or database holds.
+    pub fn of_text(name: String, text: &str) -> anyhow::Result<Self> {
+        let copy = copied(text.as_bytes(), RECORDING.bytes(), RECORDING.bytes())
+            .with_context(|| format!("reading {name}"))?;
+        Ok(Self {
+            file: copy.path().to_owned(),
+            path: PathBuf::from(&name),
+            name,
+            _copy: Some(copy),
+        })
+    }
 
-/// Parses the sessions in a recording; `path` appears in errors.
-pub fn sessions(
-    path: &Path,
-    format: SessionFormat,
-    text: &str,
-) -> anyhow::Result<Vec<ImportedSession>> {
-    let sessions = match format {
-        SessionFormat::ClaudeCode => {
-            claude_code::read_with_subagents(text, &subagents(path)?).map(|session| vec![session])
+    /// The recording's bytes.
+    pub fn reader(&self) -> anyhow::Result<impl BufRead> {
+        let file = files::open(&self.file).with_context(|| format!("reading {}", self.name))?;
+        let length = file.metadata()?.len();
+        if length > RECORDING.bytes() {
+            return Err(anyhow!(
+                "{}: has {length} bytes; a recorded session may have {}",
+                self.name,
+                RECORDING.bytes()
+            ));
         }
-        SessionFormat::MiniSweAgent => mini_swe_agent::read(text).map(|session| vec![session]),
-        SessionFormat::Openhands => openhands::read(text),
-    };
-    match sessions {
-        Ok(sessions) => Ok(sessions),
-        Err(problem) => bail!("{}: {problem}", path.display()),
+        Ok(BufReader::with_capacity(1 << 18, file))
+    }
+
+    /// The recording's text, for a trace.
+    pub fn text(&self) -> anyhow::Result<String> {
+        let reading = || format!("reading {}", self.name);
+        let bytes = files::read(&self.file, RECORDING).with_context(reading)?;
+        // A broken character in one message must not lose the whole session.
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// The sessions in it: in the format with this name, or else in the one that its content shows.
+    pub fn sessions(&self, format: Option<&str>) -> anyhow::Result<Imported> {
+        let read = detect::read(self.reader()?, format);
+        let (importer, mut sessions) =
+            read.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
+        if importer.id() == "claude-code" {
+            let others = subagents(&self.path)?;
+            if !others.is_empty() {
+                let whole = claude_code::read_with_subagents(&self.text()?, &others);
+                sessions = vec![whole.map_err(|problem| anyhow!("{}: {problem}", self.name))?];
+            }
+        }
+        let sha256 = sha256_of(&self.file).with_context(|| format!("reading {}", self.name))?;
+        Ok(Imported {
+            importer,
+            sessions,
+            sha256,
+        })
     }
 }
 
 /// The recordings of a Claude Code session's subagents: `SESSION/subagents/*.jsonl` beside `SESSION.jsonl`.
 fn subagents(session: &Path) -> anyhow::Result<Vec<String>> {
     let name = session.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_end_matches(".gz").trim_end_matches(".jsonl");
+    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let name = name.trim_end_matches(".jsonl");
     let dir = session.with_file_name(name).join("subagents");
     if !dir.is_dir() {
         return Ok(Vec::new());
@@ -87,13 +173,31 @@ fn subagents(session: &Path) -> anyhow::Result<Vec<String>> {
         }
     }
     files.sort();
-    files.iter().map(|file| recording(file)).collect()
+    files
+        .iter()
+        .map(|file| Recording::open(file)?.text())
+        .collect()
+}
+
+/// Copies a source into a temporary file, which is removed when it is dropped.
+fn copied(source: impl Read, most: u64, limit: u64) -> io::Result<NamedTempFile> {
+    let mut copy = NamedTempFile::new()?;
+    let bound = most.min(limit);
+    let copied = io::copy(&mut source.take(bound + 1), copy.as_file_mut())?;
+    if copied > bound {
+        let message = match bound < limit {
+            true => format!("unpacks to more than {MOST_UNPACKED} times its size"),
+            false => format!("is longer than the {limit} bytes that a recorded session may have"),
+        };
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    copy.as_file_mut().flush()?;
+    File::sync_data(copy.as_file()).ok();
+    Ok(copy)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
@@ -103,7 +207,7 @@ mod tests {
     fn a_small_packed_file_does_not_become_gigabytes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bomb.jsonl.gz");
-        let mut packer = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
+        let mut packer = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
         let line = [b' '; 1023]
             .iter()
             .chain(b"\n")
@@ -114,7 +218,7 @@ mod tests {
         }
         packer.finish().unwrap();
         assert!(path.metadata().unwrap().len() < 2 << 20);
-        let refused = format!("{:#}", recording(&path).unwrap_err());
+        let refused = format!("{:#}", Recording::open(&path).err().unwrap());
         assert!(
             refused.ends_with("unpacks to more than 100 times its size"),
             "{refused}"
@@ -124,38 +228,9 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_refused() {
         for path in ["/dev/zero", "/tmp"] {
-            let refused = format!("{:#}", recording(Path::new(path)).unwrap_err());
+            let refused = format!("{:#}", Recording::open(Path::new(path)).err().unwrap());
             assert!(refused.contains("not a regular file"), "{refused}");
         }
-    }
-
-    #[test]
-    fn the_files_of_subagents_belong_to_their_session() {
-        let dir = tempfile::tempdir().unwrap();
-        let call = |id: &str, second: u32, agent: &str| {
-            format!(
-                r#"{{"type":"assistant","timestamp":"2026-01-01T00:00:0{second}Z","cwd":"/p"{agent},"message":{{"id":"m{id}","content":[{{"type":"tool_use","id":"{id}","name":"LS","input":{{}}}}]}}}}"#
-            ) + "\n"
-        };
-        let path = dir.path().join("s.jsonl");
-        let text = call("a", 1, "") + &call("c", 3, "");
-        std::fs::write(&path, &text).unwrap();
-        let beside = dir.path().join("s/subagents");
-        std::fs::create_dir_all(&beside).unwrap();
-        let agent = r#","isSidechain":true,"agentId":"x""#;
-        std::fs::write(beside.join("agent-x.jsonl"), call("b", 2, agent)).unwrap();
-        std::fs::write(beside.join("agent-x.meta.json"), "{}").unwrap();
-        let session = sessions(&path, SessionFormat::ClaudeCode, &text)
-            .unwrap()
-            .remove(0);
-        let calls = session.events.iter().filter_map(|event| match event {
-            workloads::import::Recorded::Call(call) => Some((call.id.as_str(), call.lane.as_str())),
-            _ => None,
-        });
-        assert_eq!(
-            calls.collect::<Vec<_>>(),
-            [("a", "main"), ("b", "sub:x"), ("c", "main")]
-        );
     }
 
     #[test]
@@ -163,6 +238,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, b"a\xffb\n").unwrap();
-        assert_eq!(recording(&path).unwrap(), "a\u{fffd}b\n");
+        assert_eq!(
+            Recording::open(&path).unwrap().text().unwrap(),
+            "a\u{fffd}b\n"
+        );
+    }
+
+    #[test]
+    fn a_recording_is_the_same_plain_and_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "{\"role\":\"user\",\"content\":\"Hello.\"}\n{\"role\":\"assistant\",\"content\":\"Hello.\"}\n";
+        let plain = dir.path().join("a.jsonl");
+        std::fs::write(&plain, text).unwrap();
+        let gz = dir.path().join("a.jsonl.gz");
+        let mut packer = GzEncoder::new(File::create(&gz).unwrap(), Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap();
+        let zst = dir.path().join("a.zst");
+        let packed = ruzstd::encoding::compress_to_vec(
+            text.as_bytes(),
+            ruzstd::encoding::CompressionLevel::Fastest,
+        );
+        std::fs::write(&zst, packed).unwrap();
+        let digests = [plain, gz, zst].map(|path| {
+            let imported = Recording::open(&path).unwrap().sessions(None).unwrap();
+            assert_eq!(imported.importer.id(), "messages");
+            imported.sha256
+        });
+        assert!(digests.iter().all(|digest| *digest == digests[0]));
     }
 }

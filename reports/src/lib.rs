@@ -13,6 +13,7 @@ pub mod prices;
 mod provenance;
 pub mod rank;
 pub mod render;
+pub mod reported;
 pub mod reproduction;
 pub mod summary;
 #[cfg(test)]

@@ -14,6 +14,9 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 /// The number of tokens that a price applies to.
 const MILLION: f64 = 1e6;
 
+/// How many names are offered for one that is not in the list.
+const NEAREST: usize = 3;
+
 /// The longer cache lifetime that providers sell, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 
@@ -79,6 +82,43 @@ struct Rates {
     cache_read: f64,
     /// The price of uncached prompt tokens, which are then written to the cache.
     fresh: f64,
+}
+
+/// The tokens of a call, or of several, as a provider reported them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportedTokens {
+    /// Prompt tokens outside the cache.
+    pub uncached: u64,
+    /// Prompt tokens read from the cache.
+    pub cache_read: u64,
+    /// Prompt tokens written to the cache for its standard lifetime.
+    pub cache_write_5m: u64,
+    /// Prompt tokens written to the cache for an hour.
+    pub cache_write_1h: u64,
+    /// Output tokens, with thinking.
+    pub output: u64,
+}
+
+impl ReportedTokens {
+    /// All tokens of the prompt.
+    pub fn prompt(&self) -> u64 {
+        let all = [
+            self.uncached,
+            self.cache_read,
+            self.cache_write_5m,
+            self.cache_write_1h,
+        ];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Adds other calls.
+    pub fn add(&mut self, other: &Self) {
+        self.uncached = self.uncached.saturating_add(other.uncached);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cache_write_5m = self.cache_write_5m.saturating_add(other.cache_write_5m);
+        self.cache_write_1h = self.cache_write_1h.saturating_add(other.cache_write_1h);
+        self.output = self.output.saturating_add(other.output);
+    }
 }
 
 /// A prompt cache that a provider sells.
@@ -159,27 +199,40 @@ impl Prices {
         if let Some(row) = in_force.max_by(|a, b| a.effective_from.cmp(&b.effective_from)) {
             return Ok(row);
         }
-        let mut names: Vec<&str> = self.models.iter().map(|row| row.name.as_str()).collect();
-        names.dedup();
         Err(match rows.first() {
             Some(row) => format!(
                 "model {model} has no price on {day}: its first row holds from {}\n  fix: add a row for that day, and name the file with --prices",
                 row.effective_from
             ),
             None => format!(
-                "model {model:?} has no price; there are {}\n  fix: add a row to a copy of reports/prices.toml, and name it with --prices",
-                names.join(", ")
+                "model {model:?} has no price; the nearest names are {}\n  fix: add a row to a copy of reports/prices.toml, and name it with --prices",
+                self.nearest(model).join(", ")
             ),
         })
+    }
+
+    /// The names in the list that are most like a model's name, the nearest first.
+    pub fn nearest(&self, model: &str) -> Vec<&str> {
+        let model = plain_name(model);
+        let mut names: Vec<&str> = self.models.iter().map(|row| row.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.sort_by(|a, b| {
+            let likeness = |name: &str| strsim::jaro_winkler(name, &model);
+            likeness(b).total_cmp(&likeness(a))
+        });
+        names.truncate(NEAREST);
+        names
     }
 }
 
 impl ModelPrices {
     /// Whether a model's name in a recording refers to this row.
     fn is(&self, model: &str) -> bool {
+        let model = plain_name(model);
         let bare = match model.split_once('/') {
             Some((provider, name)) if provider == self.provider => name,
-            _ => model,
+            _ => &model,
         };
         let names = std::iter::once(&self.name).chain(&self.aliases);
         names.into_iter().any(|name| {
@@ -253,8 +306,8 @@ impl ModelPrices {
             let required = [tier.input, tier.output, tier.cache_read];
             required.into_iter().chain(more.into_iter().flatten())
         });
-        if let Some(wrong) = all.find(|price| !(price.is_finite() && *price > 0.0)) {
-            return Err(format!("a price is {wrong}; it must be above 0"));
+        if let Some(wrong) = all.find(|price| !(price.is_finite() && *price >= 0.0)) {
+            return Err(format!("a price is {wrong}; it must be a number from 0"));
         }
         let hour_is_missing = |tier: &Tier| tier.cache_write_1h.is_none();
         if self.cache_write_1h.is_some() && self.tiers.iter().any(hour_is_missing) {
@@ -324,6 +377,18 @@ impl ModelPrices {
             / MILLION
     }
 
+    /// Dollars of a call by the usage that its provider reported, each kind of token at its own price.
+    pub fn reported(&self, usage: &ReportedTokens) -> f64 {
+        let prompt = usage.prompt();
+        let (short, hour) = (self.rates(prompt, false), self.rates(prompt, true));
+        (usage.uncached as f64 * short.input
+            + usage.cache_read as f64 * short.cache_read
+            + usage.cache_write_5m as f64 * short.fresh
+            + usage.cache_write_1h as f64 * hour.fresh
+            + usage.output as f64 * short.output)
+            / MILLION
+    }
+
     /// Dollars of calls.
     pub fn bill(&self, calls: &[CallTokens], cache: Cache) -> f64 {
         calls.iter().map(|call| self.call(call, cache)).sum()
@@ -333,6 +398,69 @@ impl ModelPrices {
     pub fn dollars(&self, account: &Account, cache: Cache) -> f64 {
         self.bill(&account.calls, cache)
     }
+}
+
+/// A model's name without what clouds, routers and clients add: `claude-sonnet-4-5` for
+/// `us.anthropic.claude-sonnet-4-5-20250929-v1:0`, `openrouter/anthropic/claude-sonnet-4.5` and `claude-sonnet-4-5[1m]`.
+/// A provider before a `/` and a release day stay.
+pub fn plain_name(model: &str) -> String {
+    const ROUTERS: [&str; 13] = [
+        "bedrock",
+        "bedrock_converse",
+        "vertex_ai",
+        "vertex",
+        "openrouter",
+        "azure",
+        "azure_ai",
+        "litellm",
+        "litellm_proxy",
+        "github_copilot",
+        "copilot",
+        "models",
+        "gemini",
+    ];
+    const REGIONS: [&str; 8] = ["us", "eu", "apac", "global", "jp", "au", "us-gov", "ca"];
+    let mut name = model.trim().to_ascii_lowercase();
+    if name.starts_with("arn:")
+        && let Some((_, profile)) = name.rsplit_once('/')
+    {
+        name = profile.to_owned();
+    }
+    if let Some((_, published)) = name.rsplit_once("publishers/") {
+        name = published.replacen("/models/", "/", 1);
+    }
+    while let Some((router, rest)) = name.split_once('/') {
+        if !ROUTERS.contains(&router) {
+            break;
+        }
+        name = rest.to_owned();
+    }
+    if let Some((region, rest)) = name.split_once('.')
+        && REGIONS.contains(&region)
+    {
+        name = rest.to_owned();
+    }
+    if let Some(rest) = name.strip_prefix("anthropic.") {
+        name = rest.to_owned();
+    }
+    for end in ["[1m]", ":thinking", ":beta", "@default", "-latest"] {
+        if let Some(start) = name.strip_suffix(end) {
+            name = start.to_owned();
+        }
+    }
+    // Bedrock: `-v1:0`.
+    if let Some((start, version)) = name.rsplit_once("-v") {
+        let is_version = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let (major, minor) = version.split_once(':').unwrap_or((version, "0"));
+        if is_version(major) && is_version(minor) && start.contains("claude") {
+            name = start.to_owned();
+        }
+    }
+    // Clients and routers write Claude's versions with a point.
+    if name.contains("claude-") {
+        name = name.replace('.', "-");
+    }
+    name
 }
 
 /// Whether a suffix is a release date, which keeps the model's price: `-20250929`, `-2025-09-29`, `@20250929`.
@@ -395,8 +523,7 @@ cache_write = 2.5
         for another in [
             "gpt-5.5-pro",
             "gpt-5.5-cyber",
-            "gpt-5.1-codex-mini",
-            "gpt-5-mini",
+            "gpt-5.1-codex-maxi",
             "gemini-3-pro-image",
             "claude-opus-5-5-fast",
             "somebody/claude-opus-5-5",
@@ -412,6 +539,48 @@ cache_write = 2.5
         ] {
             assert!(prices.of(release, "2026-11-22").is_ok(), "{release}");
         }
+        for (named, row) in [
+            ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5"),
+            (
+                "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "claude-sonnet-4-5",
+            ),
+            (
+                "bedrock/global.anthropic.claude-opus-4-6-v1",
+                "claude-opus-4-6",
+            ),
+            (
+                "arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-haiku-4-5-20251001-v1:0",
+                "claude-haiku-4-5",
+            ),
+            ("vertex_ai/claude-opus-4-5@20251101", "claude-opus-4-5"),
+            (
+                "openrouter/anthropic/claude-sonnet-4.5",
+                "claude-sonnet-4-5",
+            ),
+            ("Claude-Opus-4.6", "claude-opus-4-6"),
+            ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
+            ("gemini/gemini-2.5-pro", "gemini-2.5-pro"),
+        ] {
+            let found = prices.of(named, "2026-11-22");
+            assert_eq!(found.map(|price| price.name.as_str()), Ok(row), "{named}");
+        }
+        // A row holds from the release on.
+        for (model, day) in [
+            ("claude-opus-4-5", "2025-12-01"),
+            ("gpt-5-codex", "2025-10-01"),
+            ("claude-sonnet-4-6", "2026-02-20"),
+        ] {
+            assert!(prices.of(model, day).is_ok(), "{model}");
+        }
+        let near = prices
+            .of("claude-opus-4-66", "2026-11-22")
+            .map(|row| row.label())
+            .unwrap_err();
+        assert!(
+            near.contains("nearest names are claude-opus-4-6, "),
+            "{near}"
+        );
         // Each name matches its own row.
         for model in &prices.models {
             assert_eq!(
@@ -419,6 +588,37 @@ cache_write = 2.5
                 model.name
             );
         }
+    }
+
+    #[test]
+    fn reported_tokens_are_billed_by_kind_and_a_price_of_0_is_a_price() {
+        let prices = parse(&format!("{ROW}cache_write_1h = 4.0\n")).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        let million = 1_000_000;
+        let tokens = ReportedTokens {
+            uncached: million,
+            cache_read: million,
+            cache_write_5m: million,
+            cache_write_1h: million,
+            output: million,
+        };
+        assert!((model.reported(&tokens) - (2.0 + 0.1 + 2.5 + 4.0 + 10.0)).abs() < 1e-9);
+        let free = ROW
+            .replace("input = 2.0", "input = 0.0")
+            .replace("output = 10.0", "output = 0.0");
+        let prices = parse(&free).unwrap();
+        let uncached = ReportedTokens {
+            uncached: million,
+            ..ReportedTokens::default()
+        };
+        assert!(
+            prices
+                .of("m", "2026-06-01")
+                .unwrap()
+                .reported(&uncached)
+                .abs()
+                < 1e-9
+        );
     }
 
     #[test]
@@ -492,7 +692,7 @@ cache_write = 2.5
             .map(|_| ())
             .unwrap_err();
         assert!(
-            error.starts_with("model \"gpt-99\" has no price; there are m\n"),
+            error.starts_with("model \"gpt-99\" has no price; the nearest names are m\n"),
             "{error}"
         );
     }
@@ -501,7 +701,7 @@ cache_write = 2.5
     fn a_malformed_list_is_refused_with_file_line_and_field() {
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "inptu = 2.0")), @"prices.toml:9: field `model[0].inptu`: unknown field `inptu`, expected one of `name`, `provider`, `aliases`, `effective_from`, `source`, `retrieved`, `input`, `output`, `cache_read`, `cache_write`, `cache_write_1h`, `tier`");
         insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = '2'")), @r#"prices.toml:9: field `model[0].input`: invalid type: string "2", expected f64"#);
-        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = 0.0")), @"prices.toml: model m: a price is 0; it must be above 0");
+        insta::assert_snapshot!(error(&ROW.replace("input = 2.0", "input = -1.0")), @"prices.toml: model m: a price is -1; it must be a number from 0");
         insta::assert_snapshot!(error(&ROW.replace("2026-01-01", "yesterday")), @r#"prices.toml: model m: field `effective_from`: "yesterday" is not a day such as 2026-11-21"#);
         insta::assert_snapshot!(error(&ROW.replace("source = 's'", "source = ''")), @"prices.toml: model m: field `source`: empty; name the page with these prices");
         insta::assert_snapshot!(error(&format!("{ROW}{ROW}")), @"prices.toml: model m: two rows from 2026-01-01");

@@ -32,6 +32,7 @@ mod scale;
 mod servers;
 mod tls;
 mod tokens;
+mod try_session;
 mod unread_log;
 mod view;
 mod view_speed;

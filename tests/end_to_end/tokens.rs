@@ -175,21 +175,33 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         has(&refused(&[&["tokens"], more].concat()), &[reason]);
     };
     refuses(&[], "nothing to count");
-    refuses(&[&session], "--format");
     for (format, reason) in [
-        ("mini-swe-agent", "\"nobody/knows-9\" has no price"),
         ("claude-code", "s.traj.json: no line"),
-        ("openhands", "line 1: has no `history`"),
+        ("openhands", "s.traj.json: holds no event of a session"),
     ] {
         refuses(&["--format", format, &session], reason);
     }
+    refuses(
+        &[&session, "--model", "knows-9"],
+        "\"knows-9\" has no price; the nearest names are ",
+    );
+    // A session on a model without a price keeps its tokens.
+    let unpriced = run(["tokens", &session]);
+    assert_eq!(unpriced.status.code(), Some(0));
+    has(
+        &stderr(&unpriced),
+        &["no dollars: model \"nobody/knows-9\" has no price"],
+    );
+    has(&stdout(&unpriced), &["no prices", "–"]);
     let line = format!("tokens --format mini-swe-agent {session} --model none");
     has(&stdout(&ctxbench(words(&line)).succeeds()), &["–"]);
+    let unknown = file("unknown.json", "{\"alpha\": 1}");
+    refuses(&[&unknown], "a JSON document with the fields alpha");
     // Of several files, the readable ones are counted.
     let good = file("good.traj.json", &trajectory("gpt-5-codex", 44, 10));
-    let output = run(["tokens", "--format", "mini-swe-agent", &good, &session]);
+    let output = run(["tokens", &good, &unknown]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stdout(&output).contains("good.traj.json") && stderr(&output).contains("knows-9"));
+    assert!(stdout(&output).contains("good.traj.json") && stderr(&output).contains("alpha"));
     refuses(&["--workload", "micro/stat"], "is not a session");
 
     let policy = file("p.toml", "name = 'p'\nessay = 'e'\n[evict]\nabove = 1\n");
@@ -198,7 +210,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         let workload = ["--workload", "agent/offload-comparison"];
         refuses(&[&workload[..], &words(line)].concat(), reason);
     };
-    for model in words("gpt-5.5-pro gpt-5.1-codex-mini gpt-5.5-cyber gemini-3-pro-image gpt-99") {
+    for model in words("gpt-5.5-pro gpt-5.1-codex-maxi gpt-5.5-cyber gemini-3-pro-image gpt-99") {
         let reason = format!("model \"{model}\" has no price");
         offload(&format!("--model {model}"), &reason);
     }

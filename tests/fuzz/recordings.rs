@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use workloads::compile::compile;
-use workloads::import::{TraceOrigin, claude_code, mini_swe_agent, openhands, trace};
+use workloads::import::{IMPORTERS, TraceOrigin, detect, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
 use crate::{fuzz, mutation};
@@ -40,26 +40,33 @@ fn provenance() -> TraceOrigin {
     }
 }
 
-/// A session of mini-swe-agent, in our own words.
-const MINI_SWE_AGENT: &str = r#"{"info":{"config":{"model":{"model_name":"m"}},"exit_status":"Submitted"},"trajectory_format":"mini-swe-agent-1","messages":[{"role":"system","content":"You fix code."},{"role":"user","content":"Mend the parser."},{"role":"assistant","content":"I look.\n```bash\ncat src/a.py\n```"},{"role":"user","content":"<returncode>0</returncode>\n<output>\ndef f():\n    return 1\n</output>"}]}"#;
-
-/// A session of OpenHands, in our own words.
-const OPENHANDS: &str = r#"{"instance_id":"a","history":[{"id":0,"source":"user","action":"message","args":{"content":"Mend it."}},{"id":1,"source":"agent","action":"read","args":{"path":"/ws/a.py"},"tool_call_metadata":{"tool_call_id":"c1","function_name":"str_replace_editor"}},{"id":2,"source":"agent","observation":"read","cause":1,"content":"def f():\n    return 1\n","extras":{"path":"/ws/a.py"}}],"metadata":{"llm_config":{"model":"m"}}}"#;
-
 #[test]
 fn a_recording_becomes_a_trace_or_is_refused() {
-    let mut seeds = seeds(&["workloads/src/import/fixtures"], &[".jsonl", ".json"]);
-    seeds.extend([MINI_SWE_AGENT, OPENHANDS].map(|seed| seed.as_bytes().to_vec()));
+    let seeds = seeds(
+        &["workloads/src/import/fixtures"],
+        &[".jsonl", ".json", ".md", ".strace"],
+    );
+    let formats = seeds
+        .iter()
+        .map(|seed| detect::read(&seed[..], None).unwrap().0.id());
+    let formats: std::collections::BTreeSet<&str> = formats.collect();
+    assert_eq!(
+        formats.len(),
+        IMPORTERS.len(),
+        "a format without a fixture: {formats:?}"
+    );
     let make = |rng: &mut crate::Rng| {
         let seed = mutation::pick(rng, &seeds);
         mutation::json_lines(rng, seed)
     };
     fuzz("recordings", make, |input| {
-        let text = String::from_utf8_lossy(input);
-        let mut sessions = Vec::new();
-        sessions.extend(claude_code::read(&text));
-        sessions.extend(mini_swe_agent::read(&text));
-        sessions.extend(openhands::read(&text).unwrap_or_default());
+        // Through detection, and by an importer that the input names itself: any file may be said to be of any format.
+        let named = IMPORTERS[input.len() % IMPORTERS.len()].id();
+        let read = [None, Some(named)].map(|format| detect::read(input, format));
+        let sessions = read
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, sessions)| sessions);
         for session in sessions {
             for fidelity in [Fidelity::Shape, Fidelity::Content] {
                 let (made, _) = trace(&session, &provenance(), fidelity);

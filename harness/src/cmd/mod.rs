@@ -24,6 +24,7 @@ mod sql_worker;
 mod status;
 mod tokens;
 mod trace;
+mod try_session;
 mod unmount;
 mod with_parent;
 mod worker;
@@ -55,6 +56,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Run>),
+    Try(Box<try_session::TrySession>),
     Reproduce(Box<reproduce::Reproduce>),
     Report(report::Report),
     Decide(decide::Decide),
@@ -113,6 +115,7 @@ impl Arguments {
         }
         match self.command {
             Command::Run(run) => run.run(registry),
+            Command::Try(session) => session.run(registry),
             Command::Reproduce(reproduce) => reproduce.run(registry),
             Command::Report(report) => report.run(),
             Command::Decide(decide) => decide.run(),

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use inputs::sha256;
 use jiff::{Span, SpanRelativeTo};
 use reports::prices::{Cache, ModelPrices, Prices};
 use reports::render::{columns, count, table};
@@ -23,7 +22,7 @@ use workloads::trace::{Fidelity, Trace, TraceSource};
 use crate::environment::today;
 use crate::evidence::PriceList;
 use crate::session_contexts::basis;
-use crate::sessions::{SessionFormat, recording, sessions};
+use crate::sessions::{Recording, format_names};
 
 /// The model whose prices count if a session records no model.
 const DEFAULT_MODEL: &str = "claude-opus-5-5";
@@ -37,17 +36,17 @@ const DEFAULT_MODEL: &str = "claude-opus-5-5";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench tokens --workload agent/offload-comparison --policy inline --policy offload --policy evict
-  ctxbench tokens --format claude-code ~/.claude/projects/*/*.jsonl
+  ctxbench tokens ~/.claude/projects/*/*.jsonl
   ctxbench tokens my.trace.jsonl --model claude-opus-5-5 --cache-ttl 1h --window 400000
 
 Several inputs: what cannot be read is said, the others are counted, and the exit code is 1.
 What each column means, and where the factors come from: docs/TOKENS.md.")]
 pub struct Tokens {
-    /// Traces (`*.trace.jsonl`), or recorded sessions with --format.
+    /// Traces (`*.trace.jsonl`), or recorded sessions.
     files: Vec<PathBuf>,
-    /// The agent that recorded the files that are no traces.
-    #[arg(long, value_enum)]
-    format: Option<SessionFormat>,
+    /// The format of the files that are no traces [default: what their content shows].
+    #[arg(long, value_name = "FORMAT", value_parser = format_names())]
+    format: Option<String>,
     /// A built-in workload, or the path of a workload file.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
@@ -138,7 +137,7 @@ struct Reconciled {
 impl Tokens {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.files.is_empty() && self.workload.is_empty() {
-            bail!("nothing to count: name traces, recorded sessions with --format, or --workload");
+            bail!("nothing to count: name traces, recorded sessions, or --workload");
         }
         let prices = self.prices.read()?;
         let names = match self.policy.is_empty() {
@@ -184,34 +183,29 @@ impl Tokens {
     }
 
     fn of_file(&self, file: &Path) -> anyhow::Result<Vec<Counted>> {
-        let text = recording(file)?;
+        let recording = Recording::open(file)?;
         let is_trace = file.to_string_lossy().ends_with(".trace.jsonl");
-        let traces: Vec<(Trace, Option<RenderedAgain>)> = match self.format {
-            _ if is_trace => vec![(Trace::parse(file, &text)?, None)],
-            None => bail!(
-                "{}: is no trace by its name (*.trace.jsonl)\n  fix: for a recorded session, say with --format what recorded it",
-                file.display()
-            ),
-            Some(format) => sessions(file, format, &text)?
-                .iter()
-                .map(|session| {
-                    let source = TraceSource {
-                        format: format.name().to_owned(),
-                        repo: None,
-                        commit: None,
-                        path: String::new(),
-                        sha256: sha256(&text),
-                        licence: None,
-                    };
-                    let name = file.file_name().unwrap_or_default().to_string_lossy();
-                    let id = name.into_owned();
-                    let provenance = TraceOrigin { id, source };
-                    let (trace, blobs) = trace(session, &provenance, Fidelity::Content);
-                    let again =
-                        again(&trace, &blobs).with_context(|| file.display().to_string())?;
-                    Ok((trace, Some(again)))
-                })
-                .collect::<anyhow::Result<_>>()?,
+        let traces: Vec<(Trace, Option<RenderedAgain>)> = if is_trace {
+            vec![(Trace::parse(file, &recording.text()?)?, None)]
+        } else {
+            let imported = recording.sessions(self.format.as_deref())?;
+            let traces = imported.sessions.iter().map(|session| {
+                let source = TraceSource {
+                    format: imported.importer.id().to_owned(),
+                    repo: None,
+                    commit: None,
+                    path: String::new(),
+                    sha256: imported.sha256.clone(),
+                    licence: None,
+                };
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                let id = name.into_owned();
+                let provenance = TraceOrigin { id, source };
+                let (trace, blobs) = trace(session, &provenance, Fidelity::Content);
+                let again = again(&trace, &blobs).with_context(|| file.display().to_string())?;
+                Ok((trace, Some(again)))
+            });
+            traces.collect::<anyhow::Result<_>>()?
         };
         let several = traces.len() > 1;
         (1..)
@@ -260,15 +254,15 @@ impl Tokens {
         let model = wanted.or(recorded).unwrap_or(DEFAULT_MODEL);
         let today = today();
         let day = self.on.as_deref().unwrap_or(&today);
-        let price = match self.model.as_deref() {
-            Some("none") => None,
-            _ => match prices.of(model, day) {
-                Ok(price) => Some(price),
-                Err(problem) => bail!(
-                    "{}: {problem}, or count for another one with --model, or for none with --model none",
-                    session.name
-                ),
-            },
+        let price = match (self.model.as_deref(), prices.of(model, day)) {
+            (Some("none"), _) => None,
+            (_, Ok(price)) => Some(price),
+            (Some(_), Err(problem)) => bail!("{}: {problem}", session.name),
+            // A session on a model without a price keeps its tokens.
+            (None, Err(problem)) => {
+                eprintln!("{}: no dollars: {problem}", session.name);
+                None
+            }
         };
         let cache = match price.map(|price| price.cache(self.cache_ttl)).transpose() {
             Ok(cache) => cache.unwrap_or(Cache::None),

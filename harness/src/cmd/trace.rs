@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use inputs::files::{self, TRACE};
-use inputs::sha256;
 use reports::render::put;
 use workloads::compile::{ComparedBytes, compared, compile};
 use workloads::import::coverage::Coverage;
@@ -17,12 +16,12 @@ use workloads::render::rendered_again;
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
 
-use crate::sessions::{SessionFormat, recording, sessions};
+use crate::sessions::{Recording, format_names};
 
 /// Import recorded agent sessions, and look at traces.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench trace import --format claude-code session.jsonl --out my.trace.jsonl
+  ctxbench trace import session.jsonl --out my.trace.jsonl
   ctxbench trace show my.trace.jsonl")]
 pub struct TraceCommand {
     #[command(subcommand)]
@@ -60,15 +59,15 @@ enum Action {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench trace import --format claude-code session.jsonl --out my.trace.jsonl
-  ctxbench trace import --format claude-code session.jsonl.gz --out traces/my-session.trace.jsonl \\
+  ctxbench trace import session.jsonl --out my.trace.jsonl
+  ctxbench trace import session.jsonl.gz --out traces/my-session.trace.jsonl \\
     --repo me/project --licence MIT")]
 struct Import {
-    /// The recorded session; may be gzip-compressed.
+    /// The recorded session; may be compressed with gzip or zstd; `-` is standard input.
     session: PathBuf,
-    /// The agent that recorded it.
-    #[arg(long, value_enum)]
-    format: SessionFormat,
+    /// Its format [default: what its content shows].
+    #[arg(long, value_name = "FORMAT", value_parser = format_names())]
+    format: Option<String>,
     /// Which session of a file that holds several, from 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     row: u64,
@@ -128,10 +127,9 @@ impl TraceCommand {
 
 impl Import {
     fn run(self) -> anyhow::Result<()> {
-        let recorded = recording(&self.session)?;
-        let sessions = sessions(&self.session, self.format, &recorded)?;
-        let count = sessions.len();
-        let Some(session) = sessions.into_iter().nth(self.row as usize - 1) else {
+        let imported = Recording::open(&self.session)?.sessions(self.format.as_deref())?;
+        let count = imported.sessions.len();
+        let Some(session) = imported.sessions.into_iter().nth(self.row as usize - 1) else {
             bail!(
                 "{}: holds {count} sessions; there is no row {}",
                 self.session.display(),
@@ -141,18 +139,22 @@ impl Import {
         if count > 1 {
             eprintln!("session {} of {count}; --row chooses another", self.row);
         }
-        let digest = sha256(&recorded);
+        let digest = imported.sha256;
         let name = self.session.file_name().unwrap_or_default();
         let name = match self.fidelity {
             // A file name may reveal content, too.
             Keep::Shape => format!("session-{}", &digest[..12]),
-            Keep::Content => name.to_string_lossy().trim_end_matches(".gz").to_owned(),
+            Keep::Content => name
+                .to_string_lossy()
+                .trim_end_matches(".gz")
+                .trim_end_matches(".zst")
+                .to_owned(),
         };
         let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
         let provenance = TraceOrigin {
             id,
             source: TraceSource {
-                format: self.format.name().to_owned(),
+                format: imported.importer.id().to_owned(),
                 repo: self.repo,
                 commit: self.commit,
                 path: name,
@@ -166,6 +168,7 @@ impl Import {
         };
         let (trace, blobs) = trace(&session, &provenance, fidelity);
         let dir = self.out.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         if !blobs.is_empty() {
             let blob_dir = dir.join("blobs");
             fs::create_dir_all(&blob_dir)

@@ -5,21 +5,59 @@
 //! `toolUseResult` is a plain string on error.
 
 use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
 
 use serde_json::Value;
 
+use super::detect::Head;
 use super::records::{self, Damage};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::{
-    Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
-    shell_op, text,
+    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement,
+    SeenContent, shell_op, text,
 };
 use crate::trace::{CallError, Extra, Op, TokenUsage};
 
 /// The maximum number of lines that Claude Code's Read returns without a range.
 const READ_LIMIT: u64 = 2000;
 
+/// Claude Code.
+#[derive(Debug)]
+pub struct ClaudeCode;
+
+impl Importer for ClaudeCode {
+    fn id(&self) -> &'static str {
+        "claude-code"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Claude Code session files (`~/.claude/projects/*/*.jsonl`) and `claude -p --output-format stream-json`"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let kinds = [
+            "user",
+            "assistant",
+            "system",
+            "summary",
+            "progress",
+            "file-history-snapshot",
+        ];
+        let is_kind = kinds.iter().any(|kind| head.is("type", kind));
+        let is_session = head.has("sessionId") && (head.has("message.content") || head.has("uuid"));
+        let is_stream =
+            head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
+        let is_summary = head.is("type", "summary") && head.has("leafUuid");
+        let is_snapshot =
+            head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
+        is_kind && (is_session || is_stream) || is_summary || is_snapshot
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        read(&super::json::whole(recording)?).map(|session| vec![session])
+    }
+}
 /// Types of records that hold no call and no message.
 const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attachment attribution-snapshot \
     content-replacement custom-title file-history-snapshot last-prompt marble-origami-commit \
@@ -63,6 +101,7 @@ pub fn read_with_subagents(text: &str, subagents: &[String]) -> Result<ImportedS
     beside.for_each(|(_, record)| reader.line(&record));
     reader.session.unreadable_lines = damage.unreadable;
     reader.session.mended_lines = damage.mended;
+    reader.session.started_ms = reader.clock.0;
     if reader.session.events.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
@@ -239,6 +278,10 @@ impl Reader {
         self.session.events.push(Recorded::Api {
             at,
             usage,
+            model: text(message, "model")
+                .filter(|model| *model != "<synthetic>")
+                .unwrap_or_default()
+                .to_owned(),
             lane: lane.to_owned(),
             text: String::new(),
             thinking: String::new(),
@@ -534,7 +577,7 @@ impl Reader {
                     call.path = call.path.take().and_then(|path| roots.place(&path));
                 }
                 Recorded::Result(result) => match &mut result.seen {
-                    SeenContent::Nothing => {}
+                    SeenContent::Nothing | SeenContent::Printed(_) => {}
                     SeenContent::Listed(paths) => {
                         let placed = paths.iter().filter_map(|path| roots.place(path));
                         *paths = placed.filter(|path| path != ".").collect();

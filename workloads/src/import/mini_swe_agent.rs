@@ -1,161 +1,192 @@
-//! Importer for mini-swe-agent's trajectories (`.traj.json`): each answer contains one shell command.
-//! The agent changes files only by shell, so no call is replayed.
-//! The file contains the whole prompt and the reported usage of each call, which checks the token ledger.
+//! Importer for mini-swe-agent's trajectories (`.traj.json`), versions 1 and 2: shell commands in fenced blocks, or as tool
+//! calls. The file contains the whole prompt and the reported usage of each call, which checks the token ledger.
 
-use serde_json::Value;
+use std::io::BufRead;
 
-use super::{
-    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent, shell_op,
-};
-use crate::trace::{CallError, Extra, MAIN_LANE, TokenUsage};
+use serde_json::{Value, json};
 
-/// Reads a trajectory.
-///
-/// # Errors
-/// If the text is not a trajectory.
-pub fn read(text: &str) -> Result<ImportedSession, String> {
-    let file: Value =
-        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    let format = file["trajectory_format"].as_str().unwrap_or_default();
-    let messages = file["messages"]
-        .as_array()
-        .filter(|_| format.starts_with("mini-swe-agent"))
-        .ok_or("is no mini-swe-agent trajectory: `trajectory_format` and `messages` are missing")?;
-    let version = file["info"]["mini_version"].as_str().unwrap_or("unknown");
-    let mut session = ImportedSession {
-        agent: format!("mini-swe-agent {version}"),
-        // The agent has no tools; a command is part of the text.
-        is_whole_prompt: true,
-        ..ImportedSession::default()
-    };
-    let mut apis = 0;
-    let mut clock = Clock::default();
-    let mut open: Option<String> = None;
-    for message in messages {
-        let content = message["content"].as_str().unwrap_or_default().to_owned();
-        match message["role"].as_str() {
-            Some("system") => session.system = Some(content),
-            Some("assistant") => {
-                let response = &message["extra"]["response"];
-                if session.model.is_empty() {
-                    let model = response["model"].as_str().unwrap_or_default();
-                    session.model = model.to_owned();
+use super::detect::Head;
+use super::json::{content, document, milliseconds};
+use super::messages::usage;
+use super::recorder::{Answer, Recorder};
+use super::{ImportedSession, Importer, text};
+
+/// mini-swe-agent.
+#[derive(Debug)]
+pub struct MiniSweAgent;
+
+impl Importer for MiniSweAgent {
+    fn id(&self) -> &'static str {
+        "mini-swe-agent"
+    }
+
+    fn reads(&self) -> &'static str {
+        "mini-swe-agent trajectories (`*.traj.json`), versions 1 and 2"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        head.has("messages.role")
+            && (head.begins("trajectory_format", "mini-swe-agent") || head.has("info.mini_version"))
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let file = document(recording)?;
+        let info = &file["info"];
+        let version = text(info, "mini_version").unwrap_or("unknown");
+        let mut recorder = Recorder::new(format!("mini-swe-agent {version}"));
+        let config = &info["config"];
+        recorder.directory(text(&config["environment"], "cwd").unwrap_or_default());
+        let messages = file["messages"].as_array();
+        let messages = messages.ok_or("has no list `messages`")?;
+        let mut open: Vec<String> = Vec::new();
+        for message in messages {
+            let said = content(&message["content"]);
+            match text(message, "role") {
+                Some("system") => {
+                    recorder.system(&said);
                 }
-                let created = response["created"].as_i64().unwrap_or(0);
-                let at = clock.at(Some(created.saturating_mul(1000)));
-                let command = command(&content);
-                session.events.push(Recorded::Api {
-                    at,
-                    usage: usage(&response["usage"]),
-                    lane: MAIN_LANE.to_owned(),
-                    text: content,
-                    thinking: String::new(),
-                });
-                if let Some(command) = command {
-                    let id = format!("call-{apis}");
-                    open = Some(id.clone());
-                    session
-                        .events
-                        .push(Recorded::Call(call(id, apis, &command, at)));
+                Some("assistant") => {
+                    let extra = &message["extra"];
+                    let response = &extra["response"];
+                    let time = [&response["created"], &extra["timestamp"]];
+                    recorder.time(time.into_iter().find_map(milliseconds));
+                    let named =
+                        text(response, "model").or_else(|| text(&config["model"], "model_name"));
+                    recorder.model(named.unwrap_or_default());
+                    recorder.answer();
+                    recorder.said(
+                        &said,
+                        text(message, "reasoning_content").unwrap_or_default(),
+                    );
+                    open = commands(&mut recorder, message, &said);
+                    recorder.usage(usage(&response["usage"]));
+                    recorder.end_answer();
                 }
-                apis += 1;
+                Some("tool" | "user") => {
+                    let id = match text(message, "tool_call_id") {
+                        Some(id) => Some(id.to_owned()),
+                        None if open.is_empty() => None,
+                        None => Some(open.remove(0)),
+                    };
+                    match id {
+                        Some(id) => recorder.answered(&id, result(message, said)),
+                        None => recorder.user(&said),
+                    }
+                }
+                _ => {}
             }
-            Some("user") => match open.take() {
-                Some(id) => session.events.push(Recorded::Result(RecordedResult {
-                    id,
-                    err: (!content.starts_with("<returncode>0<")).then_some(CallError::Exit),
-                    shown: content,
-                    seen: SeenContent::Nothing,
-                })),
-                None => session.events.push(Recorded::User { text: content }),
-            },
-            _ => {}
         }
+        let tools = messages
+            .iter()
+            .any(|message| message["tool_calls"].is_array());
+        if !tools {
+            // The agent sends no tool definitions; a command is part of the text.
+            recorder.prompt_is_whole();
+        }
+        Ok(vec![recorder.finish()])
     }
-    if apis == 0 {
-        return Err("holds no answer of a model".to_owned());
-    }
-    Ok(session)
 }
 
-fn call(id: String, api: u64, command: &str, at: u64) -> RecordedCall {
-    RecordedCall {
-        args: Extra::from_iter([("command".to_owned(), command.into())]),
-        is_in_text: true,
-        ..RecordedCall::new(id, api, "Bash", shell_op(command), at)
+/// Records the commands of an answer. Returns the identities of those that the next messages answer in turn.
+fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<String> {
+    let actions = message["extra"]["actions"].as_array();
+    let calls = message["tool_calls"].as_array();
+    let mut open = Vec::new();
+    if let Some(calls) = calls {
+        for call in calls {
+            let function = &call["function"];
+            let args = super::json::arguments(&function["arguments"]);
+            let id = recorder.new_id(text(call, "id").unwrap_or_default());
+            recorder.call(&id, text(function, "name").unwrap_or("bash"), args, None);
+            open.push(id);
+        }
+        return open;
     }
+    let commands: Vec<String> = match actions {
+        Some(actions) => actions
+            .iter()
+            .filter_map(|action| text(action, "command"))
+            .map(str::to_owned)
+            .collect(),
+        None => fenced(said).into_iter().collect(),
+    };
+    for command in commands {
+        let id = recorder.new_id("call");
+        recorder.call_in_text(&id, "Bash", json!({ "command": command }), None);
+        open.push(id);
+    }
+    open
 }
 
 /// The command in the fenced block of an answer.
-fn command(content: &str) -> Option<String> {
-    let (_, rest) = content.split_once("```bash\n")?;
+fn fenced(said: &str) -> Option<String> {
+    let fences = ["```bash\n", "```mswea_bash_command\n"];
+    let (_, rest) = fences.iter().find_map(|fence| said.split_once(fence))?;
     let (command, _) = rest.split_once("\n```")?;
     Some(command.to_owned())
 }
 
-/// Parses an OpenAI-style usage record.
-pub(super) fn usage(usage: &Value) -> TokenUsage {
-    let count = |value: &Value| value.as_u64().unwrap_or(0);
-    let cached = count(&usage["prompt_tokens_details"]["cached_tokens"]);
-    TokenUsage {
-        uncached: count(&usage["prompt_tokens"]).saturating_sub(cached),
-        cache_read: cached,
-        output: count(&usage["completion_tokens"]),
-        reasoning: count(&usage["completion_tokens_details"]["reasoning_tokens"]),
-        ..TokenUsage::default()
+/// A result in its frame of `<returncode>` and `<output>`.
+fn result(message: &Value, shown: String) -> Answer {
+    let extra = &message["extra"];
+    let tag = |name: &str| {
+        let (_, rest) = shown.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    let code = extra["returncode"].as_i64();
+    let code = code.or_else(|| tag("returncode")?.trim().parse().ok());
+    let output = tag("output").map(|output| output.strip_prefix('\n').unwrap_or(output));
+    let printed = text(extra, "raw_output").or(output).map(str::to_owned);
+    Answer {
+        failed: code != Some(0),
+        printed,
+        shown,
+        ..Answer::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::import::testing::{calls, imported, usages};
+    use serde_json::json;
 
     #[test]
-    fn a_trajectory_is_a_conversation_with_commands_in_its_text() {
-        let text = serde_json::json!({
-            "trajectory_format": "mini-swe-agent-1",
-            "info": {"mini_version": "1.15.0"},
-            "messages": [
-                {"role": "system", "content": "You have a shell."},
-                {"role": "user", "content": "Fix it."},
-                {"role": "assistant", "content": "Look.\n```bash\nls -l\n```", "extra": {"response": {
-                    "model": "google/gemini-3-pro-preview", "created": 100,
-                    "usage": {"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 20}}}}},
-                {"role": "user", "content": "<returncode>2</returncode>\n<output>\n</output>"},
-                {"role": "assistant", "content": "Done.", "extra": {"response": {"created": 104, "usage": {"prompt_tokens": 80}}}},
-            ],
-        });
-        let session = read(&text.to_string()).unwrap();
+    fn commands_in_fenced_blocks_and_in_tool_calls_are_calls() {
+        let usage = json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 20}});
+        let response = |created: u64| json!({"model": "google/gemini-3-pro-preview", "created": created, "usage": usage});
+        let info =
+            json!({"mini_version": "1.15.0", "config": {"environment": {"cwd": "/testbed"}}});
+        let one = json!({"info": info, "trajectory_format": "mini-swe-agent-1", "messages": [
+            {"role": "system", "content": "You have a shell."},
+            {"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "Look.\n```bash\nls -l\n```", "extra": {"response": response(100)}},
+            {"role": "user", "content": "<returncode>2</returncode>\n<output>\n</output>"},
+            {"role": "assistant", "content": "Look.\n```bash\ncat a\n```", "extra": {"response": response(104)}},
+            {"role": "user", "content": "<returncode>0</returncode>\n<output>\none\n</output>"},
+        ]});
+        let session = imported("mini-swe-agent", &one.to_string());
         assert_eq!(session.system.as_deref(), Some("You have a shell."));
-        let kinds: Vec<String> = session
-            .events
-            .iter()
-            .map(|event| match event {
-                Recorded::User { .. } => "user".to_owned(),
-                Recorded::Api { at, usage, .. } => {
-                    format!("api {at} {}+{}", usage.uncached, usage.cache_read)
-                }
-                Recorded::Call(call) => format!("call {:?} {}", call.op, call.args["command"]),
-                Recorded::Result(result) => format!("result {:?}", result.err),
-                Recorded::Compact { .. } => "compact".to_owned(),
-            })
-            .collect();
         assert_eq!(
-            kinds,
+            calls(&session),
             [
-                "user",
-                "api 0 30+20",
-                "call Exec \"ls -l\"",
-                "result Some(Exit)",
-                "api 4000 80+0"
+                "Bash exec: ls -l in /testbed -> (Exit)",
+                "Bash exec: cat a in /testbed -> one\n"
             ]
         );
-        for bad in [
-            "",
-            "{}",
-            r#"{"trajectory_format":"mini-swe-agent-1","messages":[]}"#,
-        ] {
-            assert!(read(bad).is_err(), "{bad}");
-        }
+        assert_eq!(usages(&session)[0], "google/gemini-3-pro-preview 30+20 9");
+        assert!(session.is_whole_prompt);
+        let call = |id: &str, command: &str| {
+            json!([{"id": id, "type": "function", "function": {
+            "name": "bash", "arguments": json!({"command": command}).to_string()}}])
+        };
+        let two = json!({"messages": [
+            {"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "Look.", "tool_calls": call("c1", "cat a"), "extra": {"response": response(100)}},
+            {"role": "tool", "tool_call_id": "c1", "content": "<returncode>0</returncode>\n<output>\none\n</output>",
+                "extra": {"raw_output": "one\n", "returncode": 0}},
+        ], "info": {"mini_version": "2.1.0"}, "trajectory_format": "mini-swe-agent-1.1"});
+        let session = imported("mini-swe-agent", &two.to_string());
+        assert_eq!(calls(&session), ["bash exec: cat a -> one\n"]);
+        assert!(!session.is_whole_prompt);
     }
 }

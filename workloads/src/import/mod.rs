@@ -3,18 +3,43 @@
 //! [`trace()`] turns any session into a [`crate::trace::Trace`]. It infers the initial files and the
 //! changes outside the recorded calls, and removes or replaces text that may not be published.
 
+mod aider;
 pub mod claude_code;
-#[cfg(test)]
 mod claude_code_tests;
+mod cline;
+mod codex;
+mod copilot;
 pub mod coverage;
+mod cursor;
+pub mod detect;
 mod disguise;
-pub mod mini_swe_agent;
-pub mod openhands;
+mod droid;
+#[cfg(test)]
+mod example;
+mod gemini;
+mod inspect_ai;
+pub mod json;
+mod kiro;
+mod mcp;
+mod messages;
+mod mini_swe_agent;
+mod opencode;
+mod openhands;
+mod otel;
+mod pi;
+mod recorder;
 pub mod records;
 pub mod roots;
 pub mod shell;
 mod sketch;
+mod strace;
+mod swe_agent;
+#[cfg(test)]
+mod testing;
 mod timeline;
+mod tools;
+
+use std::io::BufRead;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,6 +51,52 @@ use shell::ShellCommand;
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 pub use timeline::{Blobs, TraceOrigin, trace};
+
+/// Reads recordings of one format.
+pub trait Importer: Sync {
+    /// The name of the format, in options and in traces.
+    fn id(&self) -> &'static str;
+
+    /// What it reads: the agent, and the file.
+    fn reads(&self) -> &'static str;
+
+    /// What such a recording lacks, if it lacks something; a text such as `no results of tools`.
+    fn lacks(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether a file with this head is of the format.
+    fn detects(&self, head: &detect::Head) -> bool;
+
+    /// Reads the sessions of a recording. A record that cannot be read costs that record.
+    ///
+    /// # Errors
+    /// If the file is not of the format.
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String>;
+}
+
+/// The importers. The first one that detects a file reads it.
+pub static IMPORTERS: &[&dyn Importer] = &[
+    &codex::Codex,
+    &cursor::Cursor,
+    &claude_code::ClaudeCode,
+    &mini_swe_agent::MiniSweAgent,
+    &swe_agent::SweAgent,
+    &opencode::OpenCode,
+    &gemini::Gemini,
+    &copilot::Copilot,
+    &openhands::OpenHands,
+    &inspect_ai::InspectAi,
+    &pi::Pi,
+    &droid::Droid,
+    &kiro::Kiro,
+    &otel::OpenTelemetry,
+    &mcp::Mcp,
+    &cline::Cline,
+    &messages::Messages,
+    &strace::Strace,
+    &aider::Aider,
+];
 
 /// A recorded session, independent of its format.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +117,23 @@ pub struct ImportedSession {
     pub mended_lines: u64,
     /// Records of the source whose type the importer does not know, by type.
     pub unknown_records: BTreeMap<String, u64>,
+    /// The time of the first event, in milliseconds since the Unix epoch, if the source has it.
+    pub started_ms: Option<i64>,
+    /// Tokens and dollars that the source states for the whole session, by model.
+    pub totals: Vec<ReportedTotal>,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,
+}
+
+/// What a source states for a whole session and one model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportedTotal {
+    /// The model; empty if the source does not say.
+    pub model: String,
+    /// Its tokens. If the calls of the model report theirs, too, these are not counted again.
+    pub usage: Option<TokenUsage>,
+    /// Its dollars.
+    pub dollars: Option<f64>,
 }
 
 /// A recorded event.
@@ -64,6 +150,8 @@ pub enum Recorded {
         at: u64,
         /// The reported usage.
         usage: TokenUsage,
+        /// The model; empty if the source does not say.
+        model: String,
         /// `main`, or `sub:<id>`.
         lane: String,
         /// The text of the answer.
@@ -201,6 +289,18 @@ pub enum SeenContent {
     },
     /// Existing files.
     Listed(Vec<String>),
+    /// The output of a shell command, if the agent saw more than that.
+    Printed(String),
+}
+
+impl RecordedResult {
+    /// The output of a shell command.
+    pub fn output(&self) -> &str {
+        match &self.seen {
+            SeenContent::Printed(output) => output,
+            _ => &self.shown,
+        }
+    }
 }
 
 /// One replacement of an edit.
@@ -230,7 +330,7 @@ struct Clock(Option<i64>);
 impl Clock {
     /// Milliseconds since the session's start, of a time in milliseconds.
     fn at(&mut self, time: Option<i64>) -> u64 {
-        let since = time.map(|time| time - *self.0.get_or_insert(time));
+        let since = time.map(|time| time.saturating_sub(*self.0.get_or_insert(time)));
         since.map_or(0, |since| u64::try_from(since).unwrap_or(0))
     }
 }

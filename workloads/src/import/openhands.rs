@@ -1,72 +1,114 @@
-//! Importer for OpenHands' evaluation output (`output.jsonl`, V0 events), a session per row.
-//! An action contains the model's answer that requested it, with the usage.
-//! The following observation names the action as its cause.
+//! Importer for OpenHands: evaluation output (`output.jsonl`, a session a row), and lists or lines of events, V0 and V1.
+//! An action contains the model's answer that requested it, or its identity. An observation names its action.
 //! Rows also contain the configuration with keys, which the importer does not read.
 
-use serde_json::Value;
+use std::collections::HashMap;
+use std::io::BufRead;
 
-use super::mini_swe_agent::usage;
-use super::{
-    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
-    shell_op, text,
-};
-use crate::trace::{CallError, Extra, MAIN_LANE, Op};
+use serde_json::{Value, json};
 
-/// The directory of the repository in the sandbox.
-const WORKSPACE: &str = "/workspace/";
+use super::detect::Head;
+use super::json::{arguments, content, each_line, milliseconds, token_count, whole};
+use super::messages::usage;
+use super::recorder::{Answer, Recorder};
+use super::{ImportedSession, Importer, ReportedTotal, text};
 
-/// Reads the sessions of a file, one per row.
-///
-/// # Errors
-/// A message with the line of the first row that is not a session.
-pub fn read(text: &str) -> Result<Vec<ImportedSession>, String> {
-    let mut sessions = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let row: Value =
-            serde_json::from_str(line).map_err(|error| format!("line {number}: {error}"))?;
-        let history = row["history"].as_array();
-        let history = history.ok_or_else(|| format!("line {number}: has no `history` list"))?;
-        let mut reader = Reader::default();
-        for event in history {
-            reader.event(event);
-        }
-        if reader.apis == 0 {
-            return Err(format!("line {number}: holds no answer of a model"));
-        }
-        sessions.push(reader.session);
+/// OpenHands.
+#[derive(Debug)]
+pub struct OpenHands;
+
+impl Importer for OpenHands {
+    fn id(&self) -> &'static str {
+        "openhands"
     }
-    if sessions.is_empty() {
-        return Err("is empty".to_owned());
+
+    fn reads(&self) -> &'static str {
+        "OpenHands evaluation output (`output.jsonl`), and its events (V0, V1)"
     }
-    Ok(sessions)
+
+    fn detects(&self, head: &Head) -> bool {
+        let is_event = |base: &str| {
+            let is = |field: &str, value: &str| head.is(&format!("{base}{field}"), value);
+            is("source", "agent")
+                && (head.has(&format!("{base}observation")) || head.has(&format!("{base}action")))
+                || is("kind", "ActionEvent")
+                || is("kind", "ObservationEvent")
+        };
+        is_event("history.") || is_event("") || is_event("events.") || is_event("trajectory.")
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let bytes = whole(recording)?;
+        let mut sessions = Vec::new();
+        let mut events = Reader::new();
+        let mut each = |record: &Value| {
+            let all = ["history", "events", "trajectory"]
+                .into_iter()
+                .find_map(|name| record[name].as_array());
+            match all {
+                Some(all) => {
+                    let mut reader = Reader::new();
+                    all.iter().for_each(|event| reader.event(event));
+                    reader.totals(&record["metrics"]);
+                    sessions.push(reader.recorder.finish());
+                }
+                None => events.event(record),
+            }
+        };
+        match serde_json::from_str::<Value>(bytes.trim_start_matches('\u{feff}')) {
+            Ok(Value::Array(all)) => all.iter().for_each(each),
+            Ok(record) => each(&record),
+            Err(_) => {
+                let lost = each_line(&mut bytes.as_bytes(), |record| each(&record))?;
+                events.recorder.unreadable(lost);
+            }
+        }
+        if !events.recorder.is_empty() {
+            sessions.push(events.recorder.finish());
+        }
+        // A row that holds no event costs that row.
+        sessions.retain(|session| !session.events.is_empty());
+        match sessions.is_empty() {
+            true => Err("holds no event of a session".to_owned()),
+            false => Ok(sessions),
+        }
+    }
 }
 
-#[derive(Default)]
 struct Reader {
-    session: ImportedSession,
-    apis: u64,
+    recorder: Recorder,
     last_answer: String,
-    clock: Clock,
+    /// The identity of the call of each action.
+    calls: HashMap<String, String>,
 }
 
 impl Reader {
+    fn new() -> Self {
+        Self {
+            recorder: Recorder::new("openhands V0"),
+            last_answer: String::new(),
+            calls: HashMap::new(),
+        }
+    }
+
     fn event(&mut self, event: &Value) {
-        let action = event["action"].as_str();
-        match (action, event["source"].as_str()) {
+        self.recorder.time(milliseconds(&event["timestamp"]));
+        if event["kind"].is_string() {
+            return self.event_of_v1(event);
+        }
+        let args = &event["args"];
+        match (text(event, "action"), text(event, "source")) {
             (Some("system"), _) => {
-                self.session.agent = format!(
-                    "openhands {}",
-                    text(&event["args"], "openhands_version").unwrap_or("V0")
-                );
-                self.session.system = Some(content(&event["args"]));
+                let version = text(args, "openhands_version").unwrap_or("V0");
+                self.recorder.agent(format!("openhands {version}"));
+                self.recorder
+                    .system(text(args, "content").unwrap_or_default());
             }
             (Some("message"), Some("user")) => {
-                let text = content(&event["args"]);
-                self.session.events.push(Recorded::User { text });
+                self.recorder
+                    .user(text(args, "content").unwrap_or_default());
             }
+            (Some("recall" | "condensation" | "change_agent_state" | "null"), _) => {}
             (Some(action), Some("agent")) => self.action(action, event),
             _ => {}
         }
@@ -79,145 +121,207 @@ impl Reader {
         let metadata = &event["tool_call_metadata"];
         let response = &metadata["model_response"];
         let message = &response["choices"][0]["message"];
-        let at = self.at(event);
-        let answer = text(response, "id").unwrap_or_default();
+        let args = &event["args"];
         // An answer with several tool calls becomes several actions.
-        if self.apis == 0 || answer.is_empty() || answer != self.last_answer {
-            self.last_answer = answer.to_owned();
-            self.apis += 1;
-            if self.session.model.is_empty() {
-                self.session.model = text(response, "model").unwrap_or_default().to_owned();
-            }
-            self.session.events.push(Recorded::Api {
-                at,
-                usage: usage(&response["usage"]),
-                lane: MAIN_LANE.to_owned(),
-                text: content(message),
-                thinking: String::new(),
-            });
+        let answer = text(response, "id").unwrap_or_default();
+        if answer.is_empty() || answer != self.last_answer {
+            answer.clone_into(&mut self.last_answer);
+            self.recorder
+                .model(text(response, "model").unwrap_or_default());
+            self.recorder.answer();
+            let said = text(message, "content")
+                .or_else(|| text(args, "thought"))
+                .or_else(|| text(args, "content"));
+            self.recorder.said(said.unwrap_or_default(), "");
+            self.recorder.usage(usage(&response["usage"]));
         }
-        let id = text(metadata, "tool_call_id");
+        if matches!(action, "message" | "finish" | "reject") && !metadata.is_object() {
+            return;
+        }
         let asked = message["tool_calls"].as_array().into_iter().flatten();
+        let id = text(metadata, "tool_call_id");
         let function = asked
             .filter(|call| text(call, "id") == id)
             .map(|call| &call["function"])
             .next();
-        let Some(function) = function else {
-            return;
-        };
-        let arguments = text(function, "arguments").unwrap_or_default();
-        let args = match serde_json::from_str(arguments) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Extra::from_iter([("arguments".to_owned(), arguments.into())]),
-        };
-        let tool = text(function, "name").unwrap_or("unknown");
-        let (id, op) = (number(&event["id"]), op(action, &event["args"]));
-        self.session.events.push(Recorded::Call(RecordedCall {
-            path: text(&event["args"], "path").and_then(inside),
-            args,
-            ..RecordedCall::new(id, self.apis - 1, tool, op, at)
-        }));
+        let mut given = function.map_or_else(
+            || args.clone(),
+            |function| arguments(&function["arguments"]),
+        );
+        if !given.is_object() {
+            given = json!({ "arguments": given });
+        }
+        for name in ["path", "command"] {
+            if given[name].is_null() && args[name].is_string() {
+                given[name] = args[name].clone();
+            }
+        }
+        let tool = function
+            .and_then(|function| text(function, "name"))
+            .unwrap_or(match action {
+                "run" => "execute_bash",
+                "edit" => "str_replace_editor",
+                action => action,
+            });
+        let key = number(&event["id"]);
+        let call = self.recorder.new_id(&key);
+        self.recorder.call(&call, tool, given, None);
+        self.calls.insert(key, call);
     }
 
     fn observation(&mut self, event: &Value) {
-        let shown = content(event);
-        let failed = shown.starts_with("ERROR") || event["success"].as_bool() == Some(false);
-        let extras = &event["extras"];
-        let path = text(extras, "path").and_then(inside);
-        let seen = match (event["observation"].as_str(), path) {
-            _ if failed => SeenContent::Nothing,
-            (Some("read"), Some(path)) => read_lines(path, &shown),
-            (Some("edit"), Some(path)) => edited(path, extras),
-            _ => SeenContent::Nothing,
+        let Some(call) = self.calls.get(&number(&event["cause"])).cloned() else {
+            return;
         };
-        self.session.events.push(Recorded::Result(RecordedResult {
-            id: number(&event["cause"]),
-            err: failed.then_some(CallError::Other),
-            shown,
-            seen,
-        }));
+        let shown = text(event, "content").unwrap_or_default().to_owned();
+        let extras = &event["extras"];
+        let code = extras["metadata"]["exit_code"]
+            .as_i64()
+            .or_else(|| extras["exit_code"].as_i64());
+        if let Some(dir) = text(&extras["metadata"], "working_dir") {
+            self.recorder.directory(dir);
+        }
+        let failed = shown.starts_with("ERROR")
+            || event["success"].as_bool() == Some(false)
+            || code.is_some_and(|code| code != 0)
+            || text(event, "observation") == Some("error");
+        self.recorder.answered(
+            &call,
+            Answer {
+                printed: code.map(|_| unframed(&shown)),
+                shown,
+                failed,
+                before: text(extras, "old_content")
+                    .filter(|old| !old.is_empty())
+                    .map(str::to_owned),
+                after: text(extras, "new_content").map(str::to_owned),
+            },
+        );
     }
 
-    /// Milliseconds since the first answer.
-    fn at(&mut self, event: &Value) -> u64 {
-        let time = text(event, "timestamp").and_then(|time| {
-            let time: jiff::civil::DateTime = time.parse().ok()?;
-            let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-            Some(zoned.timestamp().as_millisecond())
+    fn event_of_v1(&mut self, event: &Value) {
+        let action = &event["action"];
+        let observation = &event["observation"];
+        match text(event, "kind") {
+            Some("SystemPromptEvent") => {
+                self.recorder.agent("openhands V1".to_owned());
+                self.recorder.system(&content(&event["system_prompt"]));
+            }
+            Some("MessageEvent") => {
+                let message = &event["llm_message"];
+                let said = content(&message["content"]);
+                match text(message, "role") {
+                    Some("assistant") => self.recorder.said(&said, ""),
+                    _ => self.recorder.user(&said),
+                }
+            }
+            Some("ActionEvent") => {
+                let answer = text(event, "llm_response_id").unwrap_or_default();
+                if answer.is_empty() || answer != self.last_answer {
+                    answer.clone_into(&mut self.last_answer);
+                    self.recorder.answer();
+                    let thinking = text(event, "reasoning_content").unwrap_or_default();
+                    self.recorder.said(&content(&event["thought"]), thinking);
+                }
+                let call = &event["tool_call"];
+                let function = if call["function"].is_object() {
+                    &call["function"]
+                } else {
+                    call
+                };
+                let tool = text(event, "tool_name").or_else(|| text(function, "name"));
+                let args = match &function["arguments"] {
+                    Value::Null => action.clone(),
+                    args => arguments(args),
+                };
+                let id = text(event, "tool_call_id")
+                    .or_else(|| text(event, "id"))
+                    .unwrap_or_default();
+                self.recorder
+                    .call(id, tool.unwrap_or("unknown"), args, None);
+            }
+            Some("ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation") => {
+                let id = text(event, "tool_call_id").unwrap_or_default();
+                let shown = ["content", "output", "error"]
+                    .into_iter()
+                    .map(|name| content(&observation[name]));
+                let shown = shown.into_iter().find(|shown| !shown.is_empty());
+                let metadata = &observation["metadata"];
+                let code = observation["exit_code"]
+                    .as_i64()
+                    .or_else(|| metadata["exit_code"].as_i64());
+                if let Some(dir) = text(metadata, "working_dir") {
+                    self.recorder.directory(dir);
+                }
+                let failed = text(event, "kind") != Some("ObservationEvent")
+                    || observation["is_error"].as_bool() == Some(true)
+                    || observation["error"].is_string()
+                    || code.is_some_and(|code| code != 0);
+                let shown =
+                    shown.unwrap_or_else(|| text(event, "error").unwrap_or_default().to_owned());
+                self.recorder.answered(
+                    id,
+                    Answer {
+                        printed: code.map(|_| unframed(&shown)),
+                        shown,
+                        failed,
+                        before: text(observation, "old_content").map(str::to_owned),
+                        after: text(observation, "new_content").map(str::to_owned),
+                    },
+                );
+            }
+            Some("Condensation") => self.recorder.compact(0),
+            _ => {}
+        }
+    }
+
+    /// The usage of a session whose events do not hold it.
+    fn totals(&mut self, metrics: &Value) {
+        let accumulated = &metrics["accumulated_token_usage"];
+        let count = |name: &str| token_count(&accumulated[name]);
+        let (prompt, read, write) = (
+            count("prompt_tokens"),
+            count("cache_read_tokens"),
+            count("cache_write_tokens"),
+        );
+        let dollars = metrics["accumulated_cost"]
+            .as_f64()
+            .filter(|dollars| *dollars > 0.0);
+        if prompt == 0 && dollars.is_none() {
+            return;
+        }
+        self.recorder.total(ReportedTotal {
+            model: text(accumulated, "model")
+                .filter(|model| *model != "default")
+                .unwrap_or_default()
+                .to_owned(),
+            usage: (prompt > 0).then(|| crate::trace::TokenUsage {
+                uncached: prompt.saturating_sub(read + write),
+                cache_read: read,
+                cache_write_5m: write,
+                output: count("completion_tokens"),
+                reasoning: count("reasoning_tokens"),
+                ..Default::default()
+            }),
+            dollars,
         });
-        self.clock.at(time)
     }
 }
 
-/// Parses the output of `cat -n`: number, tab, line.
-fn read_lines(path: String, shown: &str) -> SeenContent {
-    let numbered: Vec<(u64, &str)> = shown
-        .lines()
-        .filter_map(|line| {
-            let (number, text) = line.split_once('\t')?;
-            Some((number.trim().parse().ok()?, text))
-        })
-        .collect();
-    let Some((total_lines, _)) = numbered.last() else {
-        return SeenContent::Nothing;
-    };
-    let total_lines = *total_lines;
-    let lines: Vec<&str> = numbered.into_iter().map(|(_, text)| text).collect();
-    SeenContent::Part {
-        path,
-        content: lines.join("\n"),
-        total_lines,
+/// The output of a command without the lines that OpenHands adds.
+fn unframed(shown: &str) -> String {
+    let lines = [
+        "\n[The command completed with exit code",
+        "\n[Current working directory:",
+        "\n[Python interpreter:",
+        "\n[Command finished with exit code",
+    ];
+    let end = lines.iter().filter_map(|line| shown.rfind(line)).min();
+    let printed = &shown[..end.unwrap_or(shown.len())];
+    match printed.is_empty() || printed.ends_with('\n') {
+        true => printed.to_owned(),
+        false => format!("{printed}\n"),
     }
-}
-
-fn edited(path: String, extras: &Value) -> SeenContent {
-    let Some(new) = text(extras, "new_content") else {
-        return SeenContent::Nothing;
-    };
-    match text(extras, "old_content").filter(|old| !old.is_empty()) {
-        Some(old) => SeenContent::Edited {
-            path,
-            before: Some(old.to_owned()),
-            replacements: vec![Replacement {
-                old: old.to_owned(),
-                new: new.to_owned(),
-                all: false,
-            }],
-        },
-        None => SeenContent::Written {
-            path,
-            before: None,
-            content: new.to_owned(),
-        },
-    }
-}
-
-fn op(action: &str, args: &Value) -> Op {
-    match action {
-        "read" => Op::Read,
-        "edit" if text(args, "command") == Some("create") => Op::Write,
-        "edit" => Op::Edit,
-        "write" => Op::Write,
-        "run" => shell_op(text(args, "command").unwrap_or_default()),
-        "run_ipython" => Op::Exec,
-        "think" => Op::Plan,
-        "browse" | "browse_interactive" => Op::Net,
-        "delegate" => Op::Agent,
-        _ => Op::Other,
-    }
-}
-
-fn inside(path: &str) -> Option<String> {
-    let relative = path.strip_prefix(WORKSPACE)?.trim_end_matches('/');
-    let is_plain = !relative.is_empty()
-        && relative
-            .split('/')
-            .all(|part| !part.is_empty() && part != "." && part != "..");
-    is_plain.then(|| relative.to_owned())
-}
-
-fn content(value: &Value) -> String {
-    text(value, "content").unwrap_or_default().to_owned()
 }
 
 fn number(id: &Value) -> String {
@@ -230,9 +334,10 @@ fn number(id: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::testing::{calls, imported, imported_all, usages};
 
     fn answer(id: &str, tool: &str, arguments: &str) -> Value {
-        serde_json::json!({"tool_call_id": id, "function_name": tool, "model_response": {
+        json!({"tool_call_id": id, "function_name": tool, "model_response": {
             "id": id, "model": "m", "usage": {"prompt_tokens": 100, "completion_tokens": 5},
             "choices": [{"message": {"content": "I look.", "tool_calls": [
                 {"id": id, "function": {"name": tool, "arguments": arguments}}]}}]}})
@@ -240,7 +345,7 @@ mod tests {
 
     #[test]
     fn actions_and_observations_become_calls_and_results() {
-        let row = serde_json::json!({"metadata": {"llm_config": {"api_key": "secret"}}, "history": [
+        let row = json!({"metadata": {"llm_config": {"api_key": "secret"}}, "history": [
             {"id": "0", "source": "agent", "action": "system", "args": {"content": "You are."}},
             {"id": "1", "source": "user", "action": "message", "args": {"content": "Fix it."}},
             {"id": 5, "source": "agent", "action": "read", "timestamp": "2025-04-30T16:00:00.5",
@@ -249,71 +354,53 @@ mod tests {
             {"id": 7, "source": "agent", "action": "edit", "timestamp": "2025-04-30T16:00:02.5",
              "args": {"path": "/workspace/repo/a.c", "command": "str_replace"}, "tool_call_metadata": answer("t2", "str_replace_editor", "broken")},
             {"id": 8, "source": "agent", "cause": 7, "observation": "edit", "content": "ERROR:\nno.", "extras": {"path": "/workspace/repo/a.c"}},
+            {"id": 9, "source": "agent", "action": "run", "args": {"command": "ls"}, "tool_call_metadata": answer("t3", "execute_bash", "{\"command\":\"ls\"}")},
+            {"id": 10, "source": "agent", "cause": 9, "observation": "run", "content": "a.c\n[The command completed with exit code 0.]\n[Current working directory: /workspace/repo]",
+             "extras": {"metadata": {"exit_code": 0, "working_dir": "/workspace/repo"}}},
+            {"id": 11, "source": "agent", "action": "edit", "args": {"path": "/workspace/repo/a.c", "command": "insert"}, "tool_call_metadata": answer("t4", "str_replace_editor", "{}")},
+            {"id": 12, "source": "agent", "cause": 11, "observation": "edit", "content": "Done.",
+             "extras": {"path": "/workspace/repo/a.c", "old_content": "int x;\n", "new_content": "int x;\nint y;\n"}},
         ]});
-        let sessions = read(&row.to_string()).unwrap();
-        let session = &sessions[0];
+        let session = imported("openhands", &row.to_string());
         assert!(!format!("{session:?}").contains("secret"));
         assert_eq!(session.system.as_deref(), Some("You are."));
-        let calls = session.calls().map(|call| (call.op, call.at));
-        let expected = [(Op::Read, 0), (Op::Edit, 2000)];
-        assert_eq!(calls.collect::<Vec<_>>(), expected);
-        let mut paths = session.calls().map(|call| call.path.as_deref());
-        assert!(paths.all(|path| path == Some("repo/a.c")));
-        let results = session.results();
-        let results =
-            results.map(|result| (result.err, matches!(result.seen, SeenContent::Part { .. })));
-        let expected = [(None, true), (Some(CallError::Other), false)];
-        assert_eq!(results.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn a_session_becomes_a_trace_that_can_be_replayed_and_accounted_for() {
-        use crate::import::{TraceOrigin, trace};
-        use crate::trace::{Fidelity, TraceSource};
-        let edit = |id: u64, command: &str| {
-            serde_json::json!({"id": id, "source": "agent", "action": "edit", "args": {"path": "/workspace/repo/a.c", "command": command},
-                "tool_call_metadata": answer(&format!("t{id}"), "str_replace_editor", "{}")})
-        };
-        let edited = |cause: u64, old: &str, new: &str| {
-            serde_json::json!({"id": cause + 1, "source": "agent", "cause": cause, "observation": "edit", "content": "Done.",
-                "extras": {"path": "/workspace/repo/a.c", "old_content": old, "new_content": new}})
-        };
-        let row = serde_json::json!({"history": [
-            {"id": 1, "source": "user", "action": "message", "args": {"content": "Fix it."}},
-            edit(2, "create"), edited(2, "", "one\n"),
-            edit(4, "str_replace"), edited(4, "one\n", "two\n"),
-            // These edits do something else than their commands say.
-            edit(6, "insert"), edited(6, "", "three\n"),
-            edit(8, "create"), edited(8, "three\n", "four\n"),
-        ]});
-        let session = &read(&row.to_string()).unwrap()[0];
-        let source = TraceSource {
-            format: "openhands".to_owned(),
-            repo: None,
-            commit: None,
-            path: "o.jsonl".to_owned(),
-            sha256: "0".to_owned(),
-            licence: None,
-        };
-        let id = "o".to_owned();
-        let (trace, _) = trace(session, &TraceOrigin { id, source }, Fidelity::Shape);
-        let script = crate::compile::compile(std::path::Path::new("o"), &trace).unwrap();
-        let replayed: Vec<_> = script.calls.iter().filter_map(|call| call.kind).collect();
-        assert_eq!(replayed.len(), 2, "{replayed:?}");
-        let conversation = crate::conversation::of_trace(&trace).unwrap();
-        assert_eq!(conversation.steps.len(), 4);
-        assert_eq!(conversation.steps[0].reported.unwrap().prompt, 100);
-    }
-
-    #[test]
-    fn a_row_that_is_no_session_is_refused_with_its_line() {
-        assert!(read("").is_err());
-        assert!(
-            read("{}\n")
-                .unwrap_err()
-                .contains("line 1: has no `history`")
+        assert_eq!(
+            calls(&session),
+            [
+                "str_replace_editor read a.c: whole int x;\n",
+                "str_replace_editor edit a.c (Other)",
+                "execute_bash exec: ls in /workspace/repo -> a.c\n",
+                "str_replace_editor edit a.c: 2 replacements of a known file",
+            ]
         );
-        assert!(read("{\"history\":[]}").unwrap_err().contains("line 1"));
-        assert!(read("x").unwrap_err().starts_with("line 1"));
+        assert_eq!(usages(&session)[0], "m 100+0 5");
+        let times: Vec<u64> = session.calls().map(|call| call.at).collect();
+        assert_eq!(times[..2], [0, 2000]);
+    }
+
+    #[test]
+    fn a_row_that_is_no_session_costs_that_row() {
+        let row = json!({"history": [{"id": 1, "source": "user", "action": "message", "args": {"content": "Fix it."}},
+            {"id": 2, "source": "agent", "action": "finish", "args": {"thought": "Done."}}],
+            "metrics": {"accumulated_cost": 0.25}});
+        let text = format!("{row}\n{{}}\nno json\n{row}\n");
+        let sessions = imported_all("openhands", &text);
+        assert_eq!(sessions.len(), 2);
+        assert_eq!(sessions[0].totals[0].dollars, Some(0.25));
+        assert!(OpenHands.import(&mut "{}".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn events_of_the_second_version_become_calls_and_results() {
+        let events = json!([
+            {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "You are."}},
+            {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": [{"type": "text", "text": "Fix it."}]}},
+            {"kind": "ActionEvent", "source": "agent", "thought": [{"type": "text", "text": "I look."}], "tool_name": "file_editor", "tool_call_id": "t1",
+             "tool_call": {"id": "t1", "name": "file_editor", "arguments": "{\"command\":\"view\",\"path\":\"/w/p/a.c\"}"}, "llm_response_id": "r1"},
+            {"kind": "ObservationEvent", "source": "environment", "tool_name": "file_editor", "tool_call_id": "t1",
+             "observation": {"kind": "FileEditorObservation", "content": [{"type": "text", "text": "Here's the result of running `cat -n` on /w/p/a.c:\n     1\tint x;\n"}], "is_error": false}},
+        ]);
+        let session = imported("openhands", &events.to_string());
+        assert_eq!(calls(&session), ["file_editor read a.c: whole int x;\n"]);
     }
 }

@@ -215,7 +215,7 @@ fn shell_work(session: &ImportedSession) -> HashMap<&str, ShellWork> {
                 if let Some(command) = commands.remove(result.id.as_str()) {
                     let has_run = !matches!(result.err, Some(CallError::Rejected));
                     let work = match has_run {
-                        true => shell::operations(command, &result.shown, result.err.is_none()),
+                        true => shell::operations(command, result.output(), result.err.is_none()),
                         false => ShellWork::uncertain("a call that was not allowed"),
                     };
                     all.insert(result.id.as_str(), placed(work, &mut roots));
@@ -362,6 +362,7 @@ impl<'a> Writer<'a> {
                 lane,
                 text,
                 thinking,
+                ..
             } => {
                 let k = self.apis;
                 self.apis += 1;
@@ -530,7 +531,7 @@ impl<'a> Writer<'a> {
         record: &mut CallResult,
     ) -> Result<Option<Effect>, &'static str> {
         Ok(match &result.seen {
-            SeenContent::Nothing | SeenContent::Listed(_) => None,
+            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => None,
             SeenContent::Whole { path, content } => {
                 self.can_be(path)?;
                 self.seen.read_bytes += content.len() as u64;
@@ -1187,7 +1188,7 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First, boo
             .iter()
             .map(|path| (path.clone(), First::Partial(None), false))
             .collect(),
-        SeenContent::Nothing => match (&call.path, call.op, result.err) {
+        SeenContent::Nothing | SeenContent::Printed(_) => match (&call.path, call.op, result.err) {
             (Some(path), Op::Read, Some(CallError::NotFound)) => {
                 vec![(path.clone(), First::Absent, false)]
             }
@@ -1254,7 +1255,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, result: &
                 survey.sketch.close();
             }
         }
-        SeenContent::Nothing | SeenContent::Listed(_) => {}
+        SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => {}
     }
 }
 

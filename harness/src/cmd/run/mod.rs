@@ -173,7 +173,7 @@ impl From<State> for CacheState {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err("must be a number above 0".to_owned()),
@@ -222,14 +222,20 @@ impl Run {
             return Ok(ExitCode::from(130));
         }
         let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
-        let page = report_inputs.write()?;
-        print!("{}", summary_table(&report_inputs));
-        if !report_inputs.decisions.is_empty() {
-            print!("\n{}", short_matrix(&report_inputs.decisions));
-        }
-        println!("\nreport: {}", page.display());
+        conclude(&report_inputs)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Writes a run's report, and prints its answer.
+pub fn conclude(report_inputs: &ReportInputs) -> anyhow::Result<()> {
+    let page = report_inputs.write()?;
+    print!("{}", summary_table(report_inputs));
+    if !report_inputs.decisions.is_empty() {
+        print!("\n{}", short_matrix(&report_inputs.decisions));
+    }
+    println!("\nreport: {}", page.display());
+    Ok(())
 }
 
 impl Options {

@@ -1,0 +1,587 @@
+//! `ctxbench try`: from recorded sessions to an answer, in one command.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use backends::registry::Registry;
+use clap::{Args, Parser};
+use reports::decide::find;
+use reports::prices::{Prices, ReportedTokens};
+use reports::render::{count, put};
+use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
+use tokens::{Account, Terms};
+use workloads::compile::compile;
+use workloads::conversation::of_trace;
+use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
+use workloads::trace::{Fidelity, Trace, TraceSource};
+
+use super::run::{Options, RunOutcome, conclude};
+use crate::environment::{new_run_dir, now, today};
+use crate::evidence::PriceList;
+use crate::interrupt::Interrupt;
+use crate::reporting::{OwnPolicy, ReportInputs};
+use crate::session_files::{AgentHome, SessionPlace, newest, session_files};
+use crate::sessions::format_names;
+
+/// The backends that sessions are replayed on.
+const BACKENDS: [&str; 2] = ["direct", "sqlite"];
+
+/// Of many sessions, so many are replayed: those with most file operations.
+const MOST_REPLAYED: usize = 3;
+
+/// How many sessions of an agent are listed.
+const LISTED: usize = 10;
+
+/// The policies that decide, and the recorded session for which a session of the user stands in them.
+const POLICIES: [(&str, &str); 2] = [
+    ("coding-agent", "agent/claude-code-write-heavy"),
+    ("long-context", "agent/offload-comparison"),
+];
+
+/// Try it on your own recorded sessions.
+///
+/// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory and on
+/// the `sqlite` store, and decides for these sessions whether their files and their large results should be kept elsewhere.
+/// No text of a session gets into the results: contents and names are replaced by filler of the same size.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench try ~/.claude/projects/my-project/session.jsonl
+  ctxbench try --session codex
+  ctxbench try sessions/ --no-replay
+  zstdcat session.jsonl.zst | ctxbench try -
+
+Exit codes: 0 answered, 1 failed, 130 interrupted; an interrupted command leaves nothing.")]
+pub struct TrySession {
+    /// Recorded sessions: files, compressed or not, directories, patterns such as 'logs/*.jsonl', or `-` for standard input.
+    #[arg(value_name = "SESSION")]
+    sessions: Vec<PathBuf>,
+    /// List the newest ten sessions in this agent's own directory, and try the newest one.
+    #[arg(long, value_enum, value_name = "AGENT", conflicts_with = "sessions")]
+    session: Option<AgentHome>,
+    /// The format of the sessions [default: what their content shows].
+    #[arg(long, value_name = "FORMAT", value_parser = format_names())]
+    format: Option<String>,
+    /// Only count tokens and dollars.
+    #[arg(long)]
+    no_replay: bool,
+    /// Seconds that replaying may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 45.0, value_parser = super::run::positive)]
+    budget: f64,
+    /// The directory that gets a directory with the page.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+    #[command(flatten)]
+    prices: PriceList,
+}
+
+/// The options of a run, as its command line has them.
+#[derive(Debug, Parser)]
+struct RunOptions {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A session, and what is known of it without replaying it.
+struct Tried {
+    name: String,
+    format: &'static str,
+    lacks: Option<&'static str>,
+    agent: String,
+    model: String,
+    unreadable: u64,
+    calls: u64,
+    replayed: u64,
+    not_replayed: BTreeMap<String, u64>,
+    bills: Vec<ModelBill>,
+    /// Dollars that the recording states itself.
+    stated: Option<f64>,
+    estimate: Option<LedgerEstimate>,
+    counted: u64,
+    trace: Trace,
+    /// Why it cannot be replayed.
+    idle: Option<String>,
+}
+
+impl TrySession {
+    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        let prices = self.prices.read()?;
+        let files = self.places()?;
+        let interrupt = Interrupt::catch().context("setting up signal handling")?;
+        let mut tried: Vec<Tried> = Vec::new();
+        let mut failed = 0;
+        for file in &files {
+            match self.sessions_of(file, &prices) {
+                Ok(sessions) => tried.extend(sessions),
+                Err(error) if files.len() == 1 => return Err(error),
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    failed += 1;
+                }
+            }
+            if interrupt.is_set() {
+                return Ok(ExitCode::from(130));
+            }
+        }
+        if tried.is_empty() {
+            bail!(
+                "none of the {} files is a session that can be read",
+                files.len()
+            );
+        }
+        for (number, session) in (1..).zip(&tried) {
+            print!("{}", page(number, session));
+        }
+        if tried.len() > 1 {
+            print!("{}", together(&tried));
+        }
+        if failed > 0 {
+            println!("{failed} of {} files could not be read", files.len());
+        }
+        let mut replayable: Vec<&Tried> = tried
+            .iter()
+            .filter(|session| session.idle.is_none())
+            .collect();
+        replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
+        if self.no_replay {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if replayable.is_empty() {
+            println!(
+                "\nNothing was replayed, so nothing is decided: tokens and dollars are all that these sessions give."
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        if replayable.len() > MOST_REPLAYED {
+            println!(
+                "\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed.",
+                replayable.len()
+            );
+            replayable.truncate(MOST_REPLAYED);
+        }
+        self.measured(registry, &interrupt, &replayable)
+    }
+
+    fn places(&self) -> anyhow::Result<Vec<SessionPlace>> {
+        if let Some(home) = self.session {
+            let found = newest(home, LISTED)?;
+            println!("The newest sessions of {}:", home.title());
+            for session in &found {
+                println!("  {}  {}", session.when, session.place.name());
+            }
+            print!("\n");
+            return Ok(found
+                .into_iter()
+                .take(1)
+                .map(|session| session.place)
+                .collect());
+        }
+        if self.sessions.is_empty() {
+            bail!(
+                "no session\n  fix: name one, or find one with --session claude-code, codex, opencode, gemini or copilot"
+            );
+        }
+        let files = session_files(&self.sessions)?.into_iter();
+        Ok(files.map(SessionPlace::File).collect())
+    }
+
+    fn sessions_of(&self, place: &SessionPlace, prices: &Prices) -> anyhow::Result<Vec<Tried>> {
+        let imported = place.open()?.sessions(self.format.as_deref())?;
+        let several = imported.sessions.len() > 1;
+        let sessions = (1..).zip(&imported.sessions).map(|(row, session)| {
+            let name = match several {
+                true => format!("{} row {row}", place.name()),
+                false => place.name(),
+            };
+            let id = format!("session-{}-{row}", &imported.sha256[..8]);
+            let origin = TraceOrigin {
+                id: id.clone(),
+                source: TraceSource {
+                    format: imported.importer.id().to_owned(),
+                    repo: None,
+                    commit: None,
+                    path: id,
+                    sha256: imported.sha256.clone(),
+                    licence: None,
+                },
+            };
+            let (trace, _) = trace(session, &origin, Fidelity::Shape);
+            let mut tried = tried(session, trace, prices);
+            tried.name = name;
+            tried.format = imported.importer.id();
+            tried.lacks = imported.importer.lacks();
+            tried
+        });
+        Ok(sessions.collect())
+    }
+
+    /// Replays sessions, decides, and writes the page. What an interrupted replay has written is removed.
+    fn measured(
+        &self,
+        registry: &Registry,
+        interrupt: &Interrupt,
+        sessions: &[&Tried],
+    ) -> anyhow::Result<ExitCode> {
+        let dir = new_run_dir(&self.results, &now(), "try")?;
+        let measured = self.measured_in(registry, interrupt, sessions, &dir);
+        let is_complete = matches!(measured, Ok(ref code) if *code == ExitCode::SUCCESS);
+        if !is_complete && let Err(error) = std::fs::remove_dir_all(&dir) {
+            tracing::warn!("removing {}: {error}", dir.display());
+        }
+        measured
+    }
+
+    fn measured_in(
+        &self,
+        registry: &Registry,
+        interrupt: &Interrupt,
+        sessions: &[&Tried],
+        dir: &Path,
+    ) -> anyhow::Result<ExitCode> {
+        let inputs = dir.join("sessions");
+        std::fs::create_dir(&inputs).with_context(|| format!("creating {}", inputs.display()))?;
+        let mut names = Vec::new();
+        let mut suite = format!(
+            "essay = \"The recorded sessions that `ctxbench try` was given.\"\nbudget = {:?}\nbackends = {:?}\nprobes = true\n",
+            self.budget, BACKENDS
+        );
+        for session in sessions {
+            let id = &session.trace.head.id;
+            let name = format!("agent/{id}");
+            put(
+                &inputs.join(format!("{id}.trace.jsonl")),
+                &session.trace.to_jsonl()?,
+            )?;
+            let workload = inputs.join(format!("{id}.toml"));
+            put(&workload, &definition(&name, id, session))?;
+            suite += &format!(
+                "\n[[workload]]\nname = {:?}\nstates = [\"hot\"]\n",
+                workload.canonicalize()?.display().to_string()
+            );
+            names.push(name);
+        }
+        let suite_file = inputs.join("try.toml");
+        put(&suite_file, &suite)?;
+        let mut policies = Vec::new();
+        for (policy, stands_for) in POLICIES {
+            let (_, text) = find(policy)?;
+            let file = inputs.join(format!("{policy}.toml"));
+            put(&file, &for_sessions(&text, stands_for, &names))?;
+            policies.push(file);
+        }
+        let words = [
+            "ctxbench try",
+            "--suite",
+            path(&suite_file)?,
+            "--out",
+            path(dir)?,
+            "--policy",
+            path(&policies[0])?,
+            "--no-model-files",
+        ];
+        let parsed = RunOptions::try_parse_from(words).context("making the options of the run")?;
+        let measured = parsed.options.measure(registry, interrupt, None)?;
+        let RunOutcome::Complete(dir) = measured else {
+            return Ok(ExitCode::from(130));
+        };
+        registry.services().stop();
+        let policies = policies.iter().map(|file| OwnPolicy::named(path(file)?));
+        let policies: Vec<OwnPolicy> = policies.collect::<anyhow::Result<_>>()?;
+        let report = ReportInputs::of(&dir, &[], None, &self.prices)?.decided_by(&policies);
+        conclude(&report)?;
+        Ok(match interrupt.is_set() {
+            true => ExitCode::from(130),
+            false => ExitCode::SUCCESS,
+        })
+    }
+}
+
+fn path(path: &Path) -> anyhow::Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{}: is no text of UTF-8", path.display()))
+}
+
+/// A workload file for a session.
+fn definition(name: &str, id: &str, session: &Tried) -> String {
+    format!(
+        "name = {name:?}\nessay = \"A session that the user recorded ({}), replayed with filler instead of its contents. It stands for itself, and for no other session.\"\nstates = [\"hot\"]\n\n[trace]\nfile = \"{id}.trace.jsonl\"\n",
+        session.format
+    )
+}
+
+/// A policy for these sessions: in each row, they stand for the session that the policy names, one row a session. A row that
+/// compares tokens is about the first of them.
+fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
+    let named = format!("\"{stands_for}\"");
+    let mut parts = policy.split("\n[[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_of_tokens = part.contains("measure.context");
+        let copies = match part.contains(&named) {
+            true if is_of_tokens => &sessions[..1],
+            true => sessions,
+            false => &[],
+        };
+        if copies.is_empty() {
+            text += &format!("\n[[{part}");
+        }
+        for (number, session) in (1..).zip(copies) {
+            let mut copy = part.replace(&named, &format!("{session:?}"));
+            if copies.len() > 1 {
+                copy = titled(&copy, number);
+            }
+            text += &format!("\n[[{}", copy.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A row with the number of its session in its title.
+fn titled(row: &str, number: usize) -> String {
+    let lines = row.lines().map(|line| match line.strip_prefix("title = ") {
+        Some(title) => format!(
+            "title = {} (session {number})\"",
+            title.trim_end_matches('"')
+        ),
+        None => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What is known of a session without replaying it.
+fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
+    let day = session.started_ms.and_then(day).unwrap_or_else(today);
+    let calls = trace.calls_by_op().values().sum();
+    let (replayed, not_replayed, idle) = match compile(Path::new("session"), &trace) {
+        Ok(script) => {
+            let replayed: u64 = script.timed_calls().values().map(|n| *n as u64).sum();
+            let not_replayed = script
+                .not_replayed
+                .iter()
+                .map(|(op, n)| (op.clone(), *n as u64));
+            let idle = match (replayed, calls) {
+                (0, 0) => Some("no tool call".to_owned()),
+                (0, _) => Some("no tool call is a file operation whose effect is known".to_owned()),
+                _ => None,
+            };
+            (replayed, not_replayed.collect(), idle)
+        }
+        Err(error) => (0, BTreeMap::new(), Some(error.to_string())),
+    };
+    let conversation = of_trace(&trace);
+    let bills = bill(reported(session), prices, &day);
+    let stated = session
+        .totals
+        .iter()
+        .filter_map(|total| total.dollars)
+        .reduce(|a, b| a + b);
+    Tried {
+        name: String::new(),
+        format: "",
+        lacks: None,
+        agent: session.agent.clone(),
+        model: session.model.clone(),
+        unreadable: session.unreadable_lines,
+        calls,
+        replayed,
+        not_replayed,
+        bills,
+        stated,
+        estimate: conversation
+            .as_ref()
+            .ok()
+            .and_then(|conversation| estimate(conversation, &session.model, prices, &day)),
+        counted: conversation.map_or(0, |conversation| {
+            Account::of(&conversation, &Terms::default()).entering
+        }),
+        trace,
+        idle,
+    }
+}
+
+/// The usage that a recording reports: of each call of the model, or else in all.
+fn reported(session: &ImportedSession) -> Vec<(&str, ReportedTokens)> {
+    let tokens = |usage: &workloads::trace::TokenUsage| ReportedTokens {
+        uncached: usage.uncached,
+        cache_read: usage.cache_read,
+        cache_write_5m: usage.cache_write_5m,
+        cache_write_1h: usage.cache_write_1h,
+        output: usage.output,
+    };
+    let calls = session.events.iter().filter_map(|event| match event {
+        Recorded::Api { usage, model, .. } => Some((model.as_str(), tokens(usage))),
+        _ => None,
+    });
+    let calls: Vec<_> = calls
+        .filter(|(_, tokens)| tokens.prompt() + tokens.output > 0)
+        .collect();
+    if !calls.is_empty() {
+        return calls;
+    }
+    let totals = session.totals.iter();
+    totals
+        .filter_map(|total| Some((total.model.as_str(), tokens(&total.usage?))))
+        .collect()
+}
+
+/// The day of a time in milliseconds.
+fn day(milliseconds: i64) -> Option<String> {
+    let time = jiff::Timestamp::from_millisecond(milliseconds).ok()?;
+    Some(time.strftime("%Y-%m-%d").to_string())
+}
+
+fn page(number: usize, session: &Tried) -> String {
+    let model = match session.model.as_str() {
+        "" => "a model that it does not name",
+        model => model,
+    };
+    let mut text = format!("{number}  {}\n", session.name);
+    text += &format!(
+        "   {} on {model}; format {}\n",
+        session.agent, session.format
+    );
+    let share = session.replayed as f64 / session.calls.max(1) as f64 * 100.0;
+    text += &format!(
+        "   tool calls     {}; {} can be replayed ({share:.0} %)\n",
+        session.calls, session.replayed
+    );
+    if !session.not_replayed.is_empty() {
+        let kinds = session
+            .not_replayed
+            .iter()
+            .map(|(op, n)| format!("{op} {n}"));
+        text += &format!(
+            "   not replayed   {}\n",
+            kinds.collect::<Vec<_>>().join(", ")
+        );
+    }
+    if let Some(why) = &session.idle {
+        text += &format!("   nothing to replay: {why}\n");
+    }
+    if session.unreadable > 0 {
+        text += &format!("   not readable   {} records\n", session.unreadable);
+    }
+    text += &spent(&session.bills, session.stated);
+    if let Some(lacks) = session.lacks {
+        text += &format!("   this format lacks {lacks}\n");
+    }
+    if session.bills.is_empty() {
+        text += &format!(
+            "   tokens         {} counted here, an estimate: the recording reports none\n",
+            count(session.counted)
+        );
+    }
+    if let Some(LedgerEstimate {
+        dollars,
+        interval: (low, high),
+    }) = session.estimate
+    {
+        text += &format!(
+            "   our ledger     ${dollars:.2}, an estimate; from ${low:.2} to ${high:.2}\n"
+        );
+    }
+    text + "\n"
+}
+
+/// Tokens and dollars as reported, by model.
+fn spent(bills: &[ModelBill], stated: Option<f64>) -> String {
+    let mut text = String::new();
+    for bill in bills {
+        let tokens = &bill.tokens;
+        let prompt = tokens.prompt();
+        let cached = tokens.cache_read as f64 / prompt.max(1) as f64 * 100.0;
+        let model = if bill.model.is_empty() {
+            "unnamed model"
+        } else {
+            &bill.model
+        };
+        text += &format!(
+            "   as reported    {} tokens in ({cached:.0} % from the cache), {} out, on {model}",
+            count(prompt),
+            count(tokens.output)
+        );
+        text += &match &bill.dollars {
+            Ok(dollars) => format!(": ${dollars:.2}\n"),
+            Err(why) => format!(": no dollars, {}\n", why.lines().next().unwrap_or_default()),
+        };
+    }
+    if let Some(stated) = stated {
+        text += &format!("   the recording itself states ${stated:.2}\n");
+    }
+    text
+}
+
+/// The sum of all sessions.
+fn together(tried: &[Tried]) -> String {
+    let bills = || tried.iter().flat_map(|session| &session.bills);
+    let dollars: f64 = bills().filter_map(|bill| bill.dollars.as_ref().ok()).sum();
+    let unpriced = bills().filter(|bill| bill.dollars.is_err()).count();
+    let calls: u64 = tried.iter().map(|session| session.calls).sum();
+    let replayed: u64 = tried.iter().map(|session| session.replayed).sum();
+    let mut text = format!(
+        "{} sessions: ${dollars:.2} as reported; {replayed} of {calls} tool calls can be replayed\n",
+        tried.len()
+    );
+    if unpriced > 0 {
+        text += &format!("without the models of {unpriced} sessions that have no price\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reports::decide::Policy;
+
+    #[test]
+    fn a_policy_for_sessions_names_them_and_is_a_policy() {
+        let sessions = [
+            "agent/session-a-1".to_owned(),
+            "agent/session-b-1".to_owned(),
+        ];
+        for (name, stands_for) in POLICIES {
+            let (file, text) = find(name).unwrap();
+            assert!(text.contains(stands_for), "{name}");
+            for some in [&sessions[..1], &sessions] {
+                let own = for_sessions(&text, stands_for, some);
+                assert!(!own.contains(stands_for), "{own}");
+                assert!(
+                    some.iter().all(|session| own.contains(session.as_str())),
+                    "{own}"
+                );
+                Policy::parse(&file, &own).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_without_calls_of_tools_keeps_its_tokens() {
+        let text = r#"{"role":"user","content":"Hello."}
+{"role":"assistant","content":"Hello.","model":"gpt-5.5","usage":{"prompt_tokens":1000000,"completion_tokens":10}}
+"#;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s.jsonl");
+        std::fs::write(&file, text).unwrap();
+        let options = TrySession {
+            sessions: vec![file.clone()],
+            session: None,
+            format: None,
+            no_replay: false,
+            budget: 1.0,
+            results: dir.path().join("results"),
+            prices: PriceList::default(),
+        };
+        let tried = options
+            .sessions_of(&SessionPlace::File(file), &Prices::built_in().unwrap())
+            .unwrap();
+        let shown = page(1, &tried[0]);
+        assert!(shown.contains("nothing to replay: no tool call"), "{shown}");
+        assert!(
+            shown.contains("1,000,000 tokens in") || shown.contains("1000000 tokens in"),
+            "{shown}"
+        );
+        assert!(shown.contains("on gpt-5.5: $10.00"), "{shown}");
+    }
+}

@@ -1,0 +1,273 @@
+//! Importer for Cline and Roo Code: `api_conversation_history.json`, with calls as tool use or as tags in the text of answers,
+//! and `ui_messages.json`, which has the usage and nothing to replay.
+
+use std::io::BufRead;
+
+use serde_json::{Map, Value};
+
+use super::detect::Head;
+use super::json::{content, document, milliseconds, token_count};
+use super::messages::{assistant, message};
+use super::recorder::Recorder;
+use super::{ImportedSession, Importer, text};
+use crate::trace::TokenUsage;
+
+/// Cline and Roo Code.
+#[derive(Debug)]
+pub struct Cline;
+
+/// Tools that are written as tags.
+const TOOLS: &str = "read_file write_to_file replace_in_file apply_diff search_files list_files execute_command insert_content \
+    search_and_replace list_code_definition_names ask_followup_question attempt_completion new_task browser_action \
+    use_mcp_tool access_mcp_resource switch_mode plan_mode_respond load_mcp_documentation update_todo_list codebase_search \
+    fetch_instructions edit_file web_fetch";
+
+impl Importer for Cline {
+    fn id(&self) -> &'static str {
+        "cline"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Cline and Roo Code tasks (`api_conversation_history.json`; `ui_messages.json` for usage)"
+    }
+
+    fn lacks(&self) -> Option<&'static str> {
+        Some("usage, which is in ui_messages.json beside it")
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let starts = [
+            "<task>",
+            "<environment_details>",
+            "<user_message>",
+            "[read_file for",
+            "[execute_command for",
+        ];
+        let is_history = head.is_list
+            && head.has("role")
+            && starts
+                .iter()
+                .any(|start| head.begins("content.text", start));
+        is_history || head.is_list && (head.is("say", "api_req_started") || head.is("say", "task"))
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let file = document(recording)?;
+        let messages = file.as_array().ok_or("is no list of messages")?;
+        let mut reader = Reader {
+            recorder: Recorder::new("cline"),
+            open: None,
+        };
+        if messages.iter().any(|message| message["say"].is_string()) {
+            messages
+                .iter()
+                .for_each(|message| reader.interface(message));
+        } else {
+            messages.iter().for_each(|message| reader.message(message));
+        }
+        Ok(vec![reader.recorder.finish()])
+    }
+}
+
+struct Reader {
+    recorder: Recorder,
+    /// A call in the text that has no result yet.
+    open: Option<(String, String)>,
+}
+
+impl Reader {
+    fn message(&mut self, record: &Value) {
+        self.recorder.time(milliseconds(&record["ts"]));
+        if text(record, "role") == Some("assistant") {
+            let said = content(&record["content"]);
+            let model = text(&record["modelInfo"], "modelId").unwrap_or_default();
+            self.recorder.model(model);
+            assistant(&mut self.recorder, record);
+            let is_native = record["content"].as_array().is_some_and(|blocks| {
+                blocks
+                    .iter()
+                    .any(|block| text(block, "type") == Some("tool_use"))
+            });
+            if !is_native && let Some((tool, args)) = tagged(&said) {
+                let id = self.recorder.new_id("call");
+                self.recorder.call_in_text(&id, &tool, args, None);
+                self.recorder.end_answer();
+                self.open = Some((id, tool));
+            }
+            return;
+        }
+        let said = content(&record["content"]);
+        if let Some((_, rest)) = said.split_once("Current Working Directory (")
+            && let Some((dir, _)) = rest.split_once(')')
+        {
+            self.recorder.directory(dir);
+        }
+        let Some((id, tool)) = self.open.take() else {
+            return message(&mut self.recorder, record);
+        };
+        // `[read_file for 'a'] Result:`, then the result, in this block or the next one.
+        let (said, _) = said
+            .split_once("\n<environment_details>")
+            .unwrap_or((&said, ""));
+        let start = format!("[{tool}");
+        let result = match said.split_once("Result:\n") {
+            Some((frame, result)) if frame.trim_start().starts_with(&start) => result,
+            _ => said,
+        };
+        let mut result = result.trim_start_matches('\n');
+        for tag in ["file_content", "final_file_content"] {
+            let opened = result.find(&format!("<{tag}"));
+            if let Some(inner) = opened.and_then(|at| result[at..].split_once(">\n")) {
+                result = inner
+                    .1
+                    .split_once(&format!("\n</{tag}>"))
+                    .map_or(inner.1, |(inner, _)| inner);
+            }
+        }
+        let failed = result.starts_with("The tool execution failed")
+            || result.starts_with("The user denied")
+            || result.contains("<error>");
+        let printed = match result.split_once("Output:\n") {
+            Some((frame, printed)) if tool == "execute_command" && frame.len() < 400 => printed,
+            _ => result,
+        };
+        self.recorder.answered(
+            &id,
+            super::recorder::Answer {
+                shown: said.to_owned(),
+                printed: Some(printed.to_owned()),
+                failed,
+                ..Default::default()
+            },
+        );
+    }
+
+    /// A message of the interface: a request states its usage.
+    fn interface(&mut self, record: &Value) {
+        self.recorder.time(milliseconds(&record["ts"]));
+        let said = text(record, "text").unwrap_or_default();
+        match text(record, "say") {
+            Some("api_req_started") => {
+                let Ok(request) = serde_json::from_str::<Value>(said) else {
+                    return;
+                };
+                let count = |name: &str| token_count(&request[name]);
+                self.recorder.answer();
+                self.recorder.usage(TokenUsage {
+                    uncached: count("tokensIn"),
+                    cache_read: count("cacheReads"),
+                    cache_write_5m: count("cacheWrites"),
+                    output: count("tokensOut"),
+                    ..TokenUsage::default()
+                });
+            }
+            Some("text") => self.recorder.said(said, ""),
+            Some("reasoning") => self.recorder.said("", said),
+            Some("task" | "user_feedback") => self.recorder.user(said),
+            _ => {}
+        }
+    }
+}
+
+/// The last call in the text of an answer: `<read_file><path>a</path></read_file>`.
+fn tagged(said: &str) -> Option<(String, Value)> {
+    let mut found: Option<(usize, &str)> = None;
+    for tool in TOOLS.split_whitespace() {
+        if let Some(at) = said.find(&format!("<{tool}>"))
+            && found.is_none_or(|(first, _)| at < first)
+        {
+            found = Some((at, tool));
+        }
+    }
+    let (at, tool) = found?;
+    let body = &said[at + tool.len() + 2..];
+    let body = body
+        .rsplit_once(&format!("</{tool}>"))
+        .map_or(body, |(body, _)| body);
+    let mut args = fields(body);
+    // Roo names files in `<args><file><path>`.
+    if !args.contains_key("path")
+        && let Some((_, rest)) = body.split_once("<path>")
+        && let Some((path, _)) = rest.split_once("</path>")
+        && body.matches("<path>").count() == 1
+    {
+        args.insert("path".to_owned(), path.trim().into());
+    }
+    Some((tool.to_owned(), Value::Object(args)))
+}
+
+/// The outer tags of a text.
+fn fields(body: &str) -> Map<String, Value> {
+    let mut all = Map::new();
+    let mut rest = body;
+    while let Some((_, after)) = rest.split_once('<') {
+        let Some((name, inner)) = after.split_once('>') else {
+            break;
+        };
+        let is_name =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let end = format!("</{name}>");
+        // A file's content can contain its own tag: the last one ends it.
+        let closed = match name {
+            "content" | "diff" => inner.rsplit_once(end.as_str()),
+            _ => inner.split_once(end.as_str()),
+        };
+        match closed.filter(|_| is_name) {
+            Some((value, after)) => {
+                let value = match name {
+                    "content" | "diff" => value.strip_prefix('\n').unwrap_or(value),
+                    _ => value.trim(),
+                };
+                all.insert(name.to_owned(), value.into());
+                rest = after;
+            }
+            None => rest = inner,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import::testing::{calls, imported, usages};
+    use serde_json::json;
+
+    #[test]
+    fn calls_in_tags_and_native_calls_are_calls() {
+        let user =
+            |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
+        let details = "<environment_details>\n# Current Working Directory (/w/p) Files\na.txt\n</environment_details>";
+        let said =
+            |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+        let diff = "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE";
+        let history = json!([
+            {"role": "user", "content": [{"type": "text", "text": "<task>\nChange it.\n</task>"}, {"type": "text", "text": details}]},
+            said("<thinking>hm</thinking>\n<read_file>\n<path>a.txt</path>\n</read_file>"),
+            user("[read_file for 'a.txt'] Result:\none\ntwo\n"),
+            said(&format!("<replace_in_file>\n<path>a.txt</path>\n<diff>\n{diff}\n</diff>\n</replace_in_file>")),
+            user("[replace_in_file for 'a.txt'] Result:\nThe content was successfully saved."),
+            said("<execute_command>\n<command>ls</command>\n<requires_approval>false</requires_approval>\n</execute_command>"),
+            user("[execute_command for 'ls'] Result:\nCommand executed.\nOutput:\na.txt\n"),
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "write_to_file", "input": {"path": "b.txt", "content": "x"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "saved"}]},
+        ]);
+        assert_eq!(
+            calls(&imported("cline", &history.to_string())),
+            [
+                "read_file read a.txt: whole one\ntwo\n",
+                "replace_in_file edit a.txt: 1 replacements",
+                "execute_command exec: ls in /w/p -> a.txt\n",
+                "write_to_file write b.txt: written x",
+            ]
+        );
+        let interface = json!([
+            {"ts": 1_769_000_000_000_u64, "type": "say", "say": "task", "text": "Change it."},
+            {"ts": 1_769_000_001_000_u64, "type": "say", "say": "api_req_started",
+                "text": json!({"tokensIn": 5, "tokensOut": 6, "cacheWrites": 7, "cacheReads": 8}).to_string()},
+        ]);
+        assert_eq!(
+            usages(&imported("cline", &interface.to_string())),
+            [" 5+8+7 6"]
+        );
+    }
+}

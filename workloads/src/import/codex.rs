@@ -1,0 +1,391 @@
+//! Importer for Codex: session files (`rollout-*.jsonl`, of all versions) and the events of `codex exec --json`.
+//! The usage comes in `token_count` events, which repeat the last one when only the limits of the account changed.
+
+use std::io::BufRead;
+
+use serde_json::{Value, json};
+
+use super::detect::Head;
+use super::json::{arguments, content, each_line, milliseconds, token_count};
+use super::recorder::{Answer, Recorder};
+use super::{ImportedSession, Importer, text};
+use crate::trace::TokenUsage;
+
+/// Codex.
+#[derive(Debug)]
+pub struct Codex;
+
+impl Importer for Codex {
+    fn id(&self) -> &'static str {
+        "codex"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Codex session files (`~/.codex/sessions/**/rollout-*.jsonl`) and `codex exec --json`"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let kinds = ["session_meta", "response_item", "event_msg", "turn_context"];
+        let is_rollout = head.has("payload") && kinds.iter().any(|kind| head.is("type", kind));
+        let calls = ["function_call", "function_call_output", "local_shell_call"];
+        let is_old = head.is("record_type", "state")
+            || head.has("call_id") && calls.iter().any(|kind| head.is("type", kind));
+        is_rollout || is_old || head.is("type", "thread.started")
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let mut reader = Reader {
+            recorder: Recorder::new("codex"),
+            total: None,
+            prompt: 0,
+            numbers: 0,
+        };
+        let lost = each_line(recording, |record| reader.record(&record))?;
+        reader.recorder.unreadable(lost);
+        Ok(vec![reader.recorder.finish()])
+    }
+}
+
+struct Reader {
+    recorder: Recorder,
+    /// The totals that were reported last.
+    total: Option<TokenUsage>,
+    /// Tokens of the last prompt.
+    prompt: u64,
+    numbers: u64,
+}
+
+impl Reader {
+    fn record(&mut self, record: &Value) {
+        self.recorder.time(milliseconds(&record["timestamp"]));
+        let payload = &record["payload"];
+        match text(record, "type") {
+            Some("session_meta") => self.meta(payload),
+            Some("turn_context") => {
+                self.recorder
+                    .model(text(payload, "model").unwrap_or_default());
+                self.recorder
+                    .directory(text(payload, "cwd").unwrap_or_default());
+            }
+            Some("response_item") => self.item(payload),
+            Some("event_msg") if text(payload, "type") == Some("token_count") => {
+                self.count(&payload["info"]);
+            }
+            Some("compacted") => self.recorder.compact(self.prompt),
+            Some("item.completed") => self.exec_item(&record["item"]),
+            Some("turn.completed") => self.recorder.usage(usage(&record["usage"])),
+            Some(_) if !payload.is_object() => self.item(record),
+            None if record["instructions"].is_string() || record["git"].is_object() => {
+                self.meta(record);
+            }
+            _ => {}
+        }
+    }
+
+    fn meta(&mut self, meta: &Value) {
+        if let Some(version) = text(meta, "cli_version") {
+            self.recorder.agent(format!("codex {version}"));
+        }
+        self.recorder
+            .directory(text(meta, "cwd").unwrap_or_default());
+        let prompt =
+            text(&meta["base_instructions"], "text").or_else(|| text(meta, "instructions"));
+        self.recorder.system(prompt.unwrap_or_default());
+    }
+
+    fn item(&mut self, item: &Value) {
+        let id = text(item, "call_id")
+            .or_else(|| text(item, "id"))
+            .unwrap_or_default();
+        match text(item, "type") {
+            Some("message") => match text(item, "role") {
+                Some("assistant") => self.recorder.said(&content(&item["content"]), ""),
+                _ => self.recorder.user(&content(&item["content"])),
+            },
+            Some("reasoning") => {
+                let thinking = content(&item["summary"]) + &content(&item["content"]);
+                self.recorder.said("", &thinking);
+            }
+            Some("function_call") => {
+                let name = text(item, "name").unwrap_or("unknown");
+                let args = arguments(&item["arguments"]);
+                let dir = text(&args, "workdir").map(str::to_owned);
+                self.name_directory(dir.as_deref());
+                self.recorder.call(id, name, args, dir.as_deref());
+            }
+            Some("local_shell_call") => {
+                let action = &item["action"];
+                let dir = text(action, "working_directory");
+                self.name_directory(dir);
+                self.recorder.call(id, "local_shell", action.clone(), dir);
+            }
+            Some("custom_tool_call") => {
+                let name = text(item, "name").unwrap_or("unknown");
+                let input = text(item, "input").unwrap_or_default();
+                let (name, args) = match name {
+                    "exec" => script(input),
+                    name => (name, json!({ "input": input })),
+                };
+                let dir = text(&args, "workdir").map(str::to_owned);
+                self.recorder.call(id, name, args, dir.as_deref());
+            }
+            Some(
+                "function_call_output" | "custom_tool_call_output" | "local_shell_call_output",
+            ) => {
+                self.recorder.answered(id, output(&item["output"]));
+            }
+            Some("web_search_call") => {
+                self.numbers += 1;
+                let id = format!("web-search-{}", self.numbers);
+                self.recorder
+                    .call(&id, "web_search", item["action"].clone(), None);
+            }
+            Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
+            _ => {}
+        }
+    }
+
+    /// A directory in which a command ran is a directory of the session.
+    fn name_directory(&mut self, dir: Option<&str>) {
+        if let Some(dir) = dir
+            && super::roots::is_absolute(dir)
+        {
+            self.recorder.directory(dir);
+        }
+    }
+
+    fn count(&mut self, info: &Value) {
+        let total = &info["total_token_usage"];
+        let all = usage(total);
+        if total.is_object() && self.total == Some(all) {
+            return;
+        }
+        let last = &info["last_token_usage"];
+        let known = self.total.unwrap_or_default();
+        let last = match last.is_object() {
+            true => usage(last),
+            false => TokenUsage {
+                uncached: all.uncached.saturating_sub(known.uncached),
+                cache_read: all.cache_read.saturating_sub(known.cache_read),
+                output: all.output.saturating_sub(known.output),
+                reasoning: all.reasoning.saturating_sub(known.reasoning),
+                ..TokenUsage::default()
+            },
+        };
+        self.total = Some(all);
+        self.prompt = last.uncached + last.cache_read;
+        self.recorder.usage(last);
+    }
+
+    /// An item of `codex exec --json`.
+    fn exec_item(&mut self, item: &Value) {
+        let id = text(item, "id").unwrap_or_default();
+        let id = self.recorder.new_id(id);
+        let said = text(item, "text").unwrap_or_default();
+        match text(item, "type") {
+            Some("agent_message" | "assistant_message") => self.recorder.said(said, ""),
+            Some("reasoning") => self.recorder.said("", said),
+            Some("command_execution") => {
+                let command = text(item, "command").unwrap_or_default();
+                let line = unwrapped(command);
+                self.recorder
+                    .call(&id, "command_execution", json!({ "command": line }), None);
+                let failed = item["exit_code"].as_i64() != Some(0);
+                let shown = text(item, "aggregated_output").unwrap_or_default();
+                self.recorder.result(&id, shown, failed);
+            }
+            Some(kind @ ("file_change" | "mcp_tool_call" | "web_search")) => {
+                let tool = text(item, "tool").unwrap_or(kind);
+                let args = match &item["arguments"] {
+                    Value::Null => item["changes"].clone(),
+                    args => arguments(args),
+                };
+                self.recorder.call(&id, tool, args, None);
+                let failed = text(item, "status") == Some("failed");
+                let shown = content(&item["result"]["content"]);
+                self.recorder.result(&id, shown, failed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `ls` for `/bin/bash -lc 'ls'`.
+fn unwrapped(command: &str) -> &str {
+    let Some((shell, line)) = command.split_once(" -lc ") else {
+        return command;
+    };
+    let quoted = |quote: char| line.strip_prefix(quote)?.strip_suffix(quote);
+    let is_shell = shell.ends_with("bash") || shell.ends_with("zsh") || shell.ends_with("sh");
+    match quoted('\'').or_else(|| quoted('"')) {
+        Some(inner) if is_shell && !inner.contains(['\'', '\\', '"']) => inner,
+        None if is_shell && !line.contains(['\'', '"']) => line,
+        _ => command,
+    }
+}
+
+/// The one call of a script, in which newer versions write calls: `await tools.exec_command({ cmd: "ls" })`.
+fn script(input: &str) -> (&'static str, Value) {
+    let whole = || ("script", json!({ "input": input }));
+    if input.matches("tools.").count() != 1 {
+        return whole();
+    }
+    if let Some((_, rest)) = input.split_once("tools.exec_command(") {
+        let field = |name: &str| {
+            let named = [format!("{name}:"), format!("\"{name}\":")];
+            let (_, rest) = named
+                .iter()
+                .find_map(|name| rest.split_once(name.as_str()))?;
+            literal(rest.trim_start())
+        };
+        let Some(cmd) = field("cmd") else {
+            return whole();
+        };
+        return match field("workdir") {
+            Some(dir) => ("exec_command", json!({ "cmd": cmd, "workdir": dir })),
+            None => ("exec_command", json!({ "cmd": cmd })),
+        };
+    }
+    let patch = input.split_once("tools.apply_patch(");
+    match patch.and_then(|(_, rest)| literal(rest.trim_start())) {
+        Some(patch) => ("apply_patch", json!({ "input": patch })),
+        None => whole(),
+    }
+}
+
+/// The text of a literal of JavaScript that nothing is put into.
+fn literal(source: &str) -> Option<String> {
+    let mut chars = source.chars();
+    let quote = chars.next().filter(|quote| "\"'`".contains(*quote))?;
+    let mut text = String::new();
+    loop {
+        match chars.next()? {
+            c if c == quote => return Some(text),
+            '$' if quote == '`' => return None,
+            '\\' => match chars.next()? {
+                'n' => text.push('\n'),
+                't' => text.push('\t'),
+                'r' => text.push('\r'),
+                '\n' => {}
+                'u' | 'x' => return None,
+                c => text.push(c),
+            },
+            c => text.push(c),
+        }
+    }
+}
+
+/// The result of a call: a text, or JSON with output and exit code, in a frame that changed from version to version.
+fn output(output: &Value) -> Answer {
+    let shown = content(output);
+    let parsed = arguments(&Value::String(shown.clone()));
+    if let (Some(printed), Some(code)) = (
+        text(&parsed, "output"),
+        parsed["metadata"]["exit_code"].as_i64(),
+    ) {
+        return Answer {
+            printed: Some(printed.to_owned()),
+            failed: code != 0,
+            shown,
+            ..Answer::default()
+        };
+    }
+    let stated = output["success"].as_bool().map(|success| !success);
+    let (frame, printed) = match shown.split_once("Output:\n") {
+        Some((frame, printed)) if frame.len() < 600 => (frame, Some(printed.to_owned())),
+        _ => ("", None),
+    };
+    let code = ["Exit code: ", "Process exited with code "]
+        .iter()
+        .find_map(|words| {
+            let (_, rest) = frame.split_once(words)?;
+            rest.split_whitespace().next()?.parse::<i64>().ok()
+        });
+    let starts = [
+        "failed",
+        "apply_patch verification failed",
+        "execution error",
+        "exec_command failed",
+        "aborted",
+    ];
+    let is_running = frame.contains("Process running with session ID");
+    let failed = match (code, stated) {
+        (Some(code), _) => code != 0,
+        (None, Some(failed)) => failed,
+        (None, None) => is_running || starts.iter().any(|start| shown.starts_with(start)),
+    };
+    Answer {
+        shown,
+        printed,
+        failed,
+        ..Answer::default()
+    }
+}
+
+fn usage(usage: &Value) -> TokenUsage {
+    let count = |name: &str| token_count(&usage[name]);
+    let cached = count("cached_input_tokens");
+    TokenUsage {
+        uncached: count("input_tokens").saturating_sub(cached),
+        cache_read: cached,
+        output: count("output_tokens"),
+        reasoning: count("reasoning_output_tokens"),
+        ..TokenUsage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::testing::{calls, imported, usages};
+
+    #[test]
+    fn a_rollout_gives_its_calls_with_directory_and_output_and_each_usage_once() {
+        let session = imported("codex", include_str!("fixtures/codex-rollout.jsonl"));
+        assert_eq!(session.agent, "codex 0.98.0");
+        assert_eq!(session.model, "gpt-5.5");
+        assert_eq!(
+            calls(&session),
+            [
+                "exec_command exec: sed -n '1,3p' src/a.rs in /w/p -> fn a() {}\n",
+                "apply_patch exec: apply_patch <<'END_OF_PATCH'",
+                "shell exec: ls docs in /w/p/sub -> b.md\n",
+                "exec_command exec: false in /w/p -> (Exit)",
+                "exec_command exec: cat src/a.rs in /w/p -> fn b() {}\n",
+                "web_search net",
+            ]
+        );
+        assert_eq!(
+            usages(&session),
+            ["gpt-5.5 200+800 50", "gpt-5.5 100+1000 20"]
+        );
+    }
+
+    #[test]
+    fn the_first_versions_and_exec_events_are_read_too() {
+        let old = imported("codex", include_str!("fixtures/codex-old.jsonl"));
+        assert_eq!(calls(&old), ["shell exec: cat a.txt -> one\n"]);
+        let events = imported("codex", include_str!("fixtures/codex-exec.jsonl"));
+        assert_eq!(calls(&events), ["command_execution exec: ls -> a.txt\n"]);
+        assert_eq!(usages(&events), [" 100+20 7"]);
+    }
+
+    #[test]
+    fn a_script_with_one_call_is_that_call() {
+        let (tool, args) = script(
+            "const r = await tools.exec_command({ cmd: \"cat \\\"a b\\\"\", workdir: '/w' });",
+        );
+        assert_eq!(
+            (tool, args),
+            (
+                "exec_command",
+                json!({"cmd": "cat \"a b\"", "workdir": "/w"})
+            )
+        );
+        assert_eq!(
+            script("await tools.exec_command({cmd: `ls ${dir}`})").0,
+            "script"
+        );
+        assert_eq!(script("tools.a(); tools.b();").0, "script");
+    }
+}

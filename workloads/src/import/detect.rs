@@ -1,0 +1,378 @@
+//! Finds the format of a recording by its content: by the head of the file, and, if it is JSON, by its shape.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, Cursor, Read};
+
+use serde::de::IgnoredAny;
+
+use super::{IMPORTERS, ImportedSession, Importer};
+
+/// Bytes of a file of lines that are looked at.
+const HEAD: u64 = 1 << 20;
+
+/// Bytes of a document, or of a first line, that are looked at.
+const DOCUMENT: u64 = 1 << 30;
+
+/// Lines that are looked at.
+const LINES: usize = 400;
+
+/// The deepest field of the shape.
+const DEPTH: usize = 9;
+
+/// The most fields of the shape, the most values of a field, and the longest value in bytes.
+const FIELDS: usize = 4096;
+const VALUES: usize = 64;
+const VALUE: usize = 120;
+
+/// The beginning of a file, as importers see it.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// The text, as far as it is looked at.
+    pub text: String,
+    /// Whether each line is a JSON value of its own.
+    pub is_lines: bool,
+    /// Whether the file is one JSON value.
+    pub is_document: bool,
+    /// Whether the value is a list, or the lines are.
+    pub is_list: bool,
+    fields: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Head {
+    /// The head of a file.
+    pub fn new(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let mut head = Self::default();
+        let is_object =
+            |line: &str| line.starts_with('{') && serde_json::from_str::<IgnoredAny>(line).is_ok();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or_default();
+        let others = lines.clone().take(LINES).count();
+        // A bad first line does not make lines a document, nor does a document over many lines make it lines.
+        let is_document =
+            || matches!(first, "{" | "[") || serde_json::from_str::<IgnoredAny>(text).is_ok();
+        head.is_lines = match is_object(first) {
+            true => others > 0,
+            false => !is_document() && lines.take(6).any(is_object),
+        };
+        head.is_document = !head.is_lines && text.starts_with(['{', '[']);
+        head.is_list = text.starts_with('[');
+        if head.is_lines {
+            for line in text.lines().take(LINES) {
+                head.scan(line.trim());
+            }
+        } else if head.is_document {
+            head.scan(text);
+        }
+        let end = (0..=text.len().min(64 << 10)).rev();
+        let end = end.into_iter().find(|at| text.is_char_boundary(*at));
+        head.text = text[..end.unwrap_or(0)].to_owned();
+        head
+    }
+
+    /// Whether a record has this field, as in `payload.type`. Elements of lists have no name of their own.
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// Whether a field of a record has this value.
+    pub fn is(&self, field: &str, value: &str) -> bool {
+        self.fields
+            .get(field)
+            .is_some_and(|values| values.contains(value))
+    }
+
+    /// Whether a value of a field begins with this text.
+    pub fn begins(&self, field: &str, start: &str) -> bool {
+        let values = self.fields.get(field).into_iter().flatten();
+        values.into_iter().any(|value| value.starts_with(start))
+    }
+
+    /// The fields of the records, without the fields in them.
+    fn outer_fields(&self) -> Vec<&str> {
+        let outer = self.fields.keys().filter(|field| !field.contains('.'));
+        outer.map(String::as_str).take(12).collect()
+    }
+
+    fn add(&mut self, stack: &[Level], value: Option<&str>) {
+        if stack.len() > DEPTH {
+            return;
+        }
+        let names = stack.iter().filter_map(|level| match level {
+            Level::Object(name) if !name.is_empty() => Some(name.as_str()),
+            _ => None,
+        });
+        let field = names.collect::<Vec<_>>().join(".");
+        if field.is_empty() || self.fields.len() >= FIELDS && !self.fields.contains_key(&field) {
+            return;
+        }
+        let values = self.fields.entry(field).or_default();
+        if let Some(value) = value
+            && values.len() < VALUES
+        {
+            let mut value = value.to_owned();
+            while value.len() > VALUE {
+                value.pop();
+            }
+            values.insert(value);
+        }
+    }
+
+    /// Notes the fields of a JSON text, which may be cut off.
+    fn scan(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let mut stack: Vec<Level> = Vec::new();
+        let mut is_name = false;
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'{' => {
+                    self.add(&stack, None);
+                    stack.push(Level::Object(String::new()));
+                    is_name = true;
+                }
+                b'[' => {
+                    self.add(&stack, None);
+                    stack.push(Level::List);
+                    is_name = false;
+                }
+                b'}' | b']' => {
+                    stack.pop();
+                    is_name = false;
+                }
+                b',' => is_name = matches!(stack.last(), Some(Level::Object(_))),
+                b':' => is_name = false,
+                b'"' => {
+                    let start = at + 1;
+                    at = start;
+                    while let Some(byte) = bytes.get(at)
+                        && *byte != b'"'
+                    {
+                        at += if *byte == b'\\' { 2 } else { 1 };
+                    }
+                    let string = text.get(start..at.min(bytes.len())).unwrap_or_default();
+                    match stack.last_mut() {
+                        Some(Level::Object(name)) if is_name => {
+                            string.clone_into(name);
+                        }
+                        _ => self.add(&stack, Some(string)),
+                    }
+                }
+                b if b.is_ascii_whitespace() => {}
+                _ => {
+                    let start = at;
+                    while bytes
+                        .get(at + 1)
+                        .is_some_and(|b| !b",:]}\"{[".contains(b) && !b.is_ascii_whitespace())
+                    {
+                        at += 1;
+                    }
+                    let value = text.get(start..=at);
+                    self.add(&stack, value);
+                }
+            }
+            if stack.len() > 1000 {
+                return;
+            }
+            at += 1;
+        }
+    }
+}
+
+enum Level {
+    /// An object, and the name of the field that is being read.
+    Object(String),
+    List,
+}
+
+/// Files that are known and cannot be imported: what tells them, what they are, and what can be done.
+type Known = (fn(&Head) -> bool, &'static str, &'static str);
+
+const KNOWN: &[Known] = &[
+    (
+        |head| head.text.starts_with("SQLite format 3"),
+        "an SQLite database, in which OpenCode, Cursor, Goose and others keep sessions",
+        "export the session with its agent (OpenCode: `opencode export SESSION > session.json`)",
+    ),
+    (
+        |head| head.text.starts_with("PK\u{3}\u{4}"),
+        "a zip archive, as inspect_ai's `.eval` logs are",
+        "unpack it, or convert the log: `inspect log convert --to json --output-dir DIR FILE`",
+    ),
+    (
+        |head| head.is("t", "head") && head.has("fidelity"),
+        "a trace of ctxbench, which is imported already",
+        "name it with --workload in a workload file, or see `ctxbench trace show`",
+    ),
+    (
+        |head| head.text.starts_with("PAR1") || head.text.starts_with("ARROW1"),
+        "a Parquet or Arrow table",
+        "write its rows as JSON lines",
+    ),
+    (
+        |head| {
+            let start: String = head.text.chars().take(15).collect();
+            start.to_lowercase().starts_with("<!doctype html") || start.starts_with("<html")
+        },
+        "a web page",
+        "name the recording itself, not a page that shows it",
+    ),
+];
+
+/// The importer for a file with this head.
+///
+/// # Errors
+/// A message that says what the file looks like, or what was looked for.
+pub fn detect(head: &Head) -> Result<&'static dyn Importer, String> {
+    if let Some(importer) = IMPORTERS.iter().find(|importer| importer.detects(head)) {
+        return Ok(*importer);
+    }
+    if let Some((_, what, fix)) = KNOWN.iter().find(|(is, _, _)| is(head)) {
+        return Err(format!("this looks like {what}\n  fix: {fix}"));
+    }
+    let what = if head.text.trim().is_empty() {
+        "it is empty".to_owned()
+    } else if head.is_lines || head.is_document {
+        let kind = match (head.is_lines, head.is_list) {
+            (true, _) => "JSON lines",
+            (false, true) => "a JSON list",
+            (false, false) => "a JSON document",
+        };
+        match head.outer_fields()[..] {
+            [] => format!("it is {kind}"),
+            ref fields => format!("it is {kind} with the fields {}", fields.join(", ")),
+        }
+    } else {
+        "it is no JSON, no strace log and no aider history".to_owned()
+    };
+    let looked_for = IMPORTERS.iter().map(|importer| importer.id());
+    Err(format!(
+        "is in no format that ctxbench knows: {what}\n  looked for: {}\n  fix: name the format with --format, or add an importer: docs/ADDING-AN-IMPORTER.md",
+        looked_for.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// The importer with this name.
+///
+/// # Errors
+/// A message with the names.
+pub fn importer(id: &str) -> Result<&'static dyn Importer, String> {
+    let named = IMPORTERS.iter().find(|importer| importer.id() == id);
+    named.copied().ok_or_else(|| {
+        let names = IMPORTERS.iter().map(|importer| importer.id());
+        format!(
+            "unknown format {id:?}; there are {}",
+            names.collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+/// Reads the sessions of a recording: in the format with this name, or else in the one that its content shows.
+///
+/// # Errors
+/// If the format is not known, or the recording does not follow it.
+pub fn read(
+    mut input: impl BufRead,
+    format: Option<&str>,
+) -> Result<(&'static dyn Importer, Vec<ImportedSession>), String> {
+    let failed = |error: std::io::Error| format!("cannot be read: {error}");
+    let mut start = Vec::new();
+    let importer = match format {
+        Some(id) => importer(id)?,
+        None => {
+            input
+                .by_ref()
+                .take(HEAD)
+                .read_to_end(&mut start)
+                .map_err(failed)?;
+            let newline = start.iter().any(|byte| *byte == b'\n');
+            if !newline && start.len() as u64 == HEAD {
+                input
+                    .by_ref()
+                    .take(DOCUMENT)
+                    .read_until(b'\n', &mut start)
+                    .map_err(failed)?;
+            }
+            let mut head = Head::new(&start);
+            if head.is_document && start.len() as u64 >= HEAD {
+                // What tells a document apart can be at its end.
+                input
+                    .by_ref()
+                    .take(DOCUMENT)
+                    .read_to_end(&mut start)
+                    .map_err(failed)?;
+                head = Head::new(&start);
+            }
+            detect(&head)?
+        }
+    };
+    let mut all = Cursor::new(start).chain(input);
+    let sessions = importer.import(&mut all)?;
+    match sessions.iter().all(|session| session.events.is_empty()) {
+        true => Err(format!(
+            "is a recording of {} without any message",
+            importer.reads()
+        )),
+        false => Ok((importer, sessions)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_of_lines_and_documents_is_noted_even_if_they_are_cut_off() {
+        let lines =
+            Head::new(b"{\"type\":\"a\",\"payload\":{\"type\":\"b\"}}\n{\"type\":\"c\",\"pay");
+        assert!(lines.is_lines && lines.is("type", "a") && lines.is("type", "c"));
+        assert!(lines.is("payload.type", "b") && !lines.has("pay"));
+        let document =
+            Head::new(b"{\n \"messages\": [\n {\"role\": \"user\", \"n\": [1, 2]}, {\"ro");
+        assert!(document.is_document && document.is("messages.role", "user"));
+        assert!(document.is("messages.n", "2"));
+        let list = Head::new(b"[{\"role\":\"user\"}]");
+        assert!(list.is_document && list.is_list && list.is("role", "user"));
+    }
+
+    #[test]
+    fn any_bytes_have_a_head() {
+        for bytes in [
+            &b""[..],
+            b"\xff\xfe",
+            b"{",
+            b"[[[[",
+            b"}}}}",
+            b"{\"a\\",
+            b"\"",
+            &[b'['; 5000],
+        ] {
+            let _ = detect(&Head::new(bytes));
+        }
+    }
+
+    #[test]
+    fn an_unknown_file_is_named_or_described() {
+        for (bytes, words) in [
+            (&b"SQLite format 3\0"[..], "looks like an SQLite database"),
+            (b"PK\x03\x04xx", "inspect log convert"),
+            (b"<!DOCTYPE html><p>", "looks like a web page"),
+            (
+                b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n",
+                "a trace of ctxbench",
+            ),
+            (b"", "it is empty"),
+            (
+                b"{\"alpha\":1,\"beta\":2}",
+                "a JSON document with the fields alpha, beta",
+            ),
+            (b"hello", "ADDING-AN-IMPORTER.md"),
+        ] {
+            let refused = detect(&Head::new(bytes))
+                .map(|found| found.id())
+                .unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! Builds a session from what most formats have: messages, answers, tool calls with JSON arguments, and results as text.
+//! What a call did to files follows from its tool, arguments and result: [`super::tools`].
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::roots::{Roots, is_absolute};
+use super::shell::ShellCommand;
+use super::tools::{self, Meaning};
+use super::{
+    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
+    SeenContent,
+};
+use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
+
+/// Collects the events of one session, in order.
+pub(super) struct Recorder {
+    session: ImportedSession,
+    items: Vec<Item>,
+    /// Directories that the session names; the first one is the workspace.
+    dirs: Vec<String>,
+    clock: Clock,
+    at: u64,
+    model: String,
+    lane: String,
+    /// The index in `items` of the answer that the model is giving.
+    open: Option<usize>,
+    /// The index in `items` of the last answer.
+    last: Option<usize>,
+    answers: u64,
+    has_model: bool,
+    ids: HashSet<String>,
+    /// For sources that use an identity again: the identity here of each one's last call.
+    renamed: HashMap<String, String>,
+}
+
+enum Item {
+    Event(Recorded),
+    Call(RawCall),
+    Result { id: String, answer: Answer },
+}
+
+/// The result of a call, as the source has it.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// The text that the agent saw.
+    pub(super) shown: String,
+    /// The output of the program or the content of the file in that text, if it contains more.
+    pub(super) printed: Option<String>,
+    /// Whether the call failed.
+    pub(super) failed: bool,
+    /// The file's content before an edit or a write, if the source has it.
+    pub(super) before: Option<String>,
+    /// Its content after it, if the source has it.
+    pub(super) after: Option<String>,
+}
+
+struct RawCall {
+    id: String,
+    api: u64,
+    lane: String,
+    tool: String,
+    args: Value,
+    dir: Option<String>,
+    is_in_text: bool,
+    at: u64,
+}
+
+impl Recorder {
+    /// A session of this agent.
+    pub(super) fn new(agent: impl Into<String>) -> Self {
+        Self {
+            session: ImportedSession {
+                agent: agent.into(),
+                ..ImportedSession::default()
+            },
+            items: Vec::new(),
+            dirs: Vec::new(),
+            clock: Clock::default(),
+            at: 0,
+            model: String::new(),
+            lane: MAIN_LANE.to_owned(),
+            open: None,
+            last: None,
+            answers: 0,
+            has_model: true,
+            ids: HashSet::new(),
+            renamed: HashMap::new(),
+        }
+    }
+
+    /// A recording that holds tool calls, but no answer of a model.
+    pub(super) fn without_model(agent: impl Into<String>) -> Self {
+        Self {
+            has_model: false,
+            ..Self::new(agent)
+        }
+    }
+
+    /// Sets the agent and its version.
+    pub(super) fn agent(&mut self, agent: String) {
+        self.session.agent = agent;
+    }
+
+    /// Sets the system prompt.
+    pub(super) fn system(&mut self, text: &str) {
+        if self.session.system.is_none() && !text.is_empty() {
+            self.session.system = Some(text.to_owned());
+        }
+    }
+
+    /// Declares that the system prompt is the whole prompt before the first message.
+    pub(super) fn prompt_is_whole(&mut self) {
+        self.session.is_whole_prompt = true;
+    }
+
+    /// Sets the time of what follows, in milliseconds since the Unix epoch.
+    pub(super) fn time(&mut self, milliseconds: Option<i64>) {
+        if milliseconds.is_some() {
+            self.at = self.clock.at(milliseconds);
+        }
+    }
+
+    /// Sets the model of the answers that follow.
+    pub(super) fn model(&mut self, model: &str) {
+        if model.is_empty() || model == self.model {
+            return;
+        }
+        if self.session.model.is_empty() {
+            self.session.model = model.to_owned();
+        }
+        self.model = model.to_owned();
+        if let Some(Item::Event(Recorded::Api { model: of, .. })) =
+            self.open.and_then(|open| self.items.get_mut(open))
+            && of.is_empty()
+        {
+            *of = model.to_owned();
+        }
+    }
+
+    /// Names a directory in which the session works; the first one is the workspace.
+    pub(super) fn directory(&mut self, dir: &str) {
+        if !dir.is_empty() && !self.dirs.iter().any(|known| known == dir) {
+            self.dirs.push(dir.to_owned());
+        }
+    }
+
+    /// Sets the lane of what follows: `None` for the agent that the user talks to.
+    pub(super) fn lane(&mut self, subagent: Option<&str>) {
+        let lane = subagent.map_or(MAIN_LANE.to_owned(), |id| format!("sub:{id}"));
+        if lane != self.lane {
+            self.open = None;
+            self.lane = lane;
+        }
+    }
+
+    /// A message of the user; of a subagent, the message is the caller's.
+    pub(super) fn user(&mut self, text: &str) {
+        self.open = None;
+        if self.lane == MAIN_LANE && !text.is_empty() {
+            let text = text.to_owned();
+            self.items.push(Item::Event(Recorded::User { text }));
+        }
+    }
+
+    /// The model begins an answer.
+    pub(super) fn answer(&mut self) {
+        if !self.has_model {
+            return;
+        }
+        self.open = Some(self.items.len());
+        self.last = self.open;
+        self.answers += 1;
+        self.items.push(Item::Event(Recorded::Api {
+            at: self.at,
+            usage: TokenUsage::default(),
+            model: self.model.clone(),
+            lane: self.lane.clone(),
+            text: String::new(),
+            thinking: String::new(),
+        }));
+    }
+
+    /// Ends the answer: what follows belongs to the next one.
+    pub(super) fn end_answer(&mut self) {
+        self.open = None;
+    }
+
+    fn continue_answer(&mut self) {
+        if self.open.is_none() {
+            self.answer();
+        }
+    }
+
+    /// Text of an answer, and thinking.
+    pub(super) fn said(&mut self, more: &str, more_thinking: &str) {
+        if more.is_empty() && more_thinking.is_empty() {
+            return;
+        }
+        self.continue_answer();
+        let open = self.open.and_then(|open| self.items.get_mut(open));
+        if let Some(Item::Event(Recorded::Api { text, thinking, .. })) = open {
+            text.push_str(more);
+            thinking.push_str(more_thinking);
+        }
+    }
+
+    /// The reported usage of the last answer. A second report begins an answer of which only the usage is known.
+    pub(super) fn usage(&mut self, reported: TokenUsage) {
+        if reported == TokenUsage::default() {
+            return;
+        }
+        let unreported = |item: &Item| matches!(item, Item::Event(Recorded::Api { usage, .. }) if *usage == TokenUsage::default());
+        let last = self
+            .last
+            .filter(|last| self.items.get(*last).is_some_and(unreported));
+        if last.is_none() {
+            self.answer();
+        }
+        let last = self.last.and_then(|last| self.items.get_mut(last));
+        if let Some(Item::Event(Recorded::Api { usage, .. })) = last {
+            *usage = reported;
+        }
+    }
+
+    /// A tool call of the answer. `dir` is the directory that the call names for itself.
+    pub(super) fn call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
+        self.any_call(id, tool, args, dir, false);
+    }
+
+    /// A tool call that the model wrote in its text.
+    pub(super) fn call_in_text(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
+        self.any_call(id, tool, args, dir, true);
+    }
+
+    fn any_call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>, in_text: bool) {
+        // One identity a call: a history that is repeated counts once.
+        if !self.ids.insert(id.to_owned()) {
+            return;
+        }
+        if self.has_model {
+            self.continue_answer();
+        }
+        self.items.push(Item::Call(RawCall {
+            id: id.to_owned(),
+            api: self.answers.saturating_sub(1),
+            lane: self.lane.clone(),
+            tool: tool.to_owned(),
+            args,
+            dir: dir.map(str::to_owned),
+            is_in_text: in_text,
+            at: self.at,
+        }));
+    }
+
+    /// A new identity for a call of a source that uses them again, or has none. [`Recorder::result`] finds it by the old one.
+    pub(super) fn new_id(&mut self, id: &str) -> String {
+        let mut fresh = id.to_owned();
+        let mut number = 1;
+        while fresh.is_empty() || self.ids.contains(&fresh) {
+            number += 1;
+            fresh = match number > 1000 {
+                true => format!("{id} of {}", self.items.len()),
+                false => format!("{id} {number}"),
+            };
+        }
+        self.renamed.insert(id.to_owned(), fresh.clone());
+        fresh
+    }
+
+    /// The result of a call, as the agent saw it.
+    pub(super) fn result(&mut self, id: &str, shown: impl Into<String>, failed: bool) {
+        self.answered(
+            id,
+            Answer {
+                shown: shown.into(),
+                failed,
+                ..Answer::default()
+            },
+        );
+    }
+
+    /// The result of a call.
+    pub(super) fn answered(&mut self, id: &str, answer: Answer) {
+        self.open = None;
+        let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
+        self.items.push(Item::Result { id, answer });
+    }
+
+    /// Tokens and dollars that the source states for the whole session.
+    pub(super) fn total(&mut self, total: ReportedTotal) {
+        self.session.totals.push(total);
+    }
+
+    /// A compaction of the context.
+    pub(super) fn compact(&mut self, pre_tok: u64) {
+        self.open = None;
+        self.items.push(Item::Event(Recorded::Compact { pre_tok }));
+    }
+
+    /// Counts records that could not be read.
+    pub(super) fn unreadable(&mut self, records: u64) {
+        self.session.unreadable_lines += records;
+    }
+
+    /// Whether anything was recorded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The session.
+    pub(super) fn finish(self) -> ImportedSession {
+        let Self {
+            mut session,
+            mut items,
+            dirs,
+            clock,
+            ..
+        } = self;
+        session.started_ms = clock.0;
+        // A call is understood with its result. The result keeps its place.
+        let mut results: HashMap<String, Answer> = HashMap::new();
+        for item in &mut items {
+            if let Item::Result { id, answer } = item
+                && !results.contains_key(id)
+            {
+                results.insert(id.clone(), std::mem::take(answer));
+            }
+        }
+        let mut meanings: HashMap<String, Meaning> = HashMap::new();
+        for item in &items {
+            if let Item::Call(call) = item {
+                let meaning = understood(call, results.get_mut(&call.id));
+                meanings.insert(call.id.clone(), meaning);
+            }
+        }
+        let mut main = dirs.first().cloned().unwrap_or_default();
+        for dir in &dirs {
+            session.roots.add(dir);
+        }
+        if session.roots.is_empty() {
+            let paths = meanings
+                .values()
+                .filter_map(|meaning| meaning.path.as_deref());
+            if let Some(dir) = common_directory(paths) {
+                session.roots.add(&dir);
+                main = dir;
+            }
+        }
+        let mut seen: HashMap<String, (Option<CallError>, SeenContent)> = HashMap::new();
+        for item in items {
+            match item {
+                Item::Event(event) => session.events.push(event),
+                Item::Call(call) => {
+                    let meaning = meanings.remove(&call.id).unwrap_or_default();
+                    let from = call.dir.as_deref().unwrap_or(&main);
+                    let from = session.roots.absolute(&main, from);
+                    let place = |roots: &mut Roots, path: &str| {
+                        let path = path.strip_prefix("file://").unwrap_or(path);
+                        let path = roots.absolute(&from, path);
+                        roots.place(&path)
+                    };
+                    let path = meaning.path.as_deref();
+                    let path = path.and_then(|path| place(&mut session.roots, path));
+                    let shows = placed(meaning.seen, path.as_deref(), |path| {
+                        place(&mut session.roots, path)
+                    });
+                    seen.insert(call.id.clone(), (meaning.err, shows));
+                    let args = match call.args {
+                        Value::Object(fields) => fields,
+                        Value::Null => Extra::new(),
+                        other => Extra::from_iter([("input".to_owned(), other)]),
+                    };
+                    let shell = meaning.command.map(|(line, platform)| ShellCommand {
+                        line,
+                        cwd: from,
+                        platform,
+                    });
+                    session.events.push(Recorded::Call(RecordedCall {
+                        lane: call.lane,
+                        path,
+                        range: meaning.range,
+                        recursive: meaning.recursive,
+                        args,
+                        is_in_text: call.is_in_text,
+                        shell,
+                        ..RecordedCall::new(call.id, call.api, &call.tool, meaning.op, call.at)
+                    }));
+                }
+                Item::Result { id, .. } => {
+                    if let Some((err, seen)) = seen.remove(&id) {
+                        let answer = results.remove(&id).unwrap_or_default();
+                        session.events.push(Recorded::Result(RecordedResult {
+                            id,
+                            err,
+                            shown: answer.shown,
+                            seen,
+                        }));
+                    }
+                }
+            }
+        }
+        session
+    }
+}
+
+/// What a call did, by its result.
+fn understood(call: &RawCall, answer: Option<&mut Answer>) -> Meaning {
+    let Some(answer) = answer else {
+        return tools::meaning(&call.tool, &call.args, None);
+    };
+    let printed = answer.printed.take();
+    let text = printed.as_deref().unwrap_or(&answer.shown);
+    let mut meaning = tools::meaning(&call.tool, &call.args, Some((text, answer.failed)));
+    let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
+    if let (true, Some(path), Some(before), Some(after)) =
+        (is_edit, &meaning.path, &answer.before, answer.after.take())
+    {
+        // Two steps of which the second changes nothing: the timeline narrows them to what differs.
+        let step = |old: &str| Replacement {
+            old: old.to_owned(),
+            new: after.clone(),
+            all: false,
+        };
+        meaning.seen = SeenContent::Edited {
+            path: path.clone(),
+            before: None,
+            replacements: vec![step(before), step(&after)],
+        };
+    }
+    match &mut meaning.seen {
+        SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {
+            *before = answer.before.take();
+        }
+        SeenContent::Nothing if meaning.command.is_some() => match tools::is_cut_output(text) {
+            // What a command did is inferred from its whole output.
+            true => meaning.command = None,
+            false => {
+                if let Some(printed) = printed {
+                    meaning.seen = SeenContent::Printed(printed);
+                }
+            }
+        },
+        _ => {}
+    }
+    meaning
+}
+
+/// The deepest directory that holds all absolute paths.
+fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
+    let separators = ['/', '\\'];
+    let mut common: Option<Vec<&str>> = None;
+    for path in paths.filter(|path| is_absolute(path)) {
+        let mut parts: Vec<&str> = path.split(separators).collect();
+        parts.pop();
+        common = Some(match common {
+            None => parts,
+            Some(known) => {
+                let same = known.iter().zip(&parts).take_while(|(a, b)| a == b);
+                let same = same.count();
+                known.into_iter().take(same).collect()
+            }
+        });
+    }
+    let common = common?.join("/");
+    (!common.is_empty()).then_some(common)
+}
+
+/// What a result shows, with paths in the workspace. `path` is the call's, already placed.
+fn placed(
+    seen: SeenContent,
+    path: Option<&str>,
+    place: impl FnMut(&str) -> Option<String>,
+) -> SeenContent {
+    if matches!(seen, SeenContent::Printed(_)) {
+        return seen;
+    }
+    let Some(inside) = path.map(str::to_owned) else {
+        return SeenContent::Nothing;
+    };
+    let mut seen = seen;
+    match &mut seen {
+        SeenContent::Nothing | SeenContent::Printed(_) => {}
+        SeenContent::Whole { path, .. }
+        | SeenContent::Part { path, .. }
+        | SeenContent::Edited { path, .. }
+        | SeenContent::Patched { path, .. }
+        | SeenContent::Replaced { path, .. }
+        | SeenContent::Written { path, .. } => *path = inside,
+        SeenContent::Listed(paths) => {
+            let all = std::mem::take(paths);
+            let all = all.iter().map(String::as_str).filter_map(place);
+            paths.extend(all.filter(|path| path != "."));
+        }
+    }
+    match seen {
+        // The source does not have the file before the edit.
+        SeenContent::Edited {
+            path,
+            before: None,
+            replacements,
+        } => SeenContent::Patched {
+            path,
+            replacements,
+            hunks: Vec::new(),
+        },
+        seen => seen,
+    }
+}
