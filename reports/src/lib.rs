@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod context;
 pub mod decide;
 pub mod evidence;
+mod measure;
 pub mod prices;
 mod provenance;
 pub mod rank;

@@ -7,8 +7,8 @@ use stats::Interval;
 use super::cells::percent_interval;
 use super::finding::{Finding, Test};
 use super::range::Unit;
-use crate::decide::plausible_imports;
 use crate::evidence::RunEvidence;
+use crate::measure::plausible_imports;
 
 /// A figure of model-generated files.
 #[derive(Clone, Debug, Deserialize)]

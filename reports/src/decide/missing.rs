@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::Decision;
-use super::evidence::Gap;
+use crate::measure::Gap;
 
 /// A command and the evidence that it makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

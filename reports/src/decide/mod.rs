@@ -1,8 +1,6 @@
 //! Decides by policies: adopt, adopt if, archive or not decided, for each candidate that a policy fits.
 //! A decision is a pure function of policy and runs. Pages are in `render`.
 
-mod evidence;
-mod measure;
 mod missing;
 mod policy;
 mod rows;
@@ -13,9 +11,6 @@ mod verdict;
 
 use serde::Serialize;
 
-use evidence::Gap;
-pub(crate) use evidence::plausible_imports;
-pub use evidence::{Evidence, check_compatible};
 pub(crate) use missing::remedies;
 pub use policy::{Names, Policy, built_in, find, identities, identity};
 use rows::amount;
@@ -25,6 +20,9 @@ use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
 use verdict::{conclude, smallest_flip};
+
+pub use crate::measure::{Evidence, check_compatible};
+use crate::measure::{Found, Gap};
 
 /// A decision on one candidate by one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -142,13 +140,13 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
         passes,
     )];
     // A run without a pass of the baseline has no row of it. What compares with it has no evidence then.
-    if let Some(baseline) = evidence.baseline_passes(policy) {
+    if let Some(baseline) = evidence.baseline_passes(&policy.compared_with()) {
         let title = "Every pass of the baseline ends well";
         rows.push(without(RowRole::Gate, title, bound("passes"), baseline));
     }
     // Without an audit there is no row. A policy that needs one has a gate of its own.
     let lost = evidence.lost_records(candidate);
-    if matches!(lost, evidence::Found::Value(_)) {
+    if matches!(lost, Found::Value(_)) {
         let title = "Every acknowledged record is kept as promised";
         rows.push(without(RowRole::Gate, title, bound("records"), lost));
     }

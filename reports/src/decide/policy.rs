@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use super::evidence::MODEL_ARMS;
-use super::measure::{Measure, Scale};
+use crate::measure::{MODEL_ARMS, Measure, Scale, matches};
 use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
@@ -101,14 +100,6 @@ impl Candidates {
         (self.names.is_empty() || named(&self.names))
             && !named(&self.except)
             && self.can.iter().all(can)
-    }
-}
-
-/// Whether a name is the pattern, or starts with it if the pattern ends with `*`.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern == name,
     }
 }
 
@@ -287,6 +278,13 @@ impl Policy {
             ("benefit", &self.benefits),
             ("cost", &self.costs),
         ]
+    }
+
+    /// The arms that its rows compare with, and its baseline.
+    pub(super) fn compared_with(&self) -> BTreeSet<&str> {
+        let rows = self.rows().into_iter().flat_map(|(_, rows)| rows);
+        let named = rows.filter_map(|row| row.baseline.as_deref());
+        named.chain([self.baseline.as_str()]).collect()
     }
 
     /// The measures of all rows: role, index in the role, measure.

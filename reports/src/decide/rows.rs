@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::evidence::{Evidence, Figure, Found, Gap, Reading, TURN_NS};
-use super::measure::{Measure, Scale, ScoreMeasure};
 use super::policy::{Condition, Criterion, Policy};
+use crate::measure::{
+    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS,
+};
 use crate::provenance::Provenance;
 
 inputs::named! {

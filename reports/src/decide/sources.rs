@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::evidence::{Evidence, Found, Reading};
-use super::measure::{Measure, Scale};
 use super::policy::{Policy, Preference, SourceRow};
 use super::rows::value;
+use crate::measure::{Evidence, Found, Measure, Reading, Scale};
 
 /// A row of a source, tested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

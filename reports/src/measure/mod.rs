@@ -1,24 +1,33 @@
-//! The evidence of several runs about one measure of one arm, pooled by kind.
-//! Rows, bounds and verdicts are in other modules.
+//! Measures: each kind says for an arm of some runs a reading with its interval, or why there is none.
+//! Policies give a measure a bound and a part in a verdict; claims give it a published range.
 
+mod burden;
 mod compatible;
-mod counted;
+mod contexts;
 mod failed;
-mod figures;
+mod faults;
+mod hosts;
+mod kinds;
 mod latency;
-mod safety;
+mod model_files;
+mod names;
+mod passes;
+mod probes;
+mod scores;
 
 use rundir::{Arm, Run};
 use serde::Serialize;
 
-use super::measure::Measure;
 use crate::context::Contexts;
 use crate::evidence::RunEvidence;
 use crate::summary::Summary;
 
 pub use compatible::check_compatible;
-pub(crate) use figures::plausible_imports;
-pub(super) use latency::{Figure, TURN_NS};
+pub use kinds::{Measure, Scale};
+pub(crate) use latency::{Figure, TURN_NS};
+pub(crate) use model_files::plausible_imports;
+pub(crate) use names::matches;
+pub use scores::ScoreMeasure;
 
 /// The runs that a decision rests on.
 #[derive(Clone)]
@@ -37,18 +46,18 @@ pub struct Gap {
 
 /// A figure with the range in which it is known to lie.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Reading {
-    pub(super) value: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) words: String,
+pub(crate) struct Reading {
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) words: String,
     /// The files and fields it comes from.
-    pub(super) source: String,
+    pub(crate) source: String,
 }
 
 impl Reading {
     /// An exact count.
-    pub(super) fn exact(value: f64, words: String, source: &str) -> Self {
+    pub(crate) fn exact(value: f64, words: String, source: &str) -> Self {
         Self {
             value,
             low: value,
@@ -60,11 +69,11 @@ impl Reading {
 }
 
 /// The arms that the files of a language model are, in a run that measured those.
-pub(super) const MODEL_ARMS: [&str; 2] = [figures::GENERATE, figures::HISTORY];
+pub(crate) const MODEL_ARMS: [&str; 2] = [model_files::GENERATE, model_files::HISTORY];
 
 /// The evidence about a measure of an arm.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Value(Reading),
     /// No run measured it.
     Missing(Gap),
@@ -127,7 +136,7 @@ impl<'a> Evidence<'a> {
 
     /// The evidence of all runs about a measure of an arm. `as_baseline` selects the baseline's workload, method and
     /// context policy where a measure names another one.
-    pub(super) fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
+    pub(crate) fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
         if let Some(why) = self
             .arm(arm)
             .and_then(|planned| planned.unavailable.as_ref())

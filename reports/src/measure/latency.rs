@@ -1,34 +1,45 @@
 //! Times of cells: an arm's own, and the time that an arm adds to the baseline's.
 
 use rundir::{PlannedWorkload, SAMPLES};
+use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
-use super::{Evidence, Found, Reading, run_gap};
-use crate::decide::measure::{Latency, Scale};
+use super::{Evidence, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
 use crate::summary::{Cell, MAKESPAN};
 use crate::text::time;
 
 /// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
 /// (docs/METHODOLOGY.md).
-pub(in crate::decide) const TURN_NS: f64 = 3.6e9;
+pub(crate) const TURN_NS: f64 = 3.6e9;
+
+/// A cell without its arm.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    pub workload: String,
+    /// The cache state.
+    pub state: String,
+    /// A kind of call, or `makespan`.
+    pub metric: String,
+}
 
 /// A figure of a candidate beside the baseline's.
 #[derive(Clone, Debug)]
-pub(in crate::decide) struct Figure {
+pub(crate) struct Figure {
     /// The figure in the unit of the row.
-    pub(in crate::decide) reading: Reading,
+    pub(crate) reading: Reading,
     /// The baseline in words.
-    pub(in crate::decide) baseline: String,
+    pub(crate) baseline: String,
     /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
-    pub(in crate::decide) added_ns: Option<f64>,
+    pub(crate) added_ns: Option<f64>,
     /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
-    pub(in crate::decide) session: Option<String>,
+    pub(crate) session: Option<String>,
 }
 
 impl Figure {
     /// A figure that is no time.
-    pub(in crate::decide) fn of(reading: Reading, baseline: String) -> Self {
+    pub(crate) fn of(reading: Reading, baseline: String) -> Self {
         Self {
             reading,
             baseline,
@@ -64,7 +75,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's time beside the baseline's.
-    pub(in crate::decide) fn timed(
+    pub(crate) fn timed(
         &self,
         latency: &Latency,
         scale: Scale,

@@ -1,7 +1,7 @@
 //! Failed passes in the workloads that a row reads: whose they are, and what that makes of the row.
 
+use super::kinds::Measure;
 use super::{Evidence, Found};
-use crate::decide::measure::Measure;
 use crate::summary::FailedPasses;
 
 impl Evidence<'_> {
@@ -10,7 +10,7 @@ impl Evidence<'_> {
     ///
     /// An error counts in every cache state of the workload; what the harness could not do or prove, only in the state that
     /// the row reads.
-    pub(in crate::decide) fn barred(
+    pub(crate) fn barred(
         &self,
         measure: &Measure,
         candidate: &str,

@@ -1,28 +1,18 @@
 //! The measures that a row of a policy can test, and the units in which its bound can be given.
-//! `evidence` reads their values from runs.
+//! The other modules read their values from runs.
 
 use serde::Deserialize;
 
+use super::burden::{BurdenPart, Property};
+use super::contexts::ContextFigure;
+use super::faults::{FaultFigure, Loss};
+use super::hosts::HostFigure;
+use super::latency::Latency;
+use super::model_files::FileFigure;
+use super::probes::Aspect;
+use super::scores::{Per, SCORES, ScoreMeasure};
 use crate::context::{ContextCost, DOLLARS};
 use crate::provenance::Provenance;
-
-/// The names of scores that a policy can count.
-pub const SCORES: [&str; 14] = [
-    "evidence-in-budget",
-    "found-at-1",
-    "found-at-5",
-    "found-at-10",
-    "own-words",
-    "other-words",
-    "stale",
-    "tokens",
-    "definition-tokens",
-    "call-tokens",
-    "result-tokens",
-    "calls",
-    "stale-answers",
-    "lag-us",
-];
 
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -78,164 +68,6 @@ pub enum Measure {
     },
 }
 
-/// A cell without its arm.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Latency {
-    pub workload: String,
-    /// The cache state.
-    pub state: String,
-    /// A kind of call, or `makespan`.
-    pub metric: String,
-}
-
-inputs::named! {
-    /// The aspect of a probe.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Aspect, name {
-        /// Common tools.
-        Tool = "tool",
-        /// Facts that an operator can see.
-        Visible = "visible",
-    }
-}
-
-/// A figure of fault outcomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultFigure {
-    /// Acknowledged records that are lost or torn.
-    LostRecords,
-    /// Calls that failed until the backend was back.
-    FailedCalls,
-    /// Faults after which only a manual step, or nothing, brought the backend back.
-    ManualRecoveries,
-    /// Calls that did not end within the limit.
-    Hangs,
-}
-
-inputs::named! {
-    /// The part that is lost.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-    pub enum Loss, name {
-        /// The daemon, or without one the agent.
-        #[serde(rename = "killed-daemon")]
-        Daemon = rundir::faults::KILLED_DAEMON,
-        /// Everything that has not reached the disk.
-        #[serde(rename = "power-loss")]
-        Power = rundir::faults::POWER_LOSS,
-        /// The machine and its disks.
-        #[serde(rename = "machine-loss")]
-        Machine = rundir::faults::MACHINE_LOSS,
-    }
-}
-
-/// See [`Measure::Score`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScoreMeasure {
-    pub workload: String,
-    /// The method; a `*` at the end stands for any rest, and the first such method counts.
-    pub method: String,
-    /// The counts, added up.
-    pub counts: Vec<String>,
-    /// The divisor of the sum.
-    #[serde(default)]
-    pub per: Per,
-    /// The baseline's workload, if it is another one.
-    pub baseline_workload: Option<String>,
-    /// The baseline's method, if it is another one.
-    pub baseline_method: Option<String>,
-}
-
-/// The divisor of a score.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Per {
-    /// Questions or tasks.
-    #[default]
-    #[serde(rename = "question")]
-    Question,
-    /// Thousands of tokens that the method returned.
-    #[serde(rename = "1,000 tokens")]
-    ThousandTokens,
-}
-
-/// See [`Measure::Context`].
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ContextFigure {
-    /// The session.
-    pub workload: String,
-    /// The context policy that needs the backend.
-    pub policy: String,
-    /// The context policy of the baseline.
-    pub against: String,
-    /// One of [`ContextCost::FIGURES`], or `dollars` on the first model of the report.
-    pub figure: String,
-}
-
-/// A figure of made-up files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FileFigure {
-    /// Share of imports in made-up files that name a file of the tree.
-    Plausible,
-    /// Share of second reads that return the same bytes.
-    Consistent,
-    /// Share of written files that are read back exactly.
-    Exact,
-    /// Tools that fail.
-    FailedSteps,
-    /// Prompt and output tokens over output tokens: the cost of a made-up file over that of a written one.
-    TokensOverWriting,
-    /// Seconds for a made-up file.
-    SecondsAFile,
-}
-
-/// A figure of two hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HostFigure {
-    /// Lines that are missing from the shared file on a host: lost, on one host, or in a conflict copy.
-    LinesOutside,
-    /// Lines in no file.
-    LostLines,
-    /// The median time until the second host saw a note, in milliseconds.
-    HandoffMs,
-    /// Notes that the second host did not see within the call timeout.
-    UnseenNotes,
-}
-
-/// A part of an operator's burden.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BurdenPart {
-    /// Processes besides the agent.
-    Processes,
-    Mounts,
-    /// Devices and users that the backend needs.
-    Privileges,
-    /// Programs, services and secrets that it needs.
-    Dependencies,
-    /// Faults after which the operator must do something.
-    RecoverySteps,
-}
-
-inputs::named! {
-    /// A property that a backend gives besides files.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Property, name {
-        /// The whole state is one file, which can be copied.
-        OneFile = "one-file",
-        /// The state of a moment can be kept and gone back to.
-        Snapshots = "snapshots",
-        /// Earlier states are kept without being asked for.
-        Versions = "versions",
-    }
-}
-
 /// How a candidate's figure is put beside the baseline's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
@@ -251,18 +83,6 @@ pub enum Scale {
     SessionShare,
     /// The added wait as a share of a turn.
     TurnShare,
-}
-
-impl BurdenPart {
-    fn provenance(self) -> Provenance {
-        match self {
-            BurdenPart::RecoverySteps => Provenance::Measured,
-            BurdenPart::Processes
-            | BurdenPart::Mounts
-            | BurdenPart::Privileges
-            | BurdenPart::Dependencies => Provenance::Declared,
-        }
-    }
 }
 
 impl Measure {
@@ -406,7 +226,7 @@ impl Measure {
     }
 
     /// The first problem of its fields: the field, and the problem in words.
-    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
+    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
         match self {
             Measure::Latency(Latency { state, .. })
                 if !["hot", "lukewarm", "cold"].contains(&state.as_str()) =>

@@ -1,0 +1,134 @@
+//! An operator's burden, and the properties that a backend's makers declare.
+
+use serde::Deserialize;
+
+use super::{Evidence, Found, missing};
+use crate::provenance::Provenance;
+
+/// A part of an operator's burden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BurdenPart {
+    /// Processes besides the agent.
+    Processes,
+    Mounts,
+    /// Devices and users that the backend needs.
+    Privileges,
+    /// Programs, services and secrets that it needs.
+    Dependencies,
+    /// Faults after which the operator must do something.
+    RecoverySteps,
+}
+
+inputs::named! {
+    /// A property that a backend gives besides files.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Property, name {
+        /// The whole state is one file, which can be copied.
+        OneFile = "one-file",
+        /// The state of a moment can be kept and gone back to.
+        Snapshots = "snapshots",
+        /// Earlier states are kept without being asked for.
+        Versions = "versions",
+    }
+}
+
+impl BurdenPart {
+    pub(super) fn provenance(self) -> Provenance {
+        match self {
+            BurdenPart::RecoverySteps => Provenance::Measured,
+            BurdenPart::Processes
+            | BurdenPart::Mounts
+            | BurdenPart::Privileges
+            | BurdenPart::Dependencies => Provenance::Declared,
+        }
+    }
+}
+
+impl Evidence<'_> {
+    pub(super) fn burden(&self, of: &[BurdenPart], arm: &str) -> Found {
+        let Some(planned) = self.arm(arm) else {
+            let command = format!("ctxbench run --backend {arm}");
+            return missing(format!("{arm} is in no plan"), command);
+        };
+        let backend = &planned.backend;
+        let needs = backend.needs.iter();
+        let names = needs.filter_map(|need| need.split(':').next());
+        let (privileges, dependencies): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| name.starts_with("/dev/") || *name == "root");
+        let mut parts: Vec<String> = Vec::new();
+        let (mut sum, mut unknown) = (0, Vec::new());
+        for part in of {
+            let (count, words) = match part {
+                BurdenPart::Processes => {
+                    (backend.daemons as usize, plural(backend.daemons, "process"))
+                }
+                BurdenPart::Mounts => (backend.mounts as usize, plural(backend.mounts, "mount")),
+                BurdenPart::Privileges => (privileges.len(), privileges.join(", ")),
+                // The description of an external backend may leave its needs out.
+                BurdenPart::Dependencies if backend.file.is_some() && backend.needs.is_empty() => {
+                    unknown.push("dependencies");
+                    continue;
+                }
+                BurdenPart::Dependencies => (dependencies.len(), dependencies.join(", ")),
+                BurdenPart::RecoverySteps => match self.recovery_steps(arm) {
+                    Some(steps) => (steps.len(), plural(steps.len() as u32, "recovery step")),
+                    None => {
+                        unknown.push("recovery steps");
+                        continue;
+                    }
+                },
+            };
+            sum += count;
+            if count > 0 {
+                parts.push(words);
+            }
+        }
+        // A part without evidence is not zero of it.
+        if !unknown.is_empty() {
+            let what = format!("{} of {arm}", unknown.join(" and "));
+            let known = match parts.is_empty() {
+                true => String::new(),
+                false => format!(" (beside {})", parts.join(", ")),
+            };
+            let command = format!("ctxbench fault --backend {arm}");
+            return missing(format!("{what}{known}"), command);
+        }
+        let words = match parts.is_empty() {
+            true => "nothing".to_owned(),
+            false => parts.join(", "),
+        };
+        let source = "plan.toml: arms.backend; fault-outcomes.jsonl: recovery";
+        Found::exact(sum as f64, words, source)
+    }
+
+    pub(super) fn gives(&self, what: &[Property], arm: &str) -> Found {
+        let mut plans = self.planned(arm);
+        let given = plans.find_map(|arm| arm.backend.gives.as_ref());
+        let Some(given) = given else {
+            return Found::Unknown(format!("the description of {arm} does not say"));
+        };
+        let wanted = what.iter().map(|property| property.name());
+        let has: Vec<&str> = wanted
+            .filter(|name| given.iter().any(|property| property == name))
+            .collect();
+        let words = match has.is_empty() {
+            true => "none".to_owned(),
+            false => has.join(", "),
+        };
+        let source = "plan.toml: arms.backend.gives (described, not measured)";
+        Found::exact(has.len() as f64, words, source)
+    }
+}
+
+fn plural(count: u32, noun: &str) -> String {
+    let ending = match noun.ends_with('s') {
+        true => "es",
+        false => "s",
+    };
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}{ending}"),
+    }
+}

@@ -1,0 +1,321 @@
+//! Injected faults: what they took, what failed, and the steps after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rundir::faults::{Audit, CellKind, FaultOutcome, MACHINE_LOSS, Status};
+use rundir::{Fault, Outcome};
+use serde::Deserialize;
+
+use super::{Evidence, Found, missing};
+use crate::evidence::CRON_KILL;
+
+/// A figure of fault outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultFigure {
+    /// Acknowledged records that are lost or torn.
+    LostRecords,
+    /// Calls that failed until the backend was back.
+    FailedCalls,
+    /// Faults after which only a manual step, or nothing, brought the backend back.
+    ManualRecoveries,
+    /// Calls that did not end within the limit.
+    Hangs,
+}
+
+inputs::named! {
+    /// The part that is lost.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    pub enum Loss, name {
+        /// The daemon, or without one the agent.
+        #[serde(rename = "killed-daemon")]
+        Daemon = rundir::faults::KILLED_DAEMON,
+        /// Everything that has not reached the disk.
+        #[serde(rename = "power-loss")]
+        Power = rundir::faults::POWER_LOSS,
+        /// The machine and its disks.
+        #[serde(rename = "machine-loss")]
+        Machine = MACHINE_LOSS,
+    }
+}
+
+/// The audits after a fault that destroyed bytes of the store. No backend promises those bytes, and the faults of
+/// `direct` destroy none.
+const DESTROYED: [&str; 2] = ["damaged", "log-gone"];
+
+/// Whether the fault has destroyed bytes of the store itself.
+fn is_destroyed(outcome: &FaultOutcome) -> bool {
+    let mut looks = outcome.audits.keys();
+    looks.any(|look| DESTROYED.contains(&look.as_str()))
+}
+
+impl Evidence<'_> {
+    fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
+        self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
+    }
+
+    pub(super) fn faults(&self, scenarios: &[String], figure: FaultFigure, arm: &str) -> Found {
+        let kills = self.runs.iter().flat_map(|run| run.kills(arm));
+        let kills = kills.filter(|kill| scenarios.contains(&kill.scenario));
+        let kills: Vec<&Fault> = kills.collect();
+        let mut outcomes = self.outcomes(arm);
+        outcomes.retain(|outcome| scenarios.is_empty() || scenarios.contains(&outcome.scenario));
+        let seen = outcomes.iter().map(|outcome| outcome.scenario.as_str());
+        let mut seen: BTreeSet<&str> = seen.collect();
+        seen.extend(kills.iter().map(|kill| kill.scenario.as_str()));
+        let mut wanted = scenarios.iter();
+        let lacking =
+            wanted.find(|name| !seen.contains(name.as_str()) && !self.is_unfit(name, arm));
+        if let Some(name) = lacking {
+            let command = match name.as_str() {
+                CRON_KILL => format!("ctxbench run --backend {arm}"),
+                _ => format!("ctxbench fault --scenario {name} --backend {arm}"),
+            };
+            return missing(format!("fault {name} on {arm}"), command);
+        }
+        // The worst injection of each scenario: the same fault once more must not change the figure.
+        let mut total = 0;
+        let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut add = |scenario, count: u64| {
+            total += count;
+            let known: &mut u64 = worst.entry(scenario).or_default();
+            *known = count.max(*known);
+        };
+        for kill in &kills {
+            let count = match figure {
+                FaultFigure::LostRecords => kill.lost,
+                FaultFigure::FailedCalls => kill.failed_calls,
+                FaultFigure::ManualRecoveries => u64::from(!kill.recovered),
+                FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
+            };
+            add(kill.scenario.as_str(), count);
+        }
+        for outcome in &outcomes {
+            let count = match figure {
+                FaultFigure::LostRecords => outcome.broken(),
+                FaultFigure::FailedCalls => outcome.errors(),
+                FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
+                FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
+            };
+            add(outcome.scenario.as_str(), count);
+        }
+        let what = match figure {
+            FaultFigure::LostRecords => "records lost or torn",
+            FaultFigure::FailedCalls => "calls failed",
+            FaultFigure::ManualRecoveries => "manual recoveries",
+            FaultFigure::Hangs => "hangs",
+        };
+        let count: u64 = worst.values().sum();
+        let killed = kills.iter().filter(|kill| kill.killed).count();
+        let slowest = kills.iter().map(|kill| kill.recovery_ms).max();
+        let how = match (killed, slowest) {
+            (_, None) => format!(" in {} scenarios", outcomes.len()),
+            (0, Some(_)) => ", no daemon to kill".to_owned(),
+            (kills, Some(ms)) => format!(" in {kills} kills, usable again within {ms} ms"),
+        };
+        let source = format!(
+            "faults.jsonl, fault-outcomes.jsonl: {}",
+            scenarios.join(", ")
+        );
+        let most = match count == total {
+            true => String::new(),
+            false => format!(", at most {count} in one of each"),
+        };
+        Found::exact(count as f64, format!("{total} {what}{how}{most}"), &source)
+    }
+
+    /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
+    fn is_unfit(&self, scenario: &str, arm: &str) -> bool {
+        let mut all = self.runs.iter().flat_map(|run| &run.run.fault_outcomes);
+        all.any(|outcome| {
+            outcome.scenario == scenario
+                && outcome.backend == arm
+                && outcome.status == Status::Unfit
+        })
+    }
+
+    pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
+        let outcomes = self.outcomes(arm).into_iter();
+        let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
+        let points = self.runs.iter();
+        let points = points.flat_map(|run| run.crash_points(loss, arm));
+        let audits: Vec<&Audit> = audits.chain(points.map(|series| &series.audit)).collect();
+        let present: u64 = audits.iter().map(|audit| audit.present).sum();
+        let known = audits
+            .iter()
+            .map(|audit| audit.looks() - audit.absent - audit.phantom);
+        let all: u64 = known.sum();
+        if all == 0 {
+            let backend = self.arm(arm).map(|planned| &planned.backend);
+            let lists = |listed: &BTreeMap<String, String>| {
+                !listed.is_empty() && !listed.contains_key(loss)
+            };
+            // A plan that lists promises and none for this loss has no audit to offer.
+            if backend.is_some_and(|backend| lists(&backend.promises)) {
+                // What is lost with the machine by the meaning of the words is counted. That no promise was made does not
+                // say that nothing would be left, so that a baseline without one has no figure.
+                if loss == MACHINE_LOSS && backend.is_some_and(|backend| !backend.has_bucket) {
+                    let words = "0: its files are on the lost machine".to_owned();
+                    return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
+                }
+                if !as_baseline {
+                    return Found::NotOffered(format!("promises nothing for {loss}"));
+                }
+            }
+            return missing(
+                format!("records after {loss} of {arm}"),
+                format!("ctxbench fault --backend {arm} --crash-points 100"),
+            );
+        }
+        let words = format!("{present} of {all} records kept");
+        let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
+        Found::exact(present as f64 / all as f64, words, &source)
+    }
+
+    /// The manual steps after faults, without those that a plain directory needs in the same scenario, such as a repaired
+    /// disk. A scenario that `direct` did not try is not compared: `None` if none is left.
+    pub(super) fn recovery_steps(&self, arm: &str) -> Option<BTreeSet<String>> {
+        let of_disk = self.outcomes("direct");
+        let tried = |scenario: &str| {
+            of_disk.iter().any(|outcome| outcome.scenario == scenario)
+                || self.is_unfit(scenario, "direct")
+        };
+        let outcomes = self.outcomes(arm).into_iter();
+        let comparable = outcomes.filter(|outcome| tried(&outcome.scenario));
+        let comparable: Vec<&FaultOutcome> = comparable.collect();
+        if comparable.is_empty() {
+            return None;
+        }
+        let mut own = BTreeSet::new();
+        for outcome in comparable {
+            let same = of_disk.iter().copied();
+            let same = same.filter(|other| other.scenario == outcome.scenario);
+            let of_disk = steps(&same.collect::<Vec<_>>());
+            own.extend(&steps(&[outcome]) - &of_disk);
+        }
+        Some(own)
+    }
+
+    /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
+    pub(crate) fn lost_records(&self, arm: &str) -> Found {
+        let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
+        let mut places: Vec<String> = Vec::new();
+        for run in &self.runs {
+            for fault in run.run.faults.iter().filter(|fault| fault.arm == arm) {
+                looked |= !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped);
+                checked += fault.acknowledged;
+                lost += fault.lost;
+                if fault.lost > 0 {
+                    places.push(fault.scenario.clone());
+                }
+            }
+            let outcomes = run.run.fault_outcomes.iter();
+            let outcomes =
+                outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
+            for outcome in outcomes {
+                looked |= outcome.status == Status::Ran;
+                let broken = outcome.broken();
+                let audits = outcome.audits.values();
+                checked += audits.map(|audit| audit.present).sum::<u64>();
+                // Bytes that no task wrote are no record of the audit.
+                let other = u64::from(broken == 0 && outcome.cell() == CellKind::Lost);
+                lost += broken + other;
+                if broken + other > 0 {
+                    places.push(outcome.scenario.clone());
+                }
+            }
+            let points = run.run.crash_points.iter();
+            for series in points.filter(|series| series.backend == arm) {
+                looked |= series.status == Status::Ran;
+                checked += series.audit.present;
+                lost += series.audit.broken();
+                if series.audit.broken() > 0 {
+                    places.push(format!("crash points, {}", series.loss));
+                }
+            }
+            let shared = run.summary.shared_files.iter();
+            for files in shared.filter(|files| files.arm == arm) {
+                looked = true;
+                checked += files.lines;
+                lost += files.lost;
+                if files.lost > 0 {
+                    places.push(files.workload.clone());
+                }
+            }
+        }
+        if !looked {
+            let command = format!("ctxbench fault --backend {arm}");
+            return missing(format!("no fault was injected on {arm}"), command);
+        }
+        places.dedup();
+        let place = match places.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", places.join(", ")),
+        };
+        let words = format!("{lost} not kept as promised, {checked} kept{place}");
+        let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
+        Found::exact(lost as f64, words, source)
+    }
+}
+
+/// The manual steps after faults that left the store's own bytes alone.
+fn steps(outcomes: &[&FaultOutcome]) -> BTreeSet<String> {
+    let outcomes = outcomes.iter().filter(|outcome| !is_destroyed(outcome));
+    let manual = outcomes.filter(|outcome| outcome.needs_hand());
+    manual
+        .filter_map(|outcome| Some(outcome.recovery.as_ref()?.step.clone().unwrap_or_default()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rundir::faults::{Recovery, Return};
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_step_after_a_fault_that_destroyed_the_store_is_none_of_the_backends() {
+        let outcome = |look: &str, step: &str| {
+            let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
+            outcome.audits.insert(look.to_owned(), Audit::default());
+            outcome.recovery = Some(Recovery {
+                how: Return::AfterStep,
+                ms: 1,
+                step: Some(step.to_owned()),
+            });
+            outcome
+        };
+        let (kept, gone) = (
+            outcome("killed-daemon", "remount"),
+            outcome("log-gone", "go on"),
+        );
+        assert_eq!(
+            steps(&[&kept, &gone]),
+            BTreeSet::from(["remount".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_a_fault_destroyed_in_the_store_is_no_loss_and_what_a_kill_took_is() {
+        for (look, lost) in [("damaged", 0.0), ("log-gone", 0.0), ("killed-daemon", 1.0)] {
+            let mut run = testing::run();
+            let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
+            let audit = Audit {
+                lost: 1,
+                ..Audit::default()
+            };
+            outcome.audits.insert(look.to_owned(), audit);
+            run.faults.clear();
+            run.fault_outcomes = vec![outcome];
+            let (summary, contexts) = (testing::summary(), testing::contexts());
+            let evidence = Evidence::of(&run, &summary, &contexts);
+            match evidence.lost_records("sqlite") {
+                Found::Value(found) => assert_eq!(found.value, lost, "{look}"),
+                // No other fault was injected.
+                Found::Missing(_) => assert_eq!(lost, 0.0, "{look}"),
+                other => panic!("{look}: {other:?}"),
+            }
+        }
+    }
+}

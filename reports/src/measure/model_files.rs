@@ -1,0 +1,127 @@
+//! Files that a language model makes up.
+
+use rundir::{MODEL_FILES, ModelFiles, MountedModel};
+use serde::Deserialize;
+
+use super::{Evidence, Found, matches, missing};
+
+/// The candidate that makes up files from their paths.
+pub(super) const GENERATE: &str = "llm-generate";
+/// The candidate that makes up files from the history of writes.
+pub(super) const HISTORY: &str = "llm-history";
+
+/// A figure of made-up files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileFigure {
+    /// Share of imports in made-up files that name a file of the tree.
+    Plausible,
+    /// Share of second reads that return the same bytes.
+    Consistent,
+    /// Share of written files that are read back exactly.
+    Exact,
+    /// Tools that fail.
+    FailedSteps,
+    /// Prompt and output tokens over output tokens: the cost of a made-up file over that of a written one.
+    TokensOverWriting,
+    /// Seconds for a made-up file.
+    SecondsAFile,
+}
+
+impl Evidence<'_> {
+    fn made_up(&self, arm: &str) -> Option<(&ModelFiles, &MountedModel)> {
+        let found = self.runs.iter().find_map(|run| run.model_files())?;
+        let is = |name: &str| matches(&format!("{name}*"), arm);
+        match (is(GENERATE), is(HISTORY)) {
+            (true, _) => Some((found, &found.generate)),
+            (_, true) => Some((found, &found.history)),
+            _ => None,
+        }
+    }
+
+    /// The tools that used the made-up files of an arm, and how many of them `timeout` ended.
+    pub(super) fn barring_steps(&self, arm: &str) -> Option<(u64, u64)> {
+        const ENDED: [&str; 2] = ["exit status: 124", "exit status: 137"];
+        let (_, mounted) = self.made_up(arm)?;
+        let hung = mounted.steps.iter();
+        let hung = hung.filter(|step| ENDED.contains(&step.outcome.as_str()));
+        Some((mounted.steps.len() as u64, hung.count() as u64))
+    }
+
+    pub(super) fn model_files(&self, figure: FileFigure, arm: &str) -> Found {
+        let gap = |what: &str| {
+            let command = "ctxbench run --suite model-files".to_owned();
+            missing(format!("{what} of {arm}"), command)
+        };
+        let Some((found, mounted)) = self.made_up(arm) else {
+            return gap("made-up files");
+        };
+        let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
+            let add = |sum: (u64, u64), pair: &(u64, u64)| (sum.0 + pair.0, sum.1 + pair.1);
+            let (part, all) = pairs.iter().fold((0, 0), add);
+            (all > 0).then(|| (part as f64 / all as f64, format!("{part} of {all}")))
+        };
+        let asked = mounted.steps.iter().filter(|step| step.calls > 0);
+        let calls: u64 = asked.clone().map(|step| step.calls).sum();
+        let reading = match figure {
+            FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
+            FileFigure::Consistent => {
+                let checks = mounted.consistency.iter();
+                let again = checks.filter(|(what, _)| what.starts_with("the same path"));
+                share(again.filter_map(|(_, result)| of(result)).collect())
+            }
+            FileFigure::Exact => mounted
+                .session_reads
+                .and_then(|(reads, exact)| share(vec![(exact.into(), reads.into())])),
+            FileFigure::FailedSteps => {
+                let failed = mounted.steps.iter().filter(|step| step.outcome != "ok");
+                let failed = failed.count();
+                let all = mounted.steps.len();
+                (all > 0).then(|| (failed as f64, format!("{failed} of {all} tools failed")))
+            }
+            FileFigure::TokensOverWriting => {
+                let prompt: u64 = asked.clone().map(|step| step.prompt_tokens).sum();
+                let output: u64 = asked.clone().map(|step| step.output_tokens).sum();
+                (output > 0).then(|| {
+                    let words =
+                        format!("{prompt} prompt and {output} output tokens for {calls} files");
+                    ((prompt + output) as f64 / output as f64, words)
+                })
+            }
+            FileFigure::SecondsAFile => {
+                let seconds: f64 = asked.map(|step| step.seconds).sum();
+                let words = format!("{seconds:.1} s for {calls} files");
+                (calls > 0).then(|| (seconds / calls as f64, words))
+            }
+        };
+        let Some((value, words)) = reading else {
+            return gap("a figure of made-up files");
+        };
+        let words = format!("{words}; {}, {}", found.model, found.origin);
+        Found::exact(value, words, MODEL_FILES)
+    }
+}
+
+/// Imports in made-up files that name a file of the tree, and all imports. The check reads `45 imports in the Python
+/// files, 0 of them of a file that is listed`.
+pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
+    let checks = mounted.consistency.iter();
+    let listed = checks.filter(|(what, _)| what.starts_with("listing against"));
+    let numbers = listed.map(|(_, result)| {
+        let words = result.split_whitespace();
+        let numbers = words.filter_map(|word| word.parse::<u64>().ok());
+        numbers.collect::<Vec<_>>()
+    });
+    numbers.fold((0, 0), |sum, numbers| match numbers[..] {
+        [all, plausible, ..] => (sum.0 + plausible, sum.1 + all),
+        _ => sum,
+    })
+}
+
+/// The numbers of a result such as `4 of 4`.
+fn of(result: &str) -> Option<(u64, u64)> {
+    let mut words = result.split([' ', ';']);
+    let part = words.next()?.parse().ok()?;
+    (words.next()? == "of").then_some(())?;
+    Some((part, words.next()?.parse().ok()?))
+}

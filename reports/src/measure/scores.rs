@@ -1,0 +1,136 @@
+//! Exact counts of a search method or a task.
+
+use rundir::{SAMPLES, Score as Sum};
+use serde::Deserialize;
+
+use super::{Evidence, Found, Reading, matches, run_gap};
+use crate::text::count;
+
+/// The names of scores that a policy can count.
+pub const SCORES: [&str; 14] = [
+    "evidence-in-budget",
+    "found-at-1",
+    "found-at-5",
+    "found-at-10",
+    "own-words",
+    "other-words",
+    "stale",
+    "tokens",
+    "definition-tokens",
+    "call-tokens",
+    "result-tokens",
+    "calls",
+    "stale-answers",
+    "lag-us",
+];
+
+/// See [`Measure::Score`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreMeasure {
+    pub workload: String,
+    /// The method; a `*` at the end stands for any rest, and the first such method counts.
+    pub method: String,
+    /// The counts, added up.
+    pub counts: Vec<String>,
+    /// The divisor of the sum.
+    #[serde(default)]
+    pub per: Per,
+    /// The baseline's workload, if it is another one.
+    pub baseline_workload: Option<String>,
+    /// The baseline's method, if it is another one.
+    pub baseline_method: Option<String>,
+}
+
+/// The divisor of a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Per {
+    /// Questions or tasks.
+    #[default]
+    #[serde(rename = "question")]
+    Question,
+    /// Thousands of tokens that the method returned.
+    #[serde(rename = "1,000 tokens")]
+    ThousandTokens,
+}
+
+impl Evidence<'_> {
+    pub(super) fn score(&self, score: &ScoreMeasure, arm: &str, as_baseline: bool) -> Found {
+        let other = |name: &Option<String>| name.clone().filter(|_| as_baseline);
+        let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
+        let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
+        let runs = self.runs.iter();
+        let passes = runs.flat_map(|run| run.passes(&workload, arm));
+        let scored = passes.map(|pass| &pass.scores);
+        let mut values: Vec<(f64, String)> = Vec::new();
+        let mut is_measured = false;
+        for scores in scored.filter(|scores| !scores.is_empty()) {
+            is_measured = true;
+            let found = scores.iter().find(|(name, _)| matches(&method, name));
+            let Some((name, counts)) = found else {
+                continue;
+            };
+            let sums = score.counts.iter().map(|count| counts.get(count));
+            let sums: Option<Vec<&Sum>> = sums.collect();
+            let Some(sums) = sums else { continue };
+            let sum: u64 = sums.iter().map(|part| part.sum).sum();
+            let of = match score.per {
+                Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
+                Per::ThousandTokens => counts
+                    .get("tokens")
+                    .map(|tokens| tokens.sum as f64 / 1000.0),
+            };
+            if let Some(of) = of.filter(|of| *of > 0.0) {
+                let value = sum as f64 / of;
+                let words = match score.per {
+                    Per::Question => {
+                        format!("{} a question ({name}: {}/{of})", short(value), count(sum))
+                    }
+                    Per::ThousandTokens => {
+                        format!(
+                            "{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)",
+                            short(value)
+                        )
+                    }
+                };
+                values.push((value, words));
+            }
+        }
+        let figures = || values.iter().map(|(value, _)| *value);
+        let low = figures().fold(f64::INFINITY, f64::min);
+        let high = figures().fold(f64::NEG_INFINITY, f64::max);
+        match values.into_iter().next() {
+            Some((value, words)) => Found::Value(Reading {
+                value,
+                // Exact where passes agree.
+                low,
+                high,
+                words,
+                source: format!(
+                    "{SAMPLES}: scores of {workload}, {}",
+                    score.counts.join(" + ")
+                ),
+            }),
+            None => match self.left_out(&workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                None if is_measured => Found::NotOffered(format!("{arm} has no method {method}")),
+                None => {
+                    let what = format!(
+                        "{} of {workload}, method {method}, on {arm}",
+                        score.counts.join(" + ")
+                    );
+                    run_gap(&workload, &[arm], what)
+                }
+            },
+        }
+    }
+}
+
+/// A number with three digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => count(value.round() as u64),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
