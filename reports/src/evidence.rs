@@ -1,6 +1,6 @@
 //! A run with its summary and contexts, and the queries of claims and decisions on its results.
 
-use std::cell::OnceCell;
+use std::sync::{Arc, OnceLock};
 
 use rundir::faults::{CrashPoints, FaultOutcome, Status};
 use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample};
@@ -21,7 +21,7 @@ pub struct RunEvidence<'a> {
     pub summary: &'a Summary,
     /// The costs of its sessions' contexts.
     pub contexts: &'a Contexts,
-    table: OnceCell<Table>,
+    table: Arc<OnceLock<Table>>,
 }
 
 impl<'a> RunEvidence<'a> {
@@ -31,7 +31,7 @@ impl<'a> RunEvidence<'a> {
             run,
             summary,
             contexts,
-            table: OnceCell::new(),
+            table: Arc::default(),
         }
     }
 

@@ -5,16 +5,14 @@
 mod arithmetic;
 mod catalogue;
 mod cells;
-mod counts;
 mod decisions;
-mod failures;
 mod file;
 mod finding;
 mod growth;
-mod lag;
 mod latencies;
 mod model;
 mod range;
+mod reading;
 mod scores;
 mod status;
 mod subject;

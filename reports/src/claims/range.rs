@@ -20,6 +20,8 @@ inputs::named! {
         Exponent = "exponent",
         /// A share, or a saving, in percent.
         Percent = "percent",
+        /// A share between 0 and 1.
+        Share = "share",
         /// `o200k` tokens; those of a published account are its own.
         Tokens = "tokens",
         Dollars = "dollars",
@@ -42,6 +44,7 @@ impl Unit {
             Unit::Times => format!("×{number}"),
             Unit::Exponent => format!("n^{number}"),
             Unit::Percent => format!("{number} %"),
+            Unit::Share => format!("{} %", Self::Count.show(value * 100.0)),
             Unit::Tokens => format!("{number} tokens"),
             Unit::Dollars => format!("${number}"),
             Unit::Count => number,

@@ -4,13 +4,11 @@ use serde::Deserialize;
 
 use super::arithmetic::Arithmetic;
 use super::cells::ArmCell;
-use super::counts::Count;
 use super::decisions::DecisionTest;
-use super::failures::{FaultTest, HostsTest};
 use super::finding::Test;
-use super::lag::LagTest;
 use super::latencies::{Growth, Ratio};
 use super::model::ModelTest;
+use super::reading::ReadingTest;
 use super::scores::{ScoreGrowth, ScoreTest};
 use super::tokens::TokenTest;
 
@@ -24,14 +22,8 @@ pub(super) enum Subject {
     Ratio(Ratio),
     /// How a time grows with a size.
     Growth(Growth),
-    /// An exact count.
-    Count(Count),
-    /// The outcomes of a fault.
-    Fault(FaultTest),
-    /// One memory on two hosts.
-    Hosts(HostsTest),
-    /// How long a reader waits for a commit.
-    Lag(LagTest),
+    /// A measure of an arm.
+    Reading(ReadingTest),
     /// A figure of a session's context.
     Tokens(TokenTest),
     /// A score of planted evidence.
@@ -53,10 +45,7 @@ impl Subject {
             Subject::Latency(test) => test,
             Subject::Ratio(test) => test,
             Subject::Growth(test) => test,
-            Subject::Count(test) => test,
-            Subject::Fault(test) => test,
-            Subject::Hosts(test) => test,
-            Subject::Lag(test) => test,
+            Subject::Reading(test) => test,
             Subject::Tokens(test) => test,
             Subject::Score(test) => test,
             Subject::ScoreGrowth(test) => test,

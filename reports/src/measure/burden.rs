@@ -16,6 +16,8 @@ pub enum BurdenPart {
     Privileges,
     /// Programs, services and secrets that it needs.
     Dependencies,
+    /// Lines of this project's code that the files depend on.
+    LinesOfCode,
     /// Faults after which the operator must do something.
     RecoverySteps,
 }
@@ -41,6 +43,7 @@ impl BurdenPart {
             BurdenPart::Processes
             | BurdenPart::Mounts
             | BurdenPart::Privileges
+            | BurdenPart::LinesOfCode
             | BurdenPart::Dependencies => Provenance::Declared,
         }
     }
@@ -65,6 +68,14 @@ impl Evidence<'_> {
                     (backend.daemons as usize, plural(backend.daemons, "process"))
                 }
                 BurdenPart::Mounts => (backend.mounts as usize, plural(backend.mounts, "mount")),
+                BurdenPart::LinesOfCode if backend.lines_of_code == 0 => {
+                    unknown.push("lines of code");
+                    continue;
+                }
+                BurdenPart::LinesOfCode => {
+                    let lines = backend.lines_of_code;
+                    (lines as usize, format!("{lines} lines of code"))
+                }
                 BurdenPart::Privileges => (privileges.len(), privileges.join(", ")),
                 // The description of an external backend may leave its needs out.
                 BurdenPart::Dependencies if backend.file.is_some() && backend.needs.is_empty() => {

@@ -6,7 +6,7 @@ use rundir::faults::{Audit, CellKind, FaultOutcome, MACHINE_LOSS, Status};
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
-use super::{Evidence, Found, missing};
+use super::{Evidence, Found, Reading, missing};
 use crate::evidence::CRON_KILL;
 
 /// A figure of fault outcomes.
@@ -21,6 +21,8 @@ pub enum FaultFigure {
     ManualRecoveries,
     /// Calls that did not end within the limit.
     Hangs,
+    /// Lines that agents without locks appended with success, and that are gone.
+    UpdatesLost,
 }
 
 inputs::named! {
@@ -87,6 +89,7 @@ impl Evidence<'_> {
                 FaultFigure::FailedCalls => kill.failed_calls,
                 FaultFigure::ManualRecoveries => u64::from(!kill.recovered),
                 FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
+                FaultFigure::UpdatesLost => 0,
             };
             add(kill.scenario.as_str(), count);
         }
@@ -96,6 +99,7 @@ impl Evidence<'_> {
                 FaultFigure::FailedCalls => outcome.errors(),
                 FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
                 FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
+                FaultFigure::UpdatesLost => outcome.updates_lost(),
             };
             add(outcome.scenario.as_str(), count);
         }
@@ -104,6 +108,7 @@ impl Evidence<'_> {
             FaultFigure::FailedCalls => "calls failed",
             FaultFigure::ManualRecoveries => "manual recoveries",
             FaultFigure::Hangs => "hangs",
+            FaultFigure::UpdatesLost => "updates lost",
         };
         let count: u64 = worst.values().sum();
         let killed = kills.iter().filter(|kill| kill.killed).count();
@@ -134,6 +139,49 @@ impl Evidence<'_> {
         })
     }
 
+    /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
+    pub(super) fn durability(&self, loss: &str, arm: &str) -> Found {
+        let series = self.runs.iter();
+        let series = series.flat_map(|run| run.crash_points(loss, arm));
+        let (mut points, mut failed, mut own) = (0, 0, 0);
+        for series in series {
+            // Without a count of points, each broken record may be of another one.
+            let broken = series.broken.unwrap_or(series.audit.broken());
+            points += series.points.max(series.died_by_itself);
+            failed += (broken + series.died_by_itself).min(series.points.max(1));
+            own += series.died_by_itself;
+        }
+        if points == 0 {
+            return match self.no_promise(loss, arm) {
+                Some(why) => Found::NotOffered(why),
+                None => missing(format!("{loss} of {arm}"), crash_points(arm)),
+            };
+        }
+        let high = stats::failure_bound(failed, points);
+        let own = match own {
+            0 => String::new(),
+            own => format!(", {own} of them by an exit of its own"),
+        };
+        let words = format!(
+            "{failed} lost of {points}{own} (at most {:.1} %)",
+            100.0 * high
+        );
+        Found::Value(Reading {
+            value: failed as f64 / points as f64,
+            low: stats::share_interval(failed, points, 0.1).low,
+            high,
+            words,
+            source: format!("crash-points.jsonl: {loss}"),
+        })
+    }
+
+    /// That a plan lists the promises of an arm, and none for this loss.
+    fn no_promise(&self, loss: &str, arm: &str) -> Option<String> {
+        let promises = &self.arm(arm)?.backend.promises;
+        let is_silent = !promises.is_empty() && !promises.contains_key(loss);
+        is_silent.then(|| format!("promises nothing for {loss}"))
+    }
+
     pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
         let outcomes = self.outcomes(arm).into_iter();
         let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
@@ -147,11 +195,8 @@ impl Evidence<'_> {
         let all: u64 = known.sum();
         if all == 0 {
             let backend = self.arm(arm).map(|planned| &planned.backend);
-            let lists = |listed: &BTreeMap<String, String>| {
-                !listed.is_empty() && !listed.contains_key(loss)
-            };
             // A plan that lists promises and none for this loss has no audit to offer.
-            if backend.is_some_and(|backend| lists(&backend.promises)) {
+            if let Some(why) = self.no_promise(loss, arm) {
                 // What is lost with the machine by the meaning of the words is counted. That no promise was made does not
                 // say that nothing would be left, so that a baseline without one has no figure.
                 if loss == MACHINE_LOSS && backend.is_some_and(|backend| !backend.has_bucket) {
@@ -159,13 +204,10 @@ impl Evidence<'_> {
                     return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
                 }
                 if !as_baseline {
-                    return Found::NotOffered(format!("promises nothing for {loss}"));
+                    return Found::NotOffered(why);
                 }
             }
-            return missing(
-                format!("records after {loss} of {arm}"),
-                format!("ctxbench fault --backend {arm} --crash-points 100"),
-            );
+            return missing(format!("records after {loss} of {arm}"), crash_points(arm));
         }
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
@@ -256,6 +298,11 @@ impl Evidence<'_> {
         let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
         Found::exact(lost as f64, words, source)
     }
+}
+
+/// The command that kills an arm and cuts its power.
+fn crash_points(arm: &str) -> String {
+    format!("ctxbench fault --backend {arm} --crash-points 100")
 }
 
 /// The manual steps after faults that left the store's own bytes alone.

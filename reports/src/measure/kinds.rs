@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::burden::{BurdenPart, Property};
 use super::contexts::ContextFigure;
+use super::costs::CostMeasure;
 use super::faults::{FaultFigure, Loss};
 use super::hosts::HostFigure;
 use super::latency::Latency;
@@ -51,6 +52,12 @@ pub enum Measure {
     Context(ContextFigure),
     /// Files that a language model makes up.
     ModelFiles { figure: FileFigure },
+    /// The mean time until a task's reader sees a commit of another program, of the slowest pass.
+    Lag { workload: String },
+    /// An exact count of each timed call.
+    Cost(CostMeasure),
+    /// The share of kills or power cuts at which a promised record was lost.
+    Durability { loss: Loss },
     /// Two hosts on one memory.
     Hosts {
         workload: String,
@@ -102,6 +109,9 @@ impl Measure {
             | Measure::Faults { .. }
             | Measure::Kept { .. }
             | Measure::Score(_)
+            | Measure::Lag { .. }
+            | Measure::Cost(_)
+            | Measure::Durability { .. }
             | Measure::ModelFiles { .. }
             | Measure::Hosts { .. } => Provenance::Measured,
         }
@@ -124,6 +134,7 @@ impl Measure {
                 FaultFigure::FailedCalls => "calls",
                 FaultFigure::ManualRecoveries => "recoveries",
                 FaultFigure::Hangs => "hangs",
+                FaultFigure::UpdatesLost => "updates",
             },
             Measure::Kept { .. } => "share",
             Measure::Score(score) => match score.per {
@@ -131,6 +142,9 @@ impl Measure {
                 Per::ThousandTokens => "per 1,000 tokens",
             },
             Measure::Results { .. } => "tokens",
+            Measure::Lag { .. } => "ms",
+            Measure::Cost(_) => "a call",
+            Measure::Durability { .. } => "share",
             Measure::Context(context) if context.figure == DOLLARS => "USD",
             Measure::Context(_) => "tokens",
             Measure::ModelFiles { figure } => match figure {
@@ -194,6 +208,7 @@ impl Measure {
             Measure::Latency(cell) => vec![(&cell.workload, Some((&cell.state, &cell.metric)))],
             Measure::Passes { workload }
             | Measure::Results { workload }
+            | Measure::Lag { workload }
             | Measure::Hosts { workload, .. } => vec![(workload, None)],
             Measure::Score(score) => {
                 let other = score.baseline_workload.iter();
@@ -202,6 +217,7 @@ impl Measure {
                 all
             }
             Measure::Context(context) => vec![(&context.workload, None)],
+            Measure::Cost(cost) => vec![(&cost.workload, None)],
             _ => Vec::new(),
         }
     }

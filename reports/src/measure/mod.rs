@@ -4,6 +4,7 @@
 mod burden;
 mod compatible;
 mod contexts;
+mod costs;
 mod failed;
 mod faults;
 mod hosts;
@@ -155,6 +156,9 @@ impl<'a> Evidence<'a> {
             Measure::Results { workload } => self.results(workload, arm),
             Measure::Context(figure) => self.context(figure, arm, as_baseline),
             Measure::ModelFiles { figure } => self.model_files(*figure, arm),
+            Measure::Lag { workload } => self.lag(workload, arm),
+            Measure::Cost(cost) => self.cost(cost, arm),
+            Measure::Durability { loss } => self.durability(loss.name(), arm),
             Measure::Hosts { workload, figure } => self.hosts(workload, *figure, arm),
             Measure::Burden { of } => self.burden(of, arm),
             Measure::Gives { what } => self.gives(what, arm),

@@ -44,16 +44,13 @@ impl Evidence<'_> {
     }
 
     pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
-        fn group_of(feature: &str) -> &str {
-            feature.split(':').next().unwrap_or_default()
-        }
         let is_wanted =
-            |name: &str| groups.is_empty() || groups.iter().any(|group| group == group_of(name));
+            |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
         let probes = self.runs.iter().flat_map(|run| &run.run.probes);
         let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
         // A group of which nothing was tried would pass.
         let is_tried = |group: &&String| {
-            tried_features(probes.clone(), arm, |name| group_of(name) == **group).is_some()
+            tried_features(probes.clone(), arm, |name| has_feature(group, name)).is_some()
         };
         if let Some(group) = groups.iter().find(|group| !is_tried(group)) {
             return not_tried(format!("conformance of {arm} in the group {group}"));
@@ -65,6 +62,12 @@ impl Evidence<'_> {
         let source = format!("{PROBES}: aspect {CONFORMANCE}");
         Found::exact(tried.failing.len() as f64, words, &source)
     }
+}
+
+/// Whether a feature is of a group: `links: symbolic` is of `links`, and of itself.
+fn has_feature(group: &str, feature: &str) -> bool {
+    let rest = feature.strip_prefix(group);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', ' ', ',']))
 }
 
 fn failing_of(failing: &[&str], all: usize, verb: &str) -> String {

@@ -4,6 +4,7 @@ use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, matches, run_gap};
+use crate::summary::TASK;
 use crate::text::count;
 
 /// The names of scores that a policy can count.
@@ -123,6 +124,28 @@ impl Evidence<'_> {
                 }
             },
         }
+    }
+}
+
+impl Evidence<'_> {
+    pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {
+        let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
+        let lags_us: Vec<f64> = passes
+            .filter_map(|pass| pass.scores.get(TASK)?.get("lag-us")?.mean())
+            .collect();
+        if lags_us.is_empty() {
+            return match self.left_out(workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                None => run_gap(workload, &[arm], format!("the lag of {workload} on {arm}")),
+            };
+        }
+        let slowest = lags_us.iter().copied().fold(0.0, f64::max) / 1000.0;
+        let words = format!(
+            "{slowest:.3} ms: the mean lag in the slowest of {} passes",
+            lags_us.len()
+        );
+        let source = format!("{SAMPLES}: scores of {workload}, lag-us");
+        Found::exact(slowest, words, &source)
     }
 }
 

@@ -34,7 +34,7 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
     assert!(error(figure).contains("unknown figure \"f\", expected dollars or one of entering"));
     let metric = format!("says = {{ below = 1.0, unit = 'ms' }}\ntest.latencies = {READ}");
     assert!(error(&metric).contains("unknown variant `latencies`, expected one of `latency`"));
-    let tie = "says = { equals = 1.0, unit = 'times' }\ntest.count = { figure = 'result-tokens', arm = 'sqlite', over = 'direct', workload = 'micro/read' }";
+    let tie = "says = { equals = 1.0, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.results = { workload = 'micro/read' } }";
     assert!(error(tie).contains("equal by construction"));
     let twice = "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'";
     assert!(error(twice).contains("\"c\" is the name of two claims"));

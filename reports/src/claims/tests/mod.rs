@@ -203,16 +203,19 @@ fn growth_is_the_exponent_over_sizes() {
 fn counts_are_exact() {
     let mut run = testing::run();
     let of = |run: &Run, says: &str, test: &str| {
-        let claim = format!("says = {{ {says}, unit = 'count' }}\ntest.count = {{ {test} }}");
+        let claim = format!(
+            "says = {{ {says}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.{test} }}"
+        );
         judged(&claim, &[run])
     };
-    let of_cell = "arm = 'sqlite', workload = 'micro/read', state = 'hot'";
-    let requests = format!("figure = 'requests', {of_cell}");
-    assert_eq!(of(&run, "equals = 2", &requests).status, Confirmed);
-    let store = format!("figure = 'store', counter = 'sql_statements', {of_cell}");
+    let cost = |figure: &str| {
+        format!("cost = {{ workload = 'micro/read', state = 'hot', figure = '{figure}' }}")
+    };
+    assert_eq!(of(&run, "equals = 2", &cost("requests")).status, Confirmed);
+    let store = cost("sql_statements");
     let found = of(&run, "equals = 1", &store);
     assert_eq!((found.status, found.factor), (Refuted, Some(3.0)));
-    let tools = "figure = 'tools-failing', arm = 'sqlite'";
+    let tools = "probes = { aspect = 'tool' }";
     run.probes.clear();
     assert_eq!(of(&run, "equals = 0", tools).status, NotMeasured);
     for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
@@ -221,7 +224,7 @@ fn counts_are_exact() {
     }
     assert_eq!(of(&run, "equals = 1", tools).status, Confirmed);
     assert_eq!(of(&run, "equals = 0", tools).status, Refuted);
-    let over = "says = { equals = 1, unit = 'times' }\ntest.count = { figure = 'system-calls', arm = 'sqlite', workload = 'micro/read', state = 'hot', over = 'direct' }";
+    let over = "says = { equals = 1, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.cost = { workload = 'micro/read', state = 'hot', figure = 'system-calls' } }";
     assert_eq!(judged(over, &[&run]).status, Confirmed);
 }
 
@@ -229,7 +232,7 @@ fn counts_are_exact() {
 fn claims_do_not_count_features_that_the_machine_itself_fails() {
     let count = |run: &Run, equals: u32| {
         let claim = format!(
-            "says = {{ equals = {equals}, unit = 'count' }}\ntest.count = {{ figure = 'features-failing', features = 'links:', arm = 'sqlite' }}"
+            "says = {{ equals = {equals}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.conformance = {{ groups = ['links'] }} }}"
         );
         judged(&claim, &[run]).status
     };
@@ -264,11 +267,11 @@ fn outcome(lost: u64) -> FaultOutcome {
 
 #[test]
 fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
-    let claim = "says = { equals = 0, unit = 'count' }\ntest.fault = { scenario = 'kill-idle', arm = 'sqlite', figure = 'broken-promises' }";
+    let claim = "says = { equals = 0, unit = 'count' }\ntest.reading = { arm = 'sqlite', measure.faults = { scenarios = ['kill-idle'], figure = 'lost-records' } }";
     let mut run = testing::run();
     let none = judged(claim, &[&run]);
     assert_eq!(none.status, NotMeasured);
-    let command = "ctxbench fault --backend sqlite --scenario kill-idle";
+    let command = "ctxbench fault --scenario kill-idle --backend sqlite";
     assert_eq!(none.settle.as_deref(), Some(command));
     run.fault_outcomes = vec![outcome(0), outcome(0)];
     assert_eq!(judged(claim, &[&run]).status, Confirmed);
@@ -306,7 +309,7 @@ fn tokens_and_dollars_are_judged_by_the_count() {
 
 #[test]
 fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
-    let claim = "says = { below = 10.0, unit = 'ms' }\ntest.lag = { arm = 'sqlite', workload = 'micro/read' }";
+    let claim = "says = { below = 10.0, unit = 'ms' }\ntest.reading = { arm = 'sqlite', measure.lag = { workload = 'micro/read' } }";
     let mut run = testing::run();
     assert_eq!(judged(claim, &[&run]).status, NotMeasured);
     let is_reader = |pass: &&mut Sample| pass.arm == "sqlite" && pass.workload == "micro/read";
@@ -502,12 +505,12 @@ fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
 #[test]
 fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
     let run = testing::run();
-    let count = |figure: &str, says: &str| {
+    let count = |part: &str, says: &str| {
         format!(
-            "says = {{ {says}, unit = 'count' }}\ntest.count = {{ figure = '{figure}', arm = 'sqlite' }}"
+            "says = {{ {says}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.burden = {{ of = ['{part}'] }} }}"
         )
     };
-    for figure in ["daemons", "needs", "lines-of-code"] {
+    for figure in ["processes", "dependencies", "mounts"] {
         for says in ["above = 0", "equals = 77"] {
             let found = judged(&count(figure, says), &[&run]);
             assert_eq!(found.status, Declared, "{figure}: {found:?}");
@@ -515,8 +518,8 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
         }
     }
     // Beside what was measured, too: the weakest case decides.
-    let tools = "test.count = { figure = 'tools-failing', arm = 'sqlite' }";
-    let needs = "test.count = { figure = 'needs', arm = 'sqlite' }";
+    let tools = "test.reading = { arm = 'sqlite', measure.probes = { aspect = 'tool' } }";
+    let needs = "test.reading = { arm = 'sqlite', measure.burden = { of = ['processes', 'mounts', 'privileges', 'dependencies'] } }";
     let both = format!(
         "[[claim.case]]\nwhen = 'a'\nsays = {{ equals = 0, unit = 'count' }}\n{tools}\n[[claim.case]]\nwhen = 'b'\nsays = {{ above = 0, unit = 'count' }}\n{needs}"
     );
@@ -528,7 +531,7 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
 
 #[test]
 fn wrong_passes_refute_that_every_answer_is_right() {
-    let claim = "says = { equals = 0, unit = 'count' }\ntest.count = { figure = 'failed-passes', arm = 'sqlite', workload = 'micro/read' }";
+    let claim = "says = { equals = 0, unit = 'count' }\ntest.reading = { arm = 'sqlite', measure.passes = { workload = 'micro/read' } }";
     let ended = |how: Outcome| {
         let mut run = testing::run();
         let first = testing::passes(&mut run, "micro/read", "sqlite").next();
