@@ -41,7 +41,6 @@ impl ReadingTest {
                 words,
                 is_final: false,
             },
-            Found::Unknown(words) => Finding::Declared(words),
         })
     }
 

@@ -2,6 +2,7 @@
 //! A decision is a pure function of policy and runs. Pages are in `render`.
 
 mod missing;
+mod places;
 mod policy;
 mod rows;
 mod sources;
@@ -12,14 +13,15 @@ mod verdict;
 use serde::Serialize;
 
 pub(crate) use missing::remedies;
+pub(crate) use places::Place;
 pub use policy::{Names, Policy, built_in, find, identities, identity};
 use rows::amount;
-use rows::{Bound, row, without};
+use rows::{Bound, listed, row, without};
 pub(crate) use rows::{Row, RowRole, RowState};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
-use verdict::{conclude, smallest_flip};
+use verdict::{conclude, fragility, smallest_flip};
 
 pub use crate::measure::{Evidence, check_compatible};
 use crate::measure::{Found, Gap};
@@ -53,7 +55,14 @@ pub struct Decision {
     pub(crate) conditions: Vec<String>,
     /// The smallest change of one margin or one measurement that flips the verdict.
     pub(crate) flip: Option<Flip>,
-    /// The same in words.
+    /// The change of a margin by a factor of two, or of a measurement by half of its interval, that turns an *adopt* or an
+    /// *archive*, which is then fragile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fragile: Option<Flip>,
+    /// The places that a context policy can be used with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) places: Vec<Place>,
+    /// `flip` in words.
     pub(crate) would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.
     pub(crate) missing: Vec<Gap>,
@@ -62,6 +71,15 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The verdict, with the row that makes it fragile.
+    pub fn verdict_words(&self) -> String {
+        let verdict = self.verdict.name();
+        match &self.fragile {
+            Some(flip) => format!("{verdict} (fragile: {})", flip.row),
+            None => verdict.to_owned(),
+        }
+    }
+
     /// The rows of a role.
     pub fn of_role(&self, role: RowRole) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.role == role)
@@ -71,6 +89,13 @@ impl Decision {
 /// Decides on every candidate that the policy fits, in the order of the runs' plans. `text` is the policy's text, whose
 /// hash identifies it.
 pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decision> {
+    if !policy.candidates.contexts.is_empty() {
+        let contexts = policy.candidates.contexts.iter();
+        return contexts
+            .filter(|name| evidence.has_context(name))
+            .map(|name| decide_on(policy, text, evidence, name))
+            .collect();
+    }
     let arms = evidence.arms().into_iter();
     let candidates = arms.filter(|name| {
         let backend = evidence.arm(name).map(|arm| &arm.backend);
@@ -82,7 +107,11 @@ pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decis
 }
 
 fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &str) -> Decision {
-    let mut rows = safety(evidence, policy, candidate);
+    let places = places::places(evidence, policy);
+    let mut rows = match &policy.places {
+        Some(_) => vec![places::row(&places)],
+        None => safety(evidence, policy, candidate),
+    };
     for (role, criteria) in [
         (RowRole::Gate, &policy.gates),
         (RowRole::Benefit, &policy.benefits),
@@ -91,6 +120,8 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         let criteria = criteria.iter();
         rows.extend(criteria.map(|criterion| row(evidence, policy, role, criterion, candidate)));
     }
+    let facts = policy.listed.iter();
+    rows.extend(facts.map(|fact| listed(evidence, fact, candidate, &policy.baseline)));
     let (verdict, deciding) = conclude(&rows, policy.benefits_needed);
     let flip = smallest_flip(&rows, policy.benefits_needed);
     let missing = missing(&rows, verdict);
@@ -116,6 +147,8 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         why: why(&rows, verdict, &deciding, &conditions),
         figure,
         would_flip: would_flip(flip.as_ref(), &missing),
+        fragile: fragility(&rows, policy.benefits_needed),
+        places,
         sources: sources::test(evidence, policy, candidate),
         rows,
         verdict,

@@ -41,9 +41,33 @@ pub struct Policy {
     /// Reasons not to change.
     #[serde(default, rename = "cost")]
     pub costs: Vec<Criterion>,
+    /// Facts that an operator wants to know and that decide nothing, such as what must be installed.
+    #[serde(default, rename = "listed")]
+    pub listed: Vec<ListedRow>,
+    /// The places that a candidate that is no place itself, such as a context policy, can be used with.
+    pub places: Option<Places>,
     /// The rows of a source's own comparison.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceRow>,
+}
+
+/// A fact that decides nothing.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedRow {
+    pub title: String,
+    pub measure: Measure,
+}
+
+/// The places of candidates that are none: at least one must keep every row.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Places {
+    /// The arms.
+    pub arms: Candidates,
+    /// The rows that each must keep.
+    #[serde(rename = "row")]
+    pub rows: Vec<Criterion>,
 }
 
 /// The candidates that a policy fits.
@@ -58,6 +82,9 @@ pub struct Candidates {
     pub names: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
+    /// Context policies, which are candidates instead of arms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<String>,
 }
 
 /// As the table of a policy file, in one line; `any arm` if it is empty.
@@ -103,6 +130,9 @@ impl Candidates {
     }
 }
 
+/// The baseline of a row that compares two methods of the candidate.
+pub const ITSELF: &str = "itself";
+
 /// A row: a measure, and the bound that it must keep.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,8 +142,11 @@ pub struct Criterion {
     pub unit: String,
     pub at_most: Option<f64>,
     pub at_least: Option<f64>,
-    /// The arm of comparison, if it is not the policy's baseline.
+    /// The arm of comparison, if it is not the policy's baseline; [`ITSELF`] compares two methods of the candidate.
     pub baseline: Option<String>,
+    /// Whether a cost that no run measured decides nothing, so that a measurement can only lower the verdict.
+    #[serde(default)]
+    pub if_measured: bool,
     /// The condition under which a cost above its margin is tolerable.
     pub condition: Option<Condition>,
 }
@@ -257,6 +290,34 @@ impl Policy {
                 }
             }
         }
+        for (at, row) in policy.listed.iter().enumerate() {
+            if let Some((field, message)) = row.measure.problem() {
+                let path = [
+                    PathStep::Field("listed"),
+                    PathStep::Item(at),
+                    PathStep::Field("measure"),
+                    PathStep::Any,
+                    PathStep::Field(field),
+                ];
+                return wrong(&path, message);
+            }
+        }
+        let of_contexts = !policy.candidates.contexts.is_empty();
+        if of_contexts != policy.places.is_some() {
+            let message = "context policies as candidates and `places` go together";
+            return wrong(&[PathStep::Field("candidates")], message.to_owned());
+        }
+        for (at, row) in policy.place_rows().iter().enumerate() {
+            if let Some((field, message)) = problem("place", row) {
+                let path = [
+                    PathStep::Field("places"),
+                    PathStep::Field("row"),
+                    PathStep::Item(at),
+                ];
+                let path: Vec<PathStep<'_>> = path.into_iter().chain(field).collect();
+                return wrong(&path, message);
+            }
+        }
         for (at, row) in policy.sources.iter().enumerate() {
             if let Some((field, message)) = row.measure.problem() {
                 let path = [
@@ -280,22 +341,38 @@ impl Policy {
         ]
     }
 
+    /// The rows that a place must keep.
+    pub(super) fn place_rows(&self) -> &[Criterion] {
+        self.places.as_ref().map_or(&[], |places| &places.rows)
+    }
+
     /// The arms that its rows compare with, and its baseline.
     pub(super) fn compared_with(&self) -> BTreeSet<&str> {
         let rows = self.rows().into_iter().flat_map(|(_, rows)| rows);
+        let rows = rows.chain(self.place_rows());
         let named = rows.filter_map(|row| row.baseline.as_deref());
+        let named = named.filter(|name| *name != ITSELF);
         named.chain([self.baseline.as_str()]).collect()
     }
 
-    /// The measures of all rows: role, index in the role, measure.
-    fn measures(&self) -> impl Iterator<Item = (&'static str, usize, &Measure)> {
+    /// The measures of all rows, each with the place of its row.
+    fn measures(&self) -> impl Iterator<Item = (Vec<PathStep<'static>>, &Measure)> {
         let rows = self.rows().into_iter();
         let rows = rows.flat_map(|(role, rows)| {
             let rows = rows.iter().enumerate();
-            rows.map(move |(at, row)| (role, at, &row.measure))
+            rows.map(move |(at, row)| (item(role, at), &row.measure))
         });
         let sources = self.sources.iter().enumerate();
-        rows.chain(sources.map(|(at, row)| ("source", at, &row.measure)))
+        let sources = sources.map(|(at, row)| (item("source", at), &row.measure));
+        let listed = self.listed.iter().enumerate();
+        let listed = listed.map(|(at, row)| (item("listed", at), &row.measure));
+        let places = self.place_rows().iter().enumerate();
+        let places = places.map(|(at, row)| {
+            let mut path = item("row", at);
+            path.insert(0, PathStep::Field("places"));
+            (path, &row.measure)
+        });
+        rows.chain(sources).chain(listed).chain(places)
     }
 
     /// The names and patterns of arms that must exist.
@@ -322,7 +399,8 @@ impl Policy {
                     PathStep::Item(at),
                     PathStep::Field("baseline"),
                 ];
-                Some((path, row.baseline.as_deref()?))
+                let baseline = row.baseline.as_deref();
+                Some((path, baseline.filter(|name| *name != ITSELF)?))
             })
         });
         let mut all: Vec<_> = fits.chain(rows).collect();
@@ -330,6 +408,26 @@ impl Policy {
             all.push((vec![PathStep::Field("baseline")], &self.baseline));
         }
         all
+    }
+
+    /// Checks that a plan has every arm that a row compares with.
+    ///
+    /// # Errors
+    /// [`InputError`] with file, line and field of the first that is missing.
+    pub fn check_baselines(&self, file: &Path, text: &str, plan: &Plan) -> Result<(), InputError> {
+        let at = self.arms_at().into_iter();
+        let baselines =
+            at.filter(|(path, _)| matches!(path.last(), Some(PathStep::Field("baseline"))));
+        for (path, name) in baselines {
+            let is_there = |arm: &rundir::Arm| arm.name == name && arm.unavailable.is_none();
+            if !plan.arms.iter().any(is_there) {
+                let message = format!(
+                    "rows compare with {name:?}, which this run does not measure (add --backend {name}, or name another baseline)"
+                );
+                return Err(toml_error(file, text, &path, &message));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a row compares with the figure of the policy's baseline, which is then an arm.
@@ -369,15 +467,14 @@ impl Policy {
     /// # Errors
     /// [`InputError`] with file, line and field of the first unknown name.
     pub fn check_rows(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
-        for (role, at, measure) in self.measures() {
+        for (path, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
-                let path = [
-                    PathStep::Field(role),
-                    PathStep::Item(at),
+                let own = [
                     PathStep::Field("measure"),
                     PathStep::Any,
                     PathStep::Field(field),
                 ];
+                let path: Vec<PathStep<'_>> = path.iter().copied().chain(own).collect();
                 Err(unknown(file, text, &path, name, known))
             };
             for (workload, cell) in measure.cells() {
@@ -418,6 +515,9 @@ impl Policy {
         let models = MODEL_ARMS
             .into_iter()
             .filter(|_| plan.model_files.is_some());
+        if !self.candidates.contexts.is_empty() {
+            return !plan.workloads.is_empty();
+        }
         let mut all = arms.chain(models.map(|name| (name, None)));
         all.any(|(name, backend)| name != self.baseline && self.candidates.fit(name, backend))
     }
@@ -425,7 +525,7 @@ impl Policy {
     /// The cells that its rows need and that a plan does not have, in words.
     pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
         let mut missing = BTreeSet::new();
-        for (_, _, measure) in self.measures() {
+        for (_, measure) in self.measures() {
             for (name, cell) in measure.cells() {
                 let is_there = plan.workload(name).is_some_and(|workload| {
                     cell.is_none_or(|(state, metric)| {
@@ -444,6 +544,11 @@ impl Policy {
         }
         missing.into_iter().collect()
     }
+}
+
+/// The place of a row.
+fn item(field: &'static str, at: usize) -> Vec<PathStep<'static>> {
+    vec![PathStep::Field(field), PathStep::Item(at)]
 }
 
 /// The error for an unknown name, with the known ones.
@@ -478,10 +583,10 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         ];
         return Some((path, message));
     }
-    if role != "cost" && row.measure.is_declared() {
+    if row.measure.is_declared() {
         let message = format!(
-            "is declared by a backend's makers and not measured: no candidate can win this {role}; \
-             name a measure that a run tests"
+            "is declared by a backend's makers and not measured: no candidate can win or lose this {role}; \
+             list it in [[listed]], or name a measure that a run tests"
         );
         return Some((field("measure"), message));
     }
@@ -502,6 +607,13 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     };
     if let Some((name, message)) = wrong {
         return Some((field(name), message.to_owned()));
+    }
+    if let Some((name, message)) = one_sided(row) {
+        return Some((field(name), message));
+    }
+    if row.if_measured && role != "cost" {
+        let message = format!("a {role} that no run measured decides; only a cost may be left out");
+        return Some((field("if_measured"), message));
     }
     let condition = row.condition.as_ref()?;
     let message = match condition {
@@ -527,6 +639,41 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         _ => return None,
     };
     Some((field("condition"), message))
+}
+
+/// Why no candidate can keep a bound, or none can break it: the field, and the problem in words.
+fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
+    let scale = row.scale();
+    let is_share = row.measure.kind() == "share" && scale != Scale::Ratio;
+    // The range of the figure. A figure of one arm and a ratio are never below 0.
+    let low = match scale {
+        Scale::Own | Scale::Ratio => 0.0,
+        _ if is_share => -1.0,
+        _ => f64::NEG_INFINITY,
+    };
+    let high = if is_share { 1.0 } else { f64::INFINITY };
+    let is_bounded = matches!(row.measure, Measure::Durability { .. }) && scale == Scale::Own;
+    let (field, problem) = match (row.at_most, row.at_least) {
+        (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
+        (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => {
+            ("at_most", "no candidate can keep")
+        }
+        // A number of kills bounds a share, and never shows that it is 0.
+        (Some(bound), _) if bound <= 0.0 && is_bounded => ("at_most", "no candidate can keep"),
+        (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),
+        (_, Some(bound)) if bound > high => ("at_least", "no candidate can keep"),
+        (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),
+        _ => return None,
+    };
+    let range = match high.is_finite() {
+        true => format!("from {low} to {high}"),
+        false => format!("{low} or more"),
+    };
+    let unit = &row.unit;
+    Some((
+        field,
+        format!("{problem} this bound: the figure is {range} ({unit})"),
+    ))
 }
 
 /// The names of the built-in policies.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::policy::{Condition, Criterion, Policy};
+use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
     Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS,
 };
@@ -19,6 +19,8 @@ inputs::named! {
         Benefit = "benefit",
         /// A reason not to change.
         Cost = "cost",
+        /// A fact that decides nothing.
+        Listed = "listed",
     }
 }
 
@@ -38,8 +40,10 @@ pub enum RowState {
     Void,
     /// There is no evidence.
     Missing,
-    /// A constant of this project or of a backend's makers, or what they do not say. It keeps no bound and breaks none.
+    /// A constant of this project or of a backend's makers. It keeps no bound and breaks none.
     Declared,
+    /// No run measured a cost that decides only if it is measured.
+    Unmeasured,
 }
 
 impl RowRole {
@@ -57,6 +61,8 @@ impl RowRole {
             (_, RowState::Void) => "void, not decided",
             (_, RowState::Missing) => "no evidence",
             (_, RowState::Declared) => "declared, decides nothing",
+            (RowRole::Listed, _) => "listed, decides nothing",
+            (_, RowState::Unmeasured) => "not measured, decides nothing",
         }
     }
 }
@@ -95,6 +101,9 @@ impl Bound {
     }
 
     pub fn words(&self) -> String {
+        if self.value.is_infinite() {
+            return "nothing".to_owned();
+        }
         let side = if self.is_most { "at most" } else { "at least" };
         format!("{side} {}", amount(self.value, &self.unit))
     }
@@ -187,29 +196,12 @@ pub(super) fn row(
         evidence,
         criterion,
         candidate,
-        baseline: criterion.baseline.as_deref().unwrap_or(&policy.baseline),
-    };
-    let row = match question.figure() {
-        Ok(figure) if criterion.measure.is_declared() => Row {
-            baseline: figure.baseline,
-            evidence: figure.reading.source,
-            ..bare(
-                role,
-                &criterion.title,
-                bound,
-                RowState::Declared,
-                figure.reading.words,
-            )
+        baseline: match criterion.baseline.as_deref() {
+            Some(ITSELF) => candidate,
+            other => other.unwrap_or(&policy.baseline),
         },
-        Err(found) if criterion.measure.is_declared() => {
-            let row = without(role, &criterion.title, bound, found);
-            Row {
-                state: RowState::Declared,
-                effect: None,
-                gap: None,
-                ..row
-            }
-        }
+    };
+    let mut row = match question.figure() {
         Ok(figure) => Row {
             break_even: question.break_even(bound.value, &figure),
             baseline: figure.baseline,
@@ -218,14 +210,60 @@ pub(super) fn row(
         },
         Err(found) => without(role, &criterion.title, bound, found),
     };
+    row.provenance = criterion.measure.provenance();
+    if row.state == RowState::Missing && criterion.if_measured {
+        (row.state, row.gap) = (RowState::Unmeasured, None);
+    }
+    // More kills narrow the bound of a share.
+    if row.state == RowState::Open && matches!(criterion.measure, Measure::Durability { .. }) {
+        row.gap = Some(Gap {
+            what: format!("enough losses of {candidate} for {}", row.bound.words()),
+            command: format!("ctxbench fault --backend {candidate} --crash-points 1000"),
+        });
+    }
+    row
+}
+
+/// A fact that decides nothing, with that of the baseline beside it.
+pub(super) fn listed(
+    evidence: &Evidence<'_>,
+    row: &ListedRow,
+    candidate: &str,
+    baseline: &str,
+) -> Row {
+    let bound = Bound {
+        is_most: true,
+        value: f64::INFINITY,
+        unit: row.measure.kind().to_owned(),
+    };
+    let words = |found: Found| match found {
+        Found::Value(reading) => (reading.words, reading.source),
+        Found::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
+        Found::NotOffered(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
+    };
+    let (found, source) = words(evidence.read(&row.measure, candidate, false));
+    let baseline = words(evidence.read(&row.measure, baseline, true)).0;
+    let provenance = row.measure.provenance();
+    let state = match provenance {
+        Provenance::Declared => RowState::Declared,
+        _ => RowState::Unmeasured,
+    };
     Row {
-        provenance: criterion.measure.provenance(),
-        ..row
+        baseline,
+        evidence: source,
+        provenance,
+        ..bare(RowRole::Listed, &row.title, bound, state, found)
     }
 }
 
 /// A row without a figure.
-fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, candidate: String) -> Row {
+pub(super) fn bare(
+    role: RowRole,
+    title: &str,
+    bound: Bound,
+    state: RowState,
+    candidate: String,
+) -> Row {
     Row {
         role,
         title: title.to_owned(),
@@ -271,7 +309,6 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
         // margin.
         Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
         Found::NotOffered(why) => (RowState::Unmet, format!("not offered: {why}")),
-        Found::Unknown(why) => (RowState::Declared, why),
         Found::Failed(why) => (RowState::Failed, why),
         Found::Void(why) => (RowState::Void, why),
         Found::Value(reading) => return of_reading(role, title, bound, reading),
@@ -285,6 +322,10 @@ impl Question<'_> {
         let baseline = (scale != Scale::Own).then_some(self.baseline);
         if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
             return Err(barred);
+        }
+        if let (Measure::Mix { steps }, true) = (measure, scale != Scale::Own) {
+            let (candidate, baseline) = (self.candidate, self.baseline);
+            return self.evidence.mixed(steps, scale, candidate, baseline);
         }
         if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
             let (candidate, baseline) = (self.candidate, self.baseline);

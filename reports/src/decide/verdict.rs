@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rows::{Row, RowEffect, RowRole, RowState, amount};
+use super::rows::{Bound, Row, RowEffect, RowRole, RowState, amount};
 
 inputs::named! {
     /// The verdict of a decision.
@@ -136,6 +136,78 @@ fn of_states(
         true => (PolicyVerdict::Adopt, shown),
         false => (PolicyVerdict::AdoptIf, above),
     }
+}
+
+/// The change of one margin by a factor of two, or of one measurement by half of its interval, that turns the verdict; the
+/// smallest if several do. A margin that asks for more evidence turns nothing: what would then be open is not the contrary.
+pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
+    let (verdict, _) = conclude(rows, benefits_needed);
+    if !matches!(verdict, PolicyVerdict::Adopt | PolicyVerdict::Archive) {
+        return None;
+    }
+    let mut turns = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let Some(effect) = row.effect else { continue };
+        let mut change = |is_margin: bool, from: f64, to: f64, state: RowState| {
+            let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
+            states[at] = state;
+            let (becomes, _) = of_states(rows, &states, benefits_needed);
+            let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
+            if becomes != verdict && !is_open {
+                turns.push(Flip {
+                    row: row.title.clone(),
+                    is_margin,
+                    from,
+                    to,
+                    unit: row.bound.unit.clone(),
+                    becomes,
+                });
+            }
+        };
+        for factor in [0.5, 2.0] {
+            let Some(value) = scaled_margin(&row.bound, factor) else {
+                continue;
+            };
+            let bound = Bound {
+                value,
+                ..row.bound.clone()
+            };
+            change(true, row.bound.value, bound.value, bound.state(&effect));
+        }
+        // A bound on what was never seen is no interval around it.
+        let is_around = effect.low < effect.value && effect.value < effect.high;
+        let half = (effect.high - effect.low) / 2.0;
+        if is_around && half.is_finite() {
+            for shift in [-half, half] {
+                let shifted = RowEffect {
+                    value: effect.value + shift,
+                    low: effect.low + shift,
+                    high: effect.high + shift,
+                };
+                change(
+                    false,
+                    effect.value,
+                    shifted.value,
+                    row.bound.state(&shifted),
+                );
+            }
+        }
+    }
+    turns
+        .into_iter()
+        .min_by(|one, other| one.size().total_cmp(&other.size()))
+}
+
+/// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` at the end of a figure's range,
+/// where a bound is no margin.
+fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
+    let value = match bound.unit.as_str() {
+        "ratio" | "times" => 1.0 + (bound.value - 1.0) * factor,
+        _ => bound.value * factor,
+    };
+    let is_ratio_of_nothing = ["ratio", "times"].contains(&&*bound.unit) && value <= 0.0;
+    let is_whole = bound.unit.contains("share") && value >= 1.0;
+    (!is_ratio_of_nothing && !is_whole).then_some(value)
 }
 
 /// The smallest change of one margin or one measurement that flips the verdict; `None` if none does.

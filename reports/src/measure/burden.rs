@@ -1,4 +1,4 @@
-//! An operator's burden, and the properties that a backend's makers declare.
+//! An operator's burden: what a backend's makers declare, and the steps after faults.
 
 use serde::Deserialize;
 
@@ -20,20 +20,6 @@ pub enum BurdenPart {
     LinesOfCode,
     /// Faults after which the operator must do something.
     RecoverySteps,
-}
-
-inputs::named! {
-    /// A property that a backend gives besides files.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Property, name {
-        /// The whole state is one file, which can be copied.
-        OneFile = "one-file",
-        /// The state of a moment can be kept and gone back to.
-        Snapshots = "snapshots",
-        /// Earlier states are kept without being asked for.
-        Versions = "versions",
-    }
 }
 
 impl BurdenPart {
@@ -112,24 +98,6 @@ impl Evidence<'_> {
         };
         let source = "plan.toml: arms.backend; fault-outcomes.jsonl: recovery";
         Found::exact(sum as f64, words, source)
-    }
-
-    pub(super) fn gives(&self, what: &[Property], arm: &str) -> Found {
-        let mut plans = self.planned(arm);
-        let given = plans.find_map(|arm| arm.backend.gives.as_ref());
-        let Some(given) = given else {
-            return Found::Unknown(format!("the description of {arm} does not say"));
-        };
-        let wanted = what.iter().map(|property| property.name());
-        let has: Vec<&str> = wanted
-            .filter(|name| given.iter().any(|property| property == name))
-            .collect();
-        let words = match has.is_empty() {
-            true => "none".to_owned(),
-            false => has.join(", "),
-        };
-        let source = "plan.toml: arms.backend.gives (described, not measured)";
-        Found::exact(has.len() as f64, words, source)
     }
 }
 

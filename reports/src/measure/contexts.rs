@@ -13,8 +13,8 @@ use crate::text::count;
 pub struct ContextFigure {
     /// The session.
     pub workload: String,
-    /// The context policy that needs the backend.
-    pub policy: String,
+    /// The context policy; the candidate itself without it.
+    pub policy: Option<String>,
     /// The context policy of the baseline.
     pub against: String,
     /// One of [`ContextCost::FIGURES`], or `dollars` on the first model of the report.
@@ -24,16 +24,18 @@ pub struct ContextFigure {
 impl Evidence<'_> {
     pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> Found {
         let policy = match as_baseline {
-            true => &figure.against,
-            false => &figure.policy,
+            true => figure.against.as_str(),
+            false => figure.policy.as_deref().unwrap_or(arm),
         };
-        if !as_baseline {
+        if !as_baseline && figure.policy.is_some() {
             // The arm has to hold what leaves the context.
             match self.passes(&figure.workload, arm) {
                 Found::Value(_) => {}
                 other => return other,
             }
         }
+        // A context policy as a candidate needs no arm beside the plain directory.
+        let arm = figure.policy.as_ref().map_or("direct", |_| arm);
         let mut runs = self.runs.iter();
         let Some(cost) = runs.find_map(|run| run.context(&figure.workload, policy)) else {
             let what = format!("context {policy} of {}", figure.workload);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{Audit, CellKind, FaultOutcome, MACHINE_LOSS, Status};
+use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, Status};
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
@@ -23,6 +23,8 @@ pub enum FaultFigure {
     Hangs,
     /// Lines that agents without locks appended with success, and that are gone.
     UpdatesLost,
+    /// Milliseconds until the files were usable again.
+    RecoveryMs,
 }
 
 inputs::named! {
@@ -31,7 +33,7 @@ inputs::named! {
     pub enum Loss, name {
         /// The daemon, or without one the agent.
         #[serde(rename = "killed-daemon")]
-        Daemon = rundir::faults::KILLED_DAEMON,
+        Daemon = KILLED_DAEMON,
         /// Everything that has not reached the disk.
         #[serde(rename = "power-loss")]
         Power = rundir::faults::POWER_LOSS,
@@ -56,7 +58,13 @@ impl Evidence<'_> {
         self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
     }
 
-    pub(super) fn faults(&self, scenarios: &[String], figure: FaultFigure, arm: &str) -> Found {
+    pub(super) fn faults(
+        &self,
+        scenarios: &[String],
+        figure: FaultFigure,
+        crashes_a_year: Option<f64>,
+        arm: &str,
+    ) -> Found {
         let kills = self.runs.iter().flat_map(|run| run.kills(arm));
         let kills = kills.filter(|kill| scenarios.contains(&kill.scenario));
         let kills: Vec<&Fault> = kills.collect();
@@ -90,6 +98,7 @@ impl Evidence<'_> {
                 FaultFigure::ManualRecoveries => u64::from(!kill.recovered),
                 FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
                 FaultFigure::UpdatesLost => 0,
+                FaultFigure::RecoveryMs => kill.recovery_ms,
             };
             add(kill.scenario.as_str(), count);
         }
@@ -100,6 +109,9 @@ impl Evidence<'_> {
                 FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
                 FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
                 FaultFigure::UpdatesLost => outcome.updates_lost(),
+                FaultFigure::RecoveryMs => {
+                    outcome.recovery.as_ref().map_or(0, |recovery| recovery.ms)
+                }
             };
             add(outcome.scenario.as_str(), count);
         }
@@ -109,6 +121,7 @@ impl Evidence<'_> {
             FaultFigure::ManualRecoveries => "manual recoveries",
             FaultFigure::Hangs => "hangs",
             FaultFigure::UpdatesLost => "updates lost",
+            FaultFigure::RecoveryMs => "ms of recovery",
         };
         let count: u64 = worst.values().sum();
         let killed = kills.iter().filter(|kill| kill.killed).count();
@@ -122,6 +135,12 @@ impl Evidence<'_> {
             "faults.jsonl, fault-outcomes.jsonl: {}",
             scenarios.join(", ")
         );
+        if let Some(rate) = crashes_a_year {
+            let injected = (kills.len() + outcomes.len()).max(1);
+            let yearly = rate * total as f64 / injected as f64;
+            let words = format!("{total} {what}{how}: {yearly:.1} a year at {rate} crashes");
+            return Found::exact(yearly, words, &source);
+        }
         let most = match count == total {
             true => String::new(),
             false => format!(", at most {count} in one of each"),
@@ -152,9 +171,17 @@ impl Evidence<'_> {
             own += series.died_by_itself;
         }
         if points == 0 {
+            // Without a daemon none can be killed.
+            let all = self.runs.iter().flat_map(|run| &run.run.crash_points);
+            let mut own = all.filter(|points| points.backend == arm && points.loss == loss);
+            let unfit = own.find(|points| points.status == Status::Unfit && loss == KILLED_DAEMON);
+            if let Some(unfit) = unfit {
+                let words = unfit.reason.clone().unwrap_or_default();
+                return Found::exact(0.0, words, "crash-points.jsonl");
+            }
             return match self.no_promise(loss, arm) {
                 Some(why) => Found::NotOffered(why),
-                None => missing(format!("{loss} of {arm}"), crash_points(arm)),
+                None => missing(format!("crash points ({loss}) of {arm}"), crash_points(arm)),
             };
         }
         let high = stats::failure_bound(failed, points);

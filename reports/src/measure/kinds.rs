@@ -3,14 +3,14 @@
 
 use serde::Deserialize;
 
-use super::burden::{BurdenPart, Property};
+use super::burden::BurdenPart;
 use super::contexts::ContextFigure;
 use super::costs::CostMeasure;
 use super::faults::{FaultFigure, Loss};
 use super::hosts::HostFigure;
-use super::latency::Latency;
+use super::latency::{Latency, MixStep};
 use super::model_files::FileFigure;
-use super::probes::Aspect;
+use super::probes::{Aspect, PROPERTIES};
 use super::scores::{Per, SCORES, ScoreMeasure};
 use crate::context::{ContextCost, DOLLARS};
 use crate::provenance::Provenance;
@@ -41,6 +41,8 @@ pub enum Measure {
         /// The scenarios, summed.
         scenarios: Vec<String>,
         figure: FaultFigure,
+        /// The stated number of such faults a year, by which the mean of a fault is multiplied.
+        crashes_a_year: Option<f64>,
     },
     /// The share of acknowledged records that a loss leaves in their expected state.
     Kept { loss: Loss },
@@ -68,11 +70,18 @@ pub enum Measure {
         /// The parts, added up.
         of: Vec<BurdenPart>,
     },
-    /// Properties that a backend gives besides files.
-    Gives {
-        /// The properties, counted.
-        what: Vec<Property>,
+    /// Properties besides files that probes found to work.
+    Property {
+        /// The probes' names, such as `snapshot`.
+        of: Vec<String>,
     },
+    /// The time of several programs' steps, each so often as a session runs it.
+    Mix {
+        /// The steps, added up.
+        steps: Vec<MixStep>,
+    },
+    /// The time that one call in a hundred takes or exceeds.
+    Tail(Latency),
 }
 
 /// How a candidate's figure is put beside the baseline's.
@@ -96,12 +105,18 @@ impl Measure {
     /// Where its figure comes from: the weakest of its inputs.
     pub fn provenance(&self) -> Provenance {
         match self {
-            Measure::Gives { .. } => Provenance::Declared,
             Measure::Burden { of } => {
                 let parts = of.iter().map(|part| part.provenance());
                 parts.max().unwrap_or(Provenance::Declared)
             }
-            Measure::Context(_) | Measure::Results { .. } => Provenance::Arithmetic,
+            // A stated rate of crashes, and steps weighted by recorded sessions, are no measurement.
+            Measure::Context(_)
+            | Measure::Results { .. }
+            | Measure::Mix { .. }
+            | Measure::Faults {
+                crashes_a_year: Some(_),
+                ..
+            } => Provenance::Arithmetic,
             Measure::Latency(_)
             | Measure::Passes { .. }
             | Measure::Probes { .. }
@@ -112,6 +127,8 @@ impl Measure {
             | Measure::Lag { .. }
             | Measure::Cost(_)
             | Measure::Durability { .. }
+            | Measure::Property { .. }
+            | Measure::Tail(_)
             | Measure::ModelFiles { .. }
             | Measure::Hosts { .. } => Provenance::Measured,
         }
@@ -125,16 +142,29 @@ impl Measure {
     /// The unit of its figure.
     pub fn kind(&self) -> &'static str {
         match self {
-            Measure::Latency(_) => "ms",
+            Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } => "ms",
             Measure::Passes { .. } => "passes",
             Measure::Probes { .. } => "probes",
             Measure::Conformance { .. } => "features",
+            Measure::Faults {
+                figure,
+                crashes_a_year: Some(_),
+                ..
+            } => match figure {
+                FaultFigure::LostRecords => "records a year",
+                FaultFigure::FailedCalls => "calls a year",
+                FaultFigure::ManualRecoveries => "recoveries a year",
+                FaultFigure::Hangs => "hangs a year",
+                FaultFigure::UpdatesLost => "updates a year",
+                FaultFigure::RecoveryMs => "ms a year",
+            },
             Measure::Faults { figure, .. } => match figure {
                 FaultFigure::LostRecords => "records",
                 FaultFigure::FailedCalls => "calls",
                 FaultFigure::ManualRecoveries => "recoveries",
                 FaultFigure::Hangs => "hangs",
                 FaultFigure::UpdatesLost => "updates",
+                FaultFigure::RecoveryMs => "ms",
             },
             Measure::Kept { .. } => "share",
             Measure::Score(score) => match score.per {
@@ -159,7 +189,7 @@ impl Measure {
                 HostFigure::UnseenNotes => "notes",
             },
             Measure::Burden { .. } => "items",
-            Measure::Gives { .. } => "properties",
+            Measure::Property { .. } => "properties",
         }
     }
 
@@ -205,7 +235,15 @@ impl Measure {
     /// The workloads that it names, each with cache state and metric where it names them.
     pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
         match self {
-            Measure::Latency(cell) => vec![(&cell.workload, Some((&cell.state, &cell.metric)))],
+            Measure::Mix { steps } => {
+                let steps = steps.iter().map(|step| &step.cell);
+                steps
+                    .map(|cell| (&*cell.workload, Some((&*cell.state, &*cell.metric))))
+                    .collect()
+            }
+            Measure::Latency(cell) | Measure::Tail(cell) => {
+                vec![(&cell.workload, Some((&cell.state, &cell.metric)))]
+            }
             Measure::Passes { workload }
             | Measure::Results { workload }
             | Measure::Lag { workload }
@@ -244,7 +282,7 @@ impl Measure {
     /// The first problem of its fields: the field, and the problem in words.
     pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
         match self {
-            Measure::Latency(Latency { state, .. })
+            Measure::Latency(Latency { state, .. }) | Measure::Tail(Latency { state, .. })
                 if !["hot", "lukewarm", "cold"].contains(&state.as_str()) =>
             {
                 let message = format!("{state:?}: there are hot, lukewarm and cold");
@@ -274,8 +312,32 @@ impl Measure {
             Measure::Burden { of } if of.is_empty() => {
                 Some(("of", "needs at least one part".to_owned()))
             }
-            Measure::Gives { what } if what.is_empty() => {
-                Some(("what", "needs at least one property".to_owned()))
+            Measure::Property { of } => {
+                if of.is_empty() {
+                    return Some(("of", "needs at least one property".to_owned()));
+                }
+                let unknown = of
+                    .iter()
+                    .find(|name| !PROPERTIES.contains(&name.as_str()))?;
+                let message = format!(
+                    "no property {unknown:?}; there are {}",
+                    PROPERTIES.join(", ")
+                );
+                Some(("of", message))
+            }
+            Measure::Mix { steps } => {
+                if steps.is_empty() {
+                    return Some(("steps", "needs at least one step".to_owned()));
+                }
+                let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times.is_finite());
+                let wrong = steps.iter().any(is_wrong);
+                wrong.then(|| ("steps", "`times` must be above 0".to_owned()))
+            }
+            Measure::Faults {
+                crashes_a_year: Some(rate),
+                ..
+            } if !(*rate > 0.0 && rate.is_finite()) => {
+                Some(("crashes_a_year", "must be above 0".to_owned()))
             }
             _ => None,
         }

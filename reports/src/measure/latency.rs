@@ -1,12 +1,14 @@
 //! Times of cells: an arm's own, and the time that an arm adds to the baseline's.
 
+use std::collections::BTreeSet;
+
 use rundir::{PlannedWorkload, SAMPLES};
 use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::{Evidence, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
-use crate::summary::{Cell, MAKESPAN};
+use crate::summary::{Cell, FailedPasses, MAKESPAN};
 use crate::text::time;
 
 /// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
@@ -22,6 +24,14 @@ pub struct Latency {
     pub state: String,
     /// A kind of call, or `makespan`.
     pub metric: String,
+}
+
+/// A step of a program, and how often a session runs it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MixStep {
+    pub cell: Latency,
+    pub times: f64,
 }
 
 /// A figure of a candidate beside the baseline's.
@@ -72,6 +82,103 @@ impl<'a> Evidence<'a> {
             Some((_, reading)) => Found::Value(reading),
             None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
         }
+    }
+
+    /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval.
+    pub(super) fn tail(&self, latency: &Latency, arm: &str) -> Found {
+        let found = self.runs.iter().find_map(|run| {
+            let cell = cell(run, latency, arm)?;
+            let p99 = cell.p99_ns.filter(|_| !run.summary.health.is_busy)?;
+            Some((p99, cell))
+        });
+        match found {
+            Some((p99, cell)) => {
+                let failed = cell.failed.words();
+                let words = format!("p99 {} of {} calls, {failed}", time(p99 as f64), cell.calls);
+                Found::exact(p99 as f64 / 1e6, words, &source(latency))
+            }
+            None => {
+                let what = format!("the 99th percentile of {}", not_measured(latency, arm));
+                run_gap(&latency.workload, &[arm], what)
+            }
+        }
+    }
+
+    /// The summed time of steps, in milliseconds.
+    pub(super) fn mix(&self, steps: &[MixStep], arm: &str) -> Found {
+        let mut all = Reading::exact(0.0, String::new(), SAMPLES);
+        for step in steps {
+            let reading = match self.time(&step.cell, arm) {
+                Found::Value(reading) => reading,
+                other => return other,
+            };
+            all.value += step.times * reading.value;
+            all.low += step.times * reading.low;
+            all.high += step.times * reading.high;
+        }
+        all.words = format!("{} for {}", time(all.value * 1e6), step_words(steps));
+        Found::Value(all)
+    }
+
+    /// The failed passes of the steps' workloads, each once.
+    fn failed_steps(&self, steps: &[MixStep], arm: &str) -> String {
+        let cells = steps
+            .iter()
+            .map(|step| (&step.cell.workload, &step.cell.state));
+        let mut all = FailedPasses::default();
+        for (workload, state) in cells.collect::<BTreeSet<_>>() {
+            all.add(&self.failed_passes(workload, Some(state), arm));
+        }
+        all.words()
+    }
+
+    /// The candidate's summed time over the baseline's: the mean of the steps' ratios, each weighted by the baseline's time.
+    pub(crate) fn mixed(
+        &self,
+        steps: &[MixStep],
+        scale: Scale,
+        arm: &str,
+        baseline: &str,
+    ) -> Result<Figure, Found> {
+        let mut sum = Reading::exact(0.0, String::new(), SAMPLES);
+        let mut of_baseline = 0.0;
+        let mut words = Vec::new();
+        for step in steps {
+            let ratio = self.timed(&step.cell, Scale::Ratio, arm, baseline)?.reading;
+            let base = match self.time(&step.cell, baseline) {
+                Found::Value(base) => base.value * step.times,
+                other => return Err(other),
+            };
+            of_baseline += base;
+            sum.value += base * ratio.value;
+            sum.low += base * ratio.low;
+            sum.high += base * ratio.high;
+            words.push(format!(
+                "{} {} ×{:.2}",
+                step.times, step.cell.metric, ratio.value
+            ));
+        }
+        let in_unit = |sum: f64| match scale {
+            Scale::More => sum - of_baseline,
+            Scale::Fewer => of_baseline - sum,
+            _ => sum / of_baseline,
+        };
+        let ends = [in_unit(sum.low), in_unit(sum.high)];
+        let reading = Reading {
+            value: in_unit(sum.value),
+            low: ends[0].min(ends[1]),
+            high: ends[0].max(ends[1]),
+            words: format!(
+                "{} ({}), {}",
+                time(sum.value * 1e6),
+                words.join(", "),
+                self.failed_steps(steps, arm)
+            ),
+            source: format!("{SAMPLES}: {}", step_words(steps)),
+        };
+        let failed = self.failed_steps(steps, baseline);
+        let baseline = format!("{}, {failed}", time(of_baseline * 1e6));
+        Ok(Figure::of(reading, baseline))
     }
 
     /// The candidate's time beside the baseline's.
@@ -260,6 +367,14 @@ fn hull(one: Reading, other: Reading) -> Reading {
         words: format!("{}; in another run {}", one.words, other.words),
         source: one.source,
     }
+}
+
+fn step_words(steps: &[MixStep]) -> String {
+    let steps = steps.iter();
+    let steps: Vec<String> = steps
+        .map(|step| format!("{} {}", step.times, step.cell.metric))
+        .collect();
+    steps.join(", ")
 }
 
 fn cell_words(cell: &Cell) -> String {

@@ -80,8 +80,6 @@ pub(crate) enum Found {
     Missing(Gap),
     /// The candidate cannot do what the measure is about, with the reason.
     NotOffered(String),
-    /// The backend's makers do not say.
-    Unknown(String),
     /// A pass of the candidate failed in a workload that the measure reads.
     Failed(String),
     /// A pass of the baseline, or the harness in a pass, failed in a workload that the measure reads.
@@ -120,6 +118,12 @@ impl<'a> Evidence<'a> {
         names
     }
 
+    /// Whether a run has sessions under a context policy.
+    pub(crate) fn has_context(&self, policy: &str) -> bool {
+        let costs = self.runs.iter().flat_map(|run| &run.contexts.costs);
+        costs.into_iter().any(|cost| cost.policy == policy)
+    }
+
     /// The first plan's description of an arm, of a plan that can use it if there is one.
     pub fn arm(&self, name: &str) -> Option<&'a Arm> {
         let arms = self.planned(name);
@@ -150,7 +154,11 @@ impl<'a> Evidence<'a> {
             Measure::Passes { workload } => self.passes(workload, arm),
             Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
             Measure::Conformance { groups } => self.conformance(groups, arm),
-            Measure::Faults { scenarios, figure } => self.faults(scenarios, *figure, arm),
+            Measure::Faults {
+                scenarios,
+                figure,
+                crashes_a_year,
+            } => self.faults(scenarios, *figure, *crashes_a_year, arm),
             Measure::Kept { loss } => self.kept(loss.name(), arm, as_baseline),
             Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
@@ -161,7 +169,9 @@ impl<'a> Evidence<'a> {
             Measure::Durability { loss } => self.durability(loss.name(), arm),
             Measure::Hosts { workload, figure } => self.hosts(workload, *figure, arm),
             Measure::Burden { of } => self.burden(of, arm),
-            Measure::Gives { what } => self.gives(what, arm),
+            Measure::Property { of } => self.property(of, arm),
+            Measure::Mix { steps } => self.mix(steps, arm),
+            Measure::Tail(latency) => self.tail(latency, arm),
         }
     }
 

@@ -10,6 +10,28 @@ pub(super) const GENERATE: &str = "llm-generate";
 /// The candidate that makes up files from the history of writes.
 pub(super) const HISTORY: &str = "llm-history";
 
+/// The least parameters of a model whose files say something of what people would use.
+const CAPABLE: f64 = 7e9;
+
+/// The command that asks a model by its provider's interface.
+const WITH_A_KEY: &str = "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
+
+/// The number of parameters that a model's name states: `135M`, `0.5b`. `None` if it states none, as those of models that
+/// are used by a provider's interface.
+fn smallest_in_name(model: &str) -> Option<f64> {
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+    let sizes = words.filter_map(|word| {
+        let (number, unit) = word.split_at_checked(word.len().checked_sub(1)?)?;
+        let unit = match unit {
+            "M" | "m" => 1e6,
+            "B" | "b" => 1e9,
+            _ => return None,
+        };
+        Some(number.parse::<f64>().ok()? * unit)
+    });
+    sizes.reduce(f64::min)
+}
+
 /// A figure of made-up files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,6 +70,18 @@ impl Evidence<'_> {
         Some((mounted.steps.len() as u64, hung.count() as u64))
     }
 
+    /// Why the model of these files decides nothing; `None` for a capable one.
+    fn incapable_because(found: &ModelFiles) -> Option<String> {
+        let smallest = smallest_in_name(&found.model)?;
+        (smallest < CAPABLE).then(|| {
+            format!(
+                "needs a capable model: {} has {} million parameters",
+                found.model,
+                smallest / 1e6
+            )
+        })
+    }
+
     pub(super) fn model_files(&self, figure: FileFigure, arm: &str) -> Found {
         let gap = |what: &str| {
             let command = "ctxbench run --suite model-files".to_owned();
@@ -56,6 +90,9 @@ impl Evidence<'_> {
         let Some((found, mounted)) = self.made_up(arm) else {
             return gap("made-up files");
         };
+        if let Some(why) = Self::incapable_because(found) {
+            return missing(why, WITH_A_KEY.to_owned());
+        }
         let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
             let add = |sum: (u64, u64), pair: &(u64, u64)| (sum.0 + pair.0, sum.1 + pair.1);
             let (part, all) = pairs.iter().fold((0, 0), add);
@@ -124,4 +161,22 @@ fn of(result: &str) -> Option<(u64, u64)> {
     let part = words.next()?.parse().ok()?;
     (words.next()? == "of").then_some(())?;
     Some((part, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_models_name_says_how_small_it_is() {
+        for (model, size) in [
+            ("SmolLM2-135M-Instruct-Q4_K_M.gguf", Some(135e6)),
+            ("qwen2.5-0.5b", Some(0.5e9)),
+            ("llama-3.3-70B-instruct", Some(70e9)),
+            ("claude-opus-5-5", None),
+            ("", None),
+        ] {
+            assert_eq!(smallest_in_name(model), size, "{model}");
+        }
+    }
 }

@@ -3,8 +3,24 @@
 use rundir::{Outcome, PROBES, Probe};
 use serde::Deserialize;
 
-use super::{Evidence, Found, missing};
+use super::{Evidence, Found, Reading, missing};
 use crate::conformance::{CONFORMANCE, tried_features};
+
+/// The properties that a run probes.
+pub(super) const PROPERTIES: [&str; 9] = [
+    "portable",
+    "snapshot",
+    "diff",
+    "versions",
+    "fork",
+    "survives-machine-loss",
+    "second-process",
+    "watchers",
+    "watchers-other-host",
+];
+
+/// The aspect of probes of properties.
+const PROPERTY: &str = "property";
 
 inputs::named! {
     /// The aspect of a probe.
@@ -41,6 +57,50 @@ impl Evidence<'_> {
         let words = failing_of(&failing, tried.len(), verb);
         let source = format!("{PROBES}: aspect {name}");
         Found::exact(failing.len() as f64, words, &source)
+    }
+
+    /// The number of these properties that work. One that was not tried may work or not.
+    pub(super) fn property(&self, names: &[String], arm: &str) -> Found {
+        let (mut works, mut untried) = (Vec::new(), Vec::new());
+        let mut not = Vec::new();
+        for name in names {
+            let all = self.runs.iter().flat_map(|run| &run.run.probes);
+            let of_name = all.filter(|probe| {
+                (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm)
+            });
+            // A property that fails once does not work.
+            let worst = of_name.max_by_key(|probe| probe.outcome);
+            match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
+                None | Some((Outcome::Infra, _)) => untried.push(name.as_str()),
+                Some((Outcome::Skipped, why)) if why.starts_with("not tried") => {
+                    untried.push(name.as_str());
+                }
+                Some((Outcome::Ok, detail)) => works.push(format!("{name} ({detail})")),
+                Some((Outcome::Skipped, why)) => not.push(format!("{name}: {why}")),
+                Some((outcome, detail)) => not.push(format!("{name}: {outcome}, {detail}")),
+            }
+        }
+        if works.is_empty() && not.is_empty() {
+            let what = format!("probes of {} of {arm}", untried.join(", "));
+            return missing(what, format!("ctxbench run --backend {arm}"));
+        }
+        let mut words = match works.is_empty() {
+            true => "none works".to_owned(),
+            false => format!("works: {}", works.join(", ")),
+        };
+        for (what, names) in [("not", not.join("; ")), ("not tried", untried.join(", "))] {
+            if !names.is_empty() {
+                words += &format!("; {what}: {names}");
+            }
+        }
+        let value = works.len() as f64;
+        Found::Value(Reading {
+            value,
+            low: value,
+            high: value + untried.len() as f64,
+            words,
+            source: format!("{PROBES}: aspect {PROPERTY}"),
+        })
     }
 
     pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {

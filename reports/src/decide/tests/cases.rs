@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "calls fail when the daemon dies", |run| {
                     run.faults
                         .iter_mut()
-                        .for_each(|fault| fault.failed_calls = u64::from(fault.killed))
+                        .for_each(|fault| fault.failed_calls = 20 * u64::from(fault.killed))
                 }),
                 (Archive, "a tool does not work", |run| {
                     probe(run, "tool", "grep", "sqlite", Outcome::Errno)
@@ -43,6 +43,9 @@ pub(super) fn cases() -> Vec<Case> {
                     testing::scale(run, "sqlite", 20.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
+                (Archive, "the files are back after a minute", |run| {
+                    run.faults[1].recovery_ms = 60_000
+                }),
                 (Archive, "cron has to ask for help", |run| {
                     run.faults[1].recovered = false
                 }),
@@ -77,7 +80,7 @@ pub(super) fn cases() -> Vec<Case> {
                     let passes = run.samples.iter_mut();
                     passes.for_each(|pass| pass.scores.clear())
                 }),
-                (AdoptIf, "one answer of fifty is stale", |run| {
+                (Archive, "one answer of fifty is stale", |run| {
                     task(run, "agent/inbox-find", &[("stale-answers", 2)])
                 }),
                 (AdoptIf, "triage reads more", |run| {
@@ -102,17 +105,12 @@ pub(super) fn cases() -> Vec<Case> {
                 (Adopt, "a process for each mailbox, as declared", |run| {
                     run.plan.arms[2].backend.daemons = 9
                 }),
-                (
-                    Archive,
-                    "two benefits fail: old copies, and as many definitions",
-                    |run| {
-                        task(
-                            run,
-                            "agent/inbox-triage",
-                            &[("lag-us", 2_000_000), ("definition-tokens", 90_000)],
-                        );
-                    },
-                ),
+                (Archive, "a commit is seen after twenty seconds", |run| {
+                    task(run, "agent/inbox-triage", &[("lag-us", 2_000_000_000)])
+                }),
+                (Archive, "the next start needs a hand", |run| {
+                    run.faults[1].recovered = false
+                }),
             ],
         ),
         (
@@ -125,6 +123,7 @@ pub(super) fn cases() -> Vec<Case> {
                     "it keeps no more and is no faster, whatever its makers declare",
                     |run| {
                         power_loss(run, 10, 10);
+                        properties(run, Outcome::Skipped);
                         run.plan.arms[2].backend.gives =
                             Some(vec!["one-file".to_owned(), "snapshots".to_owned()]);
                     },
@@ -134,8 +133,8 @@ pub(super) fn cases() -> Vec<Case> {
                     "it keeps no more, and takes a third of the time",
                     |run| {
                         power_loss(run, 10, 10);
+                        properties(run, Outcome::Skipped);
                         slow(run, "program/git", "sqlite", 0.25);
-                        slow(run, "program/npm-few", "sqlite", 0.25);
                     },
                 ),
                 (Archive, "a tool does not work", |run| {
@@ -150,8 +149,38 @@ pub(super) fn cases() -> Vec<Case> {
                     run.probes.retain(|probe| probe.aspect != "conformance")
                 }),
                 (NotDecided, "a busy machine", |run| testing::make_busy(run)),
-                (AdoptIf, "git takes three times as long", |run| {
+                (Archive, "git takes three times as long", |run| {
                     slow(run, "program/git", "sqlite", 3.0)
+                }),
+                (Archive, "one read in a hundred takes 100 ms", |run| {
+                    slow_tail(run, "micro/read-1k", 500)
+                }),
+                (Archive, "every sixth kill loses a record", |run| {
+                    kills(run, "sqlite", 10)
+                }),
+                (Archive, "every sixth power cut loses a record", |run| {
+                    run.crash_points
+                        .iter_mut()
+                        .filter(|points| points.loss == "power-loss")
+                        .for_each(|points| points.broken = Some(10))
+                }),
+                (NotDecided, "the power was cut ten times", |run| {
+                    run.crash_points
+                        .iter_mut()
+                        .for_each(|points| points.points = 10)
+                }),
+                (NotDecided, "properties were not tried", |run| {
+                    power_loss(run, 10, 10);
+                    run.probes.retain(|probe| probe.aspect != "property");
+                }),
+                (Adopt, "no package was installed", |run| {
+                    run.samples
+                        .retain(|pass| pass.workload != "program/npm-few");
+                    run.cells.retain(|cell| cell.workload != "program/npm-few");
+                }),
+                (Adopt, "all programs are measured", |run| programs(run, 1.0)),
+                (Archive, "all programs take ten times as long", |run| {
+                    programs(run, 10.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
                 (AdoptIf, "a session is short", |run| {
@@ -180,8 +209,17 @@ pub(super) fn cases() -> Vec<Case> {
                     let passes = run.samples.iter_mut();
                     passes.for_each(|pass| pass.scores.clear())
                 }),
-                (AdoptIf, "it finds less than a search", |run| {
-                    recalls(run, &[("evidence-in-budget", 60)])
+                (Archive, "it finds no more than grep in dialogues", |run| {
+                    recalls_dialogues(run, 40)
+                }),
+                (NotDecided, "no dialogue was asked", |run| {
+                    run.samples.retain(|pass| pass.workload != DIALOGUES)
+                }),
+                (Archive, "it sends as much as the file", |run| {
+                    recalls(run, &[("tokens", 4_000_000)])
+                }),
+                (Archive, "every sixth kill loses a note", |run| {
+                    kills(run, "sqlite", 10)
                 }),
                 (Archive, "a search fails", |run| {
                     fail_a_pass(run, "micro/find-in-files-1000", "sqlite")
@@ -223,6 +261,9 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a record is lost in a kill", |run| {
                     run.faults[1].lost = 1
                 }),
+                (Archive, "every sixth kill loses a record", |run| {
+                    kills(run, "sqlite", 10)
+                }),
                 (Archive, "the next start needs a hand", |run| {
                     run.faults[1].recovered = false
                 }),
@@ -245,32 +286,32 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         (
             "long-context",
-            "sqlite",
+            "evict",
             long_context,
             vec![
-                (Archive, "files save nothing", |run| {
-                    let inline = run
-                        .contexts
-                        .iter()
-                        .find(|context| context.policy == "inline")
-                        .unwrap()
-                        .conversation
-                        .clone();
+                (Archive, "it leaves out nothing", |run| {
+                    evict_nothing(run, false, 0)
+                }),
+                (Archive, "recorded sessions cost more", |run| {
+                    evict_nothing(run, true, 5_000)
+                }),
+                (NotDecided, "the example was not counted", |run| {
                     run.contexts
-                        .iter_mut()
-                        .for_each(|context| context.conversation = inline.clone());
+                        .retain(|context| context.workload != "agent/offload-comparison")
                 }),
-                (NotDecided, "no context was counted", |run| {
-                    run.contexts.clear()
+                (Adopt, "a turn waits on one place", |run| {
+                    testing::scale(run, "sqlite", 300.0)
                 }),
-                (AdoptIf, "a turn waits", |run| {
-                    testing::scale(run, "sqlite", 20.0)
-                }),
-                (Archive, "what is read back differs", |run| {
+                (Adopt, "one place returns other bytes", |run| {
                     fail_a_pass(run, "agent/offload-comparison", "sqlite")
                 }),
-                (Adopt, "four things to run, as declared", |run| {
-                    run.plan.arms[2].backend.daemons = 4
+                (Archive, "no place returns what was stored", |run| {
+                    for arm in ["direct", "sqlite"] {
+                        fail_a_pass(run, "agent/offload-comparison", arm);
+                    }
+                }),
+                (NotDecided, "no place was killed", |run| {
+                    run.crash_points.clear()
                 }),
             ],
         ),
@@ -289,6 +330,9 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
                 (Archive, "another file each time", |run| {
                     made_up(run).consistency[0].1 = "1 of 4".to_owned()
+                }),
+                (NotDecided, "the model is small", |run| {
+                    run.model_files.as_mut().unwrap().model = "SmolLM2-135M".to_owned()
                 }),
                 (NotDecided, "consistency was not checked", |run| {
                     made_up(run).consistency.clear()

@@ -1,7 +1,7 @@
 //! Constructed evidence: for each policy a run whose candidate is adopted, and ways to change it.
 
 use rundir::faults::{Audit, CrashPoints, Status};
-use rundir::{MountedModel, Outcome, Probe, Run, Score, Settled};
+use rundir::{MountedModel, Outcome, Probe, Run, Score, SessionContext, Settled};
 
 use crate::testing;
 
@@ -103,8 +103,101 @@ pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
         };
         run.crash_points.push(CrashPoints {
             audit,
-            ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
+            ..losses(backend, "power-loss", 0)
         });
+    }
+}
+
+/// Sixty kills or power cuts, at so many of which a record was lost.
+fn losses(backend: &str, loss: &str, lost: u64) -> CrashPoints {
+    CrashPoints {
+        points: 60,
+        broken: Some(lost),
+        audit: Audit {
+            present: 600,
+            lost,
+            ..Audit::default()
+        },
+        ..CrashPoints::not_run(backend, loss, Status::Ran, "")
+    }
+}
+
+/// Sixty kills of an arm, at so many of which a record was lost.
+pub(super) fn kills(run: &mut Run, backend: &str, lost: u64) {
+    run.crash_points
+        .retain(|points| (&*points.backend, &*points.loss) != (backend, "killed-daemon"));
+    let kills = losses(backend, "killed-daemon", lost);
+    run.crash_points.push(kills);
+}
+
+/// Lets the properties of `sqlite` be what its probes found.
+pub(super) fn properties(run: &mut Run, snapshot: Outcome) {
+    for name in ["snapshot", "fork", "diff", "versions", "portable"] {
+        for arm in ["direct", "sqlite"] {
+            let outcome = match (name, arm) {
+                ("portable", _) => Outcome::Ok,
+                ("snapshot", "sqlite") => snapshot,
+                _ => Outcome::Skipped,
+            };
+            probe(run, "property", name, arm, outcome);
+        }
+    }
+}
+
+/// Gives a workload more kinds of calls, which take as long as those of `from`.
+fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
+    for kind in kinds.iter().map(|kind| (*kind).to_owned()) {
+        for planned in &mut run.plan.workloads {
+            if planned.name == workload {
+                planned.calls.insert(kind.clone(), planned.calls[from]);
+            }
+        }
+        for pass in run
+            .samples
+            .iter_mut()
+            .filter(|pass| pass.workload == workload)
+        {
+            let calls = pass.calls[from].clone();
+            pass.calls.insert(kind.clone(), calls);
+        }
+        for cell in run
+            .cells
+            .iter_mut()
+            .filter(|cell| cell.workload == workload)
+        {
+            let latencies = cell.latencies[from].clone();
+            cell.latencies.insert(kind.clone(), latencies);
+        }
+    }
+}
+
+/// Adds the programs that only decide if they are measured; `sqlite` takes this factor of its time.
+pub(super) fn programs(run: &mut Run, factor: f64) {
+    for (workload, kind) in [
+        ("program/pip", "install"),
+        ("program/venv", "environment"),
+        ("program/cargo", "build"),
+        ("program/tree", "grep"),
+        ("program/parallel", "concurrent"),
+    ] {
+        copy_workload(run, "program/npm-few", workload, kind);
+        slow(run, workload, "sqlite", factor);
+    }
+}
+
+/// Multiplies the time of the slowest calls of `sqlite` in a workload.
+pub(super) fn slow_tail(run: &mut Run, workload: &str, factor: u64) {
+    let cells = run.cells.iter_mut();
+    for cell in cells.filter(|cell| cell.workload == workload && cell.arm == "sqlite") {
+        for latencies in cell.latencies.values_mut() {
+            let times = latencies.histogram().unwrap();
+            let mut slower = rundir::histogram();
+            for step in times.iter_recorded() {
+                let time = step.value_iterated_to() * factor;
+                slower.record_n(time, step.count_at_value()).unwrap();
+            }
+            *latencies = rundir::Latencies::new(&slower).unwrap();
+        }
     }
 }
 
@@ -159,11 +252,15 @@ pub(super) fn inbox() -> Run {
     let mut run = testing::run();
     rename_workload(&mut run, "micro/read", "agent/inbox-find");
     rename_workload(&mut run, "agent/session", "agent/inbox-triage");
-    testing::copy_arm(&mut run, "direct", "tools-sql");
+    for tools in ["tools-sql", "tools-mcp"] {
+        testing::copy_arm(&mut run, "direct", tools);
+    }
     testing::rename_arm(&mut run, "sqlite", "view-mail");
+    run.faults[1].arm = "view-mail".to_owned();
     for workload in ["agent/inbox-find", "agent/inbox-triage"] {
         for (arm, definition, tokens, lag) in [
             ("tools-sql", 90_000, 100_000, 100),
+            ("tools-mcp", 90_000, 100_000, 100),
             ("view-mail", 0, 60_000, 100),
             ("direct", 0, 60_000, 1_000_000),
         ] {
@@ -185,6 +282,9 @@ pub(super) fn coding() -> Run {
     testing::rename_calls(&mut run, "read", "status");
     rename_workload(&mut run, "micro/read", "program/git");
     copy_workload(&mut run, "program/git", "program/npm-few", "install");
+    copy_workload(&mut run, "program/git", "micro/read-1k", "read");
+    let kinds = ["add", "log", "commit", "checkout", "clone", "remove-tree"];
+    more_kinds(&mut run, "program/git", "status", &kinds);
     write_heavy(&mut run);
     testing::scale(&mut run, "sqlite", 0.6);
     for arm in ["direct", "sqlite"] {
@@ -193,7 +293,24 @@ pub(super) fn coding() -> Run {
         }
     }
     power_loss(&mut run, 5, 10);
+    kills(&mut run, "sqlite", 0);
+    properties(&mut run, Outcome::Ok);
     run
+}
+
+/// The dialogues of others.
+pub(super) const DIALOGUES: &str = "micro/corpus-longmemeval";
+
+/// Scores the recalls of `sqlite` in the dialogues of others.
+pub(super) fn recalls_dialogues(run: &mut Run, found: u64) {
+    let method = ":recall balanced, 500 tokens";
+    score(
+        run,
+        DIALOGUES,
+        "sqlite",
+        method,
+        &[("evidence-in-budget", found)],
+    );
 }
 
 pub(super) fn memory() -> Run {
@@ -216,11 +333,26 @@ pub(super) fn memory() -> Run {
     };
     for (method, counts) in [
         ("MEMORY.md, whole", answered(0, 4_000_000, 0)),
-        ("grep, both words, newest first", answered(90, 30_000, 0)),
+        ("MEMORY.md, its end", answered(5, 200_000, 0)),
     ] {
         score(&mut run, plain, "direct", method, &counts);
     }
     recalls(&mut run, &answered(95, 40_000, 1));
+    copy_workload(&mut run, plain, DIALOGUES, "recall");
+    for (method, found) in [
+        (":recall balanced, 500 tokens", 65),
+        ("BM25, 500 tokens", 63),
+        ("grep, most words first, 500 tokens", 39),
+    ] {
+        score(
+            &mut run,
+            DIALOGUES,
+            "sqlite",
+            method,
+            &answered(found, 50_000, 0),
+        );
+    }
+    kills(&mut run, "sqlite", 0);
     run
 }
 
@@ -256,13 +388,46 @@ pub(super) fn roaming() -> Run {
         },
         ..CrashPoints::not_run("sqlite", "machine-loss", Status::Ran, "")
     });
+    kills(&mut run, "sqlite", 0);
     run
+}
+
+/// The recorded sessions whose bills `long-context` reads.
+const RECORDED: [&str; 3] = [
+    "agent/claude-code-write-heavy",
+    "agent/claude-code-read-heavy",
+    "agent/claude-code-compaction",
+];
+
+/// Makes a session under `evict` as large as one under `inline`, or larger.
+pub(super) fn evict_nothing(run: &mut Run, is_recorded: bool, more: u64) {
+    let inline = run.contexts.iter();
+    let mut inline = inline.filter(|context| context.policy == "inline");
+    let mut large = inline.next().unwrap().conversation.clone();
+    large.fixed += more;
+    for context in &mut run.contexts {
+        let is_wanted = RECORDED.contains(&&*context.workload) == is_recorded;
+        if is_wanted && context.policy == "evict" {
+            context.conversation = large.clone();
+        }
+    }
 }
 
 pub(super) fn long_context() -> Run {
     let mut run = testing::run();
     rename_workload(&mut run, "agent/session", "agent/offload-comparison");
     set_session(&mut run, "agent/offload-comparison", None);
+    let example = run.contexts.clone();
+    for workload in RECORDED {
+        run.contexts
+            .extend(example.iter().map(|context| SessionContext {
+                workload: workload.to_owned(),
+                ..context.clone()
+            }));
+    }
+    for arm in ["direct", "sqlite"] {
+        kills(&mut run, arm, 0);
+    }
     run
 }
 

@@ -3,7 +3,7 @@
 use super::evidence::{coding, fail_a_pass};
 use super::*;
 
-const STATUS: &str = "git status takes longer";
+const STATUS: &str = "The git steps of a session take longer";
 
 fn status_row(run: &Run) -> Row {
     row(&of("coding-agent", run, "sqlite"), STATUS).clone()

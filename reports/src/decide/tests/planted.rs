@@ -162,7 +162,13 @@ fn planted(
     let mut run = make();
     let is_arm = run.plan.arm(&baseline).is_some();
     let baseline = if is_arm { baseline.as_str() } else { "direct" };
-    plant.1(&mut run, candidate, baseline);
+    // A context policy is no arm: one of its places gets the planting.
+    let arm = if policy == "long-context" {
+        "sqlite"
+    } else {
+        candidate
+    };
+    plant.1(&mut run, arm, baseline);
     let found = decisions_of_text(&text, &run).into_iter();
     let mut found = found.filter(|decision| decision.candidate == candidate);
     found.next().map(|decision| decision.verdict)
@@ -181,24 +187,25 @@ const POLICIES: [&str; 7] = [
 
 /// The verdict of each policy after each planting: `+` adopt, `-` archive, `?` not decided, ` ` no such candidate.
 ///
-/// What makes files up has no baseline that is an arm, and is asked for no fault. A policy without a row of faults keeps
-/// its verdict without them. Only `coding-agent` has a margin that is relative.
+/// What makes files up has no baseline that is an arm, and is asked for no fault. What `long-context` decides on is no
+/// arm: a planting in one place leaves the plain directory to keep the files in. Only `coding-agent` has a margin that is
+/// relative.
 const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
-    ("one wrong byte", "-------"),
-    ("one lost record", "-------"),
-    ("errno in 10 %", "-------"),
-    ("errno in 50 %", "-------"),
-    ("errno in one warm-up", "-------"),
-    ("timeout in 10 %", "-------"),
-    ("timeout in 50 %", "-------"),
-    ("infra in 10 %", "?????? "),
-    ("infra in 50 %", "?????? "),
-    ("infra in all", "?????? "),
-    ("one hang", "-------"),
-    ("sessions 300 × slower", "-------"),
+    ("one wrong byte", "-----+-"),
+    ("one lost record", "-----+-"),
+    ("errno in 10 %", "-----+-"),
+    ("errno in 50 %", "-----+-"),
+    ("errno in one warm-up", "-----+-"),
+    ("timeout in 10 %", "-----+-"),
+    ("timeout in 50 %", "-----+-"),
+    ("infra in 10 %", "?????+ "),
+    ("infra in 50 %", "?????+ "),
+    ("infra in all", "?????+ "),
+    ("one hang", "-----+-"),
+    ("sessions 300 × slower", "-----+-"),
     ("everything 10 × faster", "+++++++"),
     ("everything 2 × slower", "++-++++"),
-    ("no faults", "?+?+?++"),
+    ("no faults", "??????+"),
     (
         "more faults, each with a manual step, candidate alone",
         "+++++++",
@@ -209,25 +216,6 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("baseline: errno in 10 %", "??????+"),
     ("baseline: infra in 10 %", "??????+"),
     ("no baseline", "??????+"),
-];
-
-/// Verdicts of [`EXPECTED`] that are not earned, and what the policy lacks.
-const KNOWN_GAPS: [(&str, &str, &str); 3] = [
-    (
-        "agent-memory",
-        "no faults",
-        "keeps notes, and asks for no evidence that a killed daemon keeps them",
-    ),
-    (
-        "long-context",
-        "no faults",
-        "keeps results, and asks for no evidence that a killed daemon keeps them",
-    ),
-    (
-        "inbox",
-        "no faults",
-        "shows what others keep, but does not ask what a killed daemon leaves",
-    ),
 ];
 
 #[test]
@@ -255,9 +243,48 @@ fn each_planting_leads_to_the_verdict_that_it_deserves() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    for (policy, name, _) in KNOWN_GAPS {
-        let column = POLICIES.iter().position(|other| *other == policy).unwrap();
-        let row = EXPECTED.iter().find(|row| row.0 == name).unwrap();
-        assert_eq!(row.1.chars().nth(column), Some('+'), "{policy}: {name}");
+}
+
+#[test]
+fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
+    let all = cases()
+        .into_iter()
+        .filter_map(|(policy, candidate, make, _)| {
+            let found = of(policy, &make(), candidate);
+            let fragile = found.fragile.as_ref()?;
+            Some(format!(
+                "{policy}: {}: {}",
+                found.verdict_words(),
+                fragile.words()
+            ))
+        });
+    // Of at most two.
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a made-up file over those of a written one): Tokens of a made-up file over those of a written one: a margin of 1.5 times instead of 2 times makes it adopt if");
+}
+
+#[test]
+fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
+    // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured.
+    for (factor, verdict) in [
+        (1.0, "adopt"),
+        (
+            1.45,
+            "adopt (fragile: The git steps of a session take longer)",
+        ),
+        (
+            2.0,
+            "archive (fragile: The git steps of a session take longer)",
+        ),
+        (5.0, "archive"),
+    ] {
+        let mut run = coding();
+        slow(&mut run, "program/git", "sqlite", factor);
+        let found = of("coding-agent", &run, "sqlite");
+        assert_eq!(
+            found.verdict_words(),
+            verdict,
+            "{factor}: {:?}",
+            found.fragile
+        );
     }
 }
