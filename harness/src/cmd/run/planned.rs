@@ -193,6 +193,9 @@ impl Options {
                     unknown.join(", ")
                 );
             }
+            policy
+                .policy
+                .check_baselines(&policy.file, &policy.text, &plan)?;
             if !policy.policy.has_candidate(&plan) {
                 eprintln!(
                     "warning: no arm of this run is a candidate of policy {}: {} (name some by --backend)",
