@@ -18,7 +18,6 @@ mod status;
 mod subject;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A measure of an arm, or its ratio to the same measure of another arm.
+//! A measure of an arm or context policy, or its ratio to that of another one.
 
 use serde::Deserialize;
 use stats::Interval;
@@ -7,6 +7,7 @@ use super::finding::{Finding, Name, Test};
 use super::range::Unit;
 use crate::evidence::{CRON_KILL, RunEvidence};
 use crate::measure::{Evidence, Found, Measure, Reading};
+use crate::provenance::Provenance;
 use crate::summary::is_simulated;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -16,9 +17,16 @@ pub(super) struct ReadingTest {
     measure: Measure,
     /// The arm by whose figure it is divided.
     over: Option<String>,
+    /// The arm or context policy against which it saves, in percent.
+    saved_against: Option<String>,
 }
 
 impl ReadingTest {
+    /// Whether its arms are context policies.
+    fn is_context(&self) -> bool {
+        matches!(self.measure, Measure::Context(_))
+    }
+
     fn is_time(&self) -> bool {
         self.measure.kind() == "ms"
     }
@@ -50,12 +58,16 @@ impl ReadingTest {
         };
         let arm = run.arm(&self.arm);
         let reading = self.read(&evidence, arm)?;
-        let words = format!("{} on {arm}", reading.words);
-        let (value, ends, words) = match &self.over {
+        let on = |reading: &Reading, arm: &str| match self.is_context() {
+            true => reading.words.clone(),
+            false => format!("{} on {arm}", reading.words),
+        };
+        let words = on(&reading, arm);
+        let (value, ends, words) = match self.over.as_ref().or(self.saved_against.as_ref()) {
             None => (reading.value, (reading.low, reading.high), words),
             Some(over) => {
                 let base = self.read(&evidence, run.arm(over))?;
-                let words = format!("{words}, {} on {over}", base.words);
+                let words = format!("{words}, {}", on(&base, over));
                 if base.value <= 0.0 {
                     return Err(Finding::Open {
                         words: format!("{words}: no ratio"),
@@ -64,7 +76,14 @@ impl ReadingTest {
                 }
                 let ratio = reading.value / base.value;
                 let ends = (reading.low / base.high, reading.high / base.low);
-                (ratio, ends, format!("×{ratio:.3}: {words}"))
+                let saved = |ratio: f64| (1.0 - ratio) * 100.0;
+                match self.saved_against {
+                    Some(_) => {
+                        let words = format!("{:.1} % saved: {words}", saved(ratio));
+                        (saved(ratio), (saved(ends.1), saved(ends.0)), words)
+                    }
+                    None => (ratio, ends, format!("×{ratio:.3}: {words}")),
+                }
             }
         };
         if self.measure.is_declared() {
@@ -76,7 +95,12 @@ impl ReadingTest {
             )));
         }
         let (low, high) = ends;
-        Ok(Finding::measured(value, Interval { low, high }, words))
+        Ok(Finding::Value {
+            value,
+            interval: Some(Interval { low, high }),
+            words,
+            is_published: reading.provenance == Provenance::Arithmetic,
+        })
     }
 }
 
@@ -87,7 +111,9 @@ impl Test for ReadingTest {
 
     fn units(&self) -> Vec<Unit> {
         vec![match (&self.over, self.measure.kind()) {
+            _ if self.saved_against.is_some() => Unit::Percent,
             (Some(_), _) => Unit::Times,
+            (None, "USD") => Unit::Dollars,
             (None, "ms") => Unit::Ms,
             (None, "tokens") => Unit::Tokens,
             (None, "share") => Unit::Share,
@@ -100,6 +126,9 @@ impl Test for ReadingTest {
             return Err(format!("`measure`: field `{field}`: {message}"));
         }
         match (&self.measure, &self.over) {
+            (_, Some(_)) if self.saved_against.is_some() => {
+                Err("`over` excludes `saved_against`".to_owned())
+            }
             (Measure::Results { .. }, Some(_)) => Err(
                 "`over`: all arms replay one script, so that the tokens of `results` are equal by construction"
                     .to_owned(),
@@ -117,8 +146,17 @@ impl Test for ReadingTest {
     }
 
     fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        let mut names = vec![("arm", Name::Arm(&self.arm))];
-        names.extend(self.over.iter().map(|over| ("over", Name::Arm(over))));
+        let others = [("over", &self.over), ("saved_against", &self.saved_against)];
+        let others = others
+            .into_iter()
+            .filter_map(|(field, arm)| Some((field, arm.as_ref()?)));
+        let arms = std::iter::once(("arm", &self.arm)).chain(others);
+        let mut names: Vec<_> = arms
+            .map(|(field, arm)| match &self.measure {
+                Measure::Context(context) => (field, Name::Policy(&context.workload, arm)),
+                _ => (field, Name::Arm(arm)),
+            })
+            .collect();
         for (workload, cell) in self.measure.cells() {
             names.push(("measure.workload", Name::Workload(workload)));
             if let Some((state, metric)) = cell {

@@ -10,7 +10,6 @@ use super::latencies::{Growth, Ratio};
 use super::model::ModelTest;
 use super::reading::ReadingTest;
 use super::scores::{ScoreGrowth, ScoreTest};
-use super::tokens::TokenTest;
 
 /// A measure of a run, or of a claim's own figures.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,8 +23,6 @@ pub(super) enum Subject {
     Growth(Growth),
     /// A measure of an arm.
     Reading(ReadingTest),
-    /// A figure of a session's context.
-    Tokens(TokenTest),
     /// A score of planted evidence.
     Score(ScoreTest),
     /// How a score grows with a size.
@@ -46,7 +43,6 @@ impl Subject {
             Subject::Ratio(test) => test,
             Subject::Growth(test) => test,
             Subject::Reading(test) => test,
-            Subject::Tokens(test) => test,
             Subject::Score(test) => test,
             Subject::ScoreGrowth(test) => test,
             Subject::Model(test) => test,

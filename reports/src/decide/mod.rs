@@ -13,7 +13,7 @@ mod verdict;
 use serde::Serialize;
 
 pub(crate) use missing::remedies;
-pub(crate) use places::Place;
+pub(crate) use places::ContextPlace;
 pub use policy::{Names, Policy, built_in, find, identities, identity};
 use rows::amount;
 use rows::{Bound, listed, row, without};
@@ -61,7 +61,7 @@ pub struct Decision {
     pub(crate) fragile: Option<Flip>,
     /// The places that a context policy can be used with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<ContextPlace>,
     /// `flip` in words.
     pub(crate) would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.

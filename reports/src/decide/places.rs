@@ -9,7 +9,7 @@ use crate::measure::{Evidence, Gap};
 
 /// A place, and whether it qualifies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Place {
+pub struct ContextPlace {
     /// The arm.
     pub name: String,
     /// *Met* if it keeps every row, else the state of the first row that it does not keep.
@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 /// The places of a policy, in the order of the plans.
-pub(super) fn places(evidence: &Evidence<'_>, policy: &Policy) -> Vec<Place> {
+pub(super) fn places(evidence: &Evidence<'_>, policy: &Policy) -> Vec<ContextPlace> {
     let Some(places) = &policy.places else {
         return Vec::new();
     };
@@ -39,7 +39,7 @@ pub(super) fn places(evidence: &Evidence<'_>, policy: &Policy) -> Vec<Place> {
         let worst = |wanted: fn(RowState) -> bool| rows.iter().find(|row| wanted(row.state));
         let is_lost = |state| matches!(state, RowState::Unmet | RowState::Failed);
         let problem = worst(is_lost).or(worst(|state| state != RowState::Met));
-        Place {
+        ContextPlace {
             state: problem.map_or(RowState::Met, |row| row.state),
             why: problem.map_or(String::new(), |row| {
                 format!("{}: {}", row.title, row.candidate)
@@ -52,7 +52,7 @@ pub(super) fn places(evidence: &Evidence<'_>, policy: &Policy) -> Vec<Place> {
 }
 
 /// The gate that some place qualifies.
-pub(super) fn row(places: &[Place]) -> Row {
+pub(super) fn row(places: &[ContextPlace]) -> Row {
     let in_state = |wanted: fn(RowState) -> bool| places.iter().filter(move |at| wanted(at.state));
     let is_met = |state| state == RowState::Met;
     let is_open = |state| matches!(state, RowState::Open | RowState::Missing | RowState::Void);

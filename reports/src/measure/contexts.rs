@@ -3,11 +3,12 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::{Evidence, Found, run_gap};
+use super::{Evidence, Found, Reading, run_gap};
 use crate::context::{DOLLARS, MODELS};
+use crate::provenance::Provenance;
 use crate::text::count;
 
-/// See [`Measure::Context`].
+/// See [`super::Measure::Context`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextFigure {
@@ -15,16 +16,18 @@ pub struct ContextFigure {
     pub workload: String,
     /// The context policy; the candidate itself without it.
     pub policy: Option<String>,
-    /// The context policy of the baseline.
-    pub against: String,
-    /// One of [`ContextCost::FIGURES`], or `dollars` on the first model of the report.
+    /// The context policy of the baseline; the baseline itself without it.
+    pub against: Option<String>,
+    /// One of [`crate::context::ContextCost::FIGURES`], or `dollars`.
     pub figure: String,
+    /// The model that is paid, for `dollars`; the first of the report without it.
+    pub model: Option<String>,
 }
 
 impl Evidence<'_> {
     pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> Found {
         let policy = match as_baseline {
-            true => figure.against.as_str(),
+            true => figure.against.as_deref().unwrap_or(arm),
             false => figure.policy.as_deref().unwrap_or(arm),
         };
         if !as_baseline && figure.policy.is_some() {
@@ -41,13 +44,14 @@ impl Evidence<'_> {
             let what = format!("context {policy} of {}", figure.workload);
             return run_gap(&figure.workload, &[arm], what);
         };
+        let model = figure.model.as_deref().unwrap_or(MODELS[0]);
         let (value, words) = match figure.figure.as_str() {
             DOLLARS => {
-                let Some(dollars) = cost.dollars.get(MODELS[0]) else {
+                let Some(dollars) = cost.dollars.get(model) else {
                     let what = format!("no price for context {policy} of {}", figure.workload);
                     return run_gap(&figure.workload, &[arm], what);
                 };
-                let words = format!("{dollars:.4} USD ({}, {policy})", MODELS[0]);
+                let words = format!("{dollars:.4} USD ({model}, {policy})");
                 (*dollars, words)
             }
             name => {
@@ -62,6 +66,13 @@ impl Evidence<'_> {
             other => format!(", {}", other.name()),
         };
         let source = format!("contexts.jsonl: {} of {}", figure.figure, figure.workload);
-        Found::exact(value, format!("{words}{basis}"), &source)
+        let provenance = match cost.basis {
+            Basis::Published => Provenance::Arithmetic,
+            _ => Provenance::Measured,
+        };
+        Found::Value(Reading {
+            provenance,
+            ..Reading::exact(value, format!("{words}{basis}"), &source)
+        })
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, missing};
 use crate::evidence::CRON_KILL;
+use crate::provenance::Provenance;
 
 /// A figure of fault outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -199,6 +200,7 @@ impl Evidence<'_> {
             high,
             words,
             source: format!("crash-points.jsonl: {loss}"),
+            provenance: Provenance::Measured,
         })
     }
 

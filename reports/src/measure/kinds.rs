@@ -12,7 +12,7 @@ use super::latency::{Latency, MixStep};
 use super::model_files::FileFigure;
 use super::probes::{Aspect, PROPERTIES};
 use super::scores::{Per, SCORES, ScoreMeasure};
-use crate::context::{ContextCost, DOLLARS};
+use crate::context::{ContextCost, DOLLARS, MODELS};
 use crate::provenance::Provenance;
 
 /// A measured or counted quantity of a candidate.
@@ -308,6 +308,23 @@ impl Measure {
                 let figure = &context.figure;
                 let message = format!("no figure {figure:?}; there are {known}, {DOLLARS}");
                 Some(("figure", message))
+            }
+            Measure::Context(ContextFigure {
+                figure,
+                model: Some(model),
+                ..
+            }) => {
+                let known = MODELS.join(", ");
+                match (figure.as_str(), MODELS.contains(&model.as_str())) {
+                    (DOLLARS, true) => None,
+                    (DOLLARS, false) => {
+                        Some(("model", format!("no model {model:?}; there are {known}")))
+                    }
+                    _ => Some((
+                        "model",
+                        "goes with the figure dollars, and only there".to_owned(),
+                    )),
+                }
             }
             Measure::Burden { of } if of.is_empty() => {
                 Some(("of", "needs at least one part".to_owned()))

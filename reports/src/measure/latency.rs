@@ -8,6 +8,7 @@ use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::{Evidence, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
+use crate::provenance::Provenance;
 use crate::summary::{Cell, FailedPasses, MAKESPAN};
 use crate::text::time;
 
@@ -75,6 +76,7 @@ impl<'a> Evidence<'a> {
                 high,
                 words: cell_words(cell),
                 source: source(latency),
+                provenance: Provenance::Measured,
             };
             Some((known.map_or(0, |_| cell.epochs), reading))
         });
@@ -175,6 +177,7 @@ impl<'a> Evidence<'a> {
                 self.failed_steps(steps, arm)
             ),
             source: format!("{SAMPLES}: {}", step_words(steps)),
+            provenance: Provenance::Measured,
         };
         let failed = self.failed_steps(steps, baseline);
         let baseline = format!("{}, {failed}", time(of_baseline * 1e6));
@@ -269,6 +272,7 @@ fn timed(
             high,
             words,
             source: source(latency),
+            provenance: Provenance::Measured,
         },
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
@@ -366,6 +370,7 @@ fn hull(one: Reading, other: Reading) -> Reading {
         high: one.high.max(other.high),
         words: format!("{}; in another run {}", one.words, other.words),
         source: one.source,
+        provenance: one.provenance,
     }
 }
 

@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::context::Contexts;
 use crate::evidence::RunEvidence;
+use crate::provenance::Provenance;
 use crate::summary::Summary;
 
 pub use compatible::check_compatible;
@@ -54,6 +55,8 @@ pub(crate) struct Reading {
     pub(crate) words: String,
     /// The files and fields it comes from.
     pub(crate) source: String,
+    /// Arithmetic if it follows from published figures alone.
+    pub(crate) provenance: Provenance,
 }
 
 impl Reading {
@@ -65,6 +68,7 @@ impl Reading {
             high: value,
             words,
             source: source.to_owned(),
+            provenance: Provenance::Measured,
         }
     }
 }

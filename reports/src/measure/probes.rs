@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, missing};
 use crate::conformance::{CONFORMANCE, tried_features};
+use crate::provenance::Provenance;
 
 /// The properties that a run probes.
 pub(super) const PROPERTIES: [&str; 9] = [
@@ -100,6 +101,7 @@ impl Evidence<'_> {
             high: value + untried.len() as f64,
             words,
             source: format!("{PROBES}: aspect {PROPERTY}"),
+            provenance: Provenance::Measured,
         })
     }
 

@@ -4,6 +4,7 @@ use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, matches, run_gap};
+use crate::provenance::Provenance;
 use crate::summary::TASK;
 use crate::text::count;
 
@@ -25,7 +26,7 @@ pub const SCORES: [&str; 14] = [
     "lag-us",
 ];
 
-/// See [`Measure::Score`].
+/// See [`super::Measure::Score`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreMeasure {
@@ -111,6 +112,7 @@ impl Evidence<'_> {
                     "{SAMPLES}: scores of {workload}, {}",
                     score.counts.join(" + ")
                 ),
+                provenance: Provenance::Measured,
             }),
             None => match self.left_out(&workload, arm) {
                 Some(why) => Found::NotOffered(why),

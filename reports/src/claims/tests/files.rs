@@ -30,8 +30,8 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
         unit.starts_with("c.toml:5: field `claim[0].says.unit`: claim c: \"tokens\" is not a unit of this test, which gives ms"),
         "{unit}"
     );
-    let figure = "says = { below = 1.0, unit = 'tokens' }\ntest.tokens = { workload = 'w', policy = 'p', figure = 'f' }";
-    assert!(error(figure).contains("unknown figure \"f\", expected dollars or one of entering"));
+    let figure = "says = { below = 1.0, unit = 'tokens' }\ntest.reading = { arm = 'p', measure.context = { workload = 'w', figure = 'f' } }";
+    assert!(error(figure).contains("no figure \"f\"; there are entering"));
     let metric = format!("says = {{ below = 1.0, unit = 'ms' }}\ntest.latencies = {READ}");
     assert!(error(&metric).contains("unknown variant `latencies`, expected one of `latency`"));
     let tie = "says = { equals = 1.0, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.results = { workload = 'micro/read' } }";

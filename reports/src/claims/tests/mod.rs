@@ -282,29 +282,41 @@ fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
 #[test]
 fn tokens_and_dollars_are_judged_by_the_count() {
     let run = testing::run();
-    let of = |unit: &str, says: &str, test: &str| {
+    let of = |unit: &str, says: &str, arms: &str, figure: &str| {
         let claim = format!(
-            "says = {{ {says}, unit = '{unit}' }}\ntest.tokens = {{ workload = 'agent/session', {test} }}"
+            "says = {{ {says}, unit = '{unit}' }}\ntest.reading = {{ {arms}, measure.context = {{ workload = 'agent/session', figure = {figure} }} }}"
         );
         judged(&claim, &[&run]).status
     };
-    let entering = |policy: &str| format!("figure = 'entering', policy = {policy}");
-    let before = entering("'before'");
+    let entering = "'entering'";
     let about = "between = [51800, 51900]";
-    assert_eq!(of("tokens", about, &before), ArithmeticOnly);
-    assert_eq!(of("tokens", "below = 1.0", &before), Refuted);
-    let inline = entering("'inline'");
-    assert_eq!(of("tokens", "below = 50000.0", &inline), Confirmed);
-    let evict = "'evict', saved_against = 'inline'";
-    let saved = "between = [80.0, 90.0]";
-    assert_eq!(of("percent", saved, &entering(evict)), Confirmed);
-    let nothing = entering("'nonsense'");
-    assert_eq!(of("tokens", "below = 1.0", &nothing), NotMeasured);
-    let bill = "figure = 'dollars', model = 'claude-opus-5-5', policy";
-    let dollars = format!("{bill} = 'inline'");
-    assert_eq!(of("dollars", "above = 0.0", &dollars), Confirmed);
-    let cheaper = format!("{bill} = {evict}");
-    assert_eq!(of("percent", "above = 0.0", &cheaper), Confirmed);
+    assert_eq!(
+        of("tokens", about, "arm = 'before'", entering),
+        ArithmeticOnly
+    );
+    assert_eq!(
+        of("tokens", "below = 1.0", "arm = 'before'", entering),
+        Refuted
+    );
+    assert_eq!(
+        of("tokens", "below = 50000.0", "arm = 'inline'", entering),
+        Confirmed
+    );
+    let evict = "arm = 'evict', saved_against = 'inline'";
+    assert_eq!(
+        of("percent", "between = [80.0, 90.0]", evict, entering),
+        Confirmed
+    );
+    assert_eq!(
+        of("tokens", "below = 1.0", "arm = 'nonsense'", entering),
+        NotMeasured
+    );
+    let bill = "'dollars', model = 'claude-opus-5-5'";
+    assert_eq!(
+        of("dollars", "above = 0.0", "arm = 'inline'", bill),
+        Confirmed
+    );
+    assert_eq!(of("percent", "above = 0.0", evict, bill), Confirmed);
 }
 
 #[test]
