@@ -151,7 +151,7 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
         .cpu_pressure_avg10
         .is_some_and(|share| share > 20.0)
     {
-        warnings.push("something else is using this machine's processors: passes beside it are repeated, and a run with many of them gets no verdicts (stop it)".to_owned());
+        warnings.push("something else is using this machine's processors: passes beside it are repeated, and with many of them fewer cells get a verdict (stop it)".to_owned());
     }
     if let Some(fallback) = &environment.scratch.fallback {
         warnings.push(format!("the scratch is a directory as it is: {fallback}"));

@@ -279,6 +279,7 @@ impl Lab for Machine {
         epoch.void = now.trouble_since(&under_way.began);
         epoch.took_ms = took.as_millis() as u64;
         epoch.steal = under_way.gauge.ticks().stolen_since(&under_way.ticks);
+        epoch.neighbours = under_way.gauge.neighbours();
         epoch.stalled = [0, 1, 2]
             .map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
         if let Err(error) = under_way.scratch.close() {

@@ -1,5 +1,6 @@
 //! Measures whether the machine is quiet: compares stalls, stolen time and runnable tasks with limits.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ pub struct Gauge {
     stat: Option<File>,
     loadavg: Option<File>,
     window: Window,
+    /// The other processes when the gauge was opened.
+    foreign: Vec<Process>,
 }
 
 /// The readings at the start of a window, a sequence of rounds.
@@ -67,6 +70,7 @@ impl Gauge {
                 ticks: Ticks::default(),
                 foreign_ticks: 0,
             },
+            foreign: foreign(),
         };
         gauge.open_window();
         gauge
@@ -92,6 +96,11 @@ impl Gauge {
     pub fn ticks(&self) -> Ticks {
         let text = self.stat.as_ref().and_then(head);
         text.and_then(|text| ticks(&text)).unwrap_or_default()
+    }
+
+    /// The processor time of other processes since the gauge was opened, in seconds, by name.
+    pub fn neighbours(&self) -> BTreeMap<String, f64> {
+        seconds_since(&self.foreign, &foreign())
     }
 
     /// Why other processes want the processors, read before a round, while no process of ours runs.
@@ -212,11 +221,16 @@ fn ticks(text: &str) -> Option<Ticks> {
     })
 }
 
-/// Processor time of foreign processes in hundredths of a second. This process and its descendants do not
-/// count, nor do kernel threads, which work for it: write-back, journals, loop devices.
+/// Processor time of foreign processes in hundredths of a second.
 fn foreign_ticks() -> u64 {
+    foreign().iter().map(|process| process.ticks).sum()
+}
+
+/// The foreign processes. This process and its descendants are none, nor are kernel threads, which work for it:
+/// write-back, journals, loop devices.
+fn foreign() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
-        return 0;
+        return Vec::new();
     };
     let stats = entries.flatten().filter_map(|entry| {
         let name = entry.file_name();
@@ -224,25 +238,27 @@ fn foreign_ticks() -> u64 {
         let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         process(pid, &text)
     });
-    foreign_among(&stats.collect::<Vec<_>>(), std::process::id())
+    foreign_among(stats.collect(), std::process::id())
 }
 
 /// A process, its parent, and the processor time of it and its ended children, in hundredths of a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: u32,
+    name: String,
     parent: u32,
     ticks: u64,
 }
 
 fn process(pid: u32, stat: &str) -> Option<Process> {
     // pid (name) state parent …; the name may hold any character.
-    let (_, rest) = stat.rsplit_once(") ")?;
+    let (head, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let times = fields.get(11..15)?.iter();
     let ticks: Option<u64> = times.map(|field| field.parse::<u64>().ok()).sum();
     Some(Process {
         pid,
+        name: head.split_once('(')?.1.to_owned(),
         parent: fields.get(1)?.parse().ok()?,
         ticks: ticks?,
     })
@@ -251,24 +267,46 @@ fn process(pid: u32, stat: &str) -> Option<Process> {
 /// The parent of the kernel's own threads.
 const KTHREADD: u32 = 2;
 
-fn foreign_among(all: &[Process], harness: u32) -> u64 {
-    let parent = |pid: u32| all.iter().find(|one| one.pid == pid).map(|one| one.parent);
+fn foreign_among(mut all: Vec<Process>, harness: u32) -> Vec<Process> {
+    let parents: BTreeMap<u32, u32> = all.iter().map(|one| (one.pid, one.parent)).collect();
     let is_ours = |mut pid: u32| {
         // Ends a cycle: process ids can be reused during the scan.
         for _ in 0..64 {
             if pid == harness || pid == KTHREADD {
                 return true;
             }
-            match parent(pid) {
-                Some(above) if above != pid => pid = above,
+            match parents.get(&pid) {
+                Some(above) if *above != pid => pid = *above,
                 _ => return false,
             }
         }
         false
     };
     // Ancestors of the harness count as foreign, too.
-    let foreign = all.iter().filter(|one| !is_ours(one.pid));
-    foreign.map(|one| one.ticks).sum()
+    all.retain(|one| !is_ours(one.pid));
+    all
+}
+
+/// The least processor time that makes a process worth naming, in hundredths of a second.
+const WORTH_NAMING: u64 = 10;
+
+/// The processor time that processes used from `before` to `now`, in seconds, by name.
+fn seconds_since(before: &[Process], now: &[Process]) -> BTreeMap<String, f64> {
+    let then: BTreeMap<u32, &Process> = before.iter().map(|one| (one.pid, one)).collect();
+    let mut ticks: BTreeMap<&str, u64> = BTreeMap::new();
+    for process in now {
+        // A process id can be given to another process.
+        let same = then.get(&process.pid);
+        let then = same.filter(|then| then.name == process.name);
+        let used = process
+            .ticks
+            .saturating_sub(then.map_or(0, |then| then.ticks));
+        *ticks.entry(&process.name).or_default() += used;
+    }
+    let named = ticks.into_iter().filter(|(_, used)| *used >= WORTH_NAMING);
+    named
+        .map(|(name, used)| (name.to_owned(), used as f64 / 100.0))
+        .collect()
 }
 
 fn runnable(text: &str) -> Option<u32> {
@@ -306,7 +344,13 @@ mod tests {
         let stat = "41 (a (b) c) S 7 41 41 0 -1 4194304 1 0 0 0 100 20 3 4 20 0 1 0 1 1 1";
         let found = process(41, stat).unwrap();
         assert_eq!((found.parent, found.ticks), (7, 127));
-        let one = |pid, parent, ticks| Process { pid, parent, ticks };
+        assert_eq!(found.name, "a (b) c");
+        let one = |pid, parent, ticks| Process {
+            pid,
+            name: format!("p{pid}"),
+            parent,
+            ticks,
+        };
         let all = [
             one(1, 0, 10),
             one(2, 0, 1000),
@@ -316,7 +360,33 @@ mod tests {
             one(61, 60, 1000),
             one(70, 50, 7),
         ];
-        assert_eq!(foreign_among(&all, 60), 10 + 5 + 7);
+        let foreign = foreign_among(all.to_vec(), 60);
+        let ticks = foreign.iter().map(|process| process.ticks);
+        assert_eq!(ticks.sum::<u64>(), 10 + 5 + 7);
+    }
+
+    #[test]
+    fn neighbours_are_named_with_the_time_that_they_used_since() {
+        let one = |pid, name: &str, ticks| Process {
+            pid,
+            name: name.to_owned(),
+            parent: 1,
+            ticks,
+        };
+        let before = [
+            one(5, "rustc", 1000),
+            one(6, "sshd", 70),
+            one(7, "old", 900),
+        ];
+        let now = [
+            one(5, "rustc", 1150),
+            one(6, "sshd", 71),
+            one(7, "new", 20),
+            one(8, "rustc", 50),
+        ];
+        let found = seconds_since(&before, &now);
+        let expected = [("new".to_owned(), 0.2), ("rustc".to_owned(), 2.0)];
+        assert_eq!(found, BTreeMap::from(expected));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Reproduced {
     pub called_different: usize,
     /// Undecided cells.
     pub undecided: usize,
+    /// Cells whose times are below what matters; they are neither decided nor undecided.
+    pub below_what_matters: usize,
 }
 
 /// The build that made a run, and the versions of its arms.
@@ -93,7 +95,7 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         notes.push((
             number,
             format!(
-                "{}, {} of {} passes outside the limits, {}",
+                "{}, {} of {} passes disturbed. {}.",
                 health.epochs_in_words(),
                 health.busy_passes,
                 health.passes,
@@ -132,6 +134,7 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
         for (at, one) in runs.iter().enumerate() {
             found.judged += 1;
             found.undecided += usize::from(one.verdict == Verdict::Undecided);
+            found.below_what_matters += usize::from(one.verdict == Verdict::BelowWhatMatters);
             let excludes_one = one
                 .interval
                 .is_some_and(|interval| interval.low > 1.0 || interval.high < 1.0);
@@ -141,8 +144,7 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
                     found.intervals += 1;
                     found.disjoint += usize::from(interval.is_disjoint(&theirs));
                 }
-                let decided = |verdict| verdict != Verdict::Undecided;
-                if decided(one.verdict) && decided(other.verdict) {
+                if one.verdict.is_decided() && other.verdict.is_decided() {
                     found.verdicts += 1;
                     found.contradicting += usize::from(one.verdict.contradicts(other.verdict));
                 }
@@ -156,7 +158,7 @@ fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -
 mod tests {
     use super::*;
     use crate::testing;
-    use stats::{Margin, MarginKind, compare};
+    use stats::{Margin, MarginKind, Ratios, compare};
 
     fn comparison(center: f64) -> Comparison {
         let epochs: Vec<Vec<f64>> = (0..4)
@@ -166,7 +168,7 @@ mod tests {
             ratio: 1.05,
             kind: MarginKind::Relative,
         };
-        compare(&epochs, 0.01, margin).unwrap()
+        compare(&Ratios::undisturbed(epochs), 0.01, margin).unwrap()
     }
 
     #[test]
@@ -197,10 +199,20 @@ mod tests {
     }
 
     #[test]
+    fn times_below_what_matters_are_neither_decided_nor_undecided() {
+        let mut below = comparison(0.47);
+        below.margin.ratio = 97.0;
+        below.verdict = Verdict::BelowWhatMatters;
+        let found = reproduced("sqlite", [vec![below.clone(), below]].iter());
+        assert_eq!((found.judged, found.below_what_matters), (2, 2));
+        assert_eq!((found.undecided, found.verdicts), (0, 0));
+    }
+
+    #[test]
     fn a_withheld_verdict_contradicts_nothing() {
-        let mut busy = comparison(0.5);
-        busy.withhold("this machine was busy");
-        let cells = [vec![comparison(1.5), busy]];
+        let mut levels = comparison(0.5);
+        levels.withhold("two levels: the verdict depends on which");
+        let cells = [vec![comparison(1.5), levels]];
         let found = reproduced("sqlite", cells.iter());
         assert_eq!((found.verdicts, found.contradicting), (0, 0));
         assert_eq!((found.intervals, found.disjoint), (1, 1));

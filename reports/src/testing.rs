@@ -140,6 +140,8 @@ pub fn scale(run: &mut Run, arm: &str, factor: f64) {
     let scaled = |ns: u64| (ns as f64 * factor).max(1.0) as u64;
     for sample in run.samples.iter_mut().filter(|sample| sample.arm == arm) {
         scale_pass(sample, factor);
+        sample.cpu.client_ns = scaled(sample.cpu.client_ns);
+        sample.cpu.daemon_ns = scaled(sample.cpu.daemon_ns);
     }
     for cell in run.cells.iter_mut().filter(|cell| cell.arm == arm) {
         for latencies in cell.latencies.values_mut() {
@@ -156,7 +158,7 @@ pub fn scale(run: &mut Run, arm: &str, factor: f64) {
     }
 }
 
-/// Multiplies all times of a pass; the histograms of its cell stay as they are.
+/// Multiplies all times of a pass but its processor time, as waiting does; the histograms of its cell stay as they are.
 pub fn scale_pass(sample: &mut Sample, factor: f64) {
     let scaled = |ns: u64| (ns as f64 * factor).max(1.0) as u64;
     for calls in sample.calls.values_mut() {

@@ -41,18 +41,41 @@ pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", (ratio - 1.0) * 100.0)
 }
 
-/// A comparison in a table: ratio, interval and verdict.
+/// A difference as a ratio above 1, in words: in percent, and from twice on as a ratio.
+pub(crate) fn difference(ratio: f64) -> String {
+    match ratio < 2.0 {
+        true => percent(ratio),
+        false => format!("×{}", digits(ratio)),
+    }
+}
+
+/// The verdict on times that are too short to matter, in words.
+pub(crate) const BELOW_WHAT_MATTERS: &str = "below what matters";
+
+/// A share in percent with one significant digit if it is small: 0.000003 is `0.0003 %`.
+pub(crate) fn small_share(share: f64) -> String {
+    let percent = 100.0 * share;
+    let digits = match percent {
+        // From 9.5 on, rounding gives another digit before the first one.
+        percent if percent > 0.0 => (-(percent / 0.95).log10().floor()).clamp(0.0, 12.0) as usize,
+        _ => 0,
+    };
+    format!("{percent:.digits$} %")
+}
+
+/// A comparison in a table: ratio, interval and verdict. Without a ratio where no ratio matters.
 pub fn ratio(comparison: &Comparison) -> String {
     let interval = match comparison.interval {
         Some(interval) => format!(" [{:.2}, {:.2}]", interval.low, interval.high),
         None => String::new(),
     };
     let verdict = match (comparison.verdict, comparison.margin.kind) {
+        (Verdict::BelowWhatMatters, _) => return BELOW_WHAT_MATTERS.to_owned(),
         (Verdict::Same, MarginKind::Absolute) => "same (under the margin a call)".to_owned(),
         (Verdict::Same, MarginKind::Session) => "same (under the margin of a session)".to_owned(),
-        (Verdict::Undecided, _) => match (&comparison.withheld, comparison.epochs_needed) {
+        (Verdict::Undecided, _) => match (&comparison.withheld, comparison.smallest_shown) {
             (Some(why), _) => format!("no verdict: {why}"),
-            (None, Some(epochs)) => format!("undecided (about {epochs} epochs would do)"),
+            (None, Some(shown)) => format!("undecided (this run can show {})", difference(shown)),
             (None, None) => "undecided".to_owned(),
         },
         (verdict, _) => verdict.name().to_owned(),
@@ -123,6 +146,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stats::{Margin, Ratios, compare};
 
     #[test]
     fn numbers_are_written_with_three_digits() {
@@ -136,6 +160,34 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
         assert_eq!(percent(1.053), "5.3 %");
+        let differences = [1.0, 1.015, 1.99, 2.0, 27.36].map(difference);
+        assert_eq!(differences, ["0.0 %", "1.5 %", "99.0 %", "×2.00", "×27.4"]);
+    }
+
+    #[test]
+    fn a_small_share_keeps_one_significant_digit() {
+        let shares = [0.0, 3.2e-6, 9.7e-6, 9.4e-4, 0.021, 0.5, 1.0].map(small_share);
+        let expected = [
+            "0 %", "0.0003 %", "0.001 %", "0.09 %", "2 %", "50 %", "100 %",
+        ];
+        assert_eq!(shares, expected);
+    }
+
+    #[test]
+    fn a_cell_says_what_its_run_can_show_and_no_ratio_where_none_matters() {
+        let margin = |ratio, kind| Margin { ratio, kind };
+        let compared = |center: f64, margin| {
+            let epochs = [-0.02, 0.0, 0.02].map(|apart| vec![center.ln() + apart]);
+            ratio(&compare(&Ratios::undisturbed(epochs.to_vec()), 0.01, margin).unwrap())
+        };
+        let relative = margin(1.05, MarginKind::Relative);
+        assert_eq!(
+            compared(1.1, relative),
+            "×1.10 [0.98, 1.23] undecided (this run can show 12.1 %)"
+        );
+        assert_eq!(compared(2.0, relative), "×2.00 [1.78, 2.24] worse");
+        let wide = margin(97.0, MarginKind::Session);
+        assert_eq!(compared(0.47, wide), "below what matters");
     }
 
     #[test]

@@ -18,8 +18,9 @@ use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 ///
 /// Of one run, all pairs of arms are compared round by round, and corrected for their number: arms that cannot be told
 /// apart beyond the margin share a rank. Of several runs, times are compared by their ratio to the baseline of their own
-/// run, exact counts and failed passes as they are, and claims by how they stand. Verdicts are corrected for the number
-/// of cells; the last line says which change would have been found. Runs of other machines or plans are refused by name.
+/// run, exact counts and failed passes as they are, and claims by how they stand. The first line says whether the times
+/// could be decided, how many counts were compared, and which change would have been found. Verdicts are corrected for the
+/// number of cells. Runs of other machines or plans are refused by name.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench compare results/20261123-120000-default results/20261124-120000-default
@@ -53,7 +54,7 @@ pub struct Compare {
 enum FailOn {
     /// A cell is slower beyond the margin, or a larger share of its passes fails.
     Worse,
-    /// An exact count has risen: requests, system calls, statements.
+    /// An exact count has risen (requests, system calls, statements), or none could be compared.
     Counts,
     /// A confirmed claim is refuted, or conditional.
     Claims,

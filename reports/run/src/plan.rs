@@ -402,7 +402,7 @@ pub struct Limits {
     pub runnable: u32,
     /// The most rounds that may be repeated, as a share of the fewest rounds of a cell, rounded up.
     pub repeats: f64,
-    /// Share of busy passes above which a run gets no verdicts.
+    /// Share of busy passes above which a run keeps them, and widens its intervals by what they can have changed.
     pub busy_share: f64,
 }
 

@@ -253,6 +253,10 @@ pub struct Epoch {
     pub steal: f64,
     /// Share of the epoch in which a task waited for a processor, for input or output, for memory (PSI).
     pub stalled: [f64; 3],
+    /// Processor time of other processes than the harness, its daemons and servers, in seconds, by the names that they
+    /// give themselves. A process that ended counts for its parent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub neighbours: BTreeMap<String, f64>,
 }
 
 /// The lines that two hosts appended to the same files, after the last change had settled.

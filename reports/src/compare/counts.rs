@@ -34,9 +34,16 @@ impl CountChange {
 type CountKey = (String, String, String, String);
 
 /// Counts a call, one for each valid epoch.
-fn by_epoch(run: &Run) -> BTreeMap<CountKey, Vec<f64>> {
+fn by_epoch(runs: &[&Run]) -> BTreeMap<CountKey, Vec<f64>> {
+    let mut all = BTreeMap::new();
+    for run in runs {
+        add_epochs(&mut all, run);
+    }
+    all
+}
+
+fn add_epochs(all: &mut BTreeMap<CountKey, Vec<f64>>, run: &Run) {
     let void = void(run);
-    let mut all: BTreeMap<CountKey, Vec<f64>> = BTreeMap::new();
     for cell in run.cells.iter().filter(|cell| !void.contains(&cell.epoch)) {
         if cell.counted.calls == 0 {
             continue;
@@ -52,7 +59,6 @@ fn by_epoch(run: &Run) -> BTreeMap<CountKey, Vec<f64>> {
             all.entry(key).or_default().push(a_call);
         }
     }
-    all
 }
 
 fn named(counted: &Counted) -> Vec<(String, u64)> {
@@ -69,33 +75,47 @@ fn named(counted: &Counted) -> Vec<(String, u64)> {
     named
 }
 
-/// The counts that differ, the exact ones first.
-pub(super) fn counts(old: &Run, new: &Run) -> Vec<CountChange> {
-    let (before, after) = (by_epoch(old), by_epoch(new));
+/// How many counts both sides have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CountTally {
+    /// Counts that are the same in all epochs of a side.
+    pub exact: usize,
+    /// Counts that vary between epochs, which gate nothing.
+    pub varying: usize,
+}
+
+/// The counts that differ, the exact ones first; and how many both sides have.
+pub(super) fn counts(old: &Run, new: &[&Run]) -> (Vec<CountChange>, CountTally) {
+    let (before, after) = (by_epoch(&[old]), by_epoch(new));
     let is_exact = |epochs: &[f64]| epochs.windows(2).all(|pair| pair[0] == pair[1]);
     let mean = |epochs: &[f64]| epochs.iter().sum::<f64>() / epochs.len() as f64;
-    let mut changes: Vec<CountChange> = before
-        .into_iter()
-        .filter_map(|(key, old)| {
-            let new = after.get(&key)?;
-            let is_exact = is_exact(&old) && is_exact(new);
-            // An exact count is that of any epoch, without rounding.
-            let (old, new) = match is_exact {
-                true => (old[0], new[0]),
-                false => (mean(&old), mean(new)),
-            };
-            let (arm, workload, state, name) = key;
-            (old != new).then_some(CountChange {
-                arm,
-                workload,
-                state,
-                name,
-                old,
-                new,
-                is_exact,
-            })
-        })
-        .collect();
+    let (mut changes, mut compared) = (Vec::new(), CountTally::default());
+    for (key, old) in before {
+        let Some(new) = after.get(&key) else {
+            continue;
+        };
+        let is_exact = is_exact(&old) && is_exact(new);
+        compared.exact += usize::from(is_exact);
+        compared.varying += usize::from(!is_exact);
+        // An exact count is that of any epoch, without rounding.
+        let (old, new) = match is_exact {
+            true => (old[0], new[0]),
+            false => (mean(&old), mean(new)),
+        };
+        if old == new {
+            continue;
+        }
+        let (arm, workload, state, name) = key;
+        changes.push(CountChange {
+            arm,
+            workload,
+            state,
+            name,
+            old,
+            new,
+            is_exact,
+        });
+    }
     changes.sort_by_key(|change| !change.is_exact);
-    changes
+    (changes, compared)
 }

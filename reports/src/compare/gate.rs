@@ -3,6 +3,7 @@
 use stats::Verdict;
 
 use super::Compared;
+use super::counts::CountTally;
 
 inputs::named! {
     /// A kind of change that fails a comparison.
@@ -17,8 +18,24 @@ inputs::named! {
     }
 }
 
+/// Why the gate of counts fails where no count could rise, and what to do.
+fn no_counts(compared: CountTally) -> Option<String> {
+    let why = match compared {
+        CountTally { exact: 1.., .. } => return None,
+        CountTally { varying: 0, .. } => {
+            "the runs have no counted cell of one arm, workload and cache state in common (measure both with the same suite and backends)".to_owned()
+        }
+        CountTally { varying, .. } => format!(
+            "all {varying} counts that both have vary between epochs (measure workloads without background work, such as micro/stat)"
+        ),
+    };
+    Some(format!(
+        "no exact count was compared, which is not a pass: {why}"
+    ))
+}
+
 impl Compared {
-    /// The changes that a gate fails on, each in words.
+    /// The changes that a gate fails on, each in words. Counts of which none was compared fail, too: nothing was checked.
     pub fn failing(&self, gate: Gate) -> Vec<String> {
         match gate {
             Gate::Worse => {
@@ -52,7 +69,8 @@ impl Compared {
                         change.new
                     )
                 });
-                risen.collect()
+                let none = no_counts(self.counts_compared);
+                none.into_iter().chain(risen).collect()
             }
             Gate::Claims => {
                 let lost = self.claims.iter().filter(|change| change.is_lost());

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use rundir::Run;
 use serde::Serialize;
 use stats::{
-    Combined, Interval, LEVEL, Pooled, Series, SeriesKey, Verdict, baselines, combine,
-    compared_with, holm, log_ratios, margin, median, pool,
+    Difference, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines,
+    compared_with, holm, margin, median, pool,
 };
 
 pub use comparable::{differences, machine_differences};
 pub(crate) use counts::CountChange;
-use counts::counts;
+use counts::{CountTally, counts};
 pub use gate::Gate;
 
 use crate::claims::{ClaimResult, ClaimStatus};
@@ -41,8 +41,10 @@ pub struct Compared {
     pub(crate) drift: Vec<CellChange>,
     /// Identical arms, which nothing can have changed.
     pub(crate) identical: Vec<CellChange>,
-    /// Exact counts that differ.
+    /// Counts that differ.
     pub(crate) counts: Vec<CountChange>,
+    /// How many counts both sides have.
+    pub(crate) counts_compared: CountTally,
     /// Cells with other shares of failed passes.
     pub(crate) failures: Vec<FailureChange>,
     /// Claims that stand otherwise.
@@ -59,6 +61,8 @@ pub struct Compared {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RunName {
     pub dir: String,
+    /// Its report, if it was made.
+    pub report: Option<String>,
     /// When it was planned, in UTC.
     pub created: String,
     pub ctxbench: String,
@@ -68,6 +72,9 @@ impl RunName {
     fn of(run: &Run) -> Self {
         Self {
             dir: run.dir.display().to_string(),
+            report: Some(run.dir.join("report.html"))
+                .filter(|report| report.exists())
+                .map(|report| report.display().to_string()),
             created: run.plan.created.clone(),
             ctxbench: run.plan.ctxbench.clone(),
         }
@@ -84,12 +91,16 @@ pub(crate) struct CellChange {
     /// The old ratio to the baseline; of the baseline itself the time in nanoseconds.
     pub old: f64,
     pub new: f64,
+    /// The arm's own time in the old run, in nanoseconds.
+    pub old_ns: f64,
+    /// The arm's own time in the new runs, in nanoseconds.
+    pub new_ns: f64,
     pub ratio: f64,
-    /// Its 99 % interval, not corrected for the number of cells.
+    /// Its 99 % interval, not corrected for the number of cells; widened if a machine was busy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
-    /// The margin, as a ratio above 1.
-    pub margin: f64,
+    /// The margin.
+    pub margin: Margin,
     /// The p-value of "no difference beyond the margin", corrected by Holm for all cells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -168,7 +179,7 @@ impl Compared {
 /// Both sides of a cell before it is judged.
 struct Pair {
     change: CellChange,
-    combined: Option<Combined>,
+    difference: Option<Difference>,
 }
 
 /// Compares an old run with new ones.
@@ -237,11 +248,12 @@ pub fn compare(
     let (drift, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_baseline);
     let is_identical = |pair: &Pair| Some(&pair.change.arm) == aa_arm.as_ref();
     let (identical, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_identical);
-    let busy: Option<String> = std::iter::once(old)
-        .chain(new)
-        .find(|run| run.summary.health.is_busy)
-        .map(|run| format!("the machine was busy during {}", run.run.dir.display()));
-    let identical = judge(identical, busy.is_some());
+    let busy = std::iter::once(old).chain(new).filter_map(|run| {
+        let note = run.summary.health.busy_note()?;
+        Some(format!("{}: {note}", run.run.dir.display()))
+    });
+    let busy: Vec<String> = busy.collect();
+    let identical = judge(identical);
     let mut notes = vec![format!(
         "{}, and {}. An interval contains what varies between epochs of these runs, not what varies between days: compare with a second old run before acting on a small difference.",
         old.summary.health.epochs_in_words(),
@@ -257,20 +269,26 @@ pub fn compare(
             identical.len()
         ));
     }
-    notes.extend(busy.clone());
+    notes.splice(0..0, busy);
+    let (counts, counts_compared) = counts(old.run, &runs(new));
     Ok(Compared {
         old: RunName::of(old.run),
         new: new.iter().map(|run| RunName::of(run.run)).collect(),
-        cells: judge(pairs, busy.is_some()),
-        drift: judge(drift, busy.is_some()),
+        cells: judge(pairs),
+        drift: judge(drift),
         identical,
-        counts: counts(old.run, first.run),
+        counts,
+        counts_compared,
         failures: failures(old, new),
         claims: claims(judged.0, judged.1),
         missing,
         mixed,
         notes,
     })
+}
+
+fn runs<'a>(evidence: &[RunEvidence<'a>]) -> Vec<&'a Run> {
+    evidence.iter().map(|one| one.run).collect()
 }
 
 /// The note on a cell that only one side has.
@@ -292,16 +310,24 @@ fn has(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> bool {
     arms.is_some_and(|arms| arms.contains_key(arm))
 }
 
-/// The logarithms of an arm's ratios to the arms that it is compared with, by epoch; for the baseline, of its times.
-fn logs(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Vec<Vec<f64>>> {
-    let arms = run.table().0.get(key)?;
-    let series = arms.get(arm)?;
-    if arm == baselines(&run.run.plan).0 {
-        return Some(stats::logs(series));
+/// An arm's ratios to the arms that it is compared with; for the baseline, its times.
+fn ratios(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Ratios> {
+    let (baseline, aa_arm) = baselines(&run.run.plan);
+    if arm == baseline {
+        return run.table().times(key, arm);
     }
     let with = compared_with(&run.run.plan, arm);
-    let with: Option<Vec<&Series>> = with.iter().map(|name| arms.get(name)).collect();
-    Some(log_ratios(series, &with?))
+    let with: Vec<&str> = with.iter().map(String::as_str).collect();
+    let identical = aa_arm.as_deref().map(|aa_arm| (baseline.as_str(), aa_arm));
+    run.table().ratios(key, arm, &with, identical)
+}
+
+/// The mean of an arm's own times, in nanoseconds.
+fn own_ns(runs: &[&RunEvidence<'_>], key: &SeriesKey, arm: &str) -> Option<f64> {
+    let times = runs.iter().map(|run| run.table().times(key, arm));
+    let times: Option<Vec<Ratios>> = times.collect();
+    let epochs: Vec<Vec<f64>> = times?.into_iter().flat_map(|one| one.measured).collect();
+    Some(pool(&epochs)?.mean.exp())
 }
 
 fn pair(
@@ -310,18 +336,23 @@ fn pair(
     key: &SeriesKey,
     arm: &str,
 ) -> Option<Pair> {
-    let before: Pooled = pool(&logs(old, key, arm)?)?;
-    let after: Option<Vec<_>> = new.iter().map(|run| logs(run, key, arm)).collect();
-    let after = pool(&after?.concat())?;
-    let combined = combine(&[(1.0, &after), (-1.0, &before)]);
+    let before = ratios(old, key, arm)?;
+    let mut after = Ratios::default();
+    for run in new {
+        after.append(ratios(run, key, arm)?);
+    }
+    let (old_ratio, new_ratio) = (pool(&before.measured)?.mean, pool(&after.measured)?.mean);
+    let difference = Difference::of(&[(1.0, &after), (-1.0, &before)]);
     let has_levels = std::iter::once(old).chain(new).any(|run| {
         let cell = run
             .summary
             .cell(&key.workload, &key.state, &key.metric, arm);
         cell.is_some_and(|cell| cell.modes.is_some())
     });
-    let withheld = match combined {
-        None => Some("too few epochs"),
+    let epochs = before.measured.len().min(after.measured.len());
+    let withheld = match difference {
+        None if epochs < MIN_EPOCHS => Some("too few epochs"),
+        None => Some("a busy machine, and no record of what waited for it"),
         Some(_) if has_levels => Some("two levels: the verdict depends on which"),
         Some(_) => None,
     };
@@ -331,17 +362,19 @@ fn pair(
             workload: key.workload.clone(),
             state: key.state.clone(),
             metric: key.metric.clone(),
-            old: before.mean.exp(),
-            new: after.mean.exp(),
-            ratio: (after.mean - before.mean).exp(),
-            interval: combined.map(|combined| combined.interval(ALPHA).map(f64::exp)),
-            margin: margin(&old.run.plan, key, typical(old, key)?).ratio,
+            old: old_ratio.exp(),
+            new: new_ratio.exp(),
+            old_ns: own_ns(&[old], key, arm)?,
+            new_ns: own_ns(&new.iter().collect::<Vec<_>>(), key, arm)?,
+            ratio: (new_ratio - old_ratio).exp(),
+            interval: difference.map(|found| found.interval(ALPHA).map(f64::exp)),
+            margin: margin(&old.run.plan, key, typical(old, key)?),
             p: None,
             detectable: None,
             verdict: Verdict::Undecided,
             withheld: withheld.map(str::to_owned),
         },
-        combined,
+        difference,
     })
 }
 
@@ -355,39 +388,40 @@ fn typical(run: &RunEvidence<'_>, key: &SeriesKey) -> Option<f64> {
 }
 
 /// Gives cells their verdicts, corrected for their number.
-fn judge(pairs: Vec<Pair>, is_busy: bool) -> Vec<CellChange> {
-    let edge = |pair: &Pair| pair.change.margin.ln();
-    let p = pairs.iter().map(|pair| {
-        pair.combined
-            .map_or(1.0, |combined| combined.p_beyond(edge(pair)))
+fn judge(pairs: Vec<Pair>) -> Vec<CellChange> {
+    let edge = |pair: &Pair| pair.change.margin.ratio.ln();
+    let sides = pairs.iter().map(|pair| {
+        pair.difference
+            .map_or((1.0, 1.0), |found| found.p_beyond(edge(pair)))
     });
+    let sides: Vec<(f64, f64)> = sides.collect();
+    let p = sides.iter().map(|(above, below)| above.min(*below));
     let p = holm(&p.collect::<Vec<_>>());
     let tests = pairs
         .iter()
-        .filter(|pair| pair.combined.is_some())
+        .filter(|pair| pair.difference.is_some())
         .count()
         .max(1) as f64;
-    let judged = pairs.into_iter().zip(p).map(|(pair, p)| {
-        let edge = pair.change.margin.ln();
+    let judged = pairs.into_iter().zip(sides).zip(p);
+    let judged = judged.map(|((pair, (above, below)), p)| {
+        let edge = edge(&pair);
         let mut change = pair.change;
-        let Some(combined) = pair.combined else {
+        let Some(difference) = pair.difference else {
             return change;
         };
         change.p = Some(p);
         // The first step of Holm's procedure is the strictest.
-        change.detectable = Some(combined.detectable(edge, ALPHA / tests).exp());
-        change.withheld = change
-            .withheld
-            .or_else(|| is_busy.then(|| "the machine was busy".to_owned()));
+        change.detectable = Some(difference.detectable(edge, ALPHA / tests).exp());
         if change.withheld.is_some() {
             return change;
         }
-        let interval = combined.interval(ALPHA);
-        change.verdict = match () {
-            () if p <= ALPHA && combined.mean > 0.0 => Verdict::Worse,
-            () if p <= ALPHA => Verdict::Better,
-            () if interval.low >= -edge && interval.high <= edge => Verdict::Same,
-            () => Verdict::Undecided,
+        let inside = change.margin.verdict(difference.interval(ALPHA));
+        change.verdict = match inside {
+            _ if p <= ALPHA && above < below => Verdict::Worse,
+            _ if p <= ALPHA => Verdict::Better,
+            // Without the correction for the number of cells an interval decides nothing but that it is inside.
+            Verdict::Worse | Verdict::Better => Verdict::Undecided,
+            inside => inside,
         };
         change
     });

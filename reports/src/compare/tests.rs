@@ -54,7 +54,12 @@ fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
     assert_all(&slower, Verdict::Worse);
     let cell = &slower.cells[0];
     assert!((1.9..2.1).contains(&cell.ratio) && cell.p.unwrap() <= 0.01);
-    assert!(cell.detectable.unwrap() > cell.margin && cell.detectable.unwrap() < cell.ratio);
+    let detectable = cell.detectable.unwrap();
+    assert!(detectable > cell.margin.ratio && detectable < cell.ratio);
+    assert!(
+        (cell.new_ns / cell.old_ns / 2.0 - 1.0).abs() < 0.2,
+        "{cell:?}"
+    );
     let faster = found(&slow, &[&old], false).unwrap();
     assert_all(&faster, Verdict::Better);
     let confirmed = &slower.claims[0];
@@ -104,8 +109,12 @@ fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
         let daemon = cell.counted.daemon.as_mut().unwrap();
         *daemon.store.get_mut("sql_statements").unwrap() += at as u64;
     }
-    let counts = found(&old, &[&new], false).unwrap().counts;
+    let compared = found(&old, &[&new], false).unwrap();
+    let counts = compared.counts;
     assert_eq!(counts.len(), 2, "{counts:?}");
+    // System calls of three arms and requests of one in two workloads; the statements of one of them vary.
+    assert_eq!(compared.counts_compared.exact, 2 * (3 + 1) + 1);
+    assert_eq!(compared.counts_compared.varying, 1);
     assert_eq!(
         (counts[0].name.as_str(), counts[0].old, counts[0].new),
         ("system calls", 3.0, 4.0)
@@ -151,24 +160,106 @@ fn runs_of_other_machines_or_plans_are_refused_by_name() {
 }
 
 #[test]
-fn a_busy_machine_and_two_epochs_get_no_verdict() {
+fn two_epochs_get_no_verdict() {
     let old = testing::seeded(1);
-    let mut busy = testing::seeded(2);
-    testing::scale(&mut busy, "sqlite", 3.0);
-    testing::make_busy(&mut busy);
     let mut short = testing::seeded(2);
     testing::scale(&mut short, "sqlite", 3.0);
     short.samples.retain(|pass| pass.epoch < 2);
-    for run in [&busy, &short] {
-        let found = found(&old, &[run], false).unwrap();
-        assert!(!found.cells.is_empty());
-        for cell in &found.cells {
-            assert!(
-                cell.verdict == Verdict::Undecided && cell.withheld.is_some(),
-                "{cell:?}"
-            );
+    let found = found(&old, &[&short], false).unwrap();
+    assert!(!found.cells.is_empty());
+    for cell in &found.cells {
+        let is_open = cell.verdict == Verdict::Undecided && cell.withheld.is_some();
+        assert!(is_open, "{cell:?}");
+    }
+    let text = comparison_text(&found);
+    assert!(
+        text.starts_with("None of 2 times could be decided: too few epochs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
+    let old = testing::seeded(1);
+    let busy = |factor| {
+        let mut busy = testing::seeded(2);
+        testing::scale(&mut busy, "sqlite", factor);
+        testing::make_busy(&mut busy);
+        found(&old, &[&busy], false).unwrap()
+    };
+    assert_all(&busy(4.0), Verdict::Worse);
+    // Half of a pass of `direct` was waiting, and a sixth of one of `sqlite`.
+    for factor in [0.7, 1.0, 1.2] {
+        assert_all(&busy(factor), Verdict::Undecided);
+    }
+    let text = comparison_text(&busy(4.0));
+    assert_eq!(text.matches("This machine was busy").count(), 1, "{text}");
+    let unknown = {
+        let mut busy = testing::seeded(2);
+        testing::scale(&mut busy, "sqlite", 9.0);
+        testing::make_busy(&mut busy);
+        busy.samples
+            .iter_mut()
+            .for_each(|pass| pass.cpu = rundir::Cpu::default());
+        found(&old, &[&busy], false).unwrap()
+    };
+    assert_all(&unknown, Verdict::Undecided);
+}
+
+#[test]
+fn no_count_compared_is_no_pass() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let same = found(&old, &[&new], false).unwrap();
+    assert!(same.failing(Gate::Counts).is_empty());
+    assert!(comparison_text(&same).contains(" 10 exact counts compared, 0 rose."));
+    for cell in &mut new.cells {
+        cell.counted.calls = 0;
+    }
+    let none = found(&old, &[&new], false).unwrap();
+    assert_eq!(none.counts_compared.exact, 0);
+    let [why] = &none.failing(Gate::Counts)[..] else {
+        panic!("nothing was checked");
+    };
+    assert!(
+        why.starts_with("no exact count was compared") && why.contains("same suite"),
+        "{why}"
+    );
+    assert!(comparison_text(&none).contains(" 0 exact counts compared, 0 rose."));
+    let junit = comparison_junit(&none).unwrap();
+    assert!(junit.contains("skipped=\"1\""), "{junit}");
+    let mut vary = testing::seeded(2);
+    for (at, cell) in vary.cells.iter_mut().enumerate() {
+        cell.counted.system_calls += at as u64;
+        if let Some(daemon) = &mut cell.counted.daemon {
+            let opcodes = daemon.fuse.values_mut();
+            opcodes.for_each(|opcode| opcode.count += at as u64);
+            daemon
+                .store
+                .values_mut()
+                .for_each(|count| *count += at as u64);
         }
     }
+    let vary = found(&old, &[&vary], false).unwrap().failing(Gate::Counts);
+    assert!(
+        vary[0].contains("all 10 counts that both have vary"),
+        "{vary:?}"
+    );
+}
+
+#[test]
+fn counts_of_all_new_runs_are_compared() {
+    let old = testing::seeded(1);
+    let (one, mut two) = (testing::seeded(2), testing::seeded(3));
+    for cell in two.cells.iter_mut().filter(|cell| cell.arm == "sqlite") {
+        cell.counted.system_calls += cell.counted.calls;
+    }
+    let both = found(&old, &[&one, &two], false).unwrap();
+    assert_eq!(both.counts.len(), 2, "{:?}", both.counts);
+    assert!(
+        both.counts.iter().all(|change| !change.is_exact),
+        "the new runs disagree"
+    );
 }
 
 #[test]
@@ -216,7 +307,11 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
     let bad = worse();
     let page = comparison_markdown(&bad);
     assert!(
-        page.starts_with("## ctxbench compare\n\n2 cells: 2 worse, 0 better"),
+        page.starts_with("## ctxbench compare\n\n2 of 2 times could be decided: 2 worse, 0 better, 0 same. 10 exact counts compared, 2 rose."),
+        "{page}"
+    );
+    assert!(
+        page.contains("no report yet: ctxbench report results/scripted"),
         "{page}"
     );
     assert!(page.contains("would have been found with a chance of 80 %"));

@@ -281,17 +281,11 @@ fn timed(
     Some((epochs, timed))
 }
 
-/// The ratio, and the range in which the interval and every epoch lie; no range where the verdict is withheld.
+/// The ratio and its interval; no interval where the verdict is withheld.
 fn ratio(comparison: &Comparison) -> (f64, Option<Interval>, Option<String>) {
     let withheld = comparison.withheld.clone();
     let interval = comparison.interval.filter(|_| withheld.is_none());
-    // Epochs that disagree about a bound leave it open, as stats does it.
-    let epochs = || comparison.epochs.iter().copied();
-    let widest = interval.map(|interval| Interval {
-        low: epochs().fold(interval.low, f64::min),
-        high: epochs().fold(interval.high, f64::max),
-    });
-    (comparison.ratio, widest, withheld)
+    (comparison.ratio, interval, withheld)
 }
 
 fn compared(
@@ -307,11 +301,7 @@ fn compared(
         return candidate.against_baseline.clone();
     }
     let key = SeriesKey::new(&latency.workload, &latency.state, &latency.metric);
-    let mut comparison = compare_arms(plan, run.table(), &key, &candidate.arm, &[baseline])?;
-    if run.summary.health.is_busy {
-        comparison.withhold("this machine was busy");
-    }
-    Some(comparison)
+    compare_arms(plan, run.table(), &key, &candidate.arm, &[baseline])
 }
 
 fn cell<'a>(run: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {

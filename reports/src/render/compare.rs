@@ -8,7 +8,7 @@ use super::markdown::markdown;
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use crate::compare::{CellChange, Compared, CountChange, Gate};
 use crate::rank::Ranking;
-use crate::text::{columns, table, time};
+use crate::text::{columns, count as count_words, table, time};
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 
@@ -20,14 +20,18 @@ fn row(cell: &CellChange) -> Vec<String> {
         Some(why) => format!("no verdict: {why}"),
         None => cell.verdict.name().to_owned(),
     };
+    let change = match (cell.verdict, &cell.withheld) {
+        (Verdict::BelowWhatMatters, None) => verdict,
+        _ => format!("×{:.2}{interval} {verdict}", cell.ratio),
+    };
     vec![
         cell.arm.clone(),
         cell.metric.clone(),
         cell.workload.clone(),
         cell.state.clone(),
-        format!("×{:.2}", cell.old),
-        format!("×{:.2}", cell.new),
-        format!("×{:.2}{interval} {verdict}", cell.ratio),
+        format!("×{:.2}, {}", cell.old, time(cell.old_ns)),
+        format!("×{:.2}, {}", cell.new, time(cell.new_ns)),
+        change,
     ]
 }
 
@@ -35,26 +39,53 @@ fn cells<'a>(cells: impl IntoIterator<Item = &'a CellChange>) -> Vec<Vec<String>
     cells.into_iter().map(row).collect()
 }
 
-/// The result in a sentence.
+/// Whether the times could be decided on at all, in a sentence; then what was found, and what was compared.
 fn headline(found: &Compared) -> String {
     let count = |verdict| found.with(verdict).count();
+    let below = count(Verdict::BelowWhatMatters);
+    let all = found.cells.len() - below;
+    let undecided = count(Verdict::Undecided);
+    let decided = match (all, all - undecided) {
+        (0, _) if below > 0 => "No time is long enough to matter.".to_owned(),
+        (0, _) => "No time could be compared: the runs have no measured cell in common.".to_owned(),
+        (_, 0) => format!(
+            "None of {all} times could be decided{}.",
+            why_undecided(found)
+        ),
+        (all, decided) => format!(
+            "{decided} of {all} times could be decided: {} worse, {} better, {} same.",
+            count(Verdict::Worse),
+            count(Verdict::Better),
+            count(Verdict::Same)
+        ),
+    };
+    let below = match below {
+        0 => String::new(),
+        below => format!(" Below what matters: {below} more."),
+    };
     let detectable = found.detectable().map_or(String::new(), |ratio| {
         format!(
             " A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median)."
         )
     });
-    let failing = found.failing(Gate::Worse).len() - count(Verdict::Worse);
+    let failing = found.failures.iter().filter(|change| change.is_worse());
+    let risen = found.counts.iter().filter(|change| change.is_worse());
     format!(
-        "{} cells: {} worse, {} better, {} same, {} undecided; {} exact counts rose, {} cells fail more often, {} confirmed claims were lost.{detectable}",
-        found.cells.len(),
-        count(Verdict::Worse),
-        count(Verdict::Better),
-        count(Verdict::Same),
-        count(Verdict::Undecided),
-        found.failing(Gate::Counts).len(),
-        failing,
+        "{decided}{below} {} exact counts compared, {} rose. {} cells fail more often. {} confirmed claims were lost.{detectable}",
+        count_words(found.counts_compared.exact as u64),
+        risen.count(),
+        failing.count(),
         found.failing(Gate::Claims).len()
     )
+}
+
+/// Why no time could be decided, and what to do.
+fn why_undecided(found: &Compared) -> String {
+    let is_short = |cell: &CellChange| cell.interval.is_none();
+    match found.cells.iter().all(is_short) {
+        true => ": too few epochs, or a busy machine of which too little is known (measure again with at least three epochs)".to_owned(),
+        false => ": their intervals are too wide (measure again on a quiet machine, with a longer --budget or more --epochs)".to_owned(),
+    }
 }
 
 fn origins(found: &Compared) -> String {
@@ -67,6 +98,16 @@ fn origins(found: &Compared) -> String {
         found.old.ctxbench,
         new.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// The reports of the runs, or the commands that make them.
+fn reports(found: &Compared) -> Vec<String> {
+    let runs = std::iter::once(&found.old).chain(&found.new);
+    let reports = runs.map(|run| match &run.report {
+        Some(report) => format!("report: {report}"),
+        None => format!("no report yet: ctxbench report {}", run.dir),
+    });
+    reports.collect()
 }
 
 fn parts(found: &Compared) -> Vec<Part> {
@@ -157,6 +198,7 @@ fn parts(found: &Compared) -> Vec<Part> {
         vec![List(drift.collect())],
     ));
     let mut notes = vec![origins(found)];
+    notes.extend(reports(found));
     notes.extend(found.notes.iter().cloned());
     notes.extend(
         found
@@ -176,17 +218,22 @@ pub fn comparison_markdown(found: &Compared) -> String {
 
 /// A comparison for a terminal.
 pub fn comparison_text(found: &Compared) -> String {
-    let mut text = table(&columns(CELL_HEAD), &cells(&found.cells));
+    let mut text = format!("{}\n", headline(found));
+    for note in found.notes.iter().chain(&found.mixed).chain(&found.missing) {
+        text += &format!("note: {note}\n");
+    }
+    text.push('\n');
+    text += &table(&columns(CELL_HEAD), &cells(&found.cells));
     text.push('\n');
     for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
         for line in found.failing(gate) {
             text += &format!("{}: {line}\n", gate.name());
         }
     }
-    for note in found.notes.iter().chain(&found.mixed).chain(&found.missing) {
-        text += &format!("note: {note}\n");
+    text += &format!("{}\n", origins(found));
+    for report in reports(found) {
+        text += &format!("{report}\n");
     }
-    text += &format!("{}\n{}\n", origins(found), headline(found));
     text
 }
 
@@ -224,6 +271,11 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
         times.add_test_case(test);
     }
     let mut counts = TestSuite::new("counts");
+    if found.counts_compared.exact == 0 {
+        let mut status = TestCaseStatus::skipped();
+        status.set_message("no exact count was compared");
+        counts.add_test_case(TestCase::new("exact counts", status));
+    }
     counts.add_test_cases(
         found
             .counts
@@ -267,12 +319,9 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
 fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
     let cells = found.cells.iter().map(|cell| {
         let arms = cell.arms.iter().map(|ranked| {
-            let rank = match &found.withheld {
-                Some(_) => String::new(),
-                None => format!("{}. ", ranked.rank),
-            };
             format!(
-                "{rank}{} {} ×{:.2}",
+                "{}. {} {} ×{:.2}",
+                ranked.rank,
                 ranked.arm,
                 time(ranked.typical_ns),
                 ranked.ratio
@@ -306,11 +355,15 @@ fn ranking_words(found: &Ranking) -> String {
     let detectable = found.detectable.map_or(String::new(), |ratio| {
         format!(" A difference of ×{ratio:.2} between two arms would have been found with a chance of 80 % (median).")
     });
-    let withheld = found.withheld.iter().map(|why| format!(" {why}."));
+    let busy = match found.is_busy {
+        true => {
+            " The machine was busy: a later rank is beyond what other processes can have changed."
+        }
+        false => "",
+    };
     format!(
-        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank.{detectable}{}",
-        found.pairs,
-        withheld.collect::<String>()
+        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank.{detectable}{busy}",
+        found.pairs
     )
 }
 

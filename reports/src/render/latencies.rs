@@ -56,15 +56,27 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     for cell in baseline.filter(|cell| cell.arm == report.summary.baseline && wanted(cell)) {
         let aa_arm = report.summary.aa_arm.as_deref();
         let aa = aa_arm.and_then(|arm| find(report, cell, arm)?.against_baseline.as_ref());
-        let spread = aa.and_then(Comparison::reach);
+        let apart = aa.map(Comparison::apart);
         let mut row = vec![
             cell.workload.clone(),
             cell.state.clone(),
             cell.metric.clone(),
             typical(cell),
-            spread.map_or("–".to_owned(), percent),
+            apart.map_or("–".to_owned(), percent),
         ];
-        for arm in &arms {
+        let below = report
+            .summary
+            .below_what_matters(&report.run.plan, &cell.key());
+        let is_below = below.is_some();
+        row.extend(below);
+        // One word for all arms of the cell.
+        row.extend(
+            arms.iter()
+                .skip(1)
+                .filter(|_| is_below)
+                .map(|_| String::new()),
+        );
+        for arm in arms.iter().filter(|_| !is_below) {
             row.push(match find(report, cell, arm) {
                 None => "–".to_owned(),
                 Some(of_arm) => {
@@ -119,7 +131,7 @@ fn tail(cell: Option<&Cell>) -> String {
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(format!(
-        "Each figure is the ratio of the time of a call to that of {} in the same round: in hot cells the median of a pass's calls, with empty caches their mean. The row \"tail\" below a median is the mean of all calls less the median, in time a call: what rare slow calls add; it is no ratio and gets no verdict. The time of {} is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin, and all epochs agree in direction. \"same\": the whole interval is inside the margin. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far the interval of the identical arms reaches.",
+        "Each figure is the ratio of the time of a call to that of {} in the same round: in hot cells the median of a pass's calls, with empty caches their mean. The row \"tail\" below a median is the mean of all calls less the median, in time a call: what rare slow calls add; it is no ratio and gets no verdict. The time of {} is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin. \"same\": the whole interval is inside the margin. \"below what matters\": it is inside a margin wider than ×2, where no ratio matters. \"undecided\": the interval contains an edge of the margin; the smallest difference that this run can show in the cell stands beside it, and a longer --budget and more --epochs make it smaller. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far identical arms came out apart.",
         report.summary.baseline,
         report.summary.baseline,
         margins(report)

@@ -222,9 +222,8 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
         scratch,
         format!(
-            "{} of {} comparisons are undecided. Margins, fixed before the run: {}.",
-            health.undecided,
-            health.compared,
+            "{}. Margins, fixed before the run: {}.",
+            health.verdicts(),
             margins(report)
         ),
     ];

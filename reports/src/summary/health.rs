@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use rundir::{Epoch, Journal, Outcome, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Comparison, Table, Verdict, compared_with, median, ratios_by_level};
+use stats::{Comparison, MIN_EPOCHS, Table, Verdict, compared_with, median, ratios_by_level};
 
 use super::{Cell, FLOOR, void as void_epochs};
-use crate::text::percent;
+use crate::text::difference;
 
 /// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
 const NEED_A_JOURNAL: [&str; 6] = [
@@ -20,9 +20,6 @@ const NEED_A_JOURNAL: [&str; 6] = [
     "sync-new",
     "sync-overwritten",
 ];
-
-/// The reason for withheld verdicts in a busy run.
-const BUSY: &str = "this machine was busy";
 
 /// The reason for a withheld verdict in a cell with two levels.
 const TWO_LEVELS: &str = "two levels: the verdict depends on which";
@@ -42,8 +39,11 @@ pub struct Health {
     pub busy_passes: usize,
     /// The exceeded limits, with the number of passes.
     pub busy: BTreeMap<String, usize>,
-    /// Whether more passes were busy than the plan allows. The run then has figures but no verdicts.
+    /// Whether more passes were busy than the plan allows. Busy passes are then in the figures, and intervals are widened
+    /// by what other processes can have changed.
     pub is_busy: bool,
+    /// Processor time of the other processes that used the most during the epochs, in seconds, by name; the most first.
+    pub neighbours: Vec<(String, f64)>,
     /// Shares of time in which a task waited for a processor, for input or output, for memory (PSI): means
     /// over epochs.
     pub stalled: [f64; 3],
@@ -61,8 +61,10 @@ pub struct Health {
     pub aa_excluding_one: usize,
     /// Number of undecided cells of candidates, withheld verdicts included.
     pub undecided: usize,
-    /// Number of cells of candidates, by main metric only.
+    /// Number of decided and undecided cells of candidates, by main metric only.
     pub compared: usize,
+    /// Number of cells of candidates whose times are below what matters; they are not among those compared.
+    pub below_what_matters: usize,
     /// Notes that a reader needs before any figure.
     pub notes: Vec<String>,
 }
@@ -89,20 +91,11 @@ pub struct AaCell {
     pub state: String,
     /// The metric.
     pub metric: String,
-    /// The A/A spread: the ratio, at least 1, that the interval reaches.
-    pub spread: Option<f64>,
     /// The comparison of both arms.
     pub comparison: Comparison,
 }
 
 impl Health {
-    /// The median A/A spread of the cells that `wanted` picks; 1.01 means 1 %.
-    pub fn aa_spread(&self, wanted: impl Fn(&AaCell) -> bool) -> Option<f64> {
-        let cells = self.aa.iter().filter(|cell| wanted(cell));
-        let mut spreads: Vec<f64> = cells.filter_map(|cell| cell.spread).collect();
-        median(&mut spreads)
-    }
-
     /// The numbers of valid epochs in words.
     pub fn epochs_in_words(&self) -> String {
         match &self.sections[..] {
@@ -118,21 +111,91 @@ impl Health {
         }
     }
 
-    /// The A/A check in a sentence.
+    /// How far identical arms came out apart, and the smallest difference that the run can show, in a sentence without its
+    /// full stop. Every page and command says it in these words.
     pub fn identical_arms(&self) -> String {
-        let spread = |wanted: fn(&AaCell) -> bool| {
-            self.aa_spread(wanted).map_or("unknown".to_owned(), percent)
+        let known = self.aa.iter();
+        let known = known.filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
+        let known: Vec<&Comparison> = known.map(|cell| &cell.comparison).collect();
+        let mut apart: Vec<f64> = known.iter().map(|comparison| comparison.apart()).collect();
+        let Some(middle) = median(&mut apart) else {
+            return match self.aa.is_empty() {
+                true => "Without identical arms, this run cannot say how precise it is".to_owned(),
+                false => format!(
+                    "Fewer than {MIN_EPOCHS} epochs are too few to say how far identical arms came out apart, and which difference this run can show"
+                ),
+            };
+        };
+        let worst = apart.iter().copied().fold(1.0, f64::max);
+        let mut shown: Vec<f64> = known.iter().filter_map(|one| one.smallest_shown).collect();
+        let shown = match median(&mut shown) {
+            Some(shown) => format!(
+                "the smallest difference that this run can show is {} in the median cell",
+                difference(shown)
+            ),
+            None => "which difference this run can show is unknown".to_owned(),
+        };
+        let called = match self.aa_called_different {
+            0 => String::new(),
+            called => format!("; {called} of {} cells call them different", self.aa.len()),
         };
         format!(
-            "A/A check: identical arms differ by at most {} in the median hot micro cell and {} in the median hot session; {} of {} cells call them different, {} intervals exclude 1 ({:.1} expected)",
-            spread(|cell| cell.state == "hot" && cell.workload.starts_with("micro/")),
-            spread(|cell| cell.state == "hot" && cell.workload.starts_with("agent/")),
-            self.aa_called_different,
-            self.aa.len(),
-            self.aa_excluding_one,
-            self.aa.len() as f64 / 100.0
+            "Identical arms came out {} apart in the median cell, {} in the worst; {shown}{called}",
+            difference(middle),
+            difference(worst)
         )
     }
+
+    /// The verdicts of the run in a sentence without its full stop.
+    pub fn verdicts(&self) -> String {
+        let below = match self.below_what_matters {
+            0 => String::new(),
+            below => format!("; below what matters: {below} more"),
+        };
+        format!(
+            "{} of {} comparisons are undecided (a longer --budget and more --epochs narrow their intervals){below}",
+            self.undecided, self.compared
+        )
+    }
+
+    /// What a busy machine means for the figures, and what to stop. `None` on a quiet machine.
+    pub fn busy_note(&self) -> Option<String> {
+        if !self.is_busy {
+            return None;
+        }
+        let names = self.neighbours.iter();
+        let names: Vec<String> = names
+            .map(|(name, seconds)| format!("{name} ({seconds:.0} s of processor time)"))
+            .collect();
+        let stop = match names.is_empty() {
+            true => "the other processes".to_owned(),
+            false => names.join(", "),
+        };
+        Some(format!(
+            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by what that can have changed, and only verdicts that hold all the same are given. For more of them, stop {stop}, and measure again.",
+            self.busy_passes, self.passes
+        ))
+    }
+}
+
+/// The most other processes that a note names.
+const NEIGHBOURS: usize = 3;
+
+/// The processes beside the run that used the most processor time, in seconds.
+fn neighbours(epochs: &[&Epoch]) -> Vec<(String, f64)> {
+    let mut by_name: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, seconds) in epochs.iter().flat_map(|epoch| &epoch.neighbours) {
+        let shown = |c: char| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '.' | '+' | ' ' => c,
+            _ => '_',
+        };
+        let name = name.chars().take(32).map(shown).collect();
+        *by_name.entry(name).or_default() += seconds;
+    }
+    let mut all: Vec<(String, f64)> = by_name.into_iter().collect();
+    all.sort_by(|one, other| other.1.total_cmp(&one.1));
+    all.truncate(NEIGHBOURS);
+    all
 }
 
 pub(super) fn health(run: &Run) -> Health {
@@ -179,6 +242,7 @@ pub(super) fn health(run: &Run) -> Health {
         busy_passes,
         busy,
         is_busy,
+        neighbours: neighbours(&counted),
         stalled: [0, 1, 2].map(|at| mean(&|epoch| epoch.stalled[at])),
         steal: mean(&|epoch| epoch.steal),
         hot_timed_share: (hot_ms > 0).then(|| hot_timed_ms as f64 / hot_ms as f64),
@@ -213,12 +277,10 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             let ratios = ratios_by_level(table, &key, &cell.arm, with);
             !ratios.iter().all(|ratio| holds_at(comparison, *ratio))
         };
-        if let Some(comparison) = &mut cell.against_floor {
-            if health.is_busy {
-                comparison.withhold(BUSY);
-            } else if depends_on_level(comparison, &[FLOOR]) {
-                comparison.withhold(TWO_LEVELS);
-            }
+        if let Some(comparison) = &mut cell.against_floor
+            && depends_on_level(comparison, &[FLOOR])
+        {
+            comparison.withhold(TWO_LEVELS);
         }
         let is_main = cell.is_main();
         // Not with another arm that the plan names.
@@ -230,9 +292,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         let Some(comparison) = &mut cell.against_baseline else {
             continue;
         };
-        if health.is_busy {
-            comparison.withhold(BUSY);
-        } else if has_no_journal && needs_journal {
+        if has_no_journal && needs_journal {
             comparison.withhold("the scratch has no journal");
         } else if depends_on_level(comparison, &with) {
             comparison.withhold(TWO_LEVELS);
@@ -243,13 +303,18 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
                     workload: cell.workload.clone(),
                     state: cell.state.clone(),
                     metric: cell.metric.clone(),
-                    spread: comparison.reach(),
                     comparison: comparison.clone(),
                 });
             }
         } else if is_main {
-            health.compared += 1;
-            health.undecided += usize::from(comparison.verdict == Verdict::Undecided);
+            match comparison.verdict {
+                Verdict::BelowWhatMatters => health.below_what_matters += 1,
+                Verdict::Better | Verdict::Worse | Verdict::Same => health.compared += 1,
+                Verdict::Undecided => {
+                    health.compared += 1;
+                    health.undecided += 1;
+                }
+            }
         }
     }
     health.aa_called_different = health
@@ -262,12 +327,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
         .count();
     let mut notes = Vec::new();
-    if health.is_busy {
-        notes.push(format!(
-            "This machine was busy: {} of {} passes were outside the plan's limits. There are figures, and no verdicts.",
-            health.busy_passes, health.passes
-        ));
-    }
+    notes.extend(health.busy_note());
     if has_no_journal {
         notes.push("The scratch has no journal: creating and deleting there depends on what was deleted before, and creating, deleting and syncing get no verdict.".to_owned());
     }
@@ -276,7 +336,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
     }
     let is_one = health.sections.len() == 1;
     let partial = health.sections.iter();
-    for section in partial.filter(|section| section.epochs < stats::MIN_EPOCHS) {
+    for section in partial.filter(|section| section.epochs < MIN_EPOCHS) {
         let which = match is_one {
             true => "This is a partial run of".to_owned(),
             false => format!("Section {} has", section.name),
@@ -284,7 +344,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         notes.push(format!(
             "{which} {} epochs: without {} there are no intervals and no verdicts.",
             section.epochs,
-            stats::MIN_EPOCHS
+            MIN_EPOCHS
         ));
     }
     for (epoch, reason) in &health.void {
@@ -307,7 +367,7 @@ fn holds_at(comparison: &Comparison, ratio: f64) -> bool {
     match comparison.verdict {
         Verdict::Worse => ratio > margin,
         Verdict::Better => ratio < 1.0 / margin,
-        Verdict::Same => (1.0 / margin..=margin).contains(&ratio),
+        Verdict::Same | Verdict::BelowWhatMatters => (1.0 / margin..=margin).contains(&ratio),
         Verdict::Undecided => true,
     }
 }

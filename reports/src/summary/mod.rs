@@ -29,9 +29,11 @@ use hosts::{handoffs, shared_files};
 use rundir::{Arm, CellEpoch, Latencies, Placement, Plan, Run, Sample, cache_state};
 pub use stats::MAKESPAN;
 use stats::{
-    Comparison, Interval, Modes, Series, SeriesKey, Table, Tail, baselines, compare_arms,
-    compare_with_baseline, has_enough_calls, logs, modes, pool,
+    Comparison, Interval, MarginKind, Modes, Series, SeriesKey, Table, Tail, Verdict, baselines,
+    compare_arms, compare_with_baseline, has_enough_calls, logs, modes, pool,
 };
+
+use crate::text::{BELOW_WHAT_MATTERS, small_share, time};
 
 /// The arm that every other arm with a daemon is also compared with: the same front end over memory.
 pub const FLOOR: &str = "memory";
@@ -128,6 +130,40 @@ impl Summary {
                 && cell.state == state
         };
         self.cells.iter().find(is_wanted)
+    }
+}
+
+impl Summary {
+    /// The words for all arms of a cell if their times are so short that no ratio between them matters: what they take of
+    /// the session, or a call. `None` if one of the arms has another verdict, or none.
+    pub fn below_what_matters(&self, plan: &Plan, of: &SeriesKey) -> Option<String> {
+        let cells = self.cells.iter().filter(|cell| cell.key() == *of);
+        let is_compared = |cell: &&&Cell| {
+            cell.against_baseline.is_some() && Some(&cell.arm) != self.aa_arm.as_ref()
+        };
+        let cells: Vec<&Cell> = cells.collect();
+        let compared = cells.iter().filter(is_compared);
+        let compared: Vec<&Comparison> = compared
+            .filter_map(|cell| cell.against_baseline.as_ref())
+            .collect();
+        let is_below = |one: &&Comparison| one.verdict == Verdict::BelowWhatMatters;
+        let first = compared.first().filter(|_| compared.iter().all(is_below))?;
+        let longest_ns = cells.iter().map(|cell| cell.typical_ns).fold(0.0, f64::max);
+        let workload = plan.workload(&of.workload)?;
+        let session_ns = workload.session_ms.map(|ms| ms as f64 * 1e6);
+        let share = match (first.margin.kind, session_ns) {
+            (MarginKind::Session, Some(session_ns)) => {
+                format!("{} of the session", small_share(longest_ns / session_ns))
+            }
+            _ => {
+                let calls: u64 = match of.metric.as_str() {
+                    MAKESPAN => workload.calls.values().sum(),
+                    _ => 1,
+                };
+                format!("at most {} a call", time(longest_ns / calls.max(1) as f64))
+            }
+        };
+        Some(format!("{BELOW_WHAT_MATTERS} ({share})"))
     }
 }
 

@@ -57,9 +57,17 @@ impl Combined {
         }
     }
 
-    /// The two-sided p-value of the hypothesis that the true sum is at most `edge` away from 0.
-    pub fn p_beyond(&self, edge: f64) -> f64 {
-        let distance = self.mean.abs() - edge;
+    /// The two-sided p-value of the hypothesis that the true sum is at most `edge`.
+    pub fn p_above(&self, edge: f64) -> f64 {
+        self.p_farther(self.mean - edge)
+    }
+
+    /// The two-sided p-value of the hypothesis that the true sum is at least `edge`.
+    pub fn p_below(&self, edge: f64) -> f64 {
+        self.p_farther(edge - self.mean)
+    }
+
+    fn p_farther(&self, distance: f64) -> f64 {
         if self.error <= 0.0 {
             return if distance > 0.0 { 0.0 } else { 1.0 };
         }
@@ -144,9 +152,7 @@ mod tests {
         for _ in 0..1000 {
             let old = epochs(&mut rng, 30, 0.0, 0.1);
             let new = epochs(&mut rng, 30, difference, 0.1);
-            let p = combine(&[(1.0, &new), (-1.0, &old)])
-                .unwrap()
-                .p_beyond(edge);
+            let p = combine(&[(1.0, &new), (-1.0, &old)]).unwrap().p_above(edge);
             found += usize::from(p <= 0.01);
         }
         assert!((750..=850).contains(&found), "{found}");
@@ -204,7 +210,7 @@ mod tests {
             let there = combine(&[(1.0, &new), (-1.0, &old)]).unwrap();
             let back = combine(&[(1.0, &old), (-1.0, &new)]).unwrap();
             prop_assert!((there.mean + back.mean).abs() < 1e-12);
-            prop_assert!((there.p_beyond(0.1) - back.p_beyond(0.1)).abs() < 1e-12);
+            prop_assert!((there.p_above(0.1) - back.p_below(-0.1)).abs() < 1e-12);
         }
     }
 }

@@ -3,28 +3,38 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::epochs::{Interval, MIN_EPOCHS, pool, t_quantile};
+use crate::epochs::{Interval, pool};
+use crate::ratios::{Difference, Ratios};
 
-/// The maximum of [`Comparison::epochs_needed`].
-const MOST_EPOCHS: usize = 500;
+/// The widest margin that a comparison can have, as a ratio. A wider one allows any difference that matters to a reader
+/// of ratios, because the times are a tiny share of what surrounds them.
+pub const WIDEST_MARGIN: f64 = 2.0;
 
 inputs::named! {
     /// The verdict on the candidate; lower values are better.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum Verdict, name {
-        /// The whole interval lies below the margin, and every epoch's estimate below 1.
+        /// The whole interval lies below the margin.
         Better = "better",
-        /// The whole interval lies above the margin, and every epoch's estimate above 1.
+        /// The whole interval lies above the margin.
         Worse = "worse",
         /// The whole interval lies inside the margin.
         Same = "same",
-        /// None of the above.
+        /// The whole interval lies inside a margin wider than [`WIDEST_MARGIN`]: neither the candidate nor the baseline
+        /// takes long enough to matter.
+        BelowWhatMatters = "below what matters",
+        /// The interval contains an edge of the margin, or there is none.
         Undecided = "undecided",
     }
 }
 
 impl Verdict {
+    /// Whether it says better, worse or same.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Verdict::Better | Verdict::Worse | Verdict::Same)
+    }
+
     /// Whether one verdict is better and the other worse.
     pub fn contradicts(self, other: Self) -> bool {
         matches!(
@@ -62,7 +72,8 @@ pub struct Margin {
 pub struct Comparison {
     /// Candidate over baseline: the geometric mean of the epochs' estimates.
     pub ratio: f64,
-    /// Its interval; `None` for fewer than three epochs.
+    /// Its interval; `None` for fewer than three epochs. On a busy machine it is widened by what the disturbance can
+    /// have changed, and `None` where that is unknown.
     pub interval: Option<Interval>,
     /// The error rate of the interval: the plan's share for a cell with this number of epochs.
     pub alpha: f64,
@@ -77,66 +88,63 @@ pub struct Comparison {
     /// Why the verdict that the interval would give is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// For an undecided comparison: the total number of epochs that would decide it, if they vary as these do.
-    /// `None` above 500 or if unknown.
+    /// The smallest difference that this run can show in the cell, as a ratio above 1: half of the interval's width, on
+    /// logarithms. The interval of a larger measured difference excludes 1. `None` without an interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub epochs_needed: Option<u32>,
+    pub smallest_shown: Option<f64>,
 }
 
 impl Comparison {
-    /// The larger distance of the interval's ends from 1, as a ratio of at least 1.
-    pub fn reach(&self) -> Option<f64> {
-        self.interval
-            .map(|interval| interval.high.max(1.0 / interval.low))
+    /// How far the arms came out apart, as a ratio of at least 1.
+    pub fn apart(&self) -> f64 {
+        self.ratio.max(1.0 / self.ratio)
     }
 
     /// Withholds the verdict.
     pub fn withhold(&mut self, why: &str) {
         self.verdict = Verdict::Undecided;
-        self.epochs_needed = None;
         self.withheld = Some(why.to_owned());
     }
 }
 
-/// Compares by the logarithms of paired ratios, with one list per epoch. `alpha` is the error rate of the
-/// interval.
-/// `None` without ratios.
-pub fn compare(epochs: &[Vec<f64>], alpha: f64, margin: Margin) -> Option<Comparison> {
-    let pooled = pool(epochs)?;
-    let interval = pooled.interval(alpha);
-    let edge = margin.ratio.ln();
-    let all = |holds: fn(f64) -> bool| pooled.estimates.iter().all(|estimate| holds(*estimate));
-    let verdict = match interval {
-        Some(interval) if interval.low > edge && all(|estimate| estimate > 0.0) => Verdict::Worse,
-        Some(interval) if interval.high < -edge && all(|estimate| estimate < 0.0) => {
+impl Margin {
+    /// The verdict that an interval of log ratios gets. Its verdict depends on the interval alone, and not on the order
+    /// or the direction of single epochs.
+    pub fn verdict(&self, logs: Interval) -> Verdict {
+        let edge = self.ratio.ln();
+        if logs.low > edge {
+            Verdict::Worse
+        } else if logs.high < -edge {
             Verdict::Better
+        } else if logs.low < -edge || logs.high > edge {
+            Verdict::Undecided
+        } else if self.ratio > WIDEST_MARGIN {
+            Verdict::BelowWhatMatters
+        } else {
+            Verdict::Same
         }
-        Some(interval) if interval.low >= -edge && interval.high <= edge => Verdict::Same,
-        _ => Verdict::Undecided,
-    };
-    let undecided = verdict == Verdict::Undecided;
-    let distance = (pooled.mean.abs() - edge).abs();
-    let needed = pooled.error.filter(|_| undecided).and_then(|error| {
-        let now = pooled.estimates.len();
-        let spread = error * (now as f64).sqrt();
-        let decides =
-            |epochs: usize| t_quantile(epochs, alpha) * spread / (epochs as f64).sqrt() < distance;
-        ((now + 1).max(MIN_EPOCHS)..=MOST_EPOCHS).find(|epochs| decides(*epochs))
-    });
+    }
+}
+
+/// Compares by the logarithms of paired ratios. `alpha` is the error rate of the interval.
+/// `None` without ratios.
+pub fn compare(ratios: &Ratios, alpha: f64, margin: Margin) -> Option<Comparison> {
+    let pooled = pool(&ratios.measured)?;
+    let logs = Difference::of(&[(1.0, ratios)]).map(|found| found.interval(alpha));
     Some(Comparison {
         ratio: pooled.mean.exp(),
-        interval: interval.map(|logs| logs.map(f64::exp)),
+        interval: logs.map(|logs| logs.map(f64::exp)),
         alpha,
         epochs: pooled
             .estimates
             .iter()
             .map(|estimate| estimate.exp())
             .collect(),
-        rounds: epochs.iter().map(Vec::len).sum(),
+        rounds: ratios.measured.iter().map(Vec::len).sum(),
         margin,
-        verdict,
+        verdict: logs.map_or(Verdict::Undecided, |logs| margin.verdict(logs)),
         withheld: None,
-        epochs_needed: needed.map(|epochs| epochs as u32),
+        smallest_shown: logs.map(|logs| ((logs.high - logs.low) / 2.0).exp()),
     })
 }
 
@@ -162,8 +170,12 @@ mod tests {
             .collect()
     }
 
+    fn compared(epochs: Vec<Vec<f64>>, alpha: f64, margin: Margin) -> Option<Comparison> {
+        compare(&Ratios::undisturbed(epochs), alpha, margin)
+    }
+
     fn verdict(center: f64, spread: f64) -> Verdict {
-        compare(&epochs(center, spread), 0.01, MARGIN)
+        compared(epochs(center, spread), 0.01, MARGIN)
             .unwrap()
             .verdict
     }
@@ -178,29 +190,61 @@ mod tests {
     }
 
     #[test]
-    fn epochs_that_disagree_in_direction_get_no_verdict() {
-        let mut mixed = epochs(3.0, 0.0);
-        mixed[0] = vec![-0.001; 10];
-        let found = compare(&mixed, 0.5, MARGIN).unwrap();
+    fn a_single_epoch_has_no_veto() {
+        let mut mixed = vec![vec![1.0]; 30];
+        mixed[0] = vec![-0.001];
+        let found = compared(mixed, 0.01, MARGIN).unwrap();
         assert!(found.interval.unwrap().low > 1.05, "{found:?}");
-        assert_eq!(found.verdict, Verdict::Undecided);
+        assert_eq!(found.verdict, Verdict::Worse);
     }
 
     #[test]
-    fn an_undecided_cell_says_how_many_epochs_would_decide_it() {
-        let unsure = compare(&epochs(1.2, 0.1), 0.01, MARGIN).unwrap();
-        assert_eq!(unsure.verdict, Verdict::Undecided);
-        let needed = unsure.epochs_needed.unwrap();
-        assert!((5..100).contains(&needed), "{needed}");
-        let sure = compare(&epochs(1.5, 0.005), 0.01, MARGIN).unwrap();
-        assert_eq!(sure.epochs_needed, None);
+    fn verdicts_get_no_rarer_with_more_epochs() {
+        for center in [0.85, 1.0, 1.15] {
+            let few = epochs(center, 0.02);
+            let many: Vec<_> = std::iter::repeat_n(few.clone(), 8).flatten().collect();
+            let verdict = |epochs| compared(epochs, 0.01, MARGIN).unwrap().verdict;
+            assert_ne!(verdict(many.clone()), Verdict::Undecided, "{center}");
+            assert!([verdict(many), Verdict::Undecided].contains(&verdict(few)));
+        }
+    }
+
+    #[test]
+    fn a_wide_margin_is_no_comparison_unless_the_difference_is_wider() {
+        let wide = |ratio| Margin {
+            ratio,
+            kind: MarginKind::Session,
+        };
+        let verdict = |center, ratio| {
+            let found = compared(epochs(center, 0.005), 0.01, wide(ratio)).unwrap();
+            found.verdict
+        };
+        assert_eq!(verdict(0.47, 97.0), Verdict::BelowWhatMatters);
+        assert_eq!(verdict(50.0, 97.0), Verdict::BelowWhatMatters);
+        assert_eq!(verdict(200.0, 97.0), Verdict::Worse);
+        assert_eq!(verdict(97.0, 97.0), Verdict::Undecided);
+        assert_eq!(verdict(1.3, 2.0), Verdict::Same, "×2 is still a comparison");
+        assert_eq!(verdict(1.3, 2.001), Verdict::BelowWhatMatters);
+        let unknown = compared(epochs(0.47, 0.0)[..2].to_vec(), 0.01, wide(97.0)).unwrap();
+        assert_eq!(unknown.verdict, Verdict::Undecided, "too few epochs");
+    }
+
+    #[test]
+    fn a_larger_difference_than_the_smallest_shown_excludes_1() {
+        let found = compared(epochs(1.0, 0.01), 0.01, MARGIN).unwrap();
+        let shown = found.smallest_shown.unwrap();
+        for (center, excludes_one) in [(shown * 1.001, true), (shown / 1.001, false)] {
+            let found = compared(epochs(center, 0.01), 0.01, MARGIN).unwrap();
+            assert_eq!(found.interval.unwrap().low > 1.0, excludes_one, "{found:?}");
+        }
     }
 
     #[test]
     fn two_epochs_never_get_a_verdict() {
-        let few = compare(&epochs(2.0, 0.0)[..2], 0.01, MARGIN).unwrap();
+        let few = compared(epochs(2.0, 0.0)[..2].to_vec(), 0.01, MARGIN).unwrap();
         assert_eq!((few.verdict, few.interval), (Verdict::Undecided, None));
-        assert_eq!(compare(&[], 0.01, MARGIN), None);
+        assert_eq!(few.smallest_shown, None);
+        assert_eq!(compared(Vec::new(), 0.01, MARGIN), None);
     }
 
     proptest! {
@@ -209,10 +253,10 @@ mod tests {
         fn swapping_the_arms_inverts_the_verdict(
             values in prop::collection::vec(prop::collection::vec(-1.0f64..1.0, 3..8), 3..8)
         ) {
-            let there = compare(&values, 0.01, MARGIN).unwrap();
+            let there = compared(values.clone(), 0.01, MARGIN).unwrap();
             let swapped: Vec<Vec<f64>> =
                 values.iter().map(|epoch| epoch.iter().map(|value| -value).collect()).collect();
-            let back = compare(&swapped, 0.01, MARGIN).unwrap();
+            let back = compared(swapped, 0.01, MARGIN).unwrap();
             prop_assert!((there.ratio * back.ratio - 1.0).abs() < 1e-9);
             let expected = match there.verdict {
                 Verdict::Better => Verdict::Worse,
@@ -226,7 +270,7 @@ mod tests {
         fn the_ratio_lies_in_its_interval(
             values in prop::collection::vec(prop::collection::vec(-1.0f64..1.0, 3..8), 3..8)
         ) {
-            let found = compare(&values, 0.01, MARGIN).unwrap();
+            let found = compared(values.clone(), 0.01, MARGIN).unwrap();
             let interval = found.interval.unwrap();
             prop_assert!(interval.low <= found.ratio && found.ratio <= interval.high);
         }

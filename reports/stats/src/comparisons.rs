@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::compare::{Comparison, Margin, MarginKind, Verdict, compare};
-use crate::epochs::{Interval, LEVEL, mean_with_interval, median};
+use crate::epochs::{Interval, LEVEL, hodges_lehmann, mean_with_interval, median};
 use crate::modes::modes;
+use crate::ratios::{Disturbance, Ratios};
 
 /// The least share of a cell's rounds for a combination of levels. Smaller combinations are outliers;
 /// a verdict need not hold at them.
@@ -102,14 +103,31 @@ impl Tail {
 /// One arm's values in a cell, in nanoseconds, by epoch and round: the [`figure`] of a pass, or its makespan.
 pub type Series = BTreeMap<(u32, u32), f64>;
 
+/// Log ratios, one list per epoch.
+type Epochs = Vec<Vec<f64>>;
+
 /// The values of a run, by cell and arm.
 #[derive(Clone, Debug, Default)]
-pub struct Table(pub BTreeMap<SeriesKey, BTreeMap<String, Series>>);
+pub struct Table(
+    pub BTreeMap<SeriesKey, BTreeMap<String, Series>>,
+    Option<Waits>,
+);
+
+/// By workload, cache state and arm: the logarithm of a pass's time over the processor time of its own processes.
+/// Passes whose processor time was not recorded are missing.
+type Waits = BTreeMap<(String, String, String), Series>;
+
+fn waited(sample: &Sample) -> Option<f64> {
+    let own_ns = sample.cpu.client_ns + sample.cpu.daemon_ns;
+    let is_known = own_ns > 0 && sample.waited_ns > 0;
+    is_known.then(|| (sample.waited_ns as f64 / own_ns as f64).ln())
+}
 
 impl Table {
-    /// Collects measured values. It leaves out passes of `void` epochs, and busy passes unless `also_busy`.
+    /// Collects measured values. It leaves out passes of `void` epochs, and busy passes unless `also_busy`. With busy
+    /// passes, comparisons are widened by what other processes can have changed.
     pub fn of(samples: &[Sample], void: &BTreeSet<u32>, also_busy: bool) -> Self {
-        let mut table = Self::default();
+        let mut table = Self(BTreeMap::new(), also_busy.then(BTreeMap::new));
         let measured = samples.iter();
         let measured = measured
             .filter(|sample| sample.is_measured(also_busy) && !void.contains(&sample.epoch));
@@ -126,8 +144,125 @@ impl Table {
             if sample.workload.starts_with("agent/") {
                 put(MAKESPAN, sample.makespan_ns as f64);
             }
+            if let (Some(waits), Some(waited)) = (&mut table.1, waited(sample)) {
+                let place = (
+                    sample.workload.clone(),
+                    sample.state.clone(),
+                    sample.arm.clone(),
+                );
+                let series = waits.entry(place).or_default();
+                series.insert((sample.epoch, sample.round), waited);
+            }
         }
         table
+    }
+
+    /// The ratios of `arm` to the geometric mean of the arms `with` in a cell, and what other processes can have changed.
+    /// `identical` names the two identical arms. `None` if the cell lacks an arm.
+    pub fn ratios(
+        &self,
+        key: &SeriesKey,
+        arm: &str,
+        with: &[&str],
+        identical: Option<(&str, &str)>,
+    ) -> Option<Ratios> {
+        let arms = self.0.get(key)?;
+        let others: Option<Vec<&Series>> = with.iter().map(|name| arms.get(*name)).collect();
+        let measured = log_ratios(arms.get(arm)?, &others?);
+        let disturbance = match &self.1 {
+            None => Disturbance::Absent,
+            Some(waits) => {
+                let bounds = self.bounds(waits, key, arm, with);
+                let identical = identical.and_then(|(one, other)| {
+                    match (with, arm == one || arm == other) {
+                        // Identical arms are not widened by their own difference.
+                        ([with], true) if *with == one || *with == other => Some(0.0),
+                        _ => self.identical(waits, key, one, other),
+                    }
+                });
+                match (bounds, identical) {
+                    (Some((least, most)), Some(identical)) => Disturbance::Bounded {
+                        least,
+                        most,
+                        identical,
+                    },
+                    _ => Disturbance::Unknown,
+                }
+            }
+        };
+        Some(Ratios {
+            measured,
+            disturbance,
+        })
+    }
+
+    /// The logarithms of an arm's own times in a cell, and what other processes can have changed. `None` if it has none.
+    pub fn times(&self, key: &SeriesKey, arm: &str) -> Option<Ratios> {
+        let series = self.0.get(key)?.get(arm)?;
+        let shorter = self.1.as_ref();
+        let shorter = shorter.map(|waits| self.without_waiting(waits, key, arm));
+        Some(Ratios {
+            measured: logs(series),
+            disturbance: match shorter {
+                None => Disturbance::Absent,
+                Some(None) => Disturbance::Unknown,
+                Some(Some((_, shorter))) => Disturbance::Bounded {
+                    least: logs(&shorter),
+                    most: logs(series),
+                    identical: 0.0,
+                },
+            },
+        })
+    }
+
+    /// An arm's values in a cell, and as they would be if it had never waited. `None` if the waiting of a pass is unknown.
+    ///
+    /// A daemon that works beside its caller uses more processor time than the pass takes. The pass that waited least
+    /// then stands for no waiting, so that such work hides none.
+    fn without_waiting(
+        &self,
+        waits: &Waits,
+        key: &SeriesKey,
+        arm: &str,
+    ) -> Option<(&Series, Series)> {
+        let series = self.0.get(key)?.get(arm)?;
+        let waited = waits.get(&(key.workload.clone(), key.state.clone(), arm.to_owned()))?;
+        let least = waited.values().copied().fold(0.0, f64::min);
+        let shorter = series.iter();
+        let shorter = shorter.map(|(at, value)| {
+            let lengthened = waited.get(at)? - least;
+            Some((*at, value / lengthened.exp()))
+        });
+        Some((series, shorter.collect::<Option<Series>>()?))
+    }
+
+    /// The log ratios without the candidate's waiting, and without that of the other arms.
+    fn bounds(
+        &self,
+        waits: &Waits,
+        key: &SeriesKey,
+        arm: &str,
+        with: &[&str],
+    ) -> Option<(Epochs, Epochs)> {
+        let (candidate, shorter) = self.without_waiting(waits, key, arm)?;
+        let others = with.iter();
+        let others = others.map(|name| self.without_waiting(waits, key, name));
+        let others: Vec<(&Series, Series)> = others.collect::<Option<_>>()?;
+        let measured: Vec<&Series> = others.iter().map(|(measured, _)| *measured).collect();
+        let others: Vec<&Series> = others.iter().map(|(_, shorter)| shorter).collect();
+        Some((
+            log_ratios(&shorter, &measured),
+            log_ratios(candidate, &others),
+        ))
+    }
+
+    /// The logarithm of the largest ratio of two identical arms in an epoch of a cell, waiting taken out; at least 0.
+    fn identical(&self, waits: &Waits, key: &SeriesKey, one: &str, other: &str) -> Option<f64> {
+        let (_, one) = self.without_waiting(waits, key, one)?;
+        let (_, other) = self.without_waiting(waits, key, other)?;
+        let epochs = log_ratios(&one, &[&other]);
+        let apart = epochs.iter().map(|rounds| hodges_lehmann(rounds).abs());
+        apart.reduce(f64::max)
     }
 }
 
@@ -212,15 +347,15 @@ pub fn compare_arms(
     arm: &str,
     with: &[&str],
 ) -> Option<Comparison> {
-    let arms = table
-        .0
-        .get(key)
-        .filter(|_| plan.compares(&key.workload, &key.state))?;
-    let baselines: Option<Vec<&Series>> = with.iter().map(|name| arms.get(*name)).collect();
-    let baselines = baselines?;
-    let ratios = log_ratios(arms.get(arm)?, &baselines);
+    if !plan.compares(&key.workload, &key.state) {
+        return None;
+    }
+    let (baseline, aa_arm) = baselines(plan);
+    let identical = aa_arm.as_deref().map(|aa_arm| (baseline.as_str(), aa_arm));
+    let ratios = table.ratios(key, arm, with, identical)?;
+    let arms = table.0.get(key)?;
+    let baselines = with.iter().filter_map(|name| arms.get(*name));
     let mut typical: Vec<f64> = baselines
-        .iter()
         .flat_map(|baseline| baseline.values().copied())
         .collect();
     let margin = margin(plan, key, median(&mut typical)?);
@@ -231,7 +366,7 @@ pub fn compare_arms(
     let is_check = with.len() == 1 && is_identical;
     let alpha = match is_check {
         true => 1.0 - LEVEL,
-        false => plan.alpha(&key.workload, &key.state, ratios.len()),
+        false => plan.alpha(&key.workload, &key.state, ratios.measured.len()),
     };
     compare(&ratios, alpha, margin)
 }

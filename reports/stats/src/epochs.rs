@@ -62,7 +62,7 @@ impl Pooled {
 }
 
 /// The two-sided quantile of Student's t for `epochs` values at error rate `alpha`.
-pub(crate) fn t_quantile(epochs: usize, alpha: f64) -> f64 {
+fn t_quantile(epochs: usize, alpha: f64) -> f64 {
     let freedom = epochs.saturating_sub(1).max(1) as f64;
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - alpha / 2.0))
 }

@@ -8,12 +8,15 @@ mod comparisons;
 mod epochs;
 mod modes;
 mod percentile_support;
+mod ratios;
 mod share;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod testing;
 
 pub use combination::{Combined, POWER, combine, holm};
-pub use compare::{Comparison, Margin, MarginKind, Verdict, compare};
+pub use compare::{Comparison, Margin, MarginKind, Verdict, WIDEST_MARGIN, compare};
 pub use comparisons::{
     MAKESPAN, Series, SeriesKey, Table, Tail, baselines, compare_arms, compare_with_baseline,
     compared_with, figure, is_median, log_ratios, logs, margin, ratios_by_level, undecided,
@@ -23,4 +26,5 @@ pub use epochs::{
 };
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, has_enough_calls};
+pub use ratios::{Difference, Disturbance, Ratios};
 pub use share::{failure_bound, share_interval};

@@ -5,6 +5,7 @@
 
 mod aider;
 pub mod claude_code;
+#[cfg(test)]
 mod claude_code_tests;
 mod cline;
 mod codex;

@@ -26,7 +26,11 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
             format!("{} {}", cell.workload, cell.state),
             format!("{}{}", time(cell.typical_ns), cell.failed.caveat()),
         ];
-        for arm in &arms {
+        let below = summary.below_what_matters(plan, &cell.key());
+        let is_below = below.is_some();
+        // One word for all arms of the cell.
+        row.extend(below);
+        for arm in arms.iter().filter(|_| !is_below) {
             let compared = summary.cells.iter().find(|other| {
                 other.arm == *arm
                     && other.workload == cell.workload
@@ -62,15 +66,16 @@ pub(super) fn summary_table(report_inputs: &ReportInputs) -> String {
         .collect();
     let mut head = vec!["workload", &summary.baseline];
     head.extend(named.iter().map(String::as_str));
-    let mut text = table(&head, &rows);
-    for note in &summary.health.notes {
-        text += &format!("\n{note}");
-    }
+    // What a reader must know comes before the figures.
+    let notes = summary.health.notes.iter();
+    let mut text: String = notes.map(|note| format!("{note}\n\n")).collect();
+    text += &table(&head, &rows);
     text += &format!(
-        "\nratios to {} with 99 % intervals over {}; {}\n{wrong}",
+        "\nratios to {} with 99 % intervals over {}\n{}.\n{}.\n{wrong}",
         summary.baseline,
         summary.health.epochs_in_words(),
-        summary.health.identical_arms()
+        summary.health.identical_arms(),
+        summary.health.verdicts()
     );
     text
 }
