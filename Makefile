@@ -24,13 +24,13 @@ setup: ## Install what is missing on this machine, or say the command that does
 build: setup ## Build target/release/ctxbench
 	@cargo build --release --locked -p harness
 
-bench: build ## Run the default suite (seven to eight minutes), print verdicts and report path
+bench: build ## Run the default suite (seven to eight minutes), print the answer and the report's path
 	@$(CTXBENCH) run $(ARGS)
 
-evidence: build ## What all policies and most claims need, then decisions and claims over all of it (55 minutes; make evidence ARGS=--plan)
+evidence: build ## Collect the data that every policy and most claims need; at most 55 minutes (make evidence ARGS=--plan)
 	@scripts/evidence $(ARGS)
 
-report: build ## Write the newest run's report anew and print where it lies
+report: build ## Write the newest run's report again and print the answer and its path
 	@$(CTXBENCH) report $(ARGS)
 
 test: setup ## All tests, over real mounts where the kernel allows them

@@ -20,7 +20,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use replay::{OpenFileTable, ResultBuffer, perform, prepare};
 use rundir::{Run, histogram};
 use rustix::fs::{AtFlags, CWD, statat};
-use stats::{Margin, MarginKind, compare};
+use stats::{Disturbance, Margin, MarginKind, Ratios, compare};
 use workloads::path::WorkspacePath;
 use workloads::script::FileOp;
 
@@ -103,19 +103,23 @@ fn harness(criterion: &mut Criterion) {
 
 /// Statistics of one comparison, and everything from a run directory of a million calls to its summary.
 fn reports(criterion: &mut Criterion) {
-    let epochs: Vec<Vec<f64>> = (0..8_u32)
+    let measured: Vec<Vec<f64>> = (0..8_u32)
         .map(|epoch| {
             (0..40_u32)
                 .map(|round| 0.3 + f64::from((epoch * 41 + round * 17) % 29) / 1000.0)
                 .collect()
         })
         .collect();
+    let ratios = Ratios {
+        measured,
+        disturbance: Disturbance::Absent,
+    };
     let margin = Margin {
         ratio: 1.05,
         kind: MarginKind::Relative,
     };
     criterion.bench_function("statistics/compare 8 epochs of 40 rounds", |bencher| {
-        bencher.iter(|| compare(black_box(&epochs), 0.01, margin));
+        bencher.iter(|| compare(black_box(&ratios), 0.01, margin));
     });
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
     let dir = scratch.path().join("run");

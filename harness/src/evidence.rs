@@ -11,6 +11,8 @@ use reports::prices::Prices;
 use reports::summary::{Summary, summarise};
 use rundir::{PLAN, Run};
 
+use crate::progress_line::ProgressLine;
+
 /// Which price list counts.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PriceList {
@@ -44,7 +46,10 @@ pub struct SummarisedRun {
 impl SummarisedRun {
     /// Reads a run directory.
     pub fn read(dir: &Path, prices: &PriceList) -> anyhow::Result<Self> {
+        let line = ProgressLine::still();
+        line.show(0.0, None, &format!("reading {}", dir.display()));
         let run = Run::read(dir)?;
+        line.show(0.5, None, &format!("summarising {}", dir.display()));
         let derived = summarise(&run);
         let costs = contexts(&run, &prices.read()?);
         match (derived, costs) {

@@ -33,6 +33,7 @@ mod pass;
 mod plan;
 mod probe;
 mod progress;
+mod progress_line;
 mod quiet;
 mod reporting;
 mod run;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use conform::features;
 use inputs::files::{self, PAGE};
+use reports::answer::Overview;
 use reports::claims::{self, Catalogue, ClaimResult};
 use reports::decide::{
     Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
@@ -18,6 +19,7 @@ use workloads::script::CallKind;
 use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, SummarisedRun};
 use crate::probe::probe_names;
+use crate::progress_line::ProgressLine;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {
@@ -27,6 +29,8 @@ pub struct ReportInputs {
     pub claims: Vec<ClaimResult>,
     /// The decisions by its policies.
     pub decisions: Vec<Decision>,
+    /// The answer that follows from them.
+    pub overview: Overview,
     /// The directories of the other runs that claims and decisions rest on.
     others: Vec<PathBuf>,
 }
@@ -185,8 +189,10 @@ impl ReportInputs {
         let decisions = policies.iter();
         let decisions =
             decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
-        let decisions = decisions.collect();
+        let decisions: Vec<Decision> = decisions.collect();
+        let overview = Overview::of(&decisions, &evidence.runs);
         Ok(Self {
+            overview,
             others: others.iter().map(|each| each.run.dir.clone()).collect(),
             reported,
             claims,
@@ -213,6 +219,7 @@ impl ReportInputs {
             contexts: &self.reported.contexts,
             claims: &self.claims,
             decisions: self.decisions.clone(),
+            overview: &self.overview,
             others: &self.others,
         }
     }
@@ -232,6 +239,8 @@ impl ReportInputs {
     /// Writes the report into the run's directory. Returns the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
         let dir = &self.reported.run.dir;
+        let line = ProgressLine::still();
+        line.show(0.5, None, "writing the report");
         write(&self.report(), dir)
             .with_context(|| format!("writing the report into {}", dir.display()))
     }
@@ -265,7 +274,7 @@ mod tests {
                 .check_names(std::iter::empty())
         };
         checked("", "").unwrap();
-        let at = format!("{name}:22: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let at = format!("{name}:27: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(

@@ -2,6 +2,7 @@
 //! Everything here is a function of files, so an old run can always be reported again.
 //! Nothing here mounts, times or probes; statistics are in the crate `stats`.
 
+pub mod answer;
 mod bucket_price;
 pub mod claims;
 pub mod compare;

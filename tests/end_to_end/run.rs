@@ -245,7 +245,11 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     }
 
     let printed = stdout(&output);
-    has(&printed, &["cron-controller", "report: "]);
+    has(&printed, &["Cron controller", "Report ("]);
+    assert!(printed.lines().count() <= 40, "{printed}");
+    // Progress is for terminals; a pipe gets plain lines.
+    let said = stderr(&output);
+    assert!(!said.contains(['\r', '\u{1b}']), "{said:?}");
     for file in words("report.md report.html report.json cells.csv charts/latency.svg") {
         assert!(out.join(file).is_file(), "{file}");
     }
@@ -329,14 +333,26 @@ fn decides(out: &Path) {
     has(&printed, &["Complexity", "Tool support", "Observability"]);
     let json = decide(&[&one[..], &["--format", "json"]].concat());
     let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
-    assert_eq!(json[0]["verdict"], "not-decided");
-    assert_eq!(json[0]["planned"], true);
+    assert_eq!(json["decisions"][0]["verdict"], "not-decided");
+    assert_eq!(json["decisions"][0]["planned"], true);
+    // Programs get the same answer from `report`, and nothing else.
+    let mut report = ctxbench(["report", "--format", "json"]);
+    let report = report.arg(out).output().unwrap();
+    let json: Value = serde_json::from_str(&stdout(&report)).unwrap();
+    assert!(
+        json["answer"]["passes"]["tried"].as_u64() > Some(0),
+        "{json}"
+    );
+    assert!(json["report"].as_str().unwrap().ends_with("report.html"));
     let record = stdout(&decide(&[&one[..], &["--adr"]].concat()));
     let title = "# cron-controller: not decided sqlite";
     assert!(record.starts_with(title), "{record}");
     let missing = decide(&["--candidate", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
-    has(&stderr(&missing), &["no candidate nonsense fits"]);
+    has(
+        &stderr(&missing),
+        &["nonsense is not a candidate of these policies"],
+    );
     let policy = out.with_extension("toml");
     fs::write(&policy, NOBODYS_POLICY).unwrap();
     let nobody = decide(&["--policy", policy.to_str().unwrap()]);

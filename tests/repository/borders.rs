@@ -68,7 +68,10 @@ const BORDERS: [Border; 8] = [
                 "the log, whose lines are encoded",
             ),
             ("harness/src/cmd/mod.rs", "asks whether it is a terminal"),
-            ("harness/src/progress.rs", "asks whether it is a terminal"),
+            (
+                "harness/src/progress_line.rs",
+                "asks whether it is a terminal",
+            ),
             (
                 "harness/src/cmd/shell.rs",
                 "completions and manual pages of our own",
@@ -269,7 +272,7 @@ fn a_planted_use_that_passes_a_border_by_is_found() {
             "use quick_junit::TestCase;\nTestCase::new(name, status)",
         ),
         (
-            "harness/src/progress.rs",
+            "harness/src/progress_line.rs",
             "use indicatif::ProgressBar;\nself.bar.println(line)",
         ),
     ] {

@@ -128,7 +128,13 @@ fn commands(text: &str, programs: &[&str]) -> Vec<Vec<String>> {
     let parts = code
         .iter()
         .flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
-    let words = parts.map(|part| part.split_whitespace().map(str::to_owned).collect());
+    let words = parts.map(|part| {
+        let words = part.split_whitespace();
+        let is_sudo = part.trim_start().starts_with("sudo ");
+        // `sudo` and its options stand before the program.
+        let words = words.skip_while(|word| is_sudo && !programs.contains(word));
+        words.map(str::to_owned).collect()
+    });
     let named = words.filter(|words: &Vec<String>| {
         let program = words.first();
         program.is_some_and(|program| programs.contains(&program.as_str()))
@@ -182,9 +188,11 @@ fn every_documented_command_has_its_options() {
         .into_iter()
         .map(|document| (document.clone(), std::fs::read_to_string(document).unwrap()))
         .collect();
-    let workflow = top().join("docs/ci/ctxbench.yml");
-    let lines = std::fs::read_to_string(&workflow).unwrap();
-    texts.push((workflow, format!("```sh\n{lines}```")));
+    for workflow in ["docs/ci/ctxbench.yml", ".github/workflows/ci.yml"] {
+        let workflow = top().join(workflow);
+        let lines = std::fs::read_to_string(&workflow).unwrap();
+        texts.push((workflow, format!("```sh\n{lines}```")));
+    }
     for (document, text) in texts {
         for words in commands(&text, &["ctxbench", "target/release/ctxbench"]) {
             let mut path: Vec<String> = words.iter().skip(1).take(1).cloned().collect();

@@ -17,29 +17,29 @@ use crate::evidence::{PriceList, SummarisedRun, run_dir};
 /// Check published claims against runs.
 ///
 /// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, declared (by a constant), not
-/// measured (which command would), not reproduced here, or untestable (why). The last lines say which share is settled,
-/// and what would settle more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
+/// measured (which command would), not reproduced here, or untestable (why). The last lines state which share is settled,
+/// and which commands would settle more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench claims                                  # the newest run under results
   ctxbench claims results/20261124-001409-default results/20261124-002112-fault --format markdown
   ctxbench claims results/20261124-001409-default --file my-claims.toml
 
-The fields of a claims file are in docs/FORMAT.md; nothing has to be built for it.")]
+docs/FORMAT.md lists the fields of a claims file.")]
 pub struct Claims {
     /// Run directories [default: the newest under --results].
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Judge the claims of this file instead of the built-in ones; may be given several times.
+    /// Check the claims in this file instead of the built-in ones; may be given several times.
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Judge by runs of several machines all the same.
+    /// Accept runs of different machines.
     #[arg(long)]
     mixed: bool,
-    /// How to print them.
+    /// How to print the claims.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
-    /// Where to look for runs.
+    /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl Claims {
                 let found = machine_differences(&first.run, &other.run);
                 if !found.is_empty() {
                     bail!(
-                        "{} is of another machine than {}: {}\n  fix: name runs of one machine, or say --mixed",
+                        "{} was made on another machine than {}: {}\n  fix: name runs of one machine, or add --mixed",
                         other.run.dir.display(),
                         first.run.dir.display(),
                         found.join("; ")

@@ -20,6 +20,7 @@ use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
 use crate::plan::{arm, single_arms};
 use crate::probe::{feature_name, feature_outcome, try_features};
+use crate::progress_line::ProgressLine;
 use crate::scratch::EpochScratch;
 use crate::supervise::{Lost, supervise};
 
@@ -169,13 +170,15 @@ impl Conform {
         let mut columns = Vec::new();
         let arms = single_arms(&self.chosen(registry)?);
         let writer = self.begin(features, arms.iter().map(arm).collect(), scratch.path())?;
-        for live in arms {
+        let line = ProgressLine::still();
+        let all = arms.len();
+        for (done, live) in arms.into_iter().enumerate() {
             let (planned, name, backend) = (arm(&live), live.name, live.backend);
             if let Err(unavailable) = live.versions {
-                eprintln!("{name} is left out: {unavailable}");
+                line.say(&format!("{name} is left out: {unavailable}"));
                 continue;
             }
-            eprintln!("trying {name}");
+            line.step(done, all, &format!("trying {name}"));
             let config = WorkspaceConfig {
                 dir: scratch.path().join(&name),
                 program: std::env::current_exe()?,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
+use reports::answer::Overview;
 use reports::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decide};
 use reports::render::{decision_record, decisions_markdown, decisions_text};
 use rundir::Run;
@@ -16,8 +17,8 @@ use crate::reporting::policies;
 /// Decide by policies: adopt, adopt if, archive or not decided.
 ///
 /// Gates come first: wrong data, a lost acknowledged record, a crash, a hang or a failed set-up bars adoption. Then
-/// come the benefits that a policy asks for, then the costs that it tolerates. Prints the matrix of policies and
-/// candidates; for one policy and one candidate every row, the smallest change that flips the verdict, and the commands
+/// come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for each use and all
+/// verdicts; for one policy and one candidate every row, the smallest change that flips the verdict, and the commands
 /// that make missing evidence.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -26,14 +27,14 @@ use crate::reporting::policies;
   ctxbench decide --policy inbox --candidate view-mail
   ctxbench decide --policy my-policy.toml --adr > docs/adr/0007-context.md
 
-Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. Of several decisions: 11 if one is not decided,
-else 10 if one says archive, else 12 if one has a condition, else 0.")]
+Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. For several decisions: 11 if any is not decided,
+else 10 if any is archive, else 12 if any has a condition, else 0.")]
 pub struct Decide {
     /// The runs' directories: measured, fault, conformance and other runs of one machine [default: the newest measured one
     /// under --results].
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Where to look for runs.
+    /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     /// A built-in policy, `all` of them, or the path of a policy file [default: those that the run was made for].
@@ -48,7 +49,7 @@ pub struct Decide {
     /// How to print.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
-    /// Decide on runs of different machines, builds or plans all the same.
+    /// Accept runs of different machines, builds or plans.
     #[arg(long)]
     mixed: bool,
     #[command(flatten)]
@@ -66,20 +67,19 @@ impl Decide {
         if !self.mixed
             && let Err(problem) = check_compatible(&runs)
         {
-            bail!(
-                "{problem}\n  fix: decide on runs of one machine, build and plan, or give --mixed"
-            );
+            bail!("{problem}\n  fix: name runs of one machine, build and plan, or add --mixed");
         }
         let evidence = Evidence {
             runs: read.iter().map(SummarisedRun::evidence).collect(),
         };
         let decisions = self.decisions(&runs, &evidence)?;
+        let overview = Overview::of(&decisions, &evidence.runs);
         match self.adr {
             true => print!("{}", decision_record(&decisions, &runs)),
             false => self.format.print(
-                || decisions_text(&decisions),
+                || decisions_text(&overview, &decisions),
                 || decisions_markdown(&decisions),
-                &decisions,
+                &serde_json::json!({ "answer": overview, "decisions": decisions }),
             )?,
         }
         Ok(ExitCode::from(worst(&decisions).exit_code()))
@@ -89,7 +89,7 @@ impl Decide {
         let policies = policies(self.policy.as_deref(), runs, &[])?;
         if policies.is_empty() {
             bail!(
-                "{} was made for no policy (give one with --policy, or `--policy all`)",
+                "{} was planned without a policy (name one with --policy, or use `--policy all`)",
                 runs[0].dir.display()
             );
         }
@@ -101,7 +101,7 @@ impl Decide {
                 .iter()
                 .map(|policy| format!("\n  {}: {}", policy.policy.name, policy.policy.candidates));
             bail!(
-                "no candidate of these runs fits; the runs have {}, and candidates must be{}",
+                "no arm of these runs is a candidate: they have {}, and candidates must be{}",
                 evidence.arms().join(", "),
                 wanted.collect::<String>()
             );
@@ -119,7 +119,7 @@ impl Decide {
             .collect();
         if chosen.is_empty() {
             bail!(
-                "no candidate {candidate} fits (there are {})",
+                "{candidate} is not a candidate of these policies (candidates: {})",
                 names.join(", ")
             );
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::backend::Backend;
@@ -15,11 +14,13 @@ use rundir::faults::{CellKind, CrashPoints, FaultOutcome};
 use rundir::{Plan, PlannedScenario, Run, Writer};
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
+use super::format::ScreenFormat;
 use crate::crash_words::crash_words;
 use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
 use crate::plan::{BASELINE, LiveArm, arm, single_arms};
+use crate::progress_line::ProgressLine;
 use crate::scratch::ScratchDisk;
 use fault::{
     CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all,
@@ -75,9 +76,6 @@ pub struct Fault {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }
-
-/// How often the progress of crash points is printed.
-const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// The backends for scenarios of group `llm`.
 const SCRIPTED: [&str; 2] = ["llm-history-scripted", "llm-generate-scripted"];
@@ -164,12 +162,10 @@ impl Fault {
             let points = self.crash_points;
             let whole = of_points(points, live.backends.len());
             eprintln!("the crash points will take about {}", roughly(whole));
-            let mut last = Instant::now();
+            let line = ProgressLine::still();
             let mut told = |backend: &str, what: &str, at: u64| {
-                if last.elapsed() > LINE_EVERY {
-                    last = Instant::now();
-                    eprintln!("{backend}: {at} of {points} {what}");
-                }
+                let share = at as f64 / points as f64;
+                line.show(share, None, &format!("{backend}: {at} of {points} {what}"));
             };
             let mut recorded = |lines: &[CrashPoints]| eprintln!("{}", crash_words(lines));
             let plan = CrashPointPlan {
@@ -181,7 +177,7 @@ impl Fault {
         }
         drop(live);
         // Write the page even if the run failed.
-        let concluded = conclude(&dir);
+        let concluded = conclude(&dir, ScreenFormat::Text);
         match ended? {
             ScheduleEnd::Interrupted => {
                 eprintln!("interrupted; what there is of it is in {}", dir.display());
@@ -312,20 +308,40 @@ fn print_outcome(outcome: &FaultOutcome, left: usize, estimate: &Estimate) {
 }
 
 /// Writes the page and prints a summary. The exit code is 1 if a promise was breached or an outcome is unknown.
-pub fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
+pub fn conclude(dir: &Path, format: ScreenFormat) -> anyhow::Result<ExitCode> {
     let run = Run::read(dir)?;
     let page = write_faults(&run).context("writing the page")?;
     let mut kinds: BTreeMap<CellKind, u64> = BTreeMap::new();
     for outcome in &run.fault_outcomes {
         *kinds.entry(outcome.cell()).or_default() += 1;
     }
+    match format {
+        ScreenFormat::Text => print!("{}", summary(&run, &kinds, &page)),
+        ScreenFormat::Json => {
+            let kinds = kinds.iter().map(|(kind, count)| (kind.words(), *count));
+            let json = serde_json::json!({
+                "run": dir,
+                "report": page,
+                "outcomes": kinds.collect::<BTreeMap<_, _>>(),
+                "crash_points": run.crash_points,
+            });
+            println!("{}", serde_json::to_string_pretty(&json)?);
+        }
+    }
+    let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Unknown);
+    let bad_point = run.crash_points.iter().any(|points| !points.is_passed());
+    Ok(ExitCode::from(u8::from(bad_outcome || bad_point)))
+}
+
+fn summary(run: &Run, kinds: &BTreeMap<CellKind, u64>, page: &Path) -> String {
+    let mut text = String::new();
     for (kind, count) in kinds.iter().rev() {
-        println!("{count:5}  {}", kind.words());
+        text += &format!("{count:5}  {}\n", kind.words());
     }
     for points in &run.crash_points {
         if let Some(reason) = &points.reason {
-            println!(
-                "crash points on {}, {}: {:?}: {reason}",
+            text += &format!(
+                "crash points on {}, {}: {:?}: {reason}\n",
                 points.backend, points.loss, points.status
             );
         }
@@ -333,8 +349,8 @@ pub fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
             continue;
         }
         let audit = &points.audit;
-        println!(
-            "{} crash points on {}, {}: {} lost, {} torn, {} stale, {} phantom, {} mixtures, {} unreadable: {}",
+        text += &format!(
+            "{} crash points on {}, {}: {} lost, {} torn, {} stale, {} phantom, {} mixtures, {} unreadable: {}\n",
             points.points,
             points.backend,
             points.loss,
@@ -349,8 +365,5 @@ pub fn conclude(dir: &Path) -> anyhow::Result<ExitCode> {
             audit.verdict.name()
         );
     }
-    println!("page: {}", page.display());
-    let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Unknown);
-    let bad_point = run.crash_points.iter().any(|points| !points.is_passed());
-    Ok(ExitCode::from(u8::from(bad_outcome || bad_point)))
+    text + &format!("page: {}\n", page.display())
 }

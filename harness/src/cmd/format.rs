@@ -14,6 +14,16 @@ pub enum OutputFormat {
     Json,
 }
 
+/// A form of output of commands that write a page, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ScreenFormat {
+    /// One screen for the terminal.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
 impl OutputFormat {
     /// Prints what was found in this form.
     pub fn print(

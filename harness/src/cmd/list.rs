@@ -1,19 +1,20 @@
-//! `ctxbench list`: lists backends, workloads and suites.
+//! `ctxbench list`: lists backends, workloads, suites and policies.
 
 use std::process::ExitCode;
 
 use backends::registry::Registry;
 use clap::Args;
+use reports::decide::{self, Policy};
 use reports::render::table;
 use workloads::catalogue;
 
-/// List backends, workloads and suites.
+/// List backends, workloads, suites and policies.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench list
   ctxbench list --essays | less")]
 pub struct List {
-    /// Print the workloads' essays too: what each stands for, and what it does not show.
+    /// Also print the workloads' essays: what each represents, and what it does not show.
     #[arg(long)]
     essays: bool,
 }
@@ -61,6 +62,13 @@ impl List {
             "{}",
             table(&["workload", "cache states", "calls in a pass"], &rows)
         );
+        let mut rows = Vec::new();
+        for name in decide::built_in() {
+            let (file, text) = decide::find(&name)?;
+            let policy = Policy::parse(&file, &text)?;
+            rows.push(vec![name, policy.words().title, policy.question]);
+        }
+        println!("{}", table(&["policy", "use", "question"], &rows));
         println!("suites: {}", catalogue::suite_names().join(", "));
         if self.essays {
             print!("\n{essays}");

@@ -9,6 +9,7 @@ mod doctor;
 mod fault;
 mod fault_agent;
 mod format;
+mod headline;
 mod list;
 mod mcp;
 mod memory_note;

@@ -7,10 +7,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use inputs::files::{self, PAGE};
-use reports::render::{put, short_matrix, splice_faults};
+use reports::render::{put, splice_faults};
 use rundir::Run;
 
 use super::fault;
+use super::format::ScreenFormat;
+use super::headline::print_answer;
 use super::pool::pool;
 use crate::environment;
 use crate::evidence::{PriceList, run_dir};
@@ -18,7 +20,7 @@ use crate::reporting::ReportInputs;
 
 /// Write the report of a run.
 ///
-/// Writes report.md, report.html, report.json, *.csv, charts/ and hist/ into its directory.
+/// Writes report.md, report.html, report.json, *.csv, charts/ and hist/ into its directory, and prints the answer.
 /// Nothing is measured: the same run always gives the same report, on any machine. A fault run gets faults.md and
 /// faults.html.
 #[derive(Debug, Args)]
@@ -34,19 +36,19 @@ pub struct Report {
     /// The directory of the joined run [default: one under --results].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Where to look for runs.
+    /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     /// Decide by this policy, or by `all` built-in ones, instead of those that the run was made for.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Let claims and decisions rest on this run, too: a fault, conformance or other run; may be given several times.
+    /// Use the evidence of this run as well: a fault, conformance or other run of the same machine; may be given several times.
     #[arg(long, value_name = "RUN")]
     with: Vec<PathBuf>,
-    /// Put the report's excerpt into this file too, between its marks, as in a README.
+    /// Also write the report's excerpt into this file, between its marks, as in a README.
     #[arg(long, value_name = "FILE")]
     excerpt: Option<PathBuf>,
-    /// Where links in the excerpt go: the directory that holds a copy of the report.
+    /// Target of the links in the excerpt: the directory that contains a copy of the report.
     #[arg(
         long,
         value_name = "PLACE",
@@ -54,13 +56,16 @@ pub struct Report {
         requires = "excerpt"
     )]
     excerpt_links: String,
-    /// Also write a short page of the run into this file, as in docs/results: how it was made, the ratios, what was found.
+    /// Also write a short page of the run into this file, as in docs/results: command, machine, ratios and findings.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// Of a fault run: put its tables into this document, between marks such as `<!-- MATRIX -->` and
-    /// `<!-- end of MATRIX -->`: MATRIX, CRASH, FINDINGS, BUCKET, MODEL. Tables that the run has nothing of stay.
+    /// For a fault run: write its tables into this document, between marks such as `<!-- MATRIX -->` and
+    /// `<!-- end of MATRIX -->`: MATRIX, CRASH, FINDINGS, BUCKET, MODEL. Tables without data in the run are kept.
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
+    /// How to print the answer; nothing else is on standard output.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     #[command(flatten)]
     prices: PriceList,
 }
@@ -76,7 +81,7 @@ impl Report {
             if let Some(file) = &self.into {
                 put_into(&run, file)?;
             }
-            return fault::conclude(&dir);
+            return fault::conclude(&dir, self.format);
         }
         if self.into.is_some() {
             bail!(
@@ -87,10 +92,7 @@ impl Report {
         let report_inputs =
             ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
         let page = report_inputs.write()?;
-        if !report_inputs.decisions.is_empty() {
-            println!("{}", short_matrix(&report_inputs.decisions));
-        }
-        println!("{}", page.display());
+        print_answer(&report_inputs, &page, self.format)?;
         if let Some(file) = &self.page {
             put(file, &report_inputs.results_page())?;
         }
@@ -108,7 +110,7 @@ impl Report {
     fn dir(&self) -> anyhow::Result<PathBuf> {
         if self.runs.len() < 2 {
             if self.out.is_some() {
-                bail!("--out is where several runs are joined: name at least two");
+                bail!("--out needs at least two runs, which it joins: name another one");
             }
             return run_dir(self.runs.first().map(PathBuf::as_path), &self.results);
         }
@@ -127,6 +129,6 @@ fn put_into(run: &Run, file: &Path) -> anyhow::Result<()> {
     let text = files::read_text(file, PAGE).with_context(|| format!("reading {name}"))?;
     let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
     put(file, &text)?;
-    println!("{name}: {}", replaced.join(", "));
+    eprintln!("{name}: {}", replaced.join(", "));
     Ok(())
 }

@@ -17,6 +17,7 @@ use workloads::conversation::of_trace;
 use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
+use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, conclude};
 use crate::environment::{new_run_dir, now, today};
 use crate::evidence::PriceList;
@@ -289,7 +290,7 @@ impl TrySession {
         let policies = policies.iter().map(|file| OwnPolicy::named(path(file)?));
         let policies: Vec<OwnPolicy> = policies.collect::<anyhow::Result<_>>()?;
         let report = ReportInputs::of(&dir, &[], None, &self.prices)?.decided_by(&policies);
-        conclude(&report)?;
+        conclude(&report, ScreenFormat::Text)?;
         Ok(match interrupt.is_set() {
             true => ExitCode::from(130),
             false => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 
 use super::history::{OWNER, live};
 use crate::interrupt::Interrupt;
+use crate::progress_line::ProgressLine;
 
 /// The outcome of a question.
 enum Asked<T> {
@@ -81,6 +82,7 @@ pub(super) fn measure(
         histories: plan.histories,
         ..AtLength::default()
     };
+    let line = ProgressLine::still();
     let mut before = None;
     let mut after = Totals::default();
     for history in 0..plan.histories {
@@ -89,12 +91,14 @@ pub(super) fn measure(
         let seed = plan.seed * 1000 + u64::from(history);
         let left = live(&store, length, seed)?;
         for (at, (name, changes)) in left.files.iter().take(plan.reads as usize).enumerate() {
-            eprint!(
-                "\rfidelity: {length} operations, history {} of {}, file {} ",
+            let what = format!(
+                "llm-history: {length} operations, history {} of {}, file {}",
                 history + 1,
                 plan.histories,
                 at + 1
             );
+            let share = f64::from(history) / f64::from(plan.histories.max(1));
+            line.show(share, None, &what);
             let reference = store.reference();
             let attr = reference.lookup(ROOT, name.as_bytes())?;
             let mut right = Vec::new();
@@ -144,7 +148,6 @@ pub(super) fn measure(
         }
         after = store.asker().meter().totals();
     }
-    eprintln!();
     let part = since(&before.unwrap_or_default(), &after);
     found.prompt_tokens = part.prompt_tokens;
     found.output_tokens = part.output_tokens;

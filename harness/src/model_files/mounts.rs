@@ -12,6 +12,7 @@ use stats::mean_with_interval;
 
 use super::RemainingBudget;
 use crate::interrupt::Interrupt;
+use crate::progress_line::ProgressLine;
 
 /// How long a tool may take, in seconds.
 const PATIENCE: &str = "300";
@@ -38,6 +39,9 @@ struct Mount {
     process: Child,
     dir: PathBuf,
     control: PathBuf,
+    backend: String,
+    /// Shows the step under way.
+    line: ProgressLine,
 }
 
 impl Mount {
@@ -77,6 +81,8 @@ impl Mount {
             process,
             dir,
             control,
+            backend: backend.to_owned(),
+            line: ProgressLine::still(),
         };
         if line.trim() != backends::READY {
             let said = std::fs::read_to_string(at.join("messages")).unwrap_or_default();
@@ -91,7 +97,8 @@ impl Mount {
 
     /// Runs a shell command in the mount and measures its model calls.
     fn step(&self, what: &str, command: &str) -> anyhow::Result<AskedStep> {
-        eprintln!("  {what}");
+        self.line
+            .show(0.0, None, &format!("{}: {what}", self.backend));
         let before = self.counters()?;
         let started = Instant::now();
         let status = Command::new("timeout")
@@ -179,7 +186,6 @@ pub(super) fn history(
     at: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<MountedModel> {
-    eprintln!("llm-history, mounted:");
     let mount = Mount::new(Some(budget), "llm-history", at, &[])?;
     std::fs::write(mount.dir.join("a.txt"), "one two\n")?;
     std::fs::write(mount.dir.join("b.txt"), "three four\n")?;
@@ -217,7 +223,12 @@ pub(super) fn history(
 /// Runs a synthetic session in `dir` and in a plain directory: writes, reads and changes notes. Returns the
 /// seconds of both, and the number of reads and of exact ones.
 fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
-    eprintln!("  a session of 12 calls made up for this, and the same in a plain directory");
+    let line = ProgressLine::still();
+    line.show(
+        0.0,
+        None,
+        "llm-history: a synthetic session of 12 calls, and the same in a plain directory",
+    );
     let plain = at.join("plain");
     std::fs::create_dir_all(&plain)?;
     let run = |dir: &Path| -> anyhow::Result<(f64, Vec<Option<Vec<u8>>>)> {
@@ -264,7 +275,6 @@ pub(super) fn generate(
     is_brief: bool,
     interrupt: &Interrupt,
 ) -> anyhow::Result<MountedModel> {
-    eprintln!("llm-generate, mounted:");
     let tree = write_tree(at)?;
     let cache = at.join("cache").display().to_string();
     let cached = ["--prompt", PROMPT, "--cache-folder", &cache];
@@ -316,7 +326,12 @@ pub(super) fn generate(
     note("listing against content", imports(&names, &first));
     mount.end(budget)?;
 
-    eprintln!("  after a remount, from the cache, and asked anew");
+    let line = ProgressLine::still();
+    line.show(
+        0.0,
+        None,
+        "llm-generate: after a remount, from the cache, and asked again",
+    );
     // The save file holds the names, so the mount needs no tree.
     let mount = Mount::new(Some(budget), "llm-generate", at, &cached)?;
     note(
@@ -378,14 +393,19 @@ pub(super) fn rereads(
     at: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<(f64, f64, f64)>> {
-    eprintln!("a generated file read again, against memory:");
+    let line = ProgressLine::still();
+    line.show(
+        0.0,
+        None,
+        "llm-generate: a generated file read again, against memory",
+    );
     let (ours, theirs) = (at.join("generate"), at.join("memory"));
     let tree = write_tree(&ours)?;
     let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];
     let generate = Mount::new(Some(budget), "llm-generate", &ours, &prompt)?;
     let memory = Mount::new(None, "memory", &theirs, &[])?;
     let Ok(content) = std::fs::read(generate.dir.join("main.py")) else {
-        eprintln!("  the model gave no file to read again");
+        line.say("the model generated no file to read again");
         return Ok(None);
     };
     std::fs::write(memory.dir.join("main.py"), &content)?;

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Decision;
 use crate::measure::Gap;
 
 /// A command and the evidence that it makes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Remedy {
+    /// The command.
     pub command: String,
     /// The missing evidence.
     pub makes: Vec<String>,

@@ -12,12 +12,12 @@ mod verdict;
 
 use serde::Serialize;
 
-pub(crate) use missing::remedies;
+pub(crate) use missing::{Remedy, remedies};
 pub(crate) use places::ContextPlace;
-pub use policy::{Names, Policy, built_in, find, identities, identity};
-use rows::amount;
+pub(crate) use policy::{CANDIDATE, arm_words};
+pub use policy::{Names, Policy, PolicyAdvice, built_in, find, identities, identity};
 use rows::{Bound, listed, row, without};
-pub(crate) use rows::{Row, RowRole, RowState};
+pub(crate) use rows::{Row, RowEffect, RowRole, RowState, amount, digits};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
@@ -37,6 +37,8 @@ pub struct Decision {
     pub(crate) planned: bool,
     /// The policy's question.
     pub(crate) question: String,
+    /// The policy's words for what to do.
+    pub(crate) advice: PolicyAdvice,
     /// The arm or practice that the candidate is compared with.
     pub(crate) baseline: String,
     /// The candidate.
@@ -141,6 +143,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         planned: is_planned(evidence, &policy.name, &policy_sha256),
         policy_sha256,
         question: policy.question.clone(),
+        advice: policy.words(),
         baseline: policy.baseline.clone(),
         candidate: candidate.to_owned(),
         benefits_needed: policy.benefits_needed,

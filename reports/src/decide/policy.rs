@@ -26,6 +26,9 @@ pub struct Policy {
     pub question: String,
     /// The reasons for its rows and margins.
     pub essay: String,
+    /// The words in which an answer states what to do.
+    #[serde(default)]
+    pub advice: PolicyAdvice,
     /// The arm that candidates are compared with, or in words the present practice where that is no arm.
     pub baseline: String,
     /// The least number of benefits that a candidate must show. Every cost must be inside its margin.
@@ -68,6 +71,55 @@ pub struct Places {
     /// The rows that each must keep.
     #[serde(rename = "row")]
     pub rows: Vec<Criterion>,
+}
+
+/// The place of the candidate's name in [`PolicyAdvice::choose`].
+pub const CANDIDATE: &str = "{candidate}";
+
+/// The words in which an answer states what to do. Words that are left out are made from the policy's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyAdvice {
+    /// The use, in two or three words.
+    #[serde(default)]
+    pub title: String,
+    /// The sentence that advises the baseline, without its full stop.
+    #[serde(default)]
+    pub keep: String,
+    /// The sentence that advises [`CANDIDATE`], without its full stop.
+    #[serde(default)]
+    pub choose: String,
+}
+
+impl PolicyAdvice {
+    /// These words; those that are left out are made from the names of a policy and of its baseline.
+    fn completed(&self, policy: &str, baseline: &str) -> Self {
+        let or = |words: &str, other: String| match words.trim() {
+            "" => other,
+            words => words.to_owned(),
+        };
+        Self {
+            title: or(&self.title, capitalised(&policy.replace(['-', '_'], " "))),
+            keep: or(&self.keep, format!("Keep {}", arm_words(baseline))),
+            choose: or(&self.choose, format!("Use {CANDIDATE}")),
+        }
+    }
+}
+
+/// An arm in a sentence.
+pub(crate) fn arm_words(arm: &str) -> &str {
+    match arm {
+        "direct" => "a plain directory",
+        arm => arm,
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
 }
 
 /// The candidates that a policy fits.
@@ -270,6 +322,11 @@ impl Policy {
         let policy: Self = parse_toml(file, text)?;
         let wrong =
             |path: &[PathStep<'_>], message: String| Err(toml_error(file, text, path, &message));
+        let choose = &policy.advice.choose;
+        if !choose.is_empty() && !choose.contains(CANDIDATE) {
+            let path = [PathStep::Field("advice"), PathStep::Field("choose")];
+            return wrong(&path, format!("must name the candidate as {CANDIDATE}"));
+        }
         if policy.benefits.is_empty() {
             let message = "needs at least one `[[benefit]]`: what has no benefit is never adopted";
             return Err(InputError::whole(file, message));
@@ -330,6 +387,11 @@ impl Policy {
             }
         }
         Ok(policy)
+    }
+
+    /// The words of its advice, complete.
+    pub fn words(&self) -> PolicyAdvice {
+        self.advice.completed(&self.name, &self.baseline)
     }
 
     /// The rows by role.

@@ -1,6 +1,7 @@
 //! Rows: a criterion of a policy, tested by the evidence for one candidate.
 
 use serde::Serialize;
+use stats::SeriesKey;
 
 use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
@@ -124,6 +125,9 @@ pub struct Row {
     pub bound: Bound,
     /// Whether the figure keeps the bound.
     pub state: RowState,
+    /// The cell that it reads; `None` for other measures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cell: Option<SeriesKey>,
     /// Where the figure comes from.
     pub provenance: Provenance,
     /// The wait as a share of a recorded session; `None` for other measures.
@@ -221,6 +225,9 @@ pub(super) fn row(
             command: format!("ctxbench fault --backend {candidate} --crash-points 1000"),
         });
     }
+    if let Measure::Latency(cell) = &criterion.measure {
+        row.cell = Some(SeriesKey::new(&cell.workload, &cell.state, &cell.metric));
+    }
     row
 }
 
@@ -272,6 +279,7 @@ pub(super) fn bare(
         effect: None,
         bound,
         state,
+        cell: None,
         provenance: Provenance::Measured,
         session: None,
         break_even: None,
@@ -479,12 +487,39 @@ pub fn amount(value: f64, unit: &str) -> String {
             };
             format!("{} %{of}", digits(value * 100.0))
         }
-        unit => format!("{} {unit}", digits(value)),
+        unit => {
+            let number = digits(value);
+            let unit = match number.as_str() {
+                "1" => of_one(unit),
+                _ => unit.to_owned(),
+            };
+            format!("{number} {unit}")
+        }
     }
 }
 
+/// A unit whose first word stands for one thing: `1 call more`.
+fn of_one(unit: &str) -> String {
+    let (word, rest) = unit.split_at(unit.find(' ').unwrap_or(unit.len()));
+    let one = match word {
+        word if word.len() < 4 => word.to_owned(),
+        word if word.ends_with("ies") => format!("{}y", &word[..word.len() - 3]),
+        word => {
+            let word = word
+                .strip_suffix("es")
+                .filter(|word| word.ends_with("ss"))
+                .unwrap_or(word);
+            match word.ends_with("ss") {
+                true => word.to_owned(),
+                false => word.strip_suffix('s').unwrap_or(word).to_owned(),
+            }
+        }
+    };
+    format!("{one}{rest}")
+}
+
 /// A number with at most three significant digits after the point, without trailing zeros.
-fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
@@ -493,5 +528,27 @@ fn digits(value: f64) -> String {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_of_one_has_a_unit_of_one() {
+        for (value, unit, expected) in [
+            (1.0, "calls more", "1 call more"),
+            (2.0, "calls more", "2 calls more"),
+            (1.0, "passes", "1 pass"),
+            (1.0, "recoveries", "1 recovery"),
+            (1.0, "ms", "1 ms"),
+            (1.0, "per question", "1 per question"),
+            (1.0, "USD", "1 USD"),
+            (1.0, "seconds", "1 second"),
+            (0.01, "turn share", "1 % of a turn"),
+        ] {
+            assert_eq!(amount(value, unit), expected);
+        }
     }
 }

@@ -2,16 +2,21 @@
 
 use std::path::Path;
 
+use inputs::border::terminal_cell;
+
 use super::csv_file::{csv, csv_columns};
 use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
 use super::stems;
+use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
 use crate::text::{columns, table};
 
 /// Figures below the matrix.
 const FIGURES: usize = 3;
+/// The most lines of a use among decisions in a terminal.
+const ANSWER_LINES: usize = 8;
 
 /// The names in the order of their first decisions.
 fn names<'a>(decisions: &'a [Decision], name: impl Fn(&'a Decision) -> &'a str) -> Vec<&'a str> {
@@ -262,36 +267,37 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// The matrix with verdicts alone, for a terminal, and the figures that carry it.
-pub fn short_matrix(decisions: &[Decision]) -> String {
-    if decisions.is_empty() {
-        return String::new();
+/// The verdicts of each policy with the candidates that got them, in lines for a terminal.
+fn verdict_lines(decisions: &[Decision]) -> String {
+    let mut text =
+        "adopt: change to it. archive: keep what you have, and file the idea.\n".to_owned();
+    let verdicts = [
+        PolicyVerdict::Adopt,
+        PolicyVerdict::AdoptIf,
+        PolicyVerdict::NotDecided,
+        PolicyVerdict::Archive,
+    ];
+    for policy in names(decisions, |decision| &decision.policy) {
+        for verdict in verdicts {
+            let found = decisions.iter();
+            let found: Vec<&str> = found
+                .filter(|decision| decision.policy == policy && decision.verdict == verdict)
+                .map(|decision| decision.candidate.as_str())
+                .collect();
+            if !found.is_empty() {
+                let line = format!("  {policy}: {}: {}", verdict.name(), found.join(", "));
+                text += &format!("{}\n", terminal_cell(&line));
+            }
+        }
     }
-    let candidates = candidates(decisions);
-    let policies = names(decisions, |decision| &decision.policy).into_iter();
-    let rows = policies.map(|policy| {
-        let verdicts = candidates.iter().map(|candidate| {
-            of(decisions, policy, candidate).map_or("–", |decision| decision.verdict.name())
-        });
-        let cells = std::iter::once(policy).chain(verdicts);
-        cells.map(str::to_owned).collect()
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let head: Vec<&str> = std::iter::once("policy")
-        .chain(candidates.clone())
-        .collect();
-    let mut text = table(&head, &rows);
-    for line in carrying(decisions) {
-        text += &format!("\n{line}");
-    }
-    text += "\n";
     text
 }
 
-/// Decisions for a terminal: the matrix, or for one decision its rows, reasons and missing evidence.
-pub fn decisions_text(decisions: &[Decision]) -> String {
+/// Decisions for a terminal: the answer and all verdicts, or for one decision its rows, reasons and missing evidence.
+pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     let [decision] = decisions else {
-        let mut text = short_matrix(decisions);
+        let mut text = overview.answer_lines(ANSWER_LINES).join("\n");
+        text += &format!("\n\n{}", verdict_lines(decisions));
         for gap in gaps(decisions) {
             text += &format!("\n{gap}");
         }
@@ -399,19 +405,27 @@ pub(super) fn titles(decision: &Decision, role: RowRole, state: RowState) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::RunEvidence;
     use crate::render::decision_record;
     use crate::testing;
 
+    fn overview() -> Overview {
+        let (run, summary) = (testing::run(), testing::summary());
+        let contexts = testing::contexts();
+        let evidence = RunEvidence::new(&run, &summary, &contexts);
+        Overview::of(&testing::decisions(), &[evidence])
+    }
+
     #[test]
-    fn many_decisions_are_a_matrix_with_figures_and_commands() {
-        insta::assert_snapshot!(decisions_text(&testing::decisions()));
+    fn many_decisions_are_an_answer_with_verdicts_and_commands() {
+        insta::assert_snapshot!(decisions_text(&overview(), &testing::decisions()));
     }
 
     #[test]
     fn one_decision_has_its_rows_reasons_and_source() {
         let mut decisions = testing::decisions();
         decisions.retain(|decision| decision.policy == "cron-controller");
-        insta::assert_snapshot!(decisions_text(&decisions));
+        insta::assert_snapshot!(decisions_text(&overview(), &decisions));
         let record = decision_record(&decisions, &[&testing::run()]);
         insta::assert_snapshot!("record", record);
     }

@@ -17,8 +17,9 @@ use super::report::Report;
 use super::testing::Inputs;
 use super::{
     comparison_junit, comparison_markdown, comparison_text, decision_record, decisions_text,
-    ranking_text, short_matrix, write, write_faults,
+    ranking_text, write, write_faults,
 };
+use crate::answer::Overview;
 use crate::claims::judge;
 use crate::compare::compare;
 use crate::context::contexts;
@@ -215,7 +216,8 @@ fn all_commands(dir: &Path) -> Result<String, String> {
     let (file, text) = find("coding-agent").unwrap();
     let policy = Policy::parse(&file, &text).unwrap();
     let decisions = decide(&policy, &text, &Evidence::of(&run, &summary, &contexts));
-    let mut printed = short_matrix(&decisions) + &decisions_text(&decisions);
+    let overview = Overview::of(&decisions, &[evidence()]);
+    let mut printed = overview.terminal(&[]) + &decisions_text(&overview, &decisions);
     printed += &decision_record(&decisions, &[&run]);
     if let Ok(found) = rank(&evidence()) {
         printed += &ranking_text(&found);
@@ -231,6 +233,7 @@ fn all_commands(dir: &Path) -> Result<String, String> {
         contexts: &contexts,
         claims: &claims,
         decisions,
+        overview: &overview,
         others: &[],
     };
     write(&report, dir).map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 
 use super::report::Report;
+use crate::answer::Overview;
 use crate::claims::ClaimResult;
 use crate::context::Contexts;
 use crate::decide::Decision;
@@ -18,6 +19,8 @@ struct ReportJson<'a> {
     schema: u32,
     /// The plan, written before the first pass.
     plan: &'a rundir::Plan,
+    /// The answer: for each use what to choose, at what cost, how sure; calls, failures, losses, missing evidence.
+    answer: &'a Overview,
     /// The machine.
     environment: &'a rundir::Environment,
     /// Cells, costs, outcomes and health.
@@ -39,6 +42,7 @@ pub(super) fn json(report: &Report<'_>) -> Result<String, String> {
     let json = ReportJson {
         schema: rundir::SCHEMA_VERSION,
         plan: &report.run.plan,
+        answer: report.overview,
         environment: &report.run.environment,
         summary: report.summary,
         contexts: report.contexts,

@@ -23,7 +23,7 @@ pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
 }
 
 /// An arm's name, with the arm of comparison if that is not the baseline.
-pub fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
+fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
     match plan.arm(arm).and_then(|planned| planned.against.as_ref()) {
         Some(against) => format!("{arm} ÷ {against}"),
         None => arm.to_owned(),

@@ -55,13 +55,12 @@ pub use claims::{claims_markdown, claims_text};
 pub use compare::{
     comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
 };
-pub use decisions::{decisions_markdown, decisions_text, short_matrix};
+pub use decisions::{decisions_markdown, decisions_text};
 pub use excerpt::splice;
 pub use fault_splice::splice_faults;
 pub use faults::write_faults;
 pub use files::{results_page, write};
 pub use json::report_schema;
-pub use latencies::arm_and_its_baseline;
 pub use markdown::markdown_table;
 pub use output::{WriteError, abandon_files, put};
 pub use report::Report;

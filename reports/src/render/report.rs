@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rundir::Run;
 
+use crate::answer::Overview;
 use crate::claims::ClaimResult;
 use crate::context::Contexts;
 use crate::decide::Decision;
@@ -22,6 +23,8 @@ pub struct Report<'a> {
     pub claims: &'a [ClaimResult],
     /// The decisions by policy and candidate.
     pub decisions: Vec<Decision>,
+    /// The answer that follows from them.
+    pub overview: &'a Overview,
     /// The directories of the other runs that claims and decisions rest on.
     pub others: &'a [PathBuf],
 }

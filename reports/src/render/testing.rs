@@ -4,6 +4,7 @@ use rundir::Run;
 
 use super::part::Part;
 use super::report::Report;
+use crate::answer::Overview;
 use crate::claims::{ClaimResult, judge};
 use crate::context::{Contexts, contexts};
 use crate::decide::Decision;
@@ -19,6 +20,7 @@ pub(super) struct Inputs {
     contexts: Contexts,
     claims: Vec<ClaimResult>,
     decisions: Vec<Decision>,
+    overview: Overview,
 }
 
 impl Inputs {
@@ -30,6 +32,7 @@ impl Inputs {
             run,
             claims: Vec::new(),
             decisions: Vec::new(),
+            overview: Overview::default(),
         }
     }
 
@@ -39,6 +42,8 @@ impl Inputs {
         let evidence = RunEvidence::new(&inputs.run, &inputs.summary, &inputs.contexts);
         inputs.claims = judge(&[evidence]).unwrap();
         inputs.decisions = testing::decisions();
+        let evidence = RunEvidence::new(&inputs.run, &inputs.summary, &inputs.contexts);
+        inputs.overview = Overview::of(&inputs.decisions, &[evidence]);
         inputs
     }
 
@@ -49,6 +54,7 @@ impl Inputs {
             contexts: &self.contexts,
             claims: &self.claims,
             decisions: self.decisions.clone(),
+            overview: &self.overview,
             others: &[],
         }
     }

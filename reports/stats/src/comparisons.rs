@@ -19,7 +19,7 @@ const MIN_LEVEL_SHARE: f64 = 0.05;
 pub const MAKESPAN: &str = "makespan";
 
 /// A workload, a cache state and a metric: a call kind, or [`MAKESPAN`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct SeriesKey {
     /// The workload.
     pub workload: String,

@@ -1,7 +1,6 @@
 //! `ctxbench run`: measure a suite and record it.
 
 mod crashes;
-mod headline;
 mod planned;
 mod resumed;
 
@@ -16,13 +15,13 @@ use backends::cpu;
 use backends::registry::Registry;
 use clap::{Args, ValueEnum};
 use fault::ScheduleEnd;
-use reports::render::short_matrix;
 use rundir::{MODEL_FILES, ModelFiles, Placement, Plan};
 use workloads::definition::{CacheState, Workload};
 
 use self::crashes::crash;
-use self::headline::summary_table;
 use self::planned::PreparedRun;
+use super::format::ScreenFormat;
+use super::headline::print_answer;
 use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
@@ -33,6 +32,7 @@ use crate::model_options::ModelOptions;
 use crate::plan::LiveArm;
 use crate::probe::{Prober, is_probed};
 use crate::progress::Progress;
+use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::run::{RunEnd, Runner};
 use crate::scratch::EpochScratch;
@@ -44,8 +44,8 @@ use crate::scratch::EpochScratch;
 /// these are mounted at once, and short passes alternate between them. Cells that are decided stop; the others go on until
 /// the section's budget is used up.
 ///
-/// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C ends the run
-/// in order; --resume goes on with it.
+/// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C stops the run
+/// cleanly; --resume continues it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench run                                         # the default suite, five minutes of measuring
@@ -57,9 +57,12 @@ Exit codes: 0 complete, 1 failed, 130 interrupted.")]
 pub struct Run {
     #[command(flatten)]
     options: Options,
-    /// Go on with an interrupted run; everything else is as it was planned.
+    /// Continue an interrupted run as it was planned.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files"])]
     resume: Option<PathBuf>,
+    /// How to print the answer at the end; nothing else is on standard output.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
 /// The selection of cells, and the limits of the measurement.
@@ -88,19 +91,19 @@ pub struct Options {
     /// The most rounds of a cell in an epoch [default: as the suite says, else 60].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The difference below which we do not care, in percent.
+    /// Differences smaller than this are treated as equal, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = positive)]
     margin: f64,
-    /// The same in microseconds a call; the wider margin holds [default: as the suite says, else 1].
+    /// The same in microseconds a call; the wider of both margins counts [default: as the suite says, else 1].
     #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
     margin_us: Option<f64>,
     /// The seed of all random choices [default: the time].
     #[arg(long)]
     pub seed: Option<u64>,
-    /// The directory that gets a directory for each run.
+    /// Directory in which each run makes its own directory.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub results: PathBuf,
-    /// The run's own directory, which must not hold a run yet [default: by time, under --results].
+    /// The run's own directory, which must not contain a run yet [default: named by time, under --results].
     #[arg(long, value_name = "DIR", conflicts_with = "results")]
     pub out: Option<PathBuf>,
     /// Where workspaces live while they are measured: this directory as it is. Without it, root gets a fresh journaled
@@ -118,11 +121,11 @@ pub struct Options {
     /// run [default: as the suite says, else all built-in ones].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Leave out the probes of properties, tools, cron and visibility, and the kills and power cuts.
+    /// Skip the probes of properties, tools, cron and visibility, and the kills and power cuts.
     #[arg(long)]
     pub no_probes: bool,
-    /// Leave out the minute in which files are measured that a language model makes up; so do --workload, --backend
-    /// and --state.
+    /// Skip the files that a language model generates, which take about a minute. --workload, --backend and --state skip them
+    /// too.
     #[arg(long)]
     pub no_model_files: bool,
     /// Add an arm whose calls are lengthened by so many percent, which the run must find: a copy of `memory`, together with
@@ -131,7 +134,7 @@ pub struct Options {
     pub slowed: Vec<u32>,
     #[command(flatten)]
     pub prices: PriceList,
-    #[command(flatten, next_help_heading = "Files that a language model makes up")]
+    #[command(flatten, next_help_heading = "Files that a language model generates")]
     pub model: ModelOptions,
 }
 
@@ -205,7 +208,7 @@ impl Run {
             RunOutcome::Complete(dir) => dir,
             RunOutcome::Interrupted(dir) => {
                 eprintln!(
-                    "interrupted; go on with `ctxbench run --resume {}`",
+                    "interrupted; continue with `ctxbench run --resume {}`",
                     dir.display()
                 );
                 return Ok(ExitCode::from(130));
@@ -222,20 +225,15 @@ impl Run {
             return Ok(ExitCode::from(130));
         }
         let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
-        conclude(&report_inputs)?;
+        conclude(&report_inputs, self.format)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Writes a run's report, and prints its answer.
-pub fn conclude(report_inputs: &ReportInputs) -> anyhow::Result<()> {
+pub fn conclude(report_inputs: &ReportInputs, format: ScreenFormat) -> anyhow::Result<()> {
     let page = report_inputs.write()?;
-    print!("{}", summary_table(report_inputs));
-    if !report_inputs.decisions.is_empty() {
-        print!("\n{}", short_matrix(&report_inputs.decisions));
-    }
-    println!("\nreport: {}", page.display());
-    Ok(())
+    print_answer(report_inputs, &page, format)
 }
 
 impl Options {
@@ -320,7 +318,8 @@ impl Options {
         let mut progress = Progress::new(&plan.schedule);
         let mut runner = Runner::new(&plan, &writer, interrupt, before);
         let ended = runner.run(&mut machine, &mut progress);
-        progress.finish();
+        let failures = progress.failures();
+        drop(progress);
         // Remove the scratch before the probes start.
         drop(machine);
         match ended {
@@ -328,27 +327,28 @@ impl Options {
             RunEnd::Interrupted => return Ok(RunOutcome::Interrupted(dir)),
             RunEnd::ScratchFull(reason) => {
                 bail!(
-                    "the scratch is full: {reason}\n  what was recorded is readable in {}\n  fix: free space, or name another disk with --scratch-dir, and start a new run",
+                    "the scratch disk is full: {reason}\n  the recorded part is readable in {}\n  fix: free space or name another disk with --scratch-dir, then start a new run",
                     dir.display()
                 );
             }
             RunEnd::NoScratch(error) => return Err(error),
             RunEnd::CannotRecord(error) => {
                 return Err(anyhow::Error::new(error).context(format!(
-                    "results cannot be written any more; what was recorded is readable in {}",
+                    "results can no longer be written; the recorded part is readable in {}",
                     dir.display()
                 )));
             }
         }
-        if progress.failures() > 0 {
-            eprintln!("{} passes did not end well; see above", progress.failures());
+        if failures > 0 {
+            eprintln!("{failures} passes did not end well; see above");
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
-            eprintln!(
-                "probing properties, tools, features, visibility and cron safety (about half a minute)"
-            );
-            for prober in probers {
+            let line = ProgressLine::still();
+            let all = probers.len();
+            for (done, prober) in probers.into_iter().enumerate() {
+                let what = format!("trying properties, tools and features on {}", prober.arm);
+                line.step(done, all, &what);
                 let probes = prober.probes();
                 let faults = prober.faults();
                 if interrupt.is_set() {
@@ -366,7 +366,7 @@ impl Options {
         if let Some(wanted) = &plan.model_files
             && !dir.join(MODEL_FILES).exists()
         {
-            eprintln!("files that a language model makes up (a minute or more)");
+            eprintln!("measuring files that a language model generates (a minute or more)");
             match model_files::measure_for(wanted, &self.model, beside.path(), interrupt) {
                 Ok(found) => writer.model_files(&found)?,
                 Err(_) if interrupt.is_set() => return Ok(RunOutcome::Interrupted(dir)),
@@ -374,7 +374,9 @@ impl Options {
                 Err(error) if plan.workloads.is_empty() => return Err(error),
                 Err(error) => {
                     // The rest of the run is valid. The report shows the reason.
-                    eprintln!("warning: they were not measured: {error:#}");
+                    eprintln!(
+                        "warning: files that a language model generates were not measured: {error:#}"
+                    );
                     writer.model_files(&ModelFiles {
                         failed: Some(format!("{error:#}")),
                         ..ModelFiles::default()

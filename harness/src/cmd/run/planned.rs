@@ -198,7 +198,7 @@ impl Options {
                 .check_baselines(&policy.file, &policy.text, &plan)?;
             if !policy.policy.has_candidate(&plan) {
                 eprintln!(
-                    "warning: no arm of this run is a candidate of policy {}: {} (name some by --backend)",
+                    "warning: no arm of this run is a candidate of policy {}: {} (name one with --backend)",
                     policy.policy.name, policy.policy.candidates
                 );
             }

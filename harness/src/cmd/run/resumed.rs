@@ -19,7 +19,7 @@ impl Options {
         let (writer, run) = Writer::resume(dir)?;
         if let Some(why) = run.plan.measures_nothing() {
             bail!(
-                "cannot go on with {}: {why}\n  fix: start a new run",
+                "cannot resume {}: {why}\n  fix: start a new run",
                 dir.display()
             );
         }

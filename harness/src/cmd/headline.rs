@@ -1,0 +1,64 @@
+//! The answer that `run` and `report` print at their end.
+
+use std::path::Path;
+
+use reports::answer::{AdviceKind, Overview};
+use serde::Serialize;
+
+use super::format::ScreenFormat;
+use crate::reporting::ReportInputs;
+
+/// What `run` and `report` print for programs.
+#[derive(Serialize)]
+struct Printed<'a> {
+    /// The run's directory.
+    run: &'a Path,
+    /// Its page.
+    report: &'a Path,
+    /// The answer.
+    answer: &'a Overview,
+}
+
+/// Prints the answer, and where the report is.
+pub fn print_answer(
+    inputs: &ReportInputs,
+    page: &Path,
+    format: ScreenFormat,
+) -> anyhow::Result<()> {
+    let run = inputs.reported.run.dir.as_path();
+    match format {
+        ScreenFormat::Text => {
+            let closing = closing(run, page, &inputs.overview);
+            print!("{}", inputs.overview.terminal(&closing));
+        }
+        ScreenFormat::Json => {
+            let printed = Printed {
+                run,
+                report: page,
+                answer: &inputs.overview,
+            };
+            println!("{}", serde_json::to_string_pretty(&printed)?);
+        }
+    }
+    Ok(())
+}
+
+/// Where the report is, and the command that shows the rows behind an answer.
+fn closing(run: &Path, page: &Path, overview: &Overview) -> Vec<String> {
+    let mut lines = vec![format!(
+        "Report (one file, for any browser): {}",
+        page.display()
+    )];
+    // A use without evidence has nothing to explain.
+    let mut answers = overview.uses.iter();
+    let answer = answers.find(|answer| answer.kind != AdviceKind::NotDecided);
+    if let Some(answer) = answer.or(overview.uses.first()) {
+        lines.push(format!(
+            "Why, per use: ctxbench decide {} --policy {} --candidate {}",
+            run.display(),
+            answer.policy,
+            answer.candidate
+        ));
+    }
+    lines
+}

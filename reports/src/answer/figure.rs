@@ -1,0 +1,211 @@
+//! A figure of an answer, from a row of a decision.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use stats::SeriesKey;
+
+use crate::decide::{Decision, Row, RowEffect, amount, digits};
+use crate::evidence::RunEvidence;
+use crate::summary::{MAKESPAN, is_simulated};
+
+/// A figure that carries an answer. Ends without a bound are `null` in JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct AnswerFigure {
+    /// The title of the policy's row.
+    pub title: String,
+    /// A few words for what was timed, such as `git status`; the title for other figures.
+    pub label: String,
+    /// The figure with its interval, in words.
+    pub text: String,
+    /// The figure in the unit of its row.
+    pub value: Option<f64>,
+    /// The lower end of its interval.
+    pub low: Option<f64>,
+    /// The upper end of its interval.
+    pub high: Option<f64>,
+    /// The unit.
+    pub unit: String,
+    /// The bound of the row, in words.
+    pub needed: String,
+    /// Whether the figure keeps the bound, in the words of the row's role.
+    pub state: String,
+    /// `measured`, `arithmetic` or `declared`.
+    pub provenance: String,
+    /// The time as a ratio to the baseline with the ends of its interval, for a row about time.
+    pub ratio: Option<[f64; 3]>,
+    /// The cell that it comes from, for a row about time.
+    pub cell: Option<SeriesKey>,
+    /// The files and fields that it comes from.
+    pub evidence: String,
+}
+
+impl AnswerFigure {
+    /// The figure of a row. Without one, `text` is why.
+    pub(super) fn of(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Self {
+        let effect = row.effect;
+        let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
+        let ratio = ratio(decision, row, runs);
+        let mut text = match effect {
+            Some(effect) => with_interval(&effect, &row.bound.unit),
+            None => row.candidate.clone(),
+        };
+        if is_simulated(&decision.candidate) {
+            text += ", SIMULATED distance";
+        }
+        Self {
+            title: row.title.clone(),
+            label: match &row.cell {
+                Some(cell) if ratio.is_some() => label(cell, runs),
+                _ => row.title.clone(),
+            },
+            text,
+            value: finite(effect.map(|effect| effect.value)),
+            low: finite(effect.map(|effect| effect.low)),
+            high: finite(effect.map(|effect| effect.high)),
+            unit: row.bound.unit.clone(),
+            needed: row.bound.words(),
+            state: row.role.state(row.state).to_owned(),
+            provenance: row.provenance.name().to_owned(),
+            ratio,
+            cell: row.cell.clone(),
+            evidence: row.evidence.clone(),
+        }
+    }
+
+    /// The figure behind its title, with the mark of a computed one.
+    pub fn words(&self) -> String {
+        let mark = match self.provenance.as_str() {
+            "measured" => String::new(),
+            other => format!(", {other}"),
+        };
+        format!("{} ({}{mark})", lower(&self.title), self.text)
+    }
+
+    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status`.
+    pub(super) fn time_words(&self) -> Option<String> {
+        let [ratio, low, high] = self.ratio?;
+        Some(format!(
+            "{} in {}",
+            ratio_words(ratio, low, high),
+            self.label
+        ))
+    }
+}
+
+/// A ratio with its interval, all three with the places that the interval earns.
+pub(super) fn ratio_words(ratio: f64, low: f64, high: f64) -> String {
+    if ratio < 0.1 || is_wide(ratio, low, high) {
+        return format!("×{} [{}, {}]", digits(ratio), digits(low), digits(high));
+    }
+    let places = places((high - ratio).max(ratio - low));
+    format!("×{ratio:.places$} [{low:.places$}, {high:.places$}]")
+}
+
+/// Whether an interval reaches as far as its ratio: rounded to its places, nothing of the ratio would be left.
+pub(super) fn is_wide(ratio: f64, low: f64, high: f64) -> bool {
+    (high - ratio).max(ratio - low) >= ratio / 2.0
+}
+
+/// Digits behind the point that half of an interval earns.
+pub(super) fn places(half: f64) -> usize {
+    match half {
+        half if half >= 1.0 => 0,
+        half if half >= 0.1 => 1,
+        _ => 2,
+    }
+}
+
+/// The ratio of the cell of a row, with the ends of its interval: of the run with the most epochs. `None` if the policy
+/// compares with another arm than that run, or if there is no interval.
+fn ratio(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<[f64; 3]> {
+    let key = row.cell.as_ref()?;
+    row.effect?;
+    let cells = runs
+        .iter()
+        .filter(|run| {
+            let planned = run.run.plan.arm(&decision.candidate);
+            run.summary.baseline == decision.baseline
+                && planned.is_some_and(|arm| arm.against.is_none())
+        })
+        .filter_map(|run| {
+            run.summary
+                .cell(&key.workload, &key.state, &key.metric, &decision.candidate)
+        });
+    let best = cells.max_by_key(|cell| cell.epochs)?;
+    let comparison = best.against_baseline.as_ref()?;
+    let interval = comparison.interval?;
+    Some([comparison.ratio, interval.low, interval.high])
+}
+
+/// A cell in a few words: `git status`, `recorded sessions`, `read-1k`.
+fn label(cell: &SeriesKey, runs: &[RunEvidence<'_>]) -> String {
+    let state = match cell.state.as_str() {
+        "hot" => String::new(),
+        state => format!(", {state}"),
+    };
+    let name = cell.workload.rsplit('/').next().unwrap_or(&cell.workload);
+    let mut plans = runs.iter().map(|run| &run.run.plan);
+    let is_session = plans.any(|plan| {
+        let planned = plan.workload(&cell.workload);
+        planned.is_some_and(|planned| planned.session_ms.is_some())
+    });
+    let words = match (cell.metric.as_str(), cell.workload.split('/').next()) {
+        (MAKESPAN, _) if is_session => "a recorded session".to_owned(),
+        (MAKESPAN, _) => name.to_owned(),
+        (metric, Some("program")) => {
+            let program = name.split('-').next().unwrap_or(name);
+            format!("{program} {metric}")
+        }
+        (metric, Some("agent")) => format!("{metric} of {name}"),
+        _ => name.to_owned(),
+    };
+    format!("{words}{state}")
+}
+
+/// A figure with its interval: `×1.62 [1.58, 1.66]`, `0.3 % [0.2, 0.4] of a turn`.
+fn with_interval(effect: &RowEffect, unit: &str) -> String {
+    let value = amount(effect.value, unit);
+    let is_open = !(effect.low.is_finite() && effect.high.is_finite());
+    if is_open {
+        return format!("{value}, no interval");
+    }
+    if effect.low >= effect.high {
+        return value;
+    }
+    if unit == "ratio" {
+        return ratio_words(effect.value, effect.low, effect.high);
+    }
+    let percent = match unit.contains("share") {
+        true => 100.0,
+        false => 1.0,
+    };
+    let ends = format!(
+        "[{}, {}]",
+        digits(effect.low * percent),
+        digits(effect.high * percent)
+    );
+    // The interval stands behind the number, before the words of the unit.
+    let number = match percent > 1.0 {
+        true => value.split_inclusive(' ').take(2).collect::<String>(),
+        false => value.split(' ').next().unwrap_or_default().to_owned(),
+    };
+    let number = number.trim_end();
+    let rest = value[number.len()..].trim_start();
+    match rest.is_empty() {
+        true => format!("{number} {ends}"),
+        false => format!("{number} {ends} {rest}"),
+    }
+}
+
+/// A title inside a sentence. A name or an abbreviation keeps its letters.
+pub(super) fn lower(text: &str) -> String {
+    let mut letters = text.chars();
+    let (first, second) = (letters.next(), letters.next());
+    match (first, second) {
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            let rest = &text[first.len_utf8()..];
+            first.to_lowercase().collect::<String>() + rest
+        }
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,232 @@
+//! What breaks and what is lost: failed passes, and acknowledged records after kills and power cuts.
+
+use std::collections::BTreeMap;
+
+use rundir::Outcome;
+use rundir::faults::{KILLED_DAEMON, POWER_LOSS};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stats::failure_bound;
+
+use crate::evidence::RunEvidence;
+use crate::summary::FailedPasses;
+use crate::text::count;
+
+/// The passes of all arms, and the failed ones by arm.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct PassCount {
+    /// Passes that were tried.
+    pub tried: u64,
+    /// Failed passes.
+    pub failed: u64,
+    /// Arms with failed passes, in words, the one with the most first.
+    pub by_arm: Vec<String>,
+}
+
+impl PassCount {
+    pub(super) fn of(runs: &[RunEvidence<'_>]) -> Self {
+        let samples = || runs.iter().flat_map(|run| &run.run.samples);
+        let all = FailedPasses::of(samples());
+        let mut by_arm: BTreeMap<&str, BTreeMap<Outcome, u64>> = BTreeMap::new();
+        for pass in samples() {
+            if !matches!(pass.outcome, Outcome::Ok | Outcome::Skipped) {
+                let of_arm = by_arm.entry(&pass.arm).or_default();
+                *of_arm.entry(pass.outcome).or_default() += 1;
+            }
+        }
+        let mut arms: Vec<(&str, u64, String)> = by_arm
+            .into_iter()
+            .map(|(arm, outcomes)| {
+                let mut most: Vec<(&Outcome, &u64)> = outcomes.iter().collect();
+                most.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+                let words = most.iter().map(|(how, count)| format!("{count} {how}"));
+                let words: Vec<String> = words.collect();
+                (arm, outcomes.values().sum(), words.join(" and "))
+            })
+            .collect();
+        arms.sort_by_key(|(_, failed, _)| std::cmp::Reverse(*failed));
+        Self {
+            tried: all.tried,
+            failed: all.count(),
+            by_arm: arms
+                .into_iter()
+                .map(|(arm, _, words)| format!("{arm} {words}"))
+                .collect(),
+        }
+    }
+
+    /// In a sentence.
+    pub fn words(&self) -> String {
+        const SHOWN: usize = 3;
+        if self.tried == 0 {
+            return "No pass was made.".to_owned();
+        }
+        let (failed, tried) = (count(self.failed), count(self.tried));
+        let arms = match self.by_arm.len() {
+            0 => String::new(),
+            all if all <= SHOWN => format!(": {}", self.by_arm.join("; ")),
+            all => {
+                let shown = self.by_arm[..SHOWN].join("; ");
+                format!(": {shown}; {} more arms", all - SHOWN)
+            }
+        };
+        format!("Failures: {failed} of {tried} passes{arms}.")
+    }
+}
+
+/// The acknowledged records that an arm lost.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct StoreLosses {
+    /// The arm.
+    pub arm: String,
+    /// Kills of its daemon after which its records were checked.
+    pub kills: u64,
+    /// Simulated power cuts after which its records were checked.
+    pub power_cuts: u64,
+    /// Acknowledged records that were not kept as promised, in kills and in power cuts.
+    pub lost: [u64; 2],
+}
+
+/// The losses of each arm, in the order of the plans, and the arms with a daemon and durable files that none was tried on.
+pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>) {
+    let mut tried: Vec<StoreLosses> = Vec::new();
+    let mut not_tried = Vec::new();
+    let arms = runs.iter().flat_map(|run| &run.run.plan.arms);
+    for arm in arms.filter(|arm| arm.can_be_candidate()) {
+        let is_known =
+            tried.iter().any(|known| known.arm == arm.name) || not_tried.contains(&arm.name);
+        let keeps_files = arm.backend.persistent && arm.backend.daemons > 0;
+        if is_known || !keeps_files || arm.unavailable.is_some() {
+            continue;
+        }
+        let mut losses = StoreLosses {
+            arm: arm.name.clone(),
+            kills: 0,
+            power_cuts: 0,
+            lost: [0, 0],
+        };
+        for run in runs {
+            for kill in run.kills(&arm.name).filter(|kill| kill.killed) {
+                losses.kills += 1;
+                losses.lost[0] += kill.lost;
+            }
+            for points in run.crash_points(KILLED_DAEMON, &arm.name) {
+                losses.kills += points.points;
+                losses.lost[0] += points.audit.broken();
+            }
+            for points in run.crash_points(POWER_LOSS, &arm.name) {
+                losses.power_cuts += points.points;
+                losses.lost[1] += points.audit.broken();
+            }
+        }
+        match losses.kills + losses.power_cuts {
+            0 => not_tried.push(arm.name.clone()),
+            _ => tried.push(losses),
+        }
+    }
+    (tried, not_tried)
+}
+
+/// The losses in a sentence or two.
+pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> String {
+    let mut sentences = Vec::new();
+    let kinds = |losses: &StoreLosses| {
+        let kills = Some(losses.kills).filter(|kills| *kills > 0);
+        let kills = kills.map(|kills| plural(kills, "kill", "kills"));
+        let cuts = Some(losses.power_cuts).filter(|cuts| *cuts > 0);
+        let cuts = cuts.map(|cuts| plural(cuts, "simulated power cut", "simulated power cuts"));
+        let words: Vec<String> = kills.into_iter().chain(cuts).collect();
+        words.join(" and ")
+    };
+    let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0];
+    for lost in losses.iter().filter(|losses| !is_kept(losses)) {
+        sentences.push(format!(
+            "{} LOST {} in {}.",
+            lost.arm,
+            plural(
+                lost.lost[0] + lost.lost[1],
+                "acknowledged record",
+                "acknowledged records"
+            ),
+            kinds(lost)
+        ));
+    }
+    let kept: Vec<&StoreLosses> = losses.iter().filter(is_kept).collect();
+    if let Some(first) = kept.first() {
+        let is_same = |other: &&StoreLosses| {
+            (other.kills, other.power_cuts) == (first.kills, first.power_cuts)
+        };
+        let bound = bound_words(&kept);
+        let each = match kept.iter().all(is_same) {
+            true if kept.len() == 1 => format!("{} of {}", kinds(first), first.arm),
+            true => format!("{} of each of {}", kinds(first), names(&kept)),
+            false => {
+                let each = kept.iter();
+                let each = each.map(|losses| format!("{} of {}", kinds(losses), losses.arm));
+                each.collect::<Vec<_>>().join("; ")
+            }
+        };
+        sentences.push(format!("Lost: 0 acknowledged records in {each} ({bound})."));
+    }
+    if losses.is_empty() && not_tried.is_empty() {
+        return String::new();
+    }
+    if !not_tried.is_empty() {
+        sentences.push(format!(
+            "No kill and no power cut was tried on {}.",
+            not_tried.join(", ")
+        ));
+    }
+    sentences.join(" ")
+}
+
+/// The upper bound of the share of kills, and of power cuts, that lose a record: of the store with the fewest.
+fn bound_words(kept: &[&StoreLosses]) -> String {
+    let fewest = |of: fn(&StoreLosses) -> u64| {
+        let counts = kept.iter().map(|losses| of(losses));
+        counts.filter(|count| *count > 0).min()
+    };
+    let words = |what: &str, fewest: Option<u64>| {
+        fewest.map(|fewest| match failure_bound(0, fewest) {
+            bound if bound >= 1.0 => (format!("too few {what} for a bound"), None),
+            bound => {
+                let percent = percent(bound);
+                let words = format!("at most {percent} % of {what} lose one");
+                (words, Some(percent))
+            }
+        })
+    };
+    let kills = words("kills", fewest(|losses| losses.kills));
+    let cuts = words("power cuts", fewest(|losses| losses.power_cuts));
+    match (kills, cuts) {
+        (Some((_, Some(one))), Some((_, Some(other)))) if one == other => {
+            format!("at most {one} % of either lose one")
+        }
+        (kills, cuts) => {
+            let parts = kills.into_iter().chain(cuts).map(|(words, _)| words);
+            parts.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn names(losses: &[&StoreLosses]) -> String {
+    let names: Vec<&str> = losses.iter().map(|losses| losses.arm.as_str()).collect();
+    names.join(", ")
+}
+
+fn plural(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        number => format!("{} {many}", count(number)),
+    }
+}
+
+/// A share in percent, rounded up to a whole number or to a tenth below 1 %.
+fn percent(share: f64) -> String {
+    // A product such as 0.05 × 100 is not exact.
+    let percent = share * 100.0 - 1e-9;
+    match percent {
+        percent if percent >= 1.0 => format!("{:.0}", percent.ceil()),
+        percent => format!("{:.1}", (percent * 10.0).ceil() / 10.0),
+    }
+}

@@ -1,0 +1,113 @@
+//! The answer of a report in sentences: for each use what to choose, the figures that carry it, its costs, how sure it is;
+//! beside it calls with hot caches, failures, losses and missing evidence.
+//! A pure function of decisions and runs. Every output prints these words; pages and charts are in `render`.
+
+mod calls;
+mod figure;
+mod kept;
+#[cfg(test)]
+mod tests;
+mod text;
+mod uses;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use calls::{CallCell, CallRow, CallTable};
+pub use figure::AnswerFigure;
+pub use kept::{PassCount, StoreLosses};
+pub use text::{LINES, WIDTH};
+pub use uses::{AdviceKind, Confidence, UseAnswer};
+
+use crate::decide::{Decision, Remedy, remedies};
+use crate::evidence::RunEvidence;
+
+/// The answer of a report.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub struct Overview {
+    /// The duration, the machine, its scratch and its load, each in a few words.
+    pub about: Vec<String>,
+    /// The A/A check in a sentence; empty if no call was timed.
+    pub identical_arms: String,
+    /// Notes that a reader needs before any figure.
+    pub notes: Vec<String>,
+    /// The answer for each use, in the order of the policies.
+    pub uses: Vec<UseAnswer>,
+    /// Calls with hot caches.
+    pub calls: CallTable,
+    /// The passes that did not end well.
+    pub passes: PassCount,
+    /// The acknowledged records that each store lost in kills and power cuts.
+    pub losses: Vec<StoreLosses>,
+    /// Arms with a daemon that keep files, and that no kill and no power cut was tried on.
+    pub not_killed: Vec<String>,
+    /// The commands that make missing evidence.
+    pub missing: Vec<Remedy>,
+}
+
+impl Overview {
+    /// The answer of the first of these runs, with decisions that rest on all of them.
+    pub fn of(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Self {
+        let Some(first) = runs.first() else {
+            return Self::default();
+        };
+        let health = &first.summary.health;
+        let (losses, not_killed) = kept::losses(runs);
+        Self {
+            about: about(first),
+            identical_arms: match first.run.samples.is_empty() {
+                true => String::new(),
+                false => health.identical_arms(),
+            },
+            notes: health.notes.clone(),
+            uses: uses::uses(decisions, runs),
+            calls: calls::table(first, decisions),
+            passes: PassCount::of(runs),
+            losses,
+            not_killed,
+            missing: remedies(decisions),
+        }
+    }
+}
+
+/// The duration of a run, its machine, scratch, placement and load.
+fn about(run: &RunEvidence<'_>) -> Vec<String> {
+    let (plan, environment) = (&run.run.plan, &run.run.environment);
+    let health = &run.summary.health;
+    let processors = match environment.cpus {
+        1 => "1 processor".to_owned(),
+        count => format!("{count} processors"),
+    };
+    let mut about = vec![
+        minutes(health.took_ms),
+        format!("{}, {processors}", environment.cpu),
+        format!(
+            "{} {}",
+            environment.scratch.file_system, environment.scratch.journal
+        ),
+    ];
+    let mut sections = plan.schedule.sections.iter();
+    if sections.all(|section| section.placement == rundir::Placement::SharedCpu) {
+        about.push("client and daemon share one processor".to_owned());
+    }
+    if environment.build.starts_with("debug") {
+        about.push("DEBUG build: its figures mean nothing".to_owned());
+    }
+    let load = match (health.passes, health.is_busy) {
+        (0, _) => return about,
+        (_, true) => "BUSY machine",
+        (_, false) => "quiet machine",
+    };
+    about.push(load.to_owned());
+    about
+}
+
+/// A duration: `4 min 52 s`.
+fn minutes(ms: u64) -> String {
+    let seconds = (ms + 500) / 1000;
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}

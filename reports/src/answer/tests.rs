@@ -1,0 +1,516 @@
+//! Answers on planted evidence: each branch of their words is in a snapshot, and each screen keeps its limits.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use rundir::faults::{Audit, CrashPoints, Status};
+use rundir::{Outcome, Run};
+use unicode_width::UnicodeWidthStr;
+
+use super::*;
+use crate::context::contexts;
+use crate::decide::{Evidence, Policy, decide, identity};
+use crate::prices::Prices;
+use crate::summary::summarise;
+use crate::testing;
+
+const POLICY: &str = r#"
+name = "test-use"
+question = "Should an agent work on a mount?"
+essay = "For tests."
+baseline = "direct"
+benefits_needed = 1
+
+[advice]
+title = "Test use"
+keep = "Keep a plain directory"
+choose = "Work on {candidate}"
+
+[candidates]
+can = ["mount"]
+
+[[gate]]
+title = "All common tools work"
+measure.probes = { aspect = "tool" }
+unit = "probes"
+at_most = 0
+
+[[benefit]]
+title = "Reads take half the time"
+measure.latency = { workload = "micro/read", state = "hot", metric = "read" }
+unit = "ratio"
+at_most = 0.5
+
+[[benefit]]
+title = "More state is kept when the power goes"
+measure.kept = { loss = "power-loss" }
+unit = "share more"
+at_least = 0.05
+
+[[cost]]
+title = "A recorded session waits longer"
+measure.latency = { workload = "agent/session", state = "hot", metric = "makespan" }
+unit = "session share"
+at_most = 0.001
+condition = { calls-a-turn = 0.01 }
+
+[[cost]]
+title = "Calls fail when the daemon dies"
+measure.faults = { scenarios = ["cron-kill"], figure = "failed-calls" }
+unit = "calls more"
+at_most = 2
+
+[[cost]]
+title = "More to run and to know"
+measure.burden = { of = ["processes", "mounts"] }
+unit = "items more"
+at_most = 4
+"#;
+
+/// A run in which `sqlite` keeps more after power cuts than `direct`, and was planned with [`POLICY`].
+fn good() -> Run {
+    let mut run = testing::run();
+    power_cuts(&mut run, 5, 10);
+    let mut workloads = run.plan.workloads.iter_mut();
+    let session = workloads.find(|workload| workload.name == "agent/session");
+    session.unwrap().session_ms = Some(2_000_000);
+    let policies = &mut run.plan.policies;
+    policies.insert("test-use".to_owned(), identity(POLICY));
+    run
+}
+
+/// Sets the power cuts: of ten records so many are there after each.
+fn power_cuts(run: &mut Run, direct: u64, sqlite: u64) {
+    run.crash_points.clear();
+    for (backend, present) in [("direct", direct), ("sqlite", sqlite)] {
+        let audit = Audit {
+            present,
+            unpromised: 10 - present,
+            ..Audit::default()
+        };
+        run.crash_points.push(CrashPoints {
+            points: 60,
+            audit,
+            ..CrashPoints::not_run(backend, "power-loss", Status::Ran, "")
+        });
+    }
+}
+
+fn fail_tool(run: &mut Run, arm: &str) {
+    let mut probes = run.probes.iter_mut();
+    let probe = probes.find(|probe| probe.arm == arm && probe.name == "grep");
+    probe.unwrap().outcome = Outcome::Errno;
+}
+
+/// Adds an arm with all evidence about `sqlite`.
+fn second_arm(run: &mut Run, name: &str) {
+    testing::copy_arm(run, "sqlite", name);
+    let copies = |all: &mut Vec<rundir::Probe>| {
+        let of_sqlite = all.iter().filter(|probe| probe.arm == "sqlite");
+        let copies = of_sqlite.cloned().map(|mut probe| {
+            name.clone_into(&mut probe.arm);
+            probe
+        });
+        let copies: Vec<rundir::Probe> = copies.collect();
+        all.extend(copies);
+    };
+    copies(&mut run.probes);
+    let mut fault = run.faults[1].clone();
+    name.clone_into(&mut fault.arm);
+    run.faults.push(fault);
+    let points = run.crash_points.iter();
+    let mut points: Vec<CrashPoints> = points
+        .filter(|points| points.backend == "sqlite")
+        .cloned()
+        .collect();
+    for points in &mut points {
+        name.clone_into(&mut points.backend);
+    }
+    run.crash_points.extend(points);
+}
+
+fn overview_by(text: &str, run: &Run) -> Overview {
+    let policy = Policy::parse(Path::new("p.toml"), text).unwrap();
+    let summary = summarise(run).unwrap();
+    let contexts = contexts(run, &Prices::built_in().unwrap()).unwrap();
+    let evidence = Evidence::of(run, &summary, &contexts);
+    let decisions = decide(&policy, text, &evidence);
+    Overview::of(&decisions, &evidence.runs)
+}
+
+fn overview(run: &Run) -> Overview {
+    overview_by(POLICY, run)
+}
+
+/// A planted change of [`good`], the expected kind of advice and its confidence.
+type Planting = (&'static str, AdviceKind, Confidence, fn(&mut Run));
+
+const PLANTINGS: [Planting; 17] = [
+    ("as made", AdviceKind::Choose, Confidence::Sure, |_| {}),
+    (
+        "two equal candidates",
+        AdviceKind::Choose,
+        Confidence::Sure,
+        |run| second_arm(run, "other"),
+    ),
+    (
+        "two candidates, one fails a tool",
+        AdviceKind::Choose,
+        Confidence::Sure,
+        |run| {
+            second_arm(run, "other");
+            fail_tool(run, "sqlite");
+        },
+    ),
+    (
+        "two candidates, the other has no probes",
+        AdviceKind::Choose,
+        Confidence::Sure,
+        |run| {
+            second_arm(run, "other");
+            run.probes.retain(|probe| probe.arm != "other");
+        },
+    ),
+    (
+        "a benefit near its bound",
+        AdviceKind::Choose,
+        Confidence::Fragile,
+        |run| {
+            power_cuts(run, 10, 10);
+            testing::scale(run, "sqlite", 0.2);
+        },
+    ),
+    (
+        "a session waits longer than its margin",
+        AdviceKind::ChooseIf,
+        Confidence::Fragile,
+        |run| {
+            let mut workloads = run.plan.workloads.iter_mut();
+            let session = workloads.find(|workload| workload.name == "agent/session");
+            session.unwrap().session_ms = Some(5_000);
+        },
+    ),
+    ("a tool fails", AdviceKind::Keep, Confidence::Sure, |run| {
+        fail_tool(run, "sqlite")
+    }),
+    ("no benefit", AdviceKind::Keep, Confidence::Sure, |run| {
+        power_cuts(run, 10, 10);
+    }),
+    (
+        "no benefit, and two candidates",
+        AdviceKind::Keep,
+        Confidence::Sure,
+        |run| {
+            power_cuts(run, 10, 10);
+            second_arm(run, "other");
+        },
+    ),
+    (
+        "a cost that no condition excuses",
+        AdviceKind::Keep,
+        Confidence::Sure,
+        |run| run.faults[1].failed_calls = 20,
+    ),
+    (
+        "one wrong byte",
+        AdviceKind::Keep,
+        Confidence::Sure,
+        |run| {
+            let first = testing::passes(run, "micro/read", "sqlite").next();
+            first.unwrap().outcome = Outcome::WrongData;
+        },
+    ),
+    (
+        "no daemon was killed",
+        AdviceKind::NotDecided,
+        Confidence::NotDecided,
+        |run| run.faults.clear(),
+    ),
+    (
+        "a busy machine",
+        AdviceKind::NotDecided,
+        Confidence::NotDecided,
+        |run| testing::make_busy(run),
+    ),
+    (
+        "the baseline fails",
+        AdviceKind::NotDecided,
+        Confidence::NotDecided,
+        |run| {
+            let first = testing::passes(run, "micro/read", "direct").next();
+            first.unwrap().outcome = Outcome::WrongData;
+        },
+    ),
+    (
+        "two candidates, one archived and one without evidence",
+        AdviceKind::NotDecided,
+        Confidence::NotDecided,
+        |run| {
+            second_arm(run, "other");
+            fail_tool(run, "sqlite");
+            run.probes.retain(|probe| probe.arm != "other");
+        },
+    ),
+    (
+        "a candidate behind a simulated distance",
+        AdviceKind::Choose,
+        Confidence::Sure,
+        |run| {
+            second_arm(run, "sqlite@30ms");
+            run.plan.arms.retain(|arm| arm.name != "sqlite");
+        },
+    ),
+    (
+        "a policy that was not planned",
+        AdviceKind::Choose,
+        Confidence::Sure,
+        |run| run.plan.policies.clear(),
+    ),
+];
+
+#[test]
+fn each_planting_leads_to_its_advice_and_words() {
+    let mut text = String::new();
+    for (name, kind, confidence, plant) in PLANTINGS {
+        let mut run = good();
+        plant(&mut run);
+        let found = overview(&run);
+        let [answer] = found.uses.as_slice() else {
+            panic!("{name}: {:?}", found.uses);
+        };
+        writeln!(text, "== {name}").unwrap();
+        for sentence in answer.sentences() {
+            writeln!(text, "{sentence}").unwrap();
+        }
+        for line in found.answer_lines(3) {
+            writeln!(text, "|{line}").unwrap();
+        }
+        assert_eq!(
+            (answer.kind, answer.confidence),
+            (kind, confidence),
+            "{name}\n{text}"
+        );
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn every_figure_of_an_answer_is_one_of_its_decision() {
+    for (name, _, _, plant) in PLANTINGS {
+        let mut run = good();
+        plant(&mut run);
+        let policy = Policy::parse(Path::new("p.toml"), POLICY).unwrap();
+        let summary = summarise(&run).unwrap();
+        let contexts = contexts(&run, &Prices::built_in().unwrap()).unwrap();
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let decisions = decide(&policy, POLICY, &evidence);
+        for answer in Overview::of(&decisions, &evidence.runs).uses {
+            let mut of_candidate = decisions.iter();
+            let decision = of_candidate.find(|decision| decision.candidate == answer.candidate);
+            let rows = &decision.unwrap().rows;
+            for figure in answer.figures.iter().chain(&answer.costs) {
+                let row = rows.iter().find(|row| row.title == figure.title).unwrap();
+                let value = row.effect.map(|effect| effect.value);
+                assert_eq!(figure.value, value, "{name}: {}", figure.title);
+                assert_ne!(figure.provenance, "declared", "{name}: {}", figure.title);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policy_without_words_of_its_own_is_named_by_its_file() {
+    let (before, after) = POLICY.split_once("[advice]").unwrap();
+    let (_, after) = after.split_once("\n\n").unwrap();
+    let text = format!("{before}{after}");
+    let answer = overview_by(&text, &good()).uses.remove(0);
+    assert_eq!(answer.title, "Test use");
+    assert_eq!(answer.advice, "Use sqlite.");
+    let mut run = good();
+    fail_tool(&mut run, "sqlite");
+    let answer = overview_by(&text, &run).uses.remove(0);
+    assert_eq!(answer.advice, "Keep a plain directory.");
+    let wrong = POLICY.replace("Work on {candidate}", "Work there");
+    let refused = Policy::parse(Path::new("p.toml"), &wrong).unwrap_err();
+    let refused = refused.to_string();
+    let expected = "p.toml:11: field `advice.choose`: must name the candidate as {candidate}";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+#[test]
+fn losses_and_failures_are_sentences_with_counts_and_bounds() {
+    let losses = |arm: &str, kills, power_cuts, lost| StoreLosses {
+        arm: arm.to_owned(),
+        kills,
+        power_cuts,
+        lost,
+    };
+    let none = [0, 0];
+    for (found, not_tried, expected) in [
+        (vec![], vec![], ""),
+        (
+            vec![losses("a", 60, 60, none), losses("b", 60, 60, none)],
+            vec![],
+            "Lost: 0 acknowledged records in 60 kills and 60 simulated power cuts of each of a, b (at most 5 % of either lose one).",
+        ),
+        (
+            vec![losses("a", 1000, 0, none)],
+            vec!["b"],
+            "Lost: 0 acknowledged records in 1,000 kills of a (at most 0.3 % of kills lose one). No kill and no power cut was tried on b.",
+        ),
+        (
+            vec![losses("a", 1, 0, none), losses("b", 0, 60, none)],
+            vec![],
+            "Lost: 0 acknowledged records in 1 kill of a; 60 simulated power cuts of b (too few kills for a bound, at most 5 % of power cuts lose one).",
+        ),
+        (
+            vec![losses("a", 60, 60, [0, 1]), losses("b", 60, 60, none)],
+            vec![],
+            "a LOST 1 acknowledged record in 60 kills and 60 simulated power cuts. Lost: 0 acknowledged records in 60 kills and 60 simulated power cuts of b (at most 5 % of either lose one).",
+        ),
+    ] {
+        let not_tried: Vec<String> = not_tried.into_iter().map(str::to_owned).collect();
+        assert_eq!(kept::losses_words(&found, &not_tried), expected);
+    }
+    let mut run = good();
+    let (found, not_tried) = (overview(&run).losses, overview(&run).not_killed);
+    assert_eq!(found, [losses("sqlite", 1, 60, none)]);
+    assert!(not_tried.is_empty());
+    run.crash_points[1].audit.lost = 2;
+    run.faults[1].lost = 1;
+    assert_eq!(overview(&run).losses[0].lost, [1, 2]);
+    run.crash_points.clear();
+    run.faults.clear();
+    assert_eq!(overview(&run).not_killed, ["sqlite"]);
+    let passes = |run: &Run| overview(run).passes.words();
+    assert_eq!(passes(&run), "Failures: 0 of 168 passes.");
+    for (at, pass) in testing::passes(&mut run, "micro/read", "sqlite").enumerate() {
+        pass.outcome = match at {
+            0 | 1 => Outcome::Errno,
+            2 => Outcome::Timeout,
+            3 => Outcome::Skipped,
+            _ => Outcome::Ok,
+        };
+    }
+    assert_eq!(
+        passes(&run),
+        "Failures: 3 of 167 passes: sqlite 2 errno and 1 timeout."
+    );
+    run.samples.clear();
+    assert_eq!(passes(&run), "No pass was made.");
+}
+
+#[test]
+fn the_small_table_has_times_ratios_and_failures_in_words() {
+    let mut run = good();
+    second_arm(&mut run, "partial");
+    run.samples
+        .retain(|pass| pass.arm != "partial" || pass.workload != "agent/session");
+    let first = testing::passes(&mut run, "micro/read", "partial").last();
+    first.unwrap().outcome = Outcome::Errno;
+    let table = overview(&run).calls;
+    assert_eq!(table.arms, ["sqlite", "partial"]);
+    assert_eq!(table.title, "caches hot");
+    let cell = |row: usize, arm: usize| table.rows[row].cells[arm].text.as_str();
+    assert!(cell(0, 0).starts_with("×2.0"), "{}", cell(0, 0));
+    assert!(cell(0, 0).contains(" ±0.0"), "{}", cell(0, 0));
+    assert!(cell(0, 1).ends_with(", 1 of 28 failed"), "{}", cell(0, 1));
+    assert_eq!(cell(1, 1), "not measured");
+}
+
+#[test]
+fn a_ratio_is_written_with_the_digits_that_its_interval_earns() {
+    for (ratio, low, high, expected) in [
+        (1.3249, 1.31, 1.34, "×1.32 [1.31, 1.34]"),
+        (5.84, 5.6, 6.1, "×5.8 [5.6, 6.1]"),
+        (153.2, 148.0, 160.0, "×153 [148, 160]"),
+        (0.47, 0.02, 13.2, "×0.47 [0.02, 13.2]"),
+        (0.0041, 0.004, 0.0042, "×0.0041 [0.004, 0.0042]"),
+    ] {
+        assert_eq!(figure::ratio_words(ratio, low, high), expected);
+    }
+}
+
+/// The widest and longest planted run: many arms and uses with long names, failures, losses, a busy machine.
+fn largest() -> (Overview, Vec<String>) {
+    let mut run = good();
+    for at in 0..12 {
+        let name = format!("{}-{at}", "an-arm-with-a-long-name-".repeat(9));
+        second_arm(&mut run, &name);
+        fail_tool(&mut run, &name);
+        let pass = testing::passes(&mut run, "micro/read", &name).next();
+        pass.unwrap().outcome = Outcome::Timeout;
+    }
+    testing::make_busy(&mut run);
+    run.environment.scratch.fallback = Some("no root, ".repeat(40));
+    run.environment.cpu = "Processor ".repeat(30);
+    let mut found = overview(&run);
+    let mut answers = Vec::new();
+    for plant in PLANTINGS {
+        let mut run = good();
+        plant.3(&mut run);
+        answers.extend(overview(&run).uses);
+    }
+    for answer in &mut answers {
+        answer.title = "寫檔案的代理".repeat(9);
+        answer.reason = format!("{} {}", answer.reason, "字".repeat(300));
+        answer.others = run.plan.arms.iter().map(|arm| arm.name.clone()).collect();
+    }
+    found.uses.extend(answers);
+    for wide in [
+        "Δ".repeat(300),
+        "一 二".repeat(100),
+        "\u{1b}[31m\n".repeat(50),
+    ] {
+        found.notes.push(wide.clone());
+        found.missing.push(Remedy {
+            command: wide.clone(),
+            makes: vec![wide],
+        });
+    }
+    let closing = vec![
+        "Report: results/20261128-040000-default/report.html".to_owned(),
+        "Why: ctxbench decide --policy coding-agent".to_owned(),
+    ];
+    (found, closing)
+}
+
+fn assert_small(screen: &str, closing: &[String]) {
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(lines.len() <= LINES, "{} lines\n{screen}", lines.len());
+    for line in &lines {
+        assert!(line.width() <= WIDTH, "{} columns: {line}", line.width());
+        assert!(!line.contains('\u{1b}'), "{line:?}");
+    }
+    let last: Vec<&str> = lines[lines.len() - closing.len()..].to_vec();
+    assert_eq!(last, closing);
+}
+
+#[test]
+fn the_largest_planted_run_fits_a_screen_of_40_lines_and_100_columns() {
+    let (found, closing) = largest();
+    assert!(found.uses.len() > 15);
+    assert_small(&found.terminal(&closing), &closing);
+    let every = Overview {
+        uses: found.uses.iter().cycle().take(200).cloned().collect(),
+        ..found
+    };
+    assert_small(&every.terminal(&closing), &closing);
+}
+
+#[test]
+fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
+    let run = testing::run();
+    let summary = summarise(&run).unwrap();
+    let contexts = contexts(&run, &Prices::built_in().unwrap()).unwrap();
+    let evidence = Evidence::of(&run, &summary, &contexts);
+    let found = Overview::of(&testing::decisions(), &evidence.runs);
+    let closing = ["Report: results/scripted/report.html".to_owned()];
+    let screen = found.terminal(&closing);
+    assert_small(&screen, &closing);
+    for title in ["Coding agent", "Several machines", "Memory"] {
+        assert!(screen.contains(title), "{title}\n{screen}");
+    }
+    let one = overview(&good()).terminal(&closing);
+    insta::assert_snapshot!(one);
+}

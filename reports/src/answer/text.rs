@@ -1,0 +1,453 @@
+//! The answer as plain text: whole sentences for pages, and a screen for a terminal.
+
+use inputs::border::terminal_cell;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::calls::CallTable;
+use super::figure::lower;
+use super::kept::losses_words;
+use super::uses::{AdviceKind, UseAnswer};
+use super::{AnswerFigure, Confidence, Overview};
+
+/// The most lines that an answer takes in a terminal.
+pub const LINES: usize = 40;
+/// The most columns of a line in a terminal. Only a path or a command may be wider, so that it can be copied.
+pub const WIDTH: usize = 100;
+
+/// The most lines of one use.
+const LINES_OF_A_USE: usize = 3;
+/// The column at which the sentences of a use begin.
+const INDENT: usize = 19;
+/// A blank at which no line is broken.
+const NO_BREAK: &str = "\u{a0}";
+/// Uses without evidence that are answered one by one. More of them are named in one sentence.
+const LISTED_WITHOUT_EVIDENCE: usize = 2;
+
+impl UseAnswer {
+    /// The advice with its confidence.
+    pub fn headline(&self) -> String {
+        match self.confidence {
+            Confidence::NotDecided => self.advice.clone(),
+            sure => format!("{} ({}).", self.advice.trim_end_matches('.'), sure.words()),
+        }
+    }
+
+    /// All sentences: advice, reason, costs, what would change it, the command that would decide it.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut sentences = vec![self.headline()];
+        sentences.extend(self.reasons(usize::MAX));
+        sentences.extend(self.cost_words(usize::MAX));
+        sentences.extend(self.other_words());
+        let command = self.command_words().replace(NO_BREAK, " ");
+        let more = [self.otherwise.clone(), command];
+        sentences.extend(more.into_iter().filter(|words| !words.is_empty()));
+        if !self.planned {
+            sentences
+                .push("The policy was not fixed before every run, so this proves less.".to_owned());
+        }
+        sentences
+    }
+
+    /// The sentences in at most `most` lines of `width` columns. What does not fit is left out, the least needed first.
+    pub fn lines(&self, width: usize, most: usize) -> Vec<String> {
+        let versions = |make: &dyn Fn(usize) -> Option<String>| -> Vec<String> {
+            let mut versions: Vec<String> = [3, 2, 1, 0].into_iter().filter_map(make).collect();
+            versions.dedup();
+            versions
+        };
+        let plain = |text: String| match text.is_empty() {
+            true => Vec::new(),
+            false => vec![text],
+        };
+        // In the order of the text, each with its rank among those that fit.
+        let candidates = [
+            (0, vec![self.headline()]),
+            (2, versions(&|most| self.reasons(most))),
+            (
+                3,
+                versions(&|most| self.cost_words(most).filter(|_| most > 0)),
+            ),
+            (4, plain(self.otherwise.clone())),
+            (5, self.other_words().into_iter().collect()),
+            (1, plain(self.command_words())),
+        ];
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|at| candidates[*at].0);
+        let mut taken: Vec<Option<&str>> = vec![None; candidates.len()];
+        for at in order {
+            for version in &candidates[at].1 {
+                let mut with = taken.clone();
+                with[at] = Some(version);
+                if wrap(&joined(&with), width).len() <= most {
+                    taken = with;
+                    break;
+                }
+            }
+        }
+        let mut lines = wrap(&joined(&taken), width);
+        if lines.is_empty() || taken[0].is_none() {
+            lines = wrap(&self.headline(), width);
+            lines.truncate(most);
+        }
+        lines
+    }
+
+    /// The reason, with at most `most` of its figures.
+    fn reasons(&self, most: usize) -> Option<String> {
+        let reason = Some(self.reason.trim_end_matches('.')).filter(|reason| !reason.is_empty())?;
+        let shown: Vec<String> = match self.kind {
+            // The titles stand in the reason.
+            AdviceKind::Choose | AdviceKind::ChooseIf if most > 0 => {
+                let words: Vec<String> = self
+                    .figures
+                    .iter()
+                    .take(most)
+                    .map(AnswerFigure::words)
+                    .collect();
+                return Some(format!("It shows: {}.", words.join("; ")));
+            }
+            AdviceKind::Choose | AdviceKind::ChooseIf => return Some(format!("{reason}.")),
+            // A failed gate stands in the reason.
+            _ if self.states_figure() => Vec::new(),
+            _ => {
+                let figures = self.figures.iter().take(most);
+                let words =
+                    figures.map(|figure| format!("{}, needed {}", figure.words(), figure.needed));
+                words.collect()
+            }
+        };
+        Some(match shown.is_empty() {
+            true => format!("{reason}."),
+            false => format!("{reason}: {}.", shown.join("; ")),
+        })
+    }
+
+    /// Whether the reason already states the first figure.
+    fn states_figure(&self) -> bool {
+        match (self.kind, self.figures.first()) {
+            (_, None) => true,
+            (AdviceKind::Keep, Some(figure)) => self.reason.contains(&lower(&figure.title)),
+            _ => false,
+        }
+    }
+
+    /// What the candidate costs, by at most `most` figures.
+    fn cost_words(&self, most: usize) -> Option<String> {
+        let costs: Vec<&AnswerFigure> = self.costs.iter().take(most).collect();
+        let (times, others): (Vec<&AnswerFigure>, Vec<&AnswerFigure>) =
+            costs.into_iter().partition(|figure| figure.ratio.is_some());
+        let times: Vec<String> = times
+            .iter()
+            .filter_map(|figure| figure.time_words())
+            .collect();
+        let others: Vec<String> = others.iter().map(|figure| figure.words()).collect();
+        let candidate = crate::decide::arm_words(&self.candidate);
+        let times = (!times.is_empty()).then(|| format!("{candidate} takes {}", times.join(", ")));
+        let others = (!others.is_empty()).then(|| match times.is_some() {
+            true => others.join("; "),
+            false => format!("Costs: {}", others.join("; ")),
+        });
+        let parts: Vec<String> = times.into_iter().chain(others).collect();
+        (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+    }
+
+    /// The other candidates.
+    fn other_words(&self) -> Option<String> {
+        const SHOWN: usize = 3;
+        let listed = |names: &[String]| match names.len() {
+            all if all <= SHOWN => names.join(", "),
+            all => format!("{} and {} more", names[..SHOWN].join(", "), all - SHOWN),
+        };
+        let mut parts = Vec::new();
+        if !self.others.is_empty() {
+            let verdict = match self.kind {
+                AdviceKind::Choose => "Other candidates that pass",
+                AdviceKind::ChooseIf => "Other candidates under a condition",
+                AdviceKind::Keep => "Other candidates without a reason to change",
+                AdviceKind::NotDecided => "Other candidates that are not decided",
+            };
+            parts.push(format!("{verdict}: {}.", listed(&self.others)));
+        }
+        if !self.undecided.is_empty() {
+            parts.push(format!("Not decided: {}.", listed(&self.undecided)));
+        }
+        (!parts.is_empty()).then(|| parts.join(" "))
+    }
+
+    fn command_words(&self) -> String {
+        match self.command.is_empty() {
+            true => String::new(),
+            false => format!("To decide: {}", unbroken(&self.command)),
+        }
+    }
+}
+
+/// Sentences in a paragraph.
+fn joined(sentences: &[Option<&str>]) -> String {
+    let sentences: Vec<&str> = sentences.iter().copied().flatten().collect();
+    sentences.join(" ")
+}
+
+impl Overview {
+    /// The uses that the sentences of [`Self::unanswered`] name, and the others.
+    fn by_evidence(&self) -> (Vec<&UseAnswer>, Vec<&UseAnswer>) {
+        let lacking = self.uses.iter().filter(|answer| answer.lacks_evidence);
+        match lacking.count() > LISTED_WITHOUT_EVIDENCE {
+            true => self.uses.iter().partition(|answer| answer.lacks_evidence),
+            false => (Vec::new(), self.uses.iter().collect()),
+        }
+    }
+
+    /// The answer as a screen of at most [`LINES`] lines of at most [`WIDTH`] columns. `closing` are its last lines.
+    pub fn terminal(&self, closing: &[String]) -> String {
+        let mut fewest = Vec::new();
+        for of_a_use in (1..=LINES_OF_A_USE).rev() {
+            fewest = self.screen(of_a_use, closing);
+            if fewest.len() <= LINES {
+                break;
+            }
+        }
+        // A run with many policies: the last uses are in the report.
+        if fewest.len() > LINES {
+            let tail = closing.len() + 1;
+            let more = "… more is in the report; this screen ends here.".to_owned();
+            let rest: Vec<String> = fewest.split_off(fewest.len() - closing.len());
+            fewest.truncate(LINES - tail);
+            fewest.push(more);
+            fewest.extend(rest);
+        }
+        fewest.join("\n") + "\n"
+    }
+
+    fn screen(&self, of_a_use: usize, closing: &[String]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let about: Vec<&str> = std::iter::once("ctxbench")
+            .chain(self.about.iter().map(String::as_str))
+            .collect();
+        lines.extend(at_most(&about.join(" · "), WIDTH, 2));
+        if !self.identical_arms.is_empty() {
+            let sentence = format!("{}.", self.identical_arms.trim_end_matches('.'));
+            lines.extend(at_most(&sentence, WIDTH, 3));
+        }
+        lines.extend(self.note_lines());
+        let answered = self.answer_lines(of_a_use);
+        if !answered.is_empty() {
+            lines.push(String::new());
+            lines.extend(answered);
+        }
+        if !self.calls.rows.is_empty() {
+            lines.push(String::new());
+            lines.extend(call_lines(&self.calls));
+        }
+        lines.push(String::new());
+        let losses = losses_words(&self.losses, &self.not_killed);
+        let passes = match self.passes.tried {
+            0 => String::new(),
+            _ => self.passes.words(),
+        };
+        let breaks: Vec<String> = [passes, losses]
+            .into_iter()
+            .filter(|words| !words.is_empty())
+            .collect();
+        lines.extend(at_most(&breaks.join(" "), WIDTH, 3));
+        lines.extend(self.missing_lines());
+        if lines.last().is_some_and(|line| !line.is_empty()) {
+            lines.push(String::new());
+        }
+        lines.extend(closing.iter().map(|line| terminal_cell(line)));
+        lines
+    }
+
+    fn note_lines(&self) -> Vec<String> {
+        const SHOWN: usize = 2;
+        let mut lines: Vec<String> = self
+            .notes
+            .iter()
+            .take(SHOWN)
+            .flat_map(|note| at_most(note, WIDTH, 2))
+            .collect();
+        match self.notes.len().saturating_sub(SHOWN) {
+            0 => {}
+            1 => lines.push("1 more note is in the report.".to_owned()),
+            more => lines.push(format!("{more} more notes are in the report.")),
+        }
+        lines
+    }
+
+    /// The answer of each use, in at most `most` lines each, with a title.
+    pub fn answer_lines(&self, most: usize) -> Vec<String> {
+        if self.uses.is_empty() {
+            return Vec::new();
+        }
+        let (lacking, answered) = self.by_evidence();
+        let mut lines = vec!["WHERE SHOULD AN AGENT KEEP ITS FILES?".to_owned()];
+        for answer in answered {
+            let title = cut(&terminal_cell(&answer.title), INDENT - 2);
+            let of_use = answer.lines(WIDTH - INDENT, most).into_iter().enumerate();
+            lines.extend(of_use.map(|(at, line)| {
+                let title = if at == 0 { title.as_str() } else { "" };
+                let padding = INDENT - 1 - title.width();
+                format!(" {title}{}{line}", " ".repeat(padding))
+            }));
+        }
+        if !lacking.is_empty() {
+            let titles: Vec<&str> = lacking.iter().map(|answer| answer.title.as_str()).collect();
+            let sentence = format!("Not decided for lack of evidence: {}.", titles.join("; "));
+            lines.extend(
+                at_most(&sentence, WIDTH - 1, 2)
+                    .into_iter()
+                    .map(|line| format!(" {line}")),
+            );
+        }
+        lines
+    }
+
+    /// What has no evidence, with the first command that makes it.
+    fn missing_lines(&self) -> Vec<String> {
+        let Some(first) = self.missing.first() else {
+            return Vec::new();
+        };
+        let what = first.makes.first().map_or("", String::as_str);
+        let more = self
+            .missing
+            .iter()
+            .map(|remedy| remedy.makes.len())
+            .sum::<usize>();
+        let more = match more.saturating_sub(1) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let with = |command: &str| format!("Missing: {what}{more} ({command}).");
+        let lines = wrap(&with(&unbroken(&first.command)), WIDTH);
+        match lines.len() <= 2 {
+            true => lines,
+            false => at_most(&with("ctxbench decide names the commands"), WIDTH, 2),
+        }
+    }
+}
+
+/// The small table, with as many columns as fit.
+fn call_lines(table: &CallTable) -> Vec<String> {
+    let rows: Vec<Vec<String>> = table
+        .rows
+        .iter()
+        .map(|row| {
+            let own = [terminal_cell(&row.label), row.baseline.clone()];
+            let others = row.cells.iter().map(|cell| cell.text.clone());
+            own.into_iter().chain(others).collect()
+        })
+        .collect();
+    let own = [table.title.clone(), arm_title(&table.baseline)];
+    let head: Vec<String> = own
+        .into_iter()
+        .chain(table.arms.iter().map(|arm| arm_title(arm)))
+        .collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        let cells = cells.map(|cell| cell.width());
+        cells.chain([head[column].width()]).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = Vec::new();
+    let mut used = 0;
+    for column in 0..head.len() {
+        let width = width(column) + 2;
+        if used + width > WIDTH {
+            break;
+        }
+        used += width;
+        widths.push(width);
+    }
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(&widths);
+        let cells =
+            cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
+        format!(" {}", cells.collect::<String>())
+            .trim_end()
+            .to_owned()
+    };
+    let mut lines = vec![line(&head)];
+    lines.extend(rows.iter().map(|row| line(row)));
+    match head.len() - widths.len() {
+        0 => {}
+        more => lines.push(format!(" {more} more arms are in the report.")),
+    }
+    lines
+}
+
+/// An arm as the head of a column.
+fn arm_title(arm: &str) -> String {
+    match arm {
+        "direct" => "directory".to_owned(),
+        arm => cut(&terminal_cell(arm), 24),
+    }
+}
+
+/// The first columns of a text, with a sign if something is left out.
+fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut cut = String::new();
+    for letter in text.chars() {
+        if cut.width() + letter.width().unwrap_or(0) + 1 > width {
+            break;
+        }
+        cut.push(letter);
+    }
+    cut + "…"
+}
+
+/// A text in at most `most` lines of `width` columns; a sign ends one that is cut.
+fn at_most(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines = wrap(text, width);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            let short = cut(last, width - 2);
+            *last = format!("{} …", short.trim_end_matches('…').trim_end());
+        }
+    }
+    lines
+}
+
+/// A command that no line break may divide, unless it is wider than a line.
+fn unbroken(command: &str) -> String {
+    command.replace(' ', NO_BREAK)
+}
+
+/// The lines of a text. A word that is wider than a line is broken.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    // A number stays with its sign of percent.
+    let text = terminal_cell(text).replace(" %", &format!("{NO_BREAK}%"));
+    let words = text.split(' ').filter(|word| !word.is_empty());
+    // What is wider than a line is broken at its own blanks first.
+    let words = words.flat_map(|word| match word.width() > width {
+        true => word.split(NO_BREAK).collect(),
+        false => vec![word],
+    });
+    for word in words {
+        let mut word = word.replace(NO_BREAK, " ");
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        while word.width() > width {
+            let mut used = 0;
+            let fits = word.char_indices().find(|(_, letter)| {
+                used += letter.width().unwrap_or(0);
+                used > width
+            });
+            let rest = word.split_off(fits.map_or(word.len(), |(at, _)| at));
+            lines.push(std::mem::replace(&mut word, rest));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += &word;
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}

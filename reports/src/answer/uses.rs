@@ -1,0 +1,404 @@
+//! The answer for each use: a recommendation that follows from the decisions of a policy on all its candidates.
+
+use std::cmp::Reverse;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::figure::{AnswerFigure, lower};
+use crate::decide::{
+    CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
+};
+use crate::evidence::RunEvidence;
+use crate::provenance::Provenance;
+
+/// Figures of a kind in an answer.
+const FIGURES: usize = 3;
+/// Epochs of a command that measures an open cell longer: more than a default run has.
+const EPOCHS: u32 = 20;
+/// A change of a margin or a measurement by at most this share of the larger value makes an answer fragile: half or double.
+const FRAGILE: f64 = 0.5;
+
+/// What an answer advises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdviceKind {
+    /// Choose a candidate.
+    Choose,
+    /// Choose a candidate where a condition holds.
+    ChooseIf,
+    /// Keep the baseline.
+    Keep,
+    /// The evidence does not decide.
+    NotDecided,
+}
+
+/// How sure an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// No margin or measurement that halves or doubles changes it.
+    Sure,
+    /// A margin or a measurement that halves or doubles changes it.
+    Fragile,
+    /// The evidence does not decide.
+    NotDecided,
+}
+
+impl Confidence {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Confidence::Sure => "sure",
+            Confidence::Fragile => "fragile",
+            Confidence::NotDecided => "not decided",
+        }
+    }
+}
+
+/// The answer for a use.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct UseAnswer {
+    /// The policy.
+    pub policy: String,
+    /// The use, in two or three words.
+    pub title: String,
+    /// The policy's question.
+    pub question: String,
+    /// What it advises.
+    pub kind: AdviceKind,
+    /// The advice in a sentence.
+    pub advice: String,
+    /// The chosen candidate; of an answer that chooses none, the one that comes closest. The figures are about it.
+    pub candidate: String,
+    /// The other candidates with the same verdict.
+    pub others: Vec<String>,
+    /// Candidates of the use without a verdict, beside `candidate`.
+    pub undecided: Vec<String>,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// The figures that carry the answer.
+    pub figures: Vec<AnswerFigure>,
+    /// What the candidate costs.
+    pub costs: Vec<AnswerFigure>,
+    /// When it would be otherwise, in a sentence; empty if nothing is known to change it.
+    pub otherwise: String,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// The command that makes missing evidence, or that measures longer; empty for a decided use.
+    pub command: String,
+    /// Whether the use is not decided because no run has its evidence.
+    pub lacks_evidence: bool,
+    /// Whether all runs were planned with exactly this policy.
+    pub planned: bool,
+}
+
+/// The answers, in the order of the policies.
+pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseAnswer> {
+    let mut policies: Vec<&str> = Vec::new();
+    for decision in decisions {
+        if !policies.contains(&decision.policy.as_str()) {
+            policies.push(&decision.policy);
+        }
+    }
+    let answers = policies.into_iter().filter_map(|policy| {
+        let of_policy = decisions
+            .iter()
+            .filter(|decision| decision.policy == policy);
+        UseAnswer::of(&of_policy.collect::<Vec<_>>(), runs)
+    });
+    answers.collect()
+}
+
+/// Daemons, mounts and needs of an arm. Between candidates with equal verdicts, the one with fewer comes first.
+fn weight(candidate: &str, runs: &[RunEvidence<'_>]) -> usize {
+    let arm = runs.iter().find_map(|run| run.run.plan.arm(candidate));
+    arm.map_or(0, |arm| {
+        (arm.backend.daemons + arm.backend.mounts) as usize + arm.backend.needs.len()
+    })
+}
+
+fn has_role(row: &Row, role: RowRole, states: &[RowState]) -> bool {
+    row.role == role && states.contains(&row.state)
+}
+
+fn rows<'a>(
+    decision: &'a Decision,
+    role: RowRole,
+    states: &'a [RowState],
+) -> impl Iterator<Item = &'a Row> + 'a {
+    let all = decision.rows.iter();
+    all.filter(move |row| has_role(row, role, states))
+}
+
+const FAILED: [RowState; 2] = [RowState::Unmet, RowState::Failed];
+const OPEN: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
+
+/// How far a figure is from its bound: 1 at the bound, more beyond it.
+fn distance(row: &Row) -> f64 {
+    let Some(effect) = row.effect else { return 0.0 };
+    let (value, bound) = (effect.value, row.bound.value);
+    let ratio = match row.bound.is_most {
+        true => value / bound,
+        false => bound / value,
+    };
+    match ratio.is_nan() {
+        true => 1.0,
+        false => ratio,
+    }
+}
+
+impl UseAnswer {
+    /// The answer of the decisions of one policy.
+    fn of(decisions: &[&Decision], runs: &[RunEvidence<'_>]) -> Option<Self> {
+        let with = |verdict: PolicyVerdict| {
+            let decided = decisions.iter().copied();
+            let mut found: Vec<&Decision> = decided
+                .filter(|decision| decision.verdict == verdict)
+                .collect();
+            // The order is stable: candidates that are equal stay in the order of the plan.
+            found.sort_by_key(|decision| {
+                (
+                    rows(decision, RowRole::Gate, &FAILED).count(),
+                    rows(decision, RowRole::Gate, &OPEN).count(),
+                    Reverse(rows(decision, RowRole::Benefit, &[RowState::Met]).count()),
+                    rows(decision, RowRole::Cost, &FAILED).count(),
+                    weight(&decision.candidate, runs),
+                )
+            });
+            found
+        };
+        let open = with(PolicyVerdict::NotDecided);
+        let order = [
+            (AdviceKind::Choose, with(PolicyVerdict::Adopt)),
+            (AdviceKind::ChooseIf, with(PolicyVerdict::AdoptIf)),
+            (AdviceKind::NotDecided, open.clone()),
+            (AdviceKind::Keep, with(PolicyVerdict::Archive)),
+        ];
+        let (kind, found) = order.into_iter().find(|(_, found)| !found.is_empty())?;
+        let (best, others) = found.split_first()?;
+        let confidence = match kind {
+            AdviceKind::NotDecided => Confidence::NotDecided,
+            // Another candidate may turn up with another verdict.
+            AdviceKind::Keep => fragility(decisions),
+            _ => fragility(&[best]),
+        };
+        let is_busy = runs.iter().any(|run| run.summary.health.is_busy);
+        let (reason, carrying) = reason(kind, best, others.is_empty(), is_busy);
+        let is_carrying = |row: &&Row| carrying.iter().any(|other| std::ptr::eq(*other, *row));
+        let mut costs: Vec<&Row> = best
+            .of_role(RowRole::Cost)
+            .filter(|row| row.provenance != Provenance::Declared)
+            .filter(|row| row.effect.is_some_and(|effect| effect.value != 0.0))
+            .filter(|row| !is_carrying(row))
+            .collect();
+        costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
+        let figures = |rows: &[&Row]| {
+            let rows = rows.iter().take(FIGURES);
+            rows.map(|row| AnswerFigure::of(best, row, runs)).collect()
+        };
+        let name = |decision: &&Decision| decision.candidate.clone();
+        Some(Self {
+            policy: best.policy.clone(),
+            title: best.advice.title.clone(),
+            question: best.question.clone(),
+            kind,
+            advice: advice(kind, best),
+            candidate: best.candidate.clone(),
+            others: others.iter().map(name).collect(),
+            undecided: match kind {
+                AdviceKind::NotDecided => Vec::new(),
+                _ => open.iter().map(name).collect(),
+            },
+            reason,
+            figures: figures(&carrying),
+            costs: figures(&costs),
+            otherwise: otherwise(kind, best, decisions),
+            confidence,
+            command: match kind {
+                AdviceKind::NotDecided => command(best, runs),
+                _ => String::new(),
+            },
+            lacks_evidence: kind == AdviceKind::NotDecided && !best.missing.is_empty(),
+            planned: decisions.iter().all(|decision| decision.planned),
+        })
+    }
+}
+
+fn fragility(decisions: &[&Decision]) -> Confidence {
+    let mut flips = decisions
+        .iter()
+        .filter_map(|decision| decision.flip.as_ref());
+    match flips.any(|flip| flip.size() <= FRAGILE) {
+        true => Confidence::Fragile,
+        false => Confidence::Sure,
+    }
+}
+
+fn advice(kind: AdviceKind, best: &Decision) -> String {
+    let words = &best.advice;
+    let choose = words.choose.replace(CANDIDATE, arm_words(&best.candidate));
+    let keep = lower(&words.keep);
+    match kind {
+        AdviceKind::Choose => format!("{choose}."),
+        AdviceKind::ChooseIf => {
+            format!(
+                "{choose} if {}; else {keep}.",
+                best.conditions.join(" and ")
+            )
+        }
+        AdviceKind::Keep => format!("{}.", words.keep),
+        AdviceKind::NotDecided => format!("Not decided; until then {keep}."),
+    }
+}
+
+/// Why, in a sentence, and the rows whose figures carry it.
+fn reason<'a>(
+    kind: AdviceKind,
+    best: &'a Decision,
+    is_only: bool,
+    is_busy: bool,
+) -> (String, Vec<&'a Row>) {
+    let of = |role, states: &'static [RowState]| -> Vec<&'a Row> {
+        best.rows
+            .iter()
+            .filter(|row| has_role(row, role, states))
+            .collect()
+    };
+    let candidate = arm_words(&best.candidate);
+    let shown = of(RowRole::Benefit, &[RowState::Met]);
+    match kind {
+        AdviceKind::Choose | AdviceKind::ChooseIf => {
+            let titles: Vec<String> = shown.iter().map(|row| lower(&row.title)).collect();
+            (format!("It shows: {}.", titles.join("; ")), shown)
+        }
+        AdviceKind::Keep => {
+            let gates = of(RowRole::Gate, &FAILED);
+            if let Some(first) = gates.first() {
+                let reason = format!(
+                    "{candidate} fails the gate “{}”: {}.",
+                    lower(&first.title),
+                    first.candidate
+                );
+                return (reason, gates);
+            }
+            let open = of(RowRole::Benefit, &OPEN);
+            if shown.len() + open.len() < best.benefits_needed {
+                let mut unmet = of(RowRole::Benefit, &FAILED);
+                unmet.sort_by(|one, other| distance(one).total_cmp(&distance(other)));
+                let whose = match is_only {
+                    true => candidate.to_owned(),
+                    false => format!("{candidate}, the closest candidate,"),
+                };
+                let count = match shown.len() {
+                    0 => "no benefit".to_owned(),
+                    shown => format!("{shown} of {} needed benefits", best.benefits_needed),
+                };
+                return (format!("{whose} shows {count}."), unmet);
+            }
+            let mut costs = of(RowRole::Cost, &FAILED);
+            costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
+            (format!("{candidate} costs too much."), costs)
+        }
+        AdviceKind::NotDecided => {
+            let undecided: Vec<&Row> = [RowRole::Gate, RowRole::Benefit, RowRole::Cost]
+                .into_iter()
+                .flat_map(|role| of(role, &OPEN))
+                .collect();
+            // Evidence that is missing is named before evidence that leaves a bound open.
+            let missing = undecided.iter().find(|row| row.state == RowState::Missing);
+            let reason = match missing.or(undecided.first()) {
+                Some(row) if row.state == RowState::Missing => {
+                    let gap = row.gap.as_ref();
+                    let what = gap.map_or(row.title.as_str(), |gap| gap.what.as_str());
+                    format!(
+                        "{candidate} lacks evidence of “{}”: {what}.",
+                        lower(&row.title)
+                    )
+                }
+                Some(row) if row.state == RowState::Void => {
+                    format!("{candidate}: “{}” is {}.", lower(&row.title), row.candidate)
+                }
+                Some(_) if is_busy => "The machine was busy.".to_owned(),
+                Some(_) => format!("{candidate}: an interval contains its bound."),
+                None => String::new(),
+            };
+            let open = undecided.into_iter();
+            let open = open.filter(|row| row.state == RowState::Open && row.effect.is_some());
+            (reason, open.collect())
+        }
+    }
+}
+
+/// When it would be otherwise, in a sentence.
+fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
+    let shown = rows(best, RowRole::Benefit, &[RowState::Met]);
+    let shown: Vec<String> = shown.map(|row| lower(&row.title)).collect();
+    let has_failed_gate = rows(best, RowRole::Gate, &FAILED).next().is_some();
+    if kind == AdviceKind::Keep && !shown.is_empty() && !has_failed_gate {
+        return format!(
+            "Choose {} where this outweighs it: {}.",
+            arm_words(&best.candidate),
+            shown.join("; ")
+        );
+    }
+    let flips = decisions
+        .iter()
+        .filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
+    let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
+    // A requirement of none is no margin.
+    let flips = flips.filter(|(_, flip)| !flip.is_margin || flip.from != 0.0);
+    let smallest = flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()));
+    match (kind, smallest) {
+        (AdviceKind::NotDecided, _) | (_, None) => String::new(),
+        (_, Some((decision, flip))) => {
+            let becomes = match flip.becomes {
+                PolicyVerdict::Adopt => "be chosen",
+                PolicyVerdict::AdoptIf => "be chosen under a condition",
+                PolicyVerdict::Archive => "not be chosen",
+                PolicyVerdict::NotDecided => "be undecided",
+            };
+            let title = lower(&flip.row);
+            let what = match flip.is_margin {
+                true => format!("the bound of “{title}”"),
+                false => format!("“{title}”"),
+            };
+            format!(
+                "{} would {becomes} if {what} were {} instead of {}.",
+                arm_words(&decision.candidate),
+                amount(flip.to, &flip.unit),
+                amount(flip.from, &flip.unit)
+            )
+        }
+    }
+}
+
+/// The command that would decide: the one that makes missing evidence, or one that measures the open cell longer.
+fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
+    if let Some(remedy) = remedies(std::slice::from_ref(best)).into_iter().next() {
+        return remedy.command;
+    }
+    let Some(first) = runs.first() else {
+        return String::new();
+    };
+    let plan = &first.run.plan;
+    if first.summary.health.is_busy {
+        return plan.command.clone();
+    }
+    let open = [RowRole::Gate, RowRole::Benefit, RowRole::Cost];
+    let mut open = open.into_iter().flat_map(|role| rows(best, role, &OPEN));
+    let cell = open.find_map(|row| row.cell.as_ref().filter(|_| row.state == RowState::Open));
+    match cell {
+        Some(cell) => {
+            let backend = match best.candidate.as_str() {
+                "direct" => String::new(),
+                name => format!(" --backend {name}"),
+            };
+            format!(
+                "ctxbench run --workload {}{backend} --state {} --epochs {EPOCHS}",
+                cell.workload, cell.state
+            )
+        }
+        None => plan.command.clone(),
+    }
+}
