@@ -71,8 +71,8 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
             names.chain(cells).collect()
         })
     });
-    parts.push(Heading(2, "Requests to S3 and bytes at rest".to_owned()));
-    parts.push(Text("What the counted requests of a call would cost, in US dollars for a million such calls; the bytes that a call sends to the bucket, requests that were repeated and objects of the mirror that are replaced among them: the most that it leaves there, and what those of a million calls would then cost for a month; and the blocks that an arm's files occupy on the local disk at the end of a cell (the most of all epochs), with what as many bytes would cost for a month in the bucket.".to_owned()));
+    parts.push(Heading(3, "Requests to S3 and bytes at rest".to_owned()));
+    parts.push(Text("What a million calls would cost in US dollars by their counted requests. Beside it are the bytes that a call sends to the bucket, repeated requests and replaced objects included: the most that it can leave there, with the price of a month. The last columns have the blocks that an arm's files occupy on the local disk at the end of a cell (the maximum over epochs), and the price of as many bytes for a month in the bucket.".to_owned()));
     parts.push(List(vec![bucket.label()]));
     let head = columns(
         "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::testing::Inputs;
+use super::testing::{Inputs, largest};
 use super::write;
 
 /// How long Chromium may take for a page.
@@ -26,7 +26,7 @@ addEventListener('securitypolicyviolation', event => problems.push('request: ' +
 for (const name of ['error', 'warn']) console[name] = (...words) => problems.push(name + ': ' + words.join(' '));
 </script>"#;
 
-/// Looks at the page in a frame of 360 and of 1,280 pixels, and writes what it finds as hexadecimal JSON.
+/// Looks at the page in a frame of 360, 768 and 1,280 pixels, and writes what it finds as hexadecimal JSON.
 const LOOK: &str = r#"
 const frame = document.getElementById('page');
 const lines = color => {
@@ -54,7 +54,33 @@ const look = () => {
     while (walker.nextNode()) if (walker.currentNode.data.trim()) all.push(walker.currentNode);
     return all;
   };
+  found.words = page.body.innerText.split(/\s+/).filter(Boolean).length;
   page.querySelectorAll('details').forEach(element => element.open = true);
+  // Texts of charts that overlap another text, or leave their chart or the window, at three widths.
+  found.texts = 0;
+  found.overlaps = [];
+  found.clipped = [];
+  for (const width of [1280, 768, 360]) {
+    frame.style.width = width + 'px';
+    for (const svg of page.querySelectorAll('main svg')) {
+      const around = svg.getBoundingClientRect();
+      if (around.right > width + 1 || around.left < -1) found.clipped.push([width, 'a chart', around.right]);
+      const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent.trim(), text.getBoundingClientRect()]);
+      found.texts += boxes.length;
+      boxes.forEach(([text, box], at) => {
+        const inside = box.left >= around.left - 1 && box.right <= around.right + 1 && box.top >= around.top - 1 && box.bottom <= around.bottom + 1;
+        if (!inside || box.width === 0) found.clipped.push([width, text, box.left - around.left, box.right - around.left]);
+        for (const [other, next] of boxes.slice(at + 1)) {
+          const wide = Math.min(box.right, next.right) - Math.max(box.left, next.left);
+          const high = Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top);
+          // The boxes of lines of text touch: their letters do not.
+          if (wide > 1 && high > 4) found.overlaps.push([width, text, other]);
+        }
+      });
+    }
+  }
+  found.overlaps = found.overlaps.slice(0, 10);
+  found.clipped = found.clipped.slice(0, 10);
   const shown = texts(page.body).filter(node => !node.parentElement.closest('script, style'));
   frame.style.width = '360px';
   found.narrow = { width: page.documentElement.scrollWidth, inner: view.innerWidth };
@@ -85,12 +111,13 @@ const look = () => {
   found.faint = found.faint.slice(0, 10);
   const links = [...page.querySelectorAll('a[href]')].map(link => link.getAttribute('href'));
   found.links = links.length;
-  found.dead = links.filter(link => !link.startsWith('#') || !page.getElementById(link.slice(1)));
+  found.files = [...new Set(links.filter(link => !link.startsWith('#')))];
+  found.dead = links.filter(link => link.startsWith('#') && !page.getElementById(link.slice(1)));
   const ids = [...page.querySelectorAll('[id]')].map(element => element.id);
   found.twice = ids.filter((id, at) => ids.indexOf(id) !== at);
   const buttons = [...page.querySelectorAll('table.sortable th button')];
   found.buttons = buttons.length;
-  const mean = buttons.find(button => button.textContent === 'typical');
+  const mean = buttons.find(button => button.textContent === 'direct' && button.closest('#speed'));
   const table = mean.closest('table'), head = mean.parentElement;
   const column = () => [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent);
   mean.focus();
@@ -99,6 +126,12 @@ const look = () => {
   found.ascending = { sort: head.getAttribute('aria-sort'), cells: column() };
   mean.click();
   found.descending = { sort: head.getAttribute('aria-sort'), cells: column() };
+  const cells = page.querySelector('table.cells'), filter = cells.parentElement.previousElementSibling;
+  const rows = () => [...cells.querySelectorAll('tr[id]')].filter(row => !row.hidden).length;
+  found.rows = rows();
+  filter.value = 'agent sqlite';
+  filter.dispatchEvent(new view.Event('input'));
+  found.filtered = rows();
   found.requests = view.performance.getEntriesByType('resource').map(entry => entry.name);
   found.problems = view.problems;
   return found;
@@ -129,10 +162,48 @@ fn chromium() -> Option<PathBuf> {
     found
 }
 
-/// A page with every built-in policy and claim.
+/// The most words that are visible when a page opens, and the most bytes of it.
+const WORDS: u64 = 1200;
+const BYTES: usize = 600_000;
+
+/// A page with every built-in policy and claim, on the largest planted run.
 fn page(dir: &Path) -> String {
-    let report = Inputs::judged();
+    let report = Inputs::judged_of(largest());
     fs::read_to_string(write(&report.report(), dir).unwrap()).unwrap()
+}
+
+/// As [`page`], with the longest names and texts that a run directory and a policy may have.
+fn hostile_page(dir: &Path) -> String {
+    const WIDE: &str = "W\u{fdfd}\u{301}\u{202e}<b>&amp;猫MMMMMMMM ";
+    let mut run = largest();
+    let long = |name: &str| format!("{name}-{}", "W".repeat(60));
+    for arm in ["memory", "sqlite", "view-vsm"] {
+        crate::testing::rename_arm(&mut run, arm, &long(arm));
+    }
+    for arm in &mut run.plan.arms {
+        arm.backend.summary = WIDE.repeat(200);
+    }
+    for workload in &mut run.plan.workloads {
+        workload.essay = WIDE.repeat(50);
+    }
+    run.plan.essay = WIDE.repeat(50);
+    run.environment.cpu = WIDE.repeat(50);
+    let mut inputs = Inputs::judged_of(run);
+    inputs.change_decisions(|decisions| {
+        for decision in decisions.iter_mut() {
+            (decision.why, decision.would_flip) = (WIDE.repeat(50), WIDE.repeat(50));
+            for row in &mut decision.rows {
+                row.title += &WIDE.repeat(20);
+                row.candidate = WIDE.repeat(20);
+            }
+        }
+        let mut more = decisions.clone();
+        for decision in &mut more {
+            decision.policy += "-again";
+        }
+        decisions.extend(more);
+    });
+    fs::read_to_string(write(&inputs.report(), dir).unwrap()).unwrap()
 }
 
 /// The findings of Chromium on a page.
@@ -193,13 +264,35 @@ fn check(found: &Value, is_dark: bool) {
         let overflow = found[view]["width"].as_u64().unwrap();
         assert!(overflow <= width, "{overflow} pixels at {width}");
     }
-    for nothing in ["broken", "faint", "dead", "twice", "requests", "problems"] {
+    let words = found["words"].as_u64().unwrap();
+    assert!((50..=WORDS).contains(&words), "{words} words are visible");
+    assert!(found["texts"].as_u64().unwrap() > 300, "{found:#}");
+    for nothing in [
+        "overlaps", "clipped", "faint", "dead", "twice", "requests", "problems",
+    ] {
         let hits = found[nothing].as_array().unwrap();
         assert!(
             hits.is_empty(),
             "{nothing} (contrast {CONTRAST}): {hits:#?}"
         );
     }
+}
+
+/// What holds of a page whose names have the usual lengths.
+fn check_use(found: &Value, dir: &Path) {
+    let broken = found["broken"].as_array().unwrap();
+    assert!(broken.is_empty(), "{broken:?}");
+    let files = found["files"].as_array().unwrap();
+    assert!(!files.is_empty());
+    for file in files {
+        let path = dir.join(file.as_str().unwrap());
+        assert!(path.is_file(), "{file} is not beside the page");
+    }
+    let rows = |name: &str| found[name].as_u64().unwrap();
+    assert!(
+        rows("rows") > 300 && (1..rows("rows") / 4).contains(&rows("filtered")),
+        "{found:#}"
+    );
     assert!(found["links"].as_u64().unwrap() > 5, "{found:#}");
     assert!(found["buttons"].as_u64().unwrap() > 20, "{found:#}");
     assert_eq!(found["focused"], true);
@@ -226,17 +319,31 @@ fn the_page_fits_sorts_and_can_be_read_on_light_and_dark_screens() {
     let Some(chromium) = chromium() else { return };
     let dir = tempfile::tempdir().unwrap();
     let page = page(dir.path());
+    assert!(page.len() <= BYTES, "{} bytes", page.len());
     for is_dark in [false, true] {
-        check(&looked_at(&chromium, dir.path(), &page, is_dark), is_dark);
+        let found = looked_at(&chromium, dir.path(), &page, is_dark);
+        check(&found, is_dark);
+        check_use(&found, dir.path());
     }
+}
+
+#[test]
+fn the_longest_names_and_texts_neither_overlap_nor_leave_the_page() {
+    let Some(chromium) = chromium() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = hostile_page(dir.path());
+    check(&looked_at(&chromium, dir.path(), &page, false), false);
 }
 
 #[test]
 fn a_page_that_overflows_or_asks_the_network_is_found() {
     let Some(chromium) = chromium() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let wrong = "<main><p style=\"width:900px;color:#ddd\">faint</p><img src=\"https://example.org/a.png\"><a href=\"#nowhere\">x</a>";
-    let page = page(dir.path()).replacen("<main>", wrong, 1);
+    let text = |left: u32, text: &str| format!("<text x=\"{left}\" y=\"20\">{text}</text>");
+    let texts = text(10, "under") + &text(15, "over") + &text(95, "beyond");
+    let svg = format!("<main><svg width=\"100\" height=\"40\">{texts}</svg>");
+    let wrong = "<div style=\"width:900px;color:#ddd\">faint</div><img src=\"https://example.org/a.png\"><a href=\"#nowhere\">x</a>";
+    let page = page(dir.path()).replacen("<main>", &(svg + wrong), 1);
     let found = looked_at(&chromium, dir.path(), &page, false);
     assert!(
         found["narrow"]["width"].as_u64().unwrap() > 900,
@@ -244,6 +351,11 @@ fn a_page_that_overflows_or_asks_the_network_is_found() {
     );
     assert_eq!(found["faint"][0][0], "faint");
     assert_eq!(found["dead"][0], "#nowhere");
+    assert_eq!(
+        found["overlaps"][0],
+        serde_json::json!([1280, "under", "over"])
+    );
+    assert_eq!(found["clipped"][0][1], "beyond");
     let problems = found["problems"].to_string();
     assert!(
         problems.contains("request: https://example.org"),

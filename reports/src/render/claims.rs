@@ -10,8 +10,8 @@ use crate::text::{columns, table};
 const RULES: &str = "A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, and under another not, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. \"declared\": a constant of this project or of a backend's makers says so; nothing was tested. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
 
 pub(super) fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
-    // The page stands alone: it links nowhere.
-    parts.extend(page("Published claims, tested", report.claims, false));
+    // The page stands alone, so it links nowhere, and its section has a title.
+    parts.extend(page("", report.claims, false).into_iter().skip(1));
 }
 
 fn page(title: &str, claims: &[ClaimResult], with_links: bool) -> Vec<Part> {

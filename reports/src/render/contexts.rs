@@ -12,11 +12,11 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     if found.costs.is_empty() {
         return;
     }
-    parts.push(Heading(2, "What the context costs".to_owned()));
-    parts.push(Text("Recorded and generated sessions are exact counts of texts (`o200k`), not measurements; only what stands before a recorded session's first message is inferred. \"Partly stated\": the published session has numbers, and no text, for a part of it. \"Simulated\": the session as it would have been under that policy, with calls that nobody made; what is read back is the policy's assumption. \"Enter once\": all that comes into the context for the first time, what the model writes included. \"Sent in all\": the prompts of all calls together, which is what is billed without a cache. \"Sent anew\": of that, what a prompt cache of five minutes does not answer. Files add to the first when they are read, and to all of them when a model writes them: what it writes is output first, and input of every later call.".to_owned()));
+    parts.push(Heading(3, "What the context costs".to_owned()));
+    parts.push(Text("The tokens of recorded and generated sessions are exact counts of their texts (`o200k`). Only what precedes a recorded session's first message is inferred. \"Partly stated\": for a part, the published session gives numbers without text. \"Simulated\": the session as it would have been under that policy, with calls that no model made; what the policy reads back is an assumption. \"Enter once\": everything that enters the context for the first time, the model's own output included. \"Sent in all\": the prompts of all calls together, which are billed without a cache. \"Uncached\": the part of them that a prompt cache of five minutes does not serve. A file counts once when it is read. What a model writes counts as output, and as input of every later call.".to_owned()));
     parts.push(Chart(
         stems::TOKENS,
-        "The prompt of each call of a session, in tokens, by context policy: what falls was cleared, stored as a file, or compacted.",
+        "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name are the dollars of the session on the first model of the table of dollars. Where a line falls, content was cleared, stored as a file, or compacted.",
     ));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
@@ -57,7 +57,7 @@ fn accounts(costs: &[ContextCost]) -> Part {
         ]
     });
     let head = columns(&format!(
-        "session | context policy | tokens are | calls | enter once | sent in all | sent anew | \
+        "session | context policy | tokens are | calls | enter once | sent in all | uncached | \
          written | peak | {} o200k tokens full | compactions",
         count(WINDOW)
     ));
@@ -159,7 +159,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             ("enter once, counted", |cost| cost.entering),
             ("peak context", |cost| cost.peak),
             ("sent in all, no cache", |cost| cost.resent),
-            ("sent anew, with a cache", |cost| cost.fresh),
+            ("uncached input", |cost| cost.fresh),
             ("written by the model", |cost| cost.output),
         ];
         for (title, figure) in figures {
@@ -320,7 +320,7 @@ fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
         return;
     }
     let head = columns(
-        "session | calls | sent anew: ledger | reported | residual | expired: ledger | \
+        "session | calls | uncached: ledger | reported | residual | expired: ledger | \
          nothing read from the cache: reported | both | USD of prompts: ledger | reported | \
          residual",
     );
@@ -337,7 +337,8 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
         let figures = [&delay.without, &delay.typical, &delay.worst].map(figure);
         figures.join(" / ")
     };
-    let rows = delays.iter().map(|delay| {
+    let is_broken = |delay: &&Delay| delay.worst.expired > delay.without.expired;
+    let rows = delays.iter().filter(is_broken).map(|delay| {
         vec![
             delay.workload.clone(),
             delay.arm.clone(),
@@ -360,7 +361,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = columns(&format!(
         "session | arm | state | longest turn waits: mean / slowest calls | \
-         prompts expired: no waiting / mean / slowest | sent anew | USD, {} | passes | \
+         prompts expired: no waiting / mean / slowest | uncached | USD, {} | passes | \
          of them with calls that timed out or hung | failed passes, left out | \
          calls of the session that nothing has timed, taken as 0",
         MODELS[0]
@@ -368,7 +369,6 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut arms: Vec<&str> = delays.iter().map(|delay| delay.arm.as_str()).collect();
     arms.sort_unstable();
     arms.dedup();
-    let is_broken = |delay: &&Delay| delay.worst.expired > delay.without.expired;
     let verdict = match delays.iter().filter(is_broken).count() {
         0 => format!(
             "No arm of this run ({}) breaks a prompt's prefix, even if every call takes as long as the slowest of its kind.",
@@ -382,8 +382,9 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Text(format!(
         "A prompt cache lives five minutes, and waiting for files takes from that. Each session three times: if files took no time, if each call takes the mean of its kind on that arm, and if each takes as long as the slowest that was seen (where calls timed out or hung, twice the call timeout, when they are cut off). {verdict}"
     )));
-    parts.push(Folded(
-        "What waiting for files costs".to_owned(),
-        vec![Table(head, rows.collect())],
-    ));
+    let rows: Vec<Vec<String>> = rows.collect();
+    if !rows.is_empty() {
+        let title = "Where slow files break a prefix".to_owned();
+        parts.push(Folded(title, vec![Table(head, rows)]));
+    }
 }

@@ -1,39 +1,144 @@
-//! Line charts in panels: tokens over a session, and how times grow with a size.
+//! Line charts in panels: cache states, tokens over a session, and how times grow with a size. Lines have their labels at
+//! their ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use rundir::Basis;
 use tokens::Account;
 
-use super::drawing::{Area, Chart, DrawError, INK, colour, draw, legend, text_style, write};
+use super::axis::{LinearAxis, LogAxis};
+use super::drawing::{
+    Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit,
+    line, spread, width, write, write_bold,
+};
+use super::marks::{Mark, Marks};
 use super::report::Report;
-use crate::context::o200k;
-use crate::summary::{Cell, MAKESPAN};
+use super::titles::{short_name, with_many_metrics};
+use crate::context::{MODELS, o200k};
+use crate::summary::{Cell, MAKESPAN, is_simulated};
 use crate::text::{count, time};
 
-/// Pixels of a panel.
-const PANEL: (u32, u32) = (450, 230);
+/// Pixels from one label to the next.
+const LABEL: i32 = 14;
+/// The most pixels of a label.
+const LABELS: i32 = 130;
+/// Lines of a panel; the tables have the others.
+const MOST_LINES: usize = 12;
+/// Points of a line that have marks.
+const MARKED: usize = 8;
+/// The most points of a drawn line.
+const MOST_POINTS: usize = 400;
 
-/// A panel: its title, and a line for each name.
+/// A panel: its title, and its lines.
 pub(super) struct Panel {
-    pub(super) title: String,
+    title: String,
     /// The anchor of the title on the page.
-    pub(super) anchor: String,
-    pub(super) lines: BTreeMap<String, Vec<(f64, f64)>>,
+    anchor: String,
+    across: Across,
+    /// The title of the upward axis, and its labels.
+    up: &'static str,
+    label: fn(f64) -> String,
+    is_logarithmic: bool,
+    lines: Vec<Line>,
 }
 
-/// The scale and the labels of the axes.
-#[derive(Clone, Copy)]
-struct Axes {
-    is_logarithmic: bool,
-    x: &'static str,
-    y: fn(f64) -> String,
+/// The axis from left to right.
+enum Across {
+    /// Names at 0, 1, 2, ….
+    Names(Vec<String>),
+    Linear(&'static str),
+    Logarithmic(&'static str),
+}
+
+struct Line {
+    name: String,
+    /// A figure behind its name.
+    figure: String,
+    mark: Mark,
+    points: Vec<(f64, f64)>,
+}
+
+/// The order of cache states.
+const STATES: [&str; 3] = ["hot", "lukewarm", "cold"];
+
+/// The times of workloads that were measured in several cache states, with a line for each arm.
+pub(super) fn states(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
+    let cells = &report.summary.cells;
+    let many = with_many_metrics(cells);
+    let rank = |state: &str| STATES.iter().position(|known| *known == state);
+    let is_wanted = |cell: &&Cell| {
+        let is_main = cell.metric == MAKESPAN || !cell.workload.starts_with("agent/");
+        let is_twin = report.summary.aa_arm.as_deref() == Some(cell.arm.as_str());
+        is_main && !is_twin && rank(&cell.state).is_some()
+    };
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut panels: Vec<Panel> = Vec::new();
+    for cell in cells.iter().filter(is_wanted) {
+        let at = *places
+            .entry((&cell.workload, &cell.metric))
+            .or_insert_with(|| {
+                let mut title = short_name(&cell.workload).to_owned();
+                if many.contains(cell.workload.as_str()) && cell.metric != MAKESPAN {
+                    title += &format!(": {}", cell.metric);
+                }
+                panels.push(Panel {
+                    title,
+                    anchor: cell.anchor(),
+                    across: Across::Names(STATES.map(str::to_owned).into()),
+                    up: match cell.metric == MAKESPAN {
+                        true => "wait of a session",
+                        false => "time of a call",
+                    },
+                    label: time_tick,
+                    is_logarithmic: true,
+                    lines: Vec::new(),
+                });
+                panels.len() - 1
+            });
+        if let Some(rank) = rank(&cell.state) {
+            add(
+                &mut panels[at],
+                marks,
+                &cell.arm,
+                (rank as f64, cell.typical_ns),
+            );
+        }
+    }
+    retain_lines(&mut panels);
+    panels
+}
+
+/// Adds a point to the line of a name.
+fn add(panel: &mut Panel, marks: &Marks, name: &str, point: (f64, f64)) {
+    if !(point.1.is_finite() && point.1 > 0.0) {
+        return;
+    }
+    match panel.lines.iter_mut().find(|line| line.name == name) {
+        Some(line) => line.points.push(point),
+        None => panel.lines.push(Line {
+            name: name.to_owned(),
+            figure: String::new(),
+            mark: marks.get(name),
+            points: vec![point],
+        }),
+    }
+}
+
+/// Leaves panels and lines that have something to compare.
+fn retain_lines(panels: &mut Vec<Panel>) {
+    for panel in panels.iter_mut() {
+        for line in &mut panel.lines {
+            line.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        }
+        panel.lines.retain(|line| line.points.len() > 1);
+    }
+    panels.retain(|panel| !panel.lines.is_empty());
 }
 
 /// The prompt tokens of each call of a session, with a line for each context policy; published accounts are left out.
-pub(super) fn tokens(report: &Report<'_>) -> Vec<Panel> {
+/// A line's label has the dollars of the session.
+pub(super) fn tokens(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for session in &report.run.contexts {
         if session.basis == Basis::Published || session.conversation.steps.len() < 3 {
@@ -47,16 +152,32 @@ pub(super) fn tokens(report: &Report<'_>) -> Vec<Panel> {
             panels.push(Panel {
                 title: session.workload.clone(),
                 anchor: "what-the-context-costs".to_owned(),
-                lines: BTreeMap::new(),
+                across: Across::Linear("call of the model"),
+                up: "tokens in the prompt",
+                label: compact,
+                is_logarithmic: false,
+                lines: Vec::new(),
             });
         }
+        let mut costs = report.contexts.costs.iter();
+        let cost =
+            costs.find(|cost| cost.workload == session.workload && cost.policy == session.policy);
+        let dollars = cost.and_then(|cost| cost.dollars.get(MODELS[0]));
+        let dollars = dollars.map_or(String::new(), |dollars| format!(" ${dollars:.2}"));
         let calls = account.calls.iter().map(|call| call.prompt as f64);
-        let points = (1..).map(f64::from).zip(calls);
         if let Some(panel) = panels.last_mut() {
-            panel.lines.insert(session.policy.clone(), points.collect());
+            panel.lines.push(Line {
+                name: session.policy.clone(),
+                figure: dollars,
+                mark: marks.get(&session.policy),
+                points: (1..).map(f64::from).zip(calls).collect(),
+            });
         }
     }
     panels.retain(|panel| panel.lines.len() > 1);
+    for panel in &mut panels {
+        panel.title = short_name(&panel.title).to_owned();
+    }
     panels
 }
 
@@ -64,14 +185,10 @@ pub(super) fn tokens(report: &Report<'_>) -> Vec<Panel> {
 type Points<'a> = Vec<(f64, &'a Cell)>;
 
 /// Cells whose workloads differ in a size at the end of their names only, such as `find-by-request-100` and `-1000`.
-pub(super) fn growth(report: &Report<'_>) -> Vec<Panel> {
+pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
     let mut groups: BTreeMap<(String, &str, &str), Points<'_>> = BTreeMap::new();
-    for cell in report
-        .summary
-        .cells
-        .iter()
-        .filter(|cell| cell.metric != MAKESPAN)
-    {
+    let cells = report.summary.cells.iter();
+    for cell in cells.filter(|cell| cell.metric != MAKESPAN) {
         let sized = cell.workload.rsplit_once('-');
         let Some((name, Ok(size))) = sized.map(|(name, size)| (name, size.parse::<u32>())) else {
             continue;
@@ -82,124 +199,221 @@ pub(super) fn growth(report: &Report<'_>) -> Vec<Panel> {
     let panels = groups
         .into_iter()
         .filter_map(|((name, state, metric), cells)| {
-            let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+            let mut panel = Panel {
+                title: format!("{}-…: {metric}, {state}", short_name(&name)),
+                anchor: cells.first()?.1.anchor(),
+                across: Across::Logarithmic("number of files or notes"),
+                up: "time of a call",
+                label: time_tick,
+                is_logarithmic: true,
+                lines: Vec::new(),
+            };
             for (size, cell) in &cells {
-                let is_drawn = cell.typical_ns.is_finite() && cell.typical_ns > 0.0;
-                if is_drawn && Some(cell.arm.as_str()) != report.summary.aa_arm.as_deref() {
-                    let line = lines.entry(cell.arm.clone()).or_default();
-                    line.push((*size, cell.typical_ns));
+                if report.summary.aa_arm.as_deref() != Some(cell.arm.as_str()) {
+                    add(&mut panel, marks, &cell.arm, (*size, cell.typical_ns));
                 }
             }
-            for line in lines.values_mut() {
-                line.sort_by(|one, other| one.0.total_cmp(&other.0));
-            }
-            lines.retain(|_, line| line.len() > 1);
-            (!lines.is_empty()).then(|| Panel {
-                title: format!("{name}-…, {metric}, {state}"),
-                anchor: cells[0].1.anchor(),
-                lines,
-            })
+            Some(panel)
         });
-    panels.collect()
+    let mut panels: Vec<Panel> = panels.collect();
+    retain_lines(&mut panels);
+    panels
 }
 
-/// Draws the tokens of sessions over their calls.
-pub(super) fn tokens_chart(panels: &[Panel]) -> Result<Chart, DrawError> {
-    let axes = Axes {
-        is_logarithmic: false,
-        x: "call of the model",
-        y: |tokens| count(tokens.round() as u64),
-    };
-    draw_panels(panels, axes)
-}
-
-/// Draws times over sizes; both axes are logarithmic.
-pub(super) fn growth_chart(panels: &[Panel]) -> Result<Chart, DrawError> {
-    let axes = Axes {
-        is_logarithmic: true,
-        x: "size",
-        y: time,
-    };
-    draw_panels(panels, axes)
-}
-
-fn draw_panels(panels: &[Panel], axes: Axes) -> Result<Chart, DrawError> {
-    let names = panels.iter().flat_map(|panel| panel.lines.keys());
-    let mut names: Vec<&str> = names.map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    let rows = panels.len().div_ceil(2) as u32;
-    let size = (2 * PANEL.0, 34 + rows * PANEL.1);
-    let chart = draw(size, |area| {
-        let entries = names.iter().enumerate();
-        let entries: Vec<_> = entries.map(|(at, name)| (*name, colour(at))).collect();
-        legend(area, 12, &entries)?;
-        let grid = area.margin(34, 0, 0, 0).split_evenly((rows as usize, 2));
-        let mut panels = panels.iter().zip(&grid);
-        panels.try_for_each(|(panel, area)| draw_panel(panel, &names, axes, area))
-    })?;
-    let links = panels.iter();
-    let links = links.map(|panel| (panel.title.clone(), panel.anchor.clone()));
-    Ok(chart.with_links(links.collect()))
-}
-
-fn draw_panel(panel: &Panel, names: &[&str], axes: Axes, area: &Area<'_>) -> Result<(), DrawError> {
-    let scaled = |value: f64| match axes.is_logarithmic {
-        true => value.max(f64::MIN_POSITIVE).log10(),
-        false => value,
-    };
-    let unscaled = move |value: f64| match axes.is_logarithmic {
-        true => 10f64.powf(value),
-        false => value,
-    };
-    let points = || panel.lines.values().flatten();
-    let ends = |of: fn(&(f64, f64)) -> f64| {
-        let values = points().map(|point| scaled(of(point)));
-        values.fold((f64::MAX, f64::MIN), |(low, high), value| {
-            (low.min(value), high.max(value))
-        })
-    };
-    let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
-    // A linear axis of tokens starts at 0; equal ends get some room.
-    let low = if axes.is_logarithmic { low } else { 0.0 };
-    let room = ((high - low) * 0.06).max(0.01);
-    let x = left..right.max(left + 0.01);
-    let y = (if axes.is_logarithmic { low - room } else { low })..high + room;
-    write(area, panel.title.as_str(), (12, 6), 14)?;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(28)
-        .margin_right(16)
-        .x_label_area_size(36)
-        .y_label_area_size(64)
-        .build_cartesian_2d::<RangedCoordf64, RangedCoordf64>(x.into(), y.into())?;
-    chart
-        .configure_mesh()
-        .light_line_style(INK.mix(0.0))
-        .bold_line_style(INK.mix(0.12))
-        .axis_style(INK.mix(0.5))
-        .label_style(text_style(12))
-        .x_desc(axes.x)
-        .x_labels(6)
-        .y_labels(5)
-        .x_label_formatter(&|value| count(unscaled(*value).round() as u64))
-        .y_label_formatter(&|value| (axes.y)(unscaled(*value)))
-        .draw()?;
-    for (at, name) in names.iter().enumerate() {
-        let Some(line) = panel.lines.get(*name) else {
-            continue;
-        };
-        let line: Vec<(f64, f64)> = line
-            .iter()
-            .map(|point| (scaled(point.0), scaled(point.1)))
-            .collect();
-        let style = colour(at).stroke_width(2);
-        if line.len() <= 8 {
-            let dots = line
-                .iter()
-                .map(|point| Circle::new(*point, 3, colour(at).filled()));
-            chart.draw_series(dots)?;
+/// A time without trailing zeros.
+fn time_tick(ns: f64) -> String {
+    let text = time(ns);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
         }
-        chart.draw_series(LineSeries::new(line, style))?;
+        _ => text,
     }
+}
+
+/// A number in few letters: `120k`.
+fn compact(number: f64) -> String {
+    match number {
+        number if number >= 1e7 => format!("{:.0}M", number / 1e6),
+        number if number >= 1e6 => format!("{:.1}M", number / 1e6),
+        number if number >= 1e3 => format!("{:.0}k", number / 1e3),
+        number => count(number.max(0.0).round() as u64),
+    }
+}
+
+/// Draws panels; `None` without one.
+pub(super) fn picture(panels: &[Panel]) -> Result<Option<Picture>, DrawError> {
+    let panels = panels.iter().take(MOST_PANELS).map(draw_panel);
+    let drawn: Vec<Chart> = panels
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect();
+    Ok(Some(Picture(drawn)).filter(|picture| !picture.0.is_empty()))
+}
+
+/// The ticks and the places of an axis.
+enum Scale {
+    Names(Vec<String>),
+    Linear(LinearAxis),
+    Logarithmic(LogAxis),
+}
+
+impl Scale {
+    fn share(&self, figure: f64) -> f64 {
+        match self {
+            // The first and the last name stand a little inside.
+            Scale::Names(names) => {
+                let last = names.len().saturating_sub(1).max(1) as f64;
+                0.08 + 0.84 * (figure / last).clamp(0.0, 1.0)
+            }
+            Scale::Linear(axis) => axis.share(figure),
+            Scale::Logarithmic(axis) => axis.share(figure),
+        }
+    }
+
+    fn ticks(&self, label: impl Fn(f64) -> String) -> Vec<(f64, String)> {
+        let figures = match self {
+            Scale::Names(names) => {
+                let names = names.iter().enumerate();
+                return names
+                    .map(|(at, name)| (self.share(at as f64), name.clone()))
+                    .collect();
+            }
+            Scale::Linear(axis) => axis.ticks(),
+            Scale::Logarithmic(axis) => axis.ticks(),
+        };
+        figures
+            .into_iter()
+            .map(|tick| (self.share(tick), label(tick)))
+            .collect()
+    }
+}
+
+fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
+    let lines = &panel.lines[..panel.lines.len().min(MOST_LINES)];
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let (xs, ys) = (points().map(|point| point.0), points().map(|point| point.1));
+    let up = match panel.is_logarithmic {
+        true => LogAxis::of(ys).map(Scale::Logarithmic),
+        false => Some(Scale::Linear(LinearAxis::of(ys))),
+    };
+    let (across, words) = match &panel.across {
+        Across::Names(names) => (Some(Scale::Names(names.clone())), "state of the caches"),
+        Across::Linear(words) => (Some(Scale::Linear(LinearAxis::of(xs))), *words),
+        Across::Logarithmic(words) => (LogAxis::of(xs).map(Scale::Logarithmic), *words),
+    };
+    let (Some(up), Some(across)) = (up, across) else {
+        return Ok(None);
+    };
+    let labels = lines.iter().map(|line| match is_simulated(&line.name) {
+        true => format!("{} (SIMULATED)", line.name),
+        false => line.name.clone(),
+    });
+    let labels = labels.zip(lines).map(|(label, line)| {
+        let label = fit(&label, LABELS - width(&line.figure, SMALL), SMALL);
+        label + &line.figure
+    });
+    let labels: Vec<String> = labels.collect();
+    let widest = labels
+        .iter()
+        .map(|label| width(label, SMALL))
+        .max()
+        .unwrap_or(0);
+    let tall = (LABEL * lines.len() as i32).max(120);
+    let frame = Frame {
+        left: 56,
+        top: 44,
+        right: PANEL as i32 - widest - 26,
+        bottom: 44 + tall,
+    };
+    let title = fit(&panel.title, PANEL as i32 * 9 / 10, TITLE);
+    let chart = draw((PANEL, (frame.bottom + 36) as u32), |area| {
+        write_bold(area, &title, Side::Left, (2, 9), TITLE)?;
+        write(area, panel.up, Side::Left, (2, 27), SMALL)?;
+        frame.beside(area, &up.ticks(panel.label))?;
+        frame.below(area, &across.ticks(compact))?;
+        let middle = i32::midpoint(frame.left, frame.right);
+        write(
+            area,
+            words,
+            Side::Middle,
+            (middle, frame.bottom + 26),
+            SMALL,
+        )?;
+        let place =
+            |point: &(f64, f64)| (frame.x(across.share(point.0)), frame.y(up.share(point.1)));
+        let ends: Vec<(i32, i32)> = lines
+            .iter()
+            .map(|line| line.points.last().map_or((0, 0), place))
+            .collect();
+        let wanted: Vec<i32> = ends.iter().map(|end| end.1).collect();
+        let places = spread(&wanted, LABEL, frame.top, frame.bottom);
+        for ((of_name, label), (end, y)) in lines.iter().zip(&labels).zip(ends.iter().zip(places)) {
+            draw_line(area, of_name, place)?;
+            let at = frame.right + 12;
+            if y != end.1 || at - end.0 > 40 {
+                line(area, [*end, (at - 6, y)], of_name.mark.colour.mix(0.5))?;
+            }
+            of_name.mark.draw(area, (at, y))?;
+            write(area, label, Side::Left, (at + 9, y), SMALL)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(chart.with_links(vec![(title, panel.anchor.clone())])))
+}
+
+/// Draws a line, and marks on it if it has few points.
+fn draw_line(
+    area: &Area<'_>,
+    of_name: &Line,
+    place: impl Fn(&(f64, f64)) -> (i32, i32),
+) -> Result<(), DrawError> {
+    let every = of_name.points.len().div_ceil(MOST_POINTS).max(1);
+    let last = of_name.points.len().saturating_sub(1);
+    let shown = of_name.points.iter().enumerate();
+    let shown = shown.filter(|(at, _)| at % every == 0 || *at == last);
+    let mut points: Vec<(i32, i32)> = shown.map(|(_, point)| place(point)).collect();
+    points.dedup();
+    if points.len() <= MARKED {
+        points
+            .iter()
+            .try_for_each(|point| of_name.mark.draw(area, *point))?;
+    }
+    area.draw(&PathElement::new(
+        points,
+        of_name.mark.colour.stroke_width(2),
+    ))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::testing::Inputs;
+    use crate::testing;
+
+    #[test]
+    fn a_session_has_a_line_for_each_policy_with_its_dollars() {
+        let inputs = Inputs::of(testing::run());
+        let report = inputs.report();
+        let panels = tokens(&report, &Marks::of(&report));
+        let [panel] = &panels[..] else {
+            panic!("{} panels", panels.len());
+        };
+        let names: Vec<&str> = panel.lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["inline", "evict"]);
+        let drawn = picture(&panels).unwrap().unwrap().for_page();
+        for text in ["tokens in the prompt", "call of the model", "inline $"] {
+            assert!(drawn.contains(text), "{text} is not in {drawn}");
+        }
+    }
+
+    #[test]
+    fn numbers_on_an_axis_have_few_letters() {
+        let shown = [0.0, 950.0, 120_000.0, 1_500_000.0, 23_000_000.0].map(compact);
+        assert_eq!(shown, ["0", "950", "120k", "1.5M", "23M"]);
+        assert_eq!([1000.0, 250_000.0].map(time_tick), ["1 µs", "250 µs"]);
+    }
 }

@@ -7,8 +7,7 @@ use inputs::border::terminal_cell;
 use super::csv_file::{csv, csv_columns};
 use super::markdown::markdown;
 use super::output::WriteError;
-use super::part::Part::{self, Chart, Folded, Heading, List, Matrix, Table, Text};
-use super::stems;
+use super::part::Part::{self, Folded, Heading, List, Matrix, Table, Text};
 use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
 use crate::text::{columns, table};
@@ -112,9 +111,8 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     ));
     parts.push(matrix(decisions));
     parts.push(List(carrying(decisions)));
-    parts.push(Chart(
-        stems::TRADE_OFFS,
-        "Benefit against cost, by policy: a candidate in the shaded corner shows the benefits that are needed, with every cost inside its margin. A cross fails a gate, an open circle lacks some evidence. Figures beyond ×0.01 or ×100 are drawn at the end.",
+    parts.push(Text(
+        "adopt: replace the baseline; archive: keep what you have, and file the idea.".to_owned(),
     ));
     let gaps = gaps(decisions);
     if !gaps.is_empty() {
@@ -214,7 +212,7 @@ fn remarks(row: &Row) -> String {
 }
 
 /// The commands that make missing evidence, each with what it makes.
-fn gaps(decisions: &[Decision]) -> Vec<String> {
+pub(super) fn gaps(decisions: &[Decision]) -> Vec<String> {
     const SHOWN: usize = 3;
     let remedies = remedies(decisions).into_iter();
     remedies
@@ -342,7 +340,6 @@ pub fn decisions_markdown(decisions: &[Decision]) -> String {
     let mut parts = Vec::new();
     first_screen(decisions, &mut parts);
     policies(decisions, &mut parts);
-    parts.retain(|part| !matches!(part, Chart(..)));
     markdown(&parts)
 }
 

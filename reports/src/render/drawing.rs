@@ -1,10 +1,14 @@
-//! The common parts of all charts: the drawn SVG, colours, text, and the legend.
+//! The common parts of all charts: panels, text that fits, and SVG for a page or a file.
+//!
+//! A chart is a picture of panels. A panel is as wide as a phone shows at its natural size, so that its text is never
+//! scaled; a page lets panels flow beside each other, and a file has them in a grid.
 
 use std::collections::HashMap;
 
 use inputs::border;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 // Placeholder colours of text and background, replaced for a file or for a page.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
@@ -12,25 +16,24 @@ const INK_TEXT: &str = "#010203";
 const PAPER: RGBColor = RGBColor(253, 254, 253);
 const PAPER_TEXT: &str = "#FDFEFD";
 
-/// Okabe and Ito's palette, distinguishable with any colour vision, and a grey.
-pub(super) const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(128, 128, 128),
-];
+/// The width of a panel in pixels: a phone of 360 pixels has it between its margins.
+pub(super) const PANEL: u32 = 328;
+/// The most panels of a picture; the tables have the others.
+pub(super) const MOST_PANELS: usize = 24;
+/// Pixels between the panels of a file.
+const GAP: u32 = 24;
+/// The most panels beside each other in a file.
+const ACROSS: usize = 3;
 
-/// The colour of a line, bar or point by its number; more than seven repeat.
-pub(super) fn colour(number: usize) -> RGBColor {
-    COLOURS[number % COLOURS.len()]
-}
+/// Sizes of text in pixels: of a title, of labels, of ticks.
+pub(super) const TITLE: u32 = 13;
+pub(super) const TEXT: u32 = 12;
+pub(super) const SMALL: u32 = 11;
 
-/// A drawn chart with placeholder colours.
+/// A drawn panel with placeholder colours.
 pub(super) struct Chart {
     svg: String,
+    size: (u32, u32),
     /// Texts of the chart, each with the anchor on the page that it links to.
     links: Vec<(String, String)>,
 }
@@ -56,7 +59,7 @@ impl Chart {
             .replace(PAPER_TEXT, "none");
         let mut links = HashMap::new();
         for (text, anchor) in &self.links {
-            let link = links.entry(border::xml(text));
+            let link = links.entry(border::xml(&shown(text)));
             link.or_insert_with(|| border::xml(anchor));
         }
         // A text stands between `>` and `</text>`, on a line of its own.
@@ -71,7 +74,67 @@ impl Chart {
                 None => linked += line,
             }
         }
-        linked
+        compacted(linked)
+    }
+}
+
+/// A drawing without what the style of a page says once for all of them: a chart is mostly attributes of its texts.
+/// No text has these bytes, because its quotes are encoded.
+fn compacted(mut svg: String) -> String {
+    for (long, short) in [
+        (" opacity=\"1\"", ""),
+        (" stroke=\"none\"", ""),
+        (" stroke-width=\"1\"", ""),
+        (" font-family=\"sans-serif\"", ""),
+        (" text-anchor=\"start\"", ""),
+        (" dy=\"0.5ex\"", ""),
+        (" font-size=\"12\"", ""),
+        ("font-size=\"13.000000000000002\"", "font-size=\"13\""),
+        (" fill=\"currentColor\"", ""),
+        ("<polyline fill=\"none\"", "<polyline"),
+        (" \"/>", "\"/>"),
+        ("opacity=\"0.13\" stroke=\"currentColor\"", "class=\"g\""),
+        (" xmlns=\"http://www.w3.org/2000/svg\"", ""),
+        ("\">\n", "\">"),
+        ("\n</", "</"),
+        ("/>\n", "/>"),
+        ("</text>\n", "</text>"),
+    ] {
+        svg = svg.replace(long, short);
+    }
+    svg
+}
+
+/// A chart as panels.
+pub(super) struct Picture(pub(super) Vec<Chart>);
+
+impl Picture {
+    /// One file with all panels. Written by hand, because plotters cannot put one drawing into another.
+    pub(super) fn for_file(&self) -> String {
+        if let [only] = &self.0[..] {
+            return only.for_file();
+        }
+        let mut placed = String::new();
+        let (mut top, mut widest) = (GAP, 0);
+        for row in self.0.chunks(ACROSS) {
+            let mut left = GAP;
+            for panel in row {
+                let at = format!("<svg x=\"{left}\" y=\"{top}\" ");
+                placed += &panel.for_file().replacen("<svg ", &at, 1);
+                left += panel.size.0 + GAP;
+            }
+            widest = widest.max(left);
+            top += row.iter().map(|panel| panel.size.1).max().unwrap_or(0) + GAP;
+        }
+        format!(
+            "<svg width=\"{widest}\" height=\"{top}\" viewBox=\"0 0 {widest} {top}\" xmlns=\"http://www.w3.org/2000/svg\">\n\
+             <rect width=\"{widest}\" height=\"{top}\" fill=\"#ffffff\"/>\n{placed}</svg>\n"
+        )
+    }
+
+    /// The panels for a page, one after the other.
+    pub(super) fn for_page(&self) -> String {
+        self.0.iter().map(Chart::for_page).collect()
     }
 }
 
@@ -95,30 +158,60 @@ pub(super) fn draw(
     }
     Ok(Chart {
         svg,
+        size,
         links: Vec::new(),
     })
 }
 
-/// Writes a text, whose upper left corner is at `at`.
+/// The side of a text at which its place is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Left,
+    Middle,
+    Right,
+}
+
+/// Writes a text at a height, from, around or up to a place.
 pub(super) fn write(
     area: &Area<'_>,
-    text: impl Into<String>,
+    text: &str,
+    side: Side,
     at: (i32, i32),
     size: u32,
 ) -> Result<(), DrawError> {
-    write_styled(area, text, at, text_style(size))
+    write_styled(area, text, at, aligned(text_style(size), side))
+}
+
+/// As [`write`], bold.
+pub(super) fn write_bold(
+    area: &Area<'_>,
+    text: &str,
+    side: Side,
+    at: (i32, i32),
+    size: u32,
+) -> Result<(), DrawError> {
+    let font = ("sans-serif", pixels(size)).into_font();
+    let style = font.style(FontStyle::Bold).color(&INK);
+    write_styled(area, text, at, aligned(style, side))
 }
 
 /// As [`write`], in a style. All texts of charts that are not constants go through here.
 pub(super) fn write_styled(
     area: &Area<'_>,
-    text: impl Into<String>,
+    text: &str,
     at: (i32, i32),
     style: TextStyle<'_>,
 ) -> Result<(), DrawError> {
-    // A label that is wider than the chart tells nothing more.
-    let text: String = border::html(&text.into()).chars().take(120).collect();
-    Ok(area.draw(&Text::new(text, at, style))?)
+    Ok(area.draw(&Text::new(shown(text), at, style))?)
+}
+
+fn aligned(style: TextStyle<'_>, side: Side) -> TextStyle<'_> {
+    let side = match side {
+        Side::Left => HPos::Left,
+        Side::Middle => HPos::Center,
+        Side::Right => HPos::Right,
+    };
+    style.pos(Pos::new(side, VPos::Center))
 }
 
 /// Draws a straight line.
@@ -130,27 +223,185 @@ pub(super) fn line(
     Ok(area.draw(&PathElement::new(ends.to_vec(), style))?)
 }
 
-/// The width of labels in pixels, at about 7 pixels per character.
-pub(super) fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> i32 {
-    const LONGEST: usize = 60;
-    let longest = labels.map(|label| label.chars().count()).max().unwrap_or(0);
-    20 + 7 * longest.min(LONGEST) as i32
+/// What plotters must be asked for to get a font of a size in pixels.
+fn pixels(size: u32) -> f64 {
+    f64::from(size) * 1.24
 }
 
 pub(super) fn text_style(size: u32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
+    ("sans-serif", pixels(size)).into_font().color(&INK)
 }
 
-pub(super) fn legend(
-    area: &Area<'_>,
-    left: i32,
-    entries: &[(&str, RGBColor)],
-) -> Result<(), DrawError> {
-    let mut at = left;
-    for (name, colour) in entries {
-        area.draw(&Circle::new((at, 16), 5, colour.filled()))?;
-        write(area, *name, (at + 10, 9), 14)?;
-        at = at.saturating_add(34 + 8 * name.chars().count() as i32);
+/// A text as a chart shows it: a character whose width is not known is a box, and a long text is cut.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 120;
+    let known = |c: char| match em(c) {
+        Some(_) => c,
+        None => '□',
+    };
+    border::html(text)
+        .chars()
+        .take(LONGEST)
+        .map(known)
+        .collect()
+}
+
+/// The width of a character in a sans-serif font, as a share of the font's size: at least that of DejaVu Sans, which is
+/// wider than others. `None` if it is not known.
+fn em(c: char) -> Option<f64> {
+    let width = match c {
+        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | ' ' | 'I' => 0.34,
+        'f' | 't' | 'r' | '-' | '(' | ')' | '[' | ']' | '/' | '!' => 0.42,
+        'm' | 'M' | 'w' | 'W' | '@' | '%' | '—' | '…' => 1.0,
+        '+' | '=' | '<' | '>' | '×' | '±' | '~' | '^' | '÷' | '≤' | '≥' | '#' | '✓' | '✗' => {
+            0.85
+        }
+        'a'..='z' | '0'..='9' => 0.64,
+        ' '..='~' => 0.79,
+        '\u{a0}'..='\u{24f}' | '\u{370}'..='\u{3ff}' => 0.9,
+        '\u{400}'..='\u{4ff}' => 1.15,
+        '–' | '‹' | '›' | '“' | '”' | '„' | '‘' | '’' | '•' | '†' => 0.65,
+        '\u{2190}'..='\u{22ff}' | '\u{2500}'..='\u{27bf}' => 1.05,
+        '\u{3000}'..='\u{30ff}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}' => 1.05,
+        _ => return None,
+    };
+    Some(width)
+}
+
+/// The width of a text in pixels, rounded up.
+pub(super) fn width(text: &str, size: u32) -> i32 {
+    let sum: f64 = shown(text).chars().filter_map(em).sum();
+    (sum * f64::from(size)).ceil() as i32
+}
+
+/// A text that is at most so many pixels wide; what is left out is an ellipsis.
+pub(super) fn fit(text: &str, pixels: i32, size: u32) -> String {
+    let whole = shown(text);
+    if width(&whole, size) <= pixels {
+        return whole;
     }
-    Ok(())
+    let mut kept = whole;
+    while kept.pop().is_some() {
+        let shorter = format!("{}…", kept.trim_end());
+        if width(&shorter, size) <= pixels {
+            return shorter;
+        }
+    }
+    String::new()
+}
+
+/// Where labels stand so that none overlaps another: as near as possible to where they belong, in their order, between
+/// `top` and `bottom`.
+pub(super) fn spread(wanted: &[i32], each: i32, top: i32, bottom: i32) -> Vec<i32> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|at| wanted[*at]);
+    let mut places = vec![0; wanted.len()];
+    let mut next = top;
+    for at in &order {
+        places[*at] = wanted[*at].max(next);
+        next = places[*at] + each;
+    }
+    let mut last = bottom;
+    for at in order.iter().rev() {
+        places[*at] = places[*at].min(last);
+        last = places[*at] - each;
+    }
+    places
+}
+
+/// The part of a panel between its axes, in pixels of the panel.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) left: i32,
+    pub(super) top: i32,
+    pub(super) right: i32,
+    pub(super) bottom: i32,
+}
+
+impl Frame {
+    pub(super) fn x(&self, share: f64) -> i32 {
+        self.left + (share * f64::from(self.right - self.left)).round() as i32
+    }
+
+    pub(super) fn y(&self, share: f64) -> i32 {
+        self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
+    }
+
+    /// Draws a line for each tick from top to bottom, with those labels below that do not touch the label before.
+    pub(super) fn below(&self, area: &Area<'_>, ticks: &[(f64, String)]) -> Result<(), DrawError> {
+        let (panel, _) = area.dim_in_pixel();
+        let mut free = 0;
+        for (share, label) in ticks {
+            let x = self.x(*share);
+            line(area, [(x, self.top), (x, self.bottom)], INK.mix(0.13))?;
+            let half = width(label, SMALL) / 2 + 1;
+            let middle = x.max(half).min(panel as i32 - half);
+            if middle - half >= free {
+                write(area, label, Side::Middle, (middle, self.bottom + 10), SMALL)?;
+                free = middle + half + 6;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws a line for each tick from left to right, with those labels beside it that do not touch the label before.
+    pub(super) fn beside(&self, area: &Area<'_>, ticks: &[(f64, String)]) -> Result<(), DrawError> {
+        let mut free = i32::MAX;
+        for (share, label) in ticks {
+            let y = self.y(*share);
+            line(area, [(self.left, y), (self.right, y)], INK.mix(0.13))?;
+            if y <= free {
+                let label = fit(label, self.left - 6, SMALL);
+                write(area, &label, Side::Right, (self.left - 4, y), SMALL)?;
+                free = y - 14;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_text_that_does_not_fit_ends_with_an_ellipsis() {
+        assert_eq!(fit("sqlite", 200, TEXT), "sqlite");
+        let cut = fit("a-backend-with-a-very-long-name", 80, TEXT);
+        assert!(cut.ends_with('…') && width(&cut, TEXT) <= 80, "{cut}");
+        // One ligature can be ten characters wide, and a mark above a letter has no width.
+        assert_eq!(fit("a\u{fdfd}\u{301}", 80, TEXT), "a□□");
+    }
+
+    #[test]
+    fn a_picture_of_many_panels_is_one_file() {
+        let panel = || {
+            draw((PANEL, 40), |area| {
+                write(area, "a<b", Side::Left, (4, 20), TEXT)
+            })
+            .unwrap()
+        };
+        let picture = Picture((0..4).map(|_| panel()).collect());
+        let file = picture.for_file();
+        assert_eq!(file.matches("<svg ").count(), 5);
+        assert!(
+            file.starts_with("<svg width=\"1080\" height=\"152\""),
+            "{file}"
+        );
+        assert_eq!(picture.for_page().matches("<svg ").count(), 4);
+        assert!(!picture.for_page().contains("#010203"));
+    }
+
+    proptest! {
+        #[test]
+        fn labels_that_have_room_never_overlap(wanted in prop::collection::vec(-50i32..300, 0..12)) {
+            let places = spread(&wanted, 14, 10, 180);
+            let mut sorted = places.clone();
+            sorted.sort_unstable();
+            prop_assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 14), "{places:?}");
+            prop_assert!(places.iter().all(|place| (10..=180).contains(place)), "{places:?}");
+        }
+    }
 }

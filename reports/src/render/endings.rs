@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
-use super::stems;
 use crate::conformance::CONFORMANCE;
 use crate::text::{columns, count, time};
 use rundir::Outcome;
@@ -21,7 +20,7 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
             .iter()
             .filter(|probe| probe.aspect == CONFORMANCE)
     };
-    parts.push(Heading(2, "Conformance".to_owned()));
+    parts.push(Heading(3, "Conformance".to_owned()));
     let is_tried = |arm: &&rundir::Arm| {
         arm.unavailable.is_none()
             && (run.plan.workloads.is_empty() || probes().any(|probe| probe.arm == arm.name))
@@ -65,11 +64,7 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     if probes.is_empty() && run.faults.is_empty() {
         return;
     }
-    parts.push(Heading(2, "Tools, visibility, cron".to_owned()));
-    parts.push(Chart(
-        stems::FAILURES,
-        "What was tried on each backend, and how much of it worked.",
-    ));
+    parts.push(Heading(3, "Tools and killed daemons".to_owned()));
     let rows = probes.iter().map(|probe| {
         vec![
             probe.aspect.clone(),
@@ -107,7 +102,7 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
-    parts.push(Heading(2, "How calls ended".to_owned()));
+    parts.push(Heading(3, "How calls ended".to_owned()));
     let list = |counts: &BTreeMap<Outcome, u64>| {
         let parts: Vec<_> = counts
             .iter()
@@ -126,7 +121,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
         ]
     });
-    let head = columns("arm | passes | timed calls | failing passes (95 %)");
+    let head = columns("arm | passes | timed calls | failing passes, at most (95 %)");
     parts.push(Table(head, rows.collect()));
     parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
     failing(report, parts);
@@ -162,7 +157,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "A pass in which a call ended otherwise than ok is in no latency, ratio or verdict above. What its caller waited all the same, for all calls of the pass however they ended, beside the same calls on {}: medians of passes, without intervals, and no makespan, because the work was not done.",
+        "A pass in which a call did not end with ok is in no time, ratio or verdict. This table has how long its caller waited, over all calls of the pass, beside the same calls on {}. The figures are medians of passes without intervals. They are no makespans, because the work was not done.",
         report.summary.baseline
     )));
     let rows = failing.iter().map(|found| {

@@ -1,118 +1,202 @@
-//! The heat map of failures in a run with passes: what was tried on each arm, and how much of it worked.
+//! The pictures of what breaks and of what is lost: how much of what was tried worked, with a row for each arm.
 
 use std::collections::BTreeMap;
 
-use plotters::prelude::RGBColor;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rundir::Outcome;
 
-use super::drawing::{Chart, DrawError};
-use super::heat::{HeatCell, HeatRow, heat_table};
+use super::drawing::{
+    Chart, DrawError, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, text_style, write,
+    write_bold, write_styled,
+};
+use super::marks::Marks;
 use super::report::Report;
 use crate::conformance::CONFORMANCE;
 use crate::text::count;
 
-const ALL: RGBColor = RGBColor(0, 158, 115);
-const SOME: RGBColor = RGBColor(230, 159, 0);
-const NONE: RGBColor = RGBColor(226, 112, 40);
+// Fills of cells, with dark text on each.
+const ALL: RGBColor = RGBColor(122, 200, 175);
+const SOME: RGBColor = RGBColor(245, 200, 110);
+const NONE: RGBColor = RGBColor(240, 150, 110);
+const DARK: RGBColor = RGBColor(20, 20, 20);
 
-/// By row and arm: the number of successes, and of attempts.
+/// Pixels of a row, and of the names of arms.
+const ROW: i32 = 20;
+const NAMES: i32 = 118;
+/// Pixels of a column, by the number of columns.
+fn column_width(columns: usize) -> i32 {
+    match columns {
+        0..=2 => 100,
+        _ => 68,
+    }
+}
+/// Columns of a panel.
+const ACROSS: usize = 3;
+/// Arms of a panel; the tables have the others.
+const MOST_ROWS: usize = 24;
+
+/// By column and arm: the number of successes, and of attempts.
 type Tried = BTreeMap<String, BTreeMap<String, (u64, u64)>>;
 
-fn note(tried: &mut Tried, row: &str, arm: &str, outcome: Outcome) {
-    if !matches!(outcome, Outcome::Skipped | Outcome::Infra) {
-        let of_arms = tried.entry(row.to_owned()).or_default();
+/// A group of columns, with the anchor of its table.
+struct Group {
+    title: &'static str,
+    anchor: &'static str,
+    tried: Tried,
+}
+
+impl Group {
+    fn new(title: &'static str, anchor: &'static str) -> Self {
+        Self {
+            title,
+            anchor,
+            tried: Tried::new(),
+        }
+    }
+
+    fn add(&mut self, column: &str, arm: &str, worked: u64, all: u64) {
+        let of_arms = self.tried.entry(column.to_owned()).or_default();
         let counts = of_arms.entry(arm.to_owned()).or_default();
-        counts.0 += u64::from(outcome == Outcome::Ok);
-        counts.1 += 1;
+        counts.0 += worked;
+        counts.1 += all;
+    }
+
+    /// Makes one column of those in which everything worked.
+    fn join_whole(&mut self) {
+        let is_whole = |column: &BTreeMap<String, (u64, u64)>| {
+            column.values().all(|(worked, all)| worked == all)
+        };
+        let (whole, mut broken): (Tried, Tried) = std::mem::take(&mut self.tried)
+            .into_iter()
+            .partition(|column| is_whole(&column.1));
+        let title = match broken.len() {
+            0 => "all groups",
+            _ => "the others",
+        };
+        for (arm, (worked, all)) in whole.into_values().flatten() {
+            let counts = broken
+                .entry(title.to_owned())
+                .or_default()
+                .entry(arm)
+                .or_default();
+            counts.0 += worked;
+            counts.1 += all;
+        }
+        self.tried = broken;
+    }
+
+    fn note(&mut self, column: &str, arm: &str, outcome: Outcome) {
+        if !matches!(outcome, Outcome::Skipped | Outcome::Infra) {
+            self.add(column, arm, u64::from(outcome == Outcome::Ok), 1);
+        }
     }
 }
 
-/// Draws the map; `None` if the run tried nothing.
-pub(super) fn failures(report: &Report<'_>) -> Result<Option<Chart>, DrawError> {
+/// Draws the panels; `None` if the run tried nothing.
+pub(super) fn failures(report: &Report<'_>, marks: &Marks) -> Result<Option<Picture>, DrawError> {
+    let groups = groups(report);
+    let mut panels = Vec::new();
+    for group in &groups {
+        let tried: Vec<_> = group.tried.iter().collect();
+        for columns in tried.chunks(ACROSS) {
+            panels.push(panel(report, marks, group, columns)?);
+        }
+    }
+    Ok(Some(Picture(panels)).filter(|picture| !picture.0.is_empty()))
+}
+
+fn groups(report: &Report<'_>) -> [Group; 4] {
     let run = report.run;
-    let mut tried: [(&str, &str, Tried); 4] = [
-        ("Passes", "how-calls-ended", Tried::new()),
-        (
-            "Tools, and facts in sight",
-            "tools-visibility-cron",
-            Tried::new(),
-        ),
-        ("Features", "conformance", Tried::new()),
-        ("Killed daemons", "tools-visibility-cron", Tried::new()),
-    ];
+    let mut passes = Group::new("Passes that ended well", "how-calls-ended");
+    let mut tools = Group::new(
+        "Tools that work, facts in sight",
+        "tools-and-killed-daemons",
+    );
+    let mut features = Group::new("Features that behave as on Linux", "conformance");
+    let mut kills = Group::new("After a kill of the daemon", "tools-and-killed-daemons");
     for sample in &run.samples {
-        let kind = sample.workload.split('/').next().unwrap_or_default();
-        note(
-            &mut tried[0].2,
-            &format!("passes of {kind}/…"),
-            &sample.arm,
-            sample.outcome,
-        );
+        let family = sample.workload.split('/').next().unwrap_or_default();
+        passes.note(family, &sample.arm, sample.outcome);
     }
     for probe in &run.probes {
         match probe.aspect.as_str() {
             CONFORMANCE => {
                 let group = probe.name.split(':').next().unwrap_or_default();
-                note(&mut tried[2].2, group, &probe.arm, probe.outcome);
+                features.note(group, &probe.arm, probe.outcome);
             }
-            aspect => {
-                let row = if aspect == "visible" {
-                    "facts in sight"
-                } else {
-                    "tools"
-                };
-                note(&mut tried[1].2, row, &probe.arm, probe.outcome);
-            }
+            "visible" => tools.note("facts", &probe.arm, probe.outcome),
+            _ => tools.note("tools", &probe.arm, probe.outcome),
         }
     }
     for fault in &run.faults {
-        let keeps = match (fault.outcome, fault.lost) {
-            (Outcome::Infra | Outcome::Skipped, _) => Outcome::Skipped,
-            (_, 0) => Outcome::Ok,
-            _ => Outcome::WrongData,
-        };
-        note(&mut tried[3].2, "keeps every record", &fault.arm, keeps);
-        let answers = match (keeps, fault.failed_calls) {
-            (Outcome::Skipped, _) => Outcome::Skipped,
-            (_, 0) => Outcome::Ok,
-            _ => Outcome::Errno,
-        };
-        note(&mut tried[3].2, "no failed call", &fault.arm, answers);
-    }
-    let rows = || tried.iter().flat_map(|section| section.2.values());
-    let mut arms = report.arms();
-    arms.retain(|arm| rows().any(|row| row.contains_key(*arm)));
-    let mut rows = Vec::new();
-    let mut links = Vec::new();
-    for (heading, anchor, results) in &tried {
-        if results.is_empty() {
-            continue;
-        }
-        rows.push(HeatRow::Heading((*heading).to_owned()));
-        links.push(((*heading).to_owned(), (*anchor).to_owned()));
-        for (name, of_arms) in results {
-            let cells = arms.iter().map(|arm| {
-                let (worked, all) = *of_arms.get(*arm)?;
-                Some(HeatCell {
-                    text: format!("{} of {}", count(worked), count(all)),
-                    colour: match worked {
-                        0 => NONE,
-                        worked if worked == all => ALL,
-                        _ => SOME,
-                    },
-                    is_dark: false,
-                })
-            });
-            rows.push(HeatRow::Cells(name.clone(), cells.collect()));
+        if !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped) {
+            let kept = fault.acknowledged.saturating_sub(fault.lost);
+            kills.add("records kept", &fault.arm, kept, fault.acknowledged);
+            let is_clean = u64::from(fault.failed_calls == 0);
+            kills.add("no failed call", &fault.arm, is_clean, 1);
         }
     }
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let legend = [
-        ("all worked", ALL),
-        ("some failed", SOME),
-        ("all failed", NONE),
-    ];
-    Ok(Some(heat_table(&arms, &rows, &legend)?.with_links(links)))
+    features.join_whole();
+    [passes, tools, features, kills]
 }
+
+/// The results of arms in a column, with its title.
+type Column<'a> = (&'a String, &'a BTreeMap<String, (u64, u64)>);
+
+fn panel(
+    report: &Report<'_>,
+    marks: &Marks,
+    group: &Group,
+    columns: &[Column<'_>],
+) -> Result<Chart, DrawError> {
+    const TOP: i32 = 44;
+    let column = column_width(columns.len());
+    let mut arms = report.arms();
+    arms.retain(|arm| columns.iter().any(|column| column.1.contains_key(*arm)));
+    arms.truncate(MOST_ROWS);
+    let height = TOP + ROW * arms.len() as i32 + 8;
+    let chart = draw((PANEL, height as u32), |area| {
+        write_bold(area, group.title, Side::Left, (2, 9), TITLE)?;
+        for (at, (title, _)) in columns.iter().enumerate() {
+            let left = NAMES + column * at as i32;
+            let title = fit(title, column - 4, SMALL);
+            write(area, &title, Side::Left, (left + 2, TOP - 12), SMALL)?;
+        }
+        for (number, arm) in arms.iter().enumerate() {
+            let top = TOP + ROW * number as i32;
+            let middle = top + ROW / 2;
+            marks.get(arm).draw(area, (8, middle))?;
+            let name = fit(arm, NAMES - 22, TEXT);
+            write(area, &name, Side::Left, (18, middle), TEXT)?;
+            for (at, (_, of_arms)) in columns.iter().enumerate() {
+                let Some((worked, all)) = of_arms.get(*arm) else {
+                    continue;
+                };
+                let left = NAMES + column * at as i32;
+                let (colour, sign) = match *worked {
+                    worked if worked == *all => (ALL, "✓"),
+                    0 => (NONE, "✗"),
+                    _ => (SOME, "✗"),
+                };
+                let corners = [(left, top + 1), (left + column - 2, top + ROW - 1)];
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+                let words = match worked == all {
+                    true => format!("{sign} {}", count(*all)),
+                    false => format!("{sign} {} of {}", count(*worked), count(*all)),
+                };
+                let words = fit(&words, column - 8, SMALL);
+                // The text is on the cell's colour, so a dark page does not change it.
+                let style = text_style(SMALL).color(&DARK).pos(LEFT);
+                write_styled(area, &words, (left + 4, middle), style)?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(chart.with_links(vec![(group.title.to_owned(), group.anchor.to_owned())]))
+}
+
+const LEFT: Pos = Pos {
+    h_pos: HPos::Left,
+    v_pos: VPos::Center,
+};

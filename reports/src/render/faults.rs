@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plotters::style::RGBColor;
 
 use super::csv_file::{csv, csv_columns};
-use super::drawing::Chart;
+use super::drawing::{Chart, Picture};
 use super::fault_crash::crash_points;
 use super::fault_details::{details, not_run};
 use super::fault_groups::{bucket, model};
@@ -37,11 +37,15 @@ pub fn write_faults(run: &Run) -> Result<PathBuf, WriteError> {
     let file = place(dir, "charts", &chart_file(MATRIX)?)?;
     put(&file, &matrix.for_file())?;
     let parts = page(run);
-    let charts = BTreeMap::from([(MATRIX, matrix.for_page())]);
+    let charts = BTreeMap::from([(MATRIX, Picture(vec![matrix]))]);
     let title = format!("ctxbench fault {}", run.plan.created);
     put(&dir.join("faults.md"), &markdown(&parts))?;
     let page = dir.join("faults.html");
-    put(&page, &html(&title, &parts, &charts))?;
+    let text = html(&title, &parts, &charts, None);
+    put(
+        &page,
+        &text.map_err(|error| WriteError::Format(error.to_string()))?,
+    )?;
     table_file(run, dir)?;
     Ok(page)
 }

@@ -7,15 +7,19 @@ use inputs::border;
 use inputs::names::FileName;
 
 use super::charts::charts;
+use super::drawing::DrawError;
 use super::histogram_logs::histogram_logs;
 use super::html::html;
 use super::json::json;
 use super::markdown::markdown;
+use super::marks::Marks;
 use super::model_files_page::model_files_page;
 use super::output::{WriteError, place, put};
-use super::page::{page, results};
+use super::page::{page as full, pictured, results, short};
 use super::report::Report;
+use super::stems::USES;
 use super::tables::tables;
+use super::use_panels::use_pictures;
 
 /// Writes `report.md`, `report.html`, `report.json`, `*.csv`, `charts/*.svg` and `hist/*.hlog` into `dir`.
 /// Files of an earlier report are replaced. Returns the path of the HTML page.
@@ -23,21 +27,22 @@ use super::tables::tables;
 /// # Errors
 /// See [`WriteError`].
 pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
-    let drawn = charts(report).map_err(WriteError::Format)?;
+    let format = |error: DrawError| WriteError::Format(error.to_string());
+    let marks = Marks::of(report);
+    let mut drawn = charts(report, &marks).map_err(WriteError::Format)?;
+    let uses = use_pictures(&pictured(report), &marks).map_err(format)?;
+    if !uses.0.is_empty() {
+        drawn.insert(USES, uses);
+    }
     for (stem, chart) in &drawn {
         let name = chart_file(stem)?;
         put(&place(dir, "charts", &name)?, &chart.for_file())?;
     }
-    let parts = page(report);
-    let inline: BTreeMap<&'static str, String> = drawn
-        .iter()
-        .map(|(stem, chart)| (*stem, chart.for_page()))
-        .collect();
     let title = format!(
         "ctxbench: {} {}",
         report.run.plan.suite, report.run.plan.created
     );
-    put(&dir.join("report.md"), &markdown(&parts))?;
+    put(&dir.join("report.md"), &markdown(&short(report)))?;
     if let Some(found) = &report.run.model_files
         && found.failed.is_none()
     {
@@ -45,7 +50,8 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
         put(&dir.join("model-files.md"), &text)?;
     }
     let page = dir.join("report.html");
-    put(&page, &html(&title, &parts, &inline))?;
+    let text = html(&title, &full(report), &drawn, Some(&marks)).map_err(format)?;
+    put(&page, &text)?;
     put(
         &dir.join("report.json"),
         &json(report).map_err(WriteError::Format)?,

@@ -23,14 +23,14 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
     if all.is_empty() {
         return;
     }
-    parts.push(Heading(2, "What was found".to_owned()));
+    parts.push(Heading(3, "What a search finds".to_owned()));
     let differ = all.iter().filter(|result| result.differs).count();
     let exact = match differ {
         0 => "All passes of an arm found the same.".to_owned(),
         _ => format!("In {differ} rows passes differ: the first pass is shown."),
     };
     parts.push(Text(format!(
-        "Questions with planted evidence among generated notes: how many have the line that answers them within the budget of tokens, and at which place. \"stale\": only an answer that no longer holds. Counts, worked out outside the clock. A time is that of all calls of its kind in the workload. {exact}"
+        "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and at which place it stands. \"stale\": only an outdated answer was found. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
     )));
     let head = columns(&format!(
         "workload | arm | method | {} | tokens a question | tokens a found answer | \

@@ -9,7 +9,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     if summary.handoffs.is_empty() && summary.shared_files.is_empty() {
         return;
     }
-    parts.push(Heading(2, "Several hosts".to_owned()));
+    parts.push(Heading(3, "Several hosts".to_owned()));
     parts.push(Text("Two mounts on this machine show what one backend holds. Of a plain directory, both hosts are the same directory: nothing has to be handed over, and nothing can be lost.".to_owned()));
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {

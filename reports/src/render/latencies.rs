@@ -1,19 +1,17 @@
 //! The report's sections on latencies: ratios, cache states, sessions.
 
-use std::collections::BTreeSet;
-
-use super::part::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
-use super::part::{LinkedRow, command_anchor};
+use super::cells_page::{numbers, row_anchor, typical};
+use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
+use super::part::{Linked, LinkedRow};
 use super::report::Report;
+use super::stems;
 use super::tasks::TOOL_CALL;
-use super::{curves, stems};
 use crate::summary::{Cell, MAKESPAN, is_simulated};
-use crate::text::{columns, count, percent, ratio, time};
+use crate::text::{columns, percent, ratio, time};
 use rundir::Plan;
-use stats::Comparison;
 
 /// The caption of the chart of operations.
-pub(super) const LATENCY_SHOWS: &str = "One operation by backend, caches hot: each tick is a pass (of many, forty by rank), the bar the 99 % interval over epochs, the dot its middle; logarithmic.";
+pub(super) const LATENCY_SHOWS: &str = "Which arm costs what in one operation, with hot caches where they were measured: the time of a call divided by that of the baseline, whose own time stands beside each title. The line is 1; a bar is the 99 % interval over epochs, and the number after ± is half of it (wide: more than the ratio itself). Shaded: treated as equal. †: some passes failed, which are in no time. Ratios beyond ×64 are drawn at the edge.";
 
 /// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
@@ -30,17 +28,10 @@ fn arm_and_its_baseline(plan: &Plan, arm: &str) -> String {
     }
 }
 
-fn find<'a>(report: &'a Report<'_>, place: &Cell, arm: &str) -> Option<&'a Cell> {
-    let summary = report.summary;
-    summary.cell(&place.workload, &place.state, &place.metric, arm)
-}
-
 pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) -> Part {
+    let cells = &report.summary.cells;
     // Some arms take part in few workloads only.
-    let has_cell = |arm: &&str| {
-        let mut cells = report.summary.cells.iter();
-        cells.any(|cell| cell.arm == *arm && wanted(cell))
-    };
+    let has_cell = |arm: &&str| cells.iter().any(|cell| cell.arm == *arm && wanted(cell));
     let arms: Vec<&str> = compared(report).into_iter().filter(has_cell).collect();
     let baseline = &report.summary.baseline;
     let mut head = columns(&format!("workload | state | metric | {baseline} | A/A"));
@@ -51,72 +42,84 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
             false => name,
         }
     }));
+    let numbers = numbers(cells);
+    let number = |place: &Cell, arm: &str| {
+        let key = [&*place.workload, &*place.state, &*place.metric, arm];
+        numbers.get(&key).copied()
+    };
     let mut rows = Vec::new();
-    let baseline = report.summary.cells.iter();
-    for cell in baseline.filter(|cell| cell.arm == report.summary.baseline && wanted(cell)) {
-        let aa_arm = report.summary.aa_arm.as_deref();
-        let aa = aa_arm.and_then(|arm| find(report, cell, arm)?.against_baseline.as_ref());
-        let apart = aa.map(Comparison::apart);
+    for cell in cells
+        .iter()
+        .filter(|cell| cell.arm == *baseline && wanted(cell))
+    {
+        let aa = report
+            .summary
+            .aa_arm
+            .as_deref()
+            .and_then(|arm| number(cell, arm));
+        let apart = aa.and_then(|at| cells[at].against_baseline.as_ref());
+        let apart = apart.map(Comparison::apart);
+        let to = |at: Option<usize>| at.map_or(String::new(), row_anchor);
         let mut row = vec![
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            typical(cell),
-            apart.map_or("–".to_owned(), percent),
+            Linked::new(&cell.workload, cell.anchor()),
+            Linked::plain(&cell.state),
+            Linked::plain(&cell.metric),
+            Linked::new(typical(cell), to(number(cell, baseline))),
+            Linked::new(apart.map_or("–".to_owned(), percent), to(aa)),
         ];
         let below = report
             .summary
             .below_what_matters(&report.run.plan, &cell.key());
         let is_below = below.is_some();
-        row.extend(below);
+        row.extend(below.map(Linked::plain));
         // One word for all arms of the cell.
-        row.extend(
-            arms.iter()
-                .skip(1)
-                .filter(|_| is_below)
-                .map(|_| String::new()),
-        );
+        let others = arms.iter().skip(1).filter(|_| is_below);
+        row.extend(others.map(|_| Linked::plain("")));
         for arm in arms.iter().filter(|_| !is_below) {
-            row.push(match find(report, cell, arm) {
-                None => "–".to_owned(),
-                Some(of_arm) => {
+            let at = number(cell, arm);
+            row.push(match at {
+                None => Linked::plain("–"),
+                Some(number) => {
+                    let of_arm = &cells[number];
                     let comparison = of_arm.against_baseline.as_ref().map(ratio);
                     let label = if of_arm.is_kernel_cache() {
                         " (kernel cache)"
                     } else {
                         ""
                     };
-                    format!(
+                    let text = format!(
                         "{}{label}{}",
                         comparison.unwrap_or("–".to_owned()),
                         of_arm.failed.caveat()
-                    )
+                    );
+                    Linked::new(text, to(at))
                 }
             });
         }
         rows.push(LinkedRow {
-            anchor: cell.anchor(),
-            to: command_anchor(&cell.workload, &cell.state),
+            anchor: String::new(),
             cells: row,
         });
         if cell.tail.is_some() {
-            let of_arm = |arm: &&str| tail(find(report, cell, arm));
+            let linked = |at: Option<usize>| {
+                let text = tail(at.map(|at| &cells[at]));
+                Linked::new(text, to(at))
+            };
             let mut row = vec![
-                cell.workload.clone(),
-                cell.state.clone(),
-                format!("{}, tail", cell.metric),
-                tail(Some(cell)),
-                "–".to_owned(),
+                Linked::new(&cell.workload, cell.anchor()),
+                Linked::plain(&cell.state),
+                Linked::plain(format!("{}, tail", cell.metric)),
+                linked(number(cell, baseline)),
+                Linked::plain("–"),
             ];
-            row.extend(arms.iter().map(of_arm));
+            row.extend(arms.iter().map(|arm| linked(number(cell, arm))));
             rows.push(LinkedRow {
                 anchor: String::new(),
-                to: command_anchor(&cell.workload, &cell.state),
                 cells: row,
             });
         }
     }
-    Linked(head, rows)
+    Part::Linked(head, rows)
 }
 
 /// How far the mean of a cell's calls is above their median.
@@ -128,61 +131,22 @@ fn tail(cell: Option<&Cell>) -> String {
     }
 }
 
-pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
-    parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
-    parts.push(Text(format!(
-        "Each figure is the ratio of the time of a call to that of {} in the same round: in hot cells the median of a pass's calls, with empty caches their mean. The row \"tail\" below a median is the mean of all calls less the median, in time a call: what rare slow calls add; it is no ratio and gets no verdict. The time of {} is the mean of both identical arms. Each epoch gives a Hodges–Lehmann estimate; the figure is their mean, with an interval over epochs. The intervals of all looks at a cell together leave out the true ratio in at most 1 % of runs. \"better\" and \"worse\": the whole interval is past the margin. \"same\": the whole interval is inside the margin. \"below what matters\": it is inside a margin wider than ×2, where no ratio matters. \"undecided\": the interval contains an edge of the margin; the smallest difference that this run can show in the cell stands beside it, and a longer --budget and more --epochs make it smaller. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": two levels, both shown. A/A: how far identical arms came out apart.",
-        report.summary.baseline,
+/// The words of the tables of ratios, once for all of them.
+pub(super) fn ratio_words(report: &Report<'_>) -> String {
+    format!(
+        "A figure is the time of a call divided by that of {} in the same round, as the mean of one robust estimate an epoch, with its interval. In hot cells, a pass counts by the median of its calls; the row \"tail\" is the mean less this median, in time a call: what rare slow calls add. With empty caches, a pass counts by its mean. Over all looks at a cell, the interval misses the true ratio in at most 1 % of runs. \"better\", \"worse\": the whole interval is past the margin. \"same\": the whole interval is inside the margin. \"below what matters\": the margin is wider than ×2, and the interval lies inside it. \"undecided\": the interval contains an edge of the margin; beside it stands the smallest difference that this run can show, which a longer --budget and more --epochs make smaller. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": the passes have two levels, and both are shown. A/A: how far identical arms came out apart. Every figure links to its cell, which has its passes and its command.",
         report.summary.baseline,
         margins(report)
-    )));
-    parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
-    if !curves::growth(report).is_empty() {
-        parts.push(Chart(
-            stems::GROWTH,
-            "How the time of a call grows with the number of files or notes, by backend; both axes are logarithmic.",
-        ));
-    }
+    )
+}
+
+/// The ratios of single operations and of programs' steps.
+pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
+    parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
+    parts.push(Text(ratio_words(report)));
     parts.push(ratio_rows(report, |cell| {
         !cell.workload.starts_with("agent/")
     }));
-    let cells = report.summary.cells.iter();
-    let floors = cells.filter_map(|cell| {
-        let comparison = cell.against_floor.as_ref()?;
-        Some(vec![
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            cell.arm.clone(),
-            format!("{}{}", ratio(comparison), cell.failed.caveat()),
-        ])
-    });
-    let floors: Vec<Vec<String>> = floors.collect();
-    if !floors.is_empty() {
-        let head = columns("workload | state | metric | arm | ratio to memory");
-        parts.push(Folded(
-            "Ratios to the floor: the same front end over memory".to_owned(),
-            vec![Table(head, floors)],
-        ));
-    }
-    parts.push(Folded(
-        "Latencies and percentiles".to_owned(),
-        vec![latencies(report)],
-    ));
-}
-
-/// A cell's typical time, or both of its levels, with the share of failed passes.
-fn typical(cell: &Cell) -> String {
-    let time = match cell.modes {
-        Some(modes) => format!(
-            "⇅ {} or {} ({:.0} %)",
-            time(modes.low),
-            time(modes.high),
-            modes.high_share * 100.0
-        ),
-        None => time(cell.typical_ns),
-    };
-    format!("{time}{}", cell.failed.caveat())
 }
 
 /// The plan's margins in words.
@@ -196,66 +160,17 @@ pub(super) fn margins(report: &Report<'_>) -> String {
     )
 }
 
-fn latencies(report: &Report<'_>) -> Part {
-    let head = columns(
-        "workload | state | metric | arm | epochs | passes | failed (95 %) | calls | typical | 99 % interval | \
-         p50 | p90 | p99 | p99.9 | max",
-    );
-    let dash = |value: Option<u64>| value.map_or("—".to_owned(), |ns| time(ns as f64));
-    let mut known: BTreeSet<String> = BTreeSet::new();
-    let rows = report.summary.cells.iter().map(|cell| {
-        let interval = cell
-            .interval
-            .map(|i| format!("[{}, {}]", time(i.low), time(i.high)));
-        // A cell that the baseline has is anchored in the table of ratios.
-        let anchor = cell.anchor();
-        let is_first = known.insert(anchor.clone());
-        let has_baseline = find(report, cell, &report.summary.baseline).is_some();
-        let cells = vec![
-            cell.workload.clone(),
-            cell.state.clone(),
-            cell.metric.clone(),
-            cell.arm.clone(),
-            cell.epochs.to_string(),
-            cell.passes.to_string(),
-            format!(
-                "{} of {} (≤ {:.1} %)",
-                cell.failed.count(),
-                cell.failed.tried,
-                100.0 * cell.failed.bound()
-            ),
-            count(cell.calls),
-            typical(cell),
-            interval.unwrap_or("—".to_owned()),
-            dash(cell.p50_ns),
-            dash(cell.p90_ns),
-            dash(cell.p99_ns),
-            dash(cell.p999_ns),
-            time(cell.max_ns as f64),
-        ];
-        LinkedRow {
-            anchor: if is_first && !has_baseline {
-                anchor
-            } else {
-                String::new()
-            },
-            to: command_anchor(&cell.workload, &cell.state),
-            cells,
-        }
-    });
-    Linked(head, rows.collect())
-}
-
+/// The words and the chart of cache states; nothing if all cells are hot.
 pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
     let has_states = report.summary.cells.iter().any(|cell| cell.state != "hot");
     if !has_states {
         return;
     }
-    parts.push(Heading(2, "Hot, lukewarm, cold".to_owned()));
-    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, the daemon keeps its own. Cold: the daemon has just been started too. Each state is proved by what the daemon was asked, or by what came from disk. All arms share each emptying of the caches.".to_owned()));
+    parts.push(Heading(3, "Hot, lukewarm, cold".to_owned()));
+    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, and the daemon keeps its own. Cold: the daemon has just been started, too. Each state is proved by the requests that reached the daemon, or by what came from the disk. All arms share each emptying of the caches.".to_owned()));
     parts.push(Chart(
         stems::STATES,
-        "The same operation with caches hot, lukewarm and cold, by backend; logarithmic.",
+        "How much the state of the caches matters: the time of the same work in each state. The scale is logarithmic, and each panel has its own.",
     ));
 }
 
@@ -268,14 +183,14 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     if !has_sessions {
         return;
     }
-    parts.push(Heading(2, "Agents' sessions".to_owned()));
+    parts.push(Heading(3, "Agents' sessions".to_owned()));
     parts.push(Text(
-        "Makespan: how long an agent waited for files in a whole session, model time left out."
+        "How long an agent waited for files in a whole session; the model's time is left out."
             .to_owned(),
     ));
     parts.push(Chart(
         stems::SESSIONS,
-        "How long a session waited for files, by backend and cache state: each tick is a pass, the bar the 99 % interval.",
+        "Which arm costs what in a session: its wait for files divided by that on the baseline. Read as the chart of operations.",
     ));
     let is_task = |cell: &Cell| {
         let planned = report.run.plan.workload(&cell.workload);
@@ -316,15 +231,9 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
             "session | state | arm | waited for files | recorded turns, summed | turns | \
              share of the session",
         );
-        parts.push(Text("The same as a share of the recorded session: the sum of the times from one model answer to the next, tools included, breaks of more than ten minutes left out. It is what a backend can win or lose of an agent's time at all.".to_owned()));
+        parts.push(Text("The same as a share of the recorded session, which is the sum of the times from one answer of the model to the next, tools included and breaks of more than ten minutes left out. No backend can win or lose more than this share of an agent's time.".to_owned()));
         parts.push(Table(head, rows));
     }
-    parts.push(Folded(
-        "Sessions by call kind".to_owned(),
-        vec![ratio_rows(report, |cell| {
-            cell.workload.starts_with("agent/") && cell.metric != MAKESPAN
-        })],
-    ));
     let replayed = report
         .run
         .plan
@@ -346,5 +255,9 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
             counts(&workload.not_replayed)
         )
     });
-    parts.push(List(lines.collect()));
+    let lines: Vec<String> = lines.collect();
+    if !lines.is_empty() {
+        let title = "What was replayed, and what was not".to_owned();
+        parts.push(Folded(title, vec![List(lines)]));
+    }
 }

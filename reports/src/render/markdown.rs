@@ -2,7 +2,7 @@
 
 use inputs::border;
 
-use super::part::Part;
+use super::part::{LinkedRow, Part};
 
 pub(super) fn markdown(parts: &[Part]) -> String {
     let mut text = String::new();
@@ -25,7 +25,9 @@ pub(super) fn markdown(parts: &[Part]) -> String {
             }
             Part::Table(head, rows) => text += &format!("{}\n", markdown_table(head, rows)),
             Part::Linked(head, rows) => {
-                let rows: Vec<Vec<String>> = rows.iter().map(|row| row.cells.clone()).collect();
+                let texts =
+                    |row: &LinkedRow| row.cells.iter().map(|cell| cell.text.clone()).collect();
+                let rows: Vec<Vec<String>> = rows.iter().map(texts).collect();
                 text += &format!("{}\n", markdown_table(head, &rows));
             }
             Part::Matrix(head, rows) => {
@@ -46,6 +48,20 @@ pub(super) fn markdown(parts: &[Part]) -> String {
                 text += &markdown(parts);
                 text += "</details>\n\n";
             }
+            Part::Section(section) => {
+                text += &format!("## {}\n\n{}\n\n", section.title, section.about);
+                text += &markdown(&section.parts);
+            }
+            Part::Uses(uses) => {
+                for answer in uses {
+                    let sentences = answer.sentences.join(" ");
+                    let line = format!("**{}** ({}): {sentences}", answer.title, answer.confidence);
+                    text += &format!("- {}\n", border::markdown(&line));
+                }
+                text.push('\n');
+            }
+            // Charts on this page name their arms themselves, and all figures are in the CSV files.
+            Part::Legend(_) | Part::Cells(..) => {}
         }
     }
     text

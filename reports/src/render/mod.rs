@@ -2,10 +2,12 @@
 //! `page` orders the parts of a report, `part` says what parts there are, and each format has its own module.
 
 mod adr;
+mod answers;
 mod axis;
 mod bill;
 #[cfg(test)]
 mod browser_tests;
+mod cells_page;
 mod charts;
 mod claims;
 mod compare;
@@ -34,6 +36,7 @@ mod html;
 mod json;
 mod latencies;
 mod markdown;
+mod marks;
 mod model_files;
 mod model_files_page;
 mod output;
@@ -41,6 +44,7 @@ mod page;
 mod part;
 mod placements;
 mod programs;
+mod ratios;
 mod report;
 mod shell;
 mod stems;
@@ -48,7 +52,9 @@ mod tables;
 mod tasks;
 #[cfg(test)]
 mod testing;
-mod trade_offs;
+mod titles;
+mod use_panels;
+mod why;
 
 pub use adr::decision_record;
 pub use claims::{claims_markdown, claims_text};

@@ -10,7 +10,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     };
     parts.push(Heading(
-        2,
+        3,
         "Files that a language model makes up".to_owned(),
     ));
     if let Some(why) = &found.failed {

@@ -1,8 +1,11 @@
-//! The content and order of a report. Its formats are in `html` and `markdown`.
+//! The content and order of a report: the answer first, then a page for each question. Its formats are in `html` and
+//! `markdown`.
 
 use std::collections::BTreeMap;
 
+use super::answers::{Use, first_words, uses};
 use super::bill::bill;
+use super::cells_page::cells;
 use super::claims::claims;
 use super::contexts::contexts;
 use super::decisions;
@@ -10,57 +13,307 @@ use super::endings::{conformance, endings, tools};
 use super::excerpt::THE_REPORT;
 use super::found::found;
 use super::hosts::{hosts, syncs};
-use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratios, sessions, states};
+use super::latencies::{
+    LATENCY_SHOWS, compared, margins, ratio_rows, ratio_words, ratios, sessions, states,
+};
 use super::model_files::model_files;
-use super::part::Part::{self, Chart, Folded, Heading, Linked, List, Table, Text};
-use super::part::{LinkedRow, command_anchor};
+use super::part::Part::{self, Chart, Folded, Heading, Legend, List, Table, Text, Uses};
+use super::part::Section;
 use super::placements::placements;
 use super::programs::programs;
 use super::report::Report;
 use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
+use super::why::why;
 use crate::summary::{Cost, MAKESPAN, is_simulated};
 use crate::text::{columns, count, time};
 use rundir::{Basis, Outcome, Placement, cache_state};
 
+/// The question that a report answers.
+const QUESTION: &str = "Where should an agent keep its files?";
+/// Uses on the first screen; the page Why has the others.
+const MOST_USES: usize = 8;
+/// Notes on the first screen; the page How it was measured has the others.
+const MOST_NOTES: usize = 4;
+/// Words of a note, and of a foreign text in a line of the first screen.
+const NOTE_WORDS: usize = 30;
+const LINE_WORDS: usize = 12;
+/// Other runs that the first screen names.
+const MOST_OTHERS: usize = 4;
+
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
-    first_page(report, &mut parts);
     if report.run.plan.workloads.is_empty() {
+        parts.push(Heading(
+            1,
+            format!("ctxbench report: suite {}", report.run.plan.suite),
+        ));
+        parts.push(Text(report.run.plan.essay.clone()));
+        parts.push(List(vec![made(report), machine(report), scratch(report)]));
         conformance(report, &mut parts);
         model_files(report, &mut parts);
         backends(report, &mut parts);
+        as_chapters(&mut parts);
         return parts;
     }
-    decisions::policies(&report.decisions, &mut parts);
-    programs(report, &mut parts);
-    ratios(report, &mut parts);
-    states(report, &mut parts);
-    placements(report, &mut parts);
-    sessions(report, &mut parts);
-    shell(report, &mut parts);
-    syncs(report, &mut parts);
-    hosts(report, &mut parts);
-    found(report, &mut parts);
-    tasks(report, &mut parts);
-    contexts(report, &mut parts);
-    costs(report, &mut parts);
-    bill(report, &mut parts);
-    tools(report, &mut parts);
-    conformance(report, &mut parts);
-    endings(report, &mut parts);
-    model_files(report, &mut parts);
-    claims(report, &mut parts);
-    backends(report, &mut parts);
-    method(report, &mut parts);
+    first_screen(report, &mut parts);
+    let sections = sections(report).into_iter();
+    parts.extend(
+        sections
+            .filter(|section| !section.parts.is_empty())
+            .map(Part::Section),
+    );
+    parts
+}
+
+/// The first screen: the answer for each use with its picture, and what a reader needs before any figure.
+fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
+    let all = uses(&report.decisions);
+    parts.push(Heading(
+        1,
+        match all.is_empty() {
+            true => format!("ctxbench report: suite {}", report.run.plan.suite),
+            false => QUESTION.to_owned(),
+        },
+    ));
+    parts.push(Text(about(report)));
+    let notes = report.summary.health.notes.iter().take(MOST_NOTES);
+    let mut notes: Vec<String> = notes.cloned().collect();
+    let idle = idle(report);
+    notes.extend(idle.iter().take(MOST_NOTES).cloned());
+    if idle.len() > MOST_NOTES {
+        notes.push(format!(
+            "{} more sessions have nothing to replay",
+            idle.len() - MOST_NOTES
+        ));
+    }
+    let notes: Vec<String> = notes
+        .iter()
+        .map(|note| first_words(note, NOTE_WORDS))
+        .collect();
+    if !notes.is_empty() {
+        parts.push(List(notes));
+    }
+    if all.is_empty() {
+        parts.push(Text(
+            "This run was made for no policy: it has figures, and no answer for a use.".to_owned(),
+        ));
+        return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
+    }
+    parts.push(Text("In a picture, what is right of the line is worse than the baseline, and what is left of it is better. Shaded: the cost that the use tolerates. \"sure\": no limit or figure that halves or doubles changes the answer; \"fragile\": one does.".to_owned()));
+    let shown = all.iter().take(MOST_USES).enumerate();
+    parts.push(Uses(
+        shown
+            .filter_map(|(panel, answer)| answer.block(report.overview, panel))
+            .collect(),
+    ));
+    if let Some(rest) = all.get(MOST_USES..).filter(|rest| !rest.is_empty()) {
+        let names: Vec<&str> = rest.iter().map(|answer| answer.policy).collect();
+        parts.push(Folded(
+            format!("{} more uses", rest.len()),
+            vec![List(names.into_iter().map(str::to_owned).collect())],
+        ));
+    }
+    parts.push(legend(report, &all));
+    let gaps = decisions::gaps(&report.decisions);
+    if !gaps.is_empty() {
+        let title = "Missing evidence, and the commands that make it".to_owned();
+        parts.push(Folded(title, vec![List(gaps)]));
+    }
+}
+
+/// The decisions on the uses that the first screen has pictures of, in order.
+pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide::Decision>> {
+    let uses = uses(&report.decisions).into_iter().take(MOST_USES);
+    uses.map(|answer| answer.decisions).collect()
+}
+
+/// The arms and candidates, each with what it is.
+fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
+    const WORDS: usize = 10;
+    const MOST_NAMES: usize = 14;
+    let candidates = uses.iter().flat_map(|answer| &answer.decisions);
+    let mut names = vec![report.summary.baseline.as_str()];
+    for decision in candidates {
+        if !names.contains(&decision.candidate.as_str()) {
+            names.push(&decision.candidate);
+        }
+    }
+    names.truncate(MOST_NAMES);
+    let entries = names.into_iter().map(|name| {
+        let summary = report
+            .run
+            .plan
+            .arm(name)
+            .map(|arm| arm.backend.summary.as_str());
+        let summary = summary.unwrap_or("of another run");
+        // The page on the method has the whole sentence.
+        let clause = summary
+            .split([';', ':', ',', '.'])
+            .next()
+            .unwrap_or(summary);
+        (name.to_owned(), first_words(clause, WORDS))
+    });
+    Legend(entries.collect())
+}
+
+/// The pages below the first screen.
+fn sections(report: &Report<'_>) -> Vec<Section> {
+    let filled = |fill: &dyn Fn(&mut Vec<Part>)| {
+        let mut parts = Vec::new();
+        fill(&mut parts);
+        parts
+    };
+    vec![
+        Section {
+            title: "Why",
+            about: "for each use its gates, benefits and costs, and what would change the answer",
+            parts: why(report),
+        },
+        Section {
+            title: "Speed",
+            about: "operations, cache states, sessions, several hosts",
+            parts: filled(&|parts| speed(report, parts)),
+        },
+        Section {
+            title: "Programs",
+            about: "which of git, npm and others work, and how long they take",
+            parts: filled(&|parts| all_programs(report, parts)),
+        },
+        Section {
+            title: "What breaks",
+            about: "failed passes, tools, features, killed daemons",
+            parts: filled(&|parts| {
+                if report.run.samples.is_empty() {
+                    return;
+                }
+                parts.push(Chart(
+                    stems::FAILURES,
+                    "What breaks and what is lost: how much of what was tried worked. Skipped is not tried.",
+                ));
+                endings(report, parts);
+                tools(report, parts);
+                conformance(report, parts);
+            }),
+        },
+        Section {
+            title: "Tokens and dollars",
+            about: "what a context costs, what a search finds, what a task takes",
+            parts: filled(&|parts| {
+                contexts(report, parts);
+                found(report, parts);
+                tasks(report, parts);
+                bill(report, parts);
+                model_files(report, parts);
+            }),
+        },
+        Section {
+            title: "Published claims",
+            about: "figures that others have published, tested here",
+            parts: filled(&|parts| claims(report, parts)),
+        },
+        Section {
+            title: "How it was measured",
+            about: "machine, method, backends, workloads, where the time goes",
+            parts: filled(&|parts| method(report, parts)),
+        },
+        Section {
+            title: "All cells",
+            about: "every figure, its passes and the command that measures it again",
+            parts: vec![
+                Text("A cell is a kind of call of a workload in a cache state. Percentiles come from merged histograms, never from averages: p99 from 299 calls on, p99.9 from 2,995. Behind the failed passes stands the upper 95 % bound of their share.".to_owned()),
+                cells(report),
+            ],
+        },
+    ]
+}
+
+fn speed(report: &Report<'_>, parts: &mut Vec<Part>) {
+    parts.push(Text(ratio_words(report)));
+    parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
+    parts.push(ratio_rows(report, |cell| {
+        !cell.workload.starts_with("agent/") && !cell.workload.starts_with("program/")
+    }));
+    parts.push(Chart(
+        stems::GROWTH,
+        "How the time of a call grows with the number of files or notes; both scales are logarithmic.",
+    ));
+    states(report, parts);
+    placements(report, parts);
+    sessions(report, parts);
+    shell(report, parts);
+    syncs(report, parts);
+    hosts(report, parts);
+}
+
+fn all_programs(report: &Report<'_>, parts: &mut Vec<Part>) {
+    programs(report, parts);
+    if parts.is_empty() {
+        return;
+    }
+    parts.push(Chart(
+        stems::PROGRAMS,
+        "How long the steps of programs take, divided by the baseline. Read as the chart of operations under Speed.",
+    ));
+    parts.push(ratio_rows(report, |cell| {
+        cell.workload.starts_with("program/")
+    }));
+}
+
+/// The report as Markdown: the answer, and in short what the pages of `report.html` have in full.
+pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
+    let mut parts = page(report);
+    if report.run.plan.workloads.is_empty() {
+        return parts;
+    }
+    for part in &mut parts {
+        if let Part::Section(section) = part {
+            section.parts = match section.title {
+                "Why" => {
+                    let mut kept = std::mem::take(&mut section.parts);
+                    kept.retain(|part| !matches!(part, Part::Linked(..)));
+                    kept
+                }
+                "Speed" => {
+                    let mut kept = vec![Chart(stems::LATENCY, LATENCY_SHOWS)];
+                    let is_hot = |cell: &crate::summary::Cell| cell.state == "hot" && cell.is_main();
+                    kept.push(ratio_rows(report, |cell| {
+                        is_hot(cell) && !cell.workload.starts_with("program/")
+                    }));
+                    kept
+                }
+                "Programs" => {
+                    let mut kept = Vec::new();
+                    programs(report, &mut kept);
+                    kept
+                }
+                "Published claims" => vec![Text(crate::claims::tally(report.claims).words())],
+                "All cells" => vec![Text(
+                    "Every figure is in report.html, cells.csv and passes.csv beside this file, and its histograms in hist/.".to_owned(),
+                )],
+                _ => std::mem::take(&mut section.parts),
+            };
+            section.parts.retain(|part| !matches!(part, Folded(..)));
+        }
+    }
     parts
 }
 
 /// The results page of a run: origin, ratios and findings, without charts and lists of passes.
 pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
-    first_page(report, &mut parts);
+    parts.push(Heading(
+        1,
+        format!("ctxbench report: suite {}", report.run.plan.suite),
+    ));
+    parts.push(Text(report.run.plan.essay.clone()));
+    decisions::first_screen(&report.decisions, &mut parts);
+    let notes = &report.summary.health.notes;
+    if !notes.is_empty() && !report.run.plan.workloads.is_empty() {
+        parts.push(List(notes.clone()));
+    }
+    parts.push(List(facts(report)));
     conformance(report, &mut parts);
     programs(report, &mut parts);
     ratios(report, &mut parts);
@@ -72,7 +325,17 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     tasks(report, &mut parts);
     memory(report, &mut parts);
     parts.retain(|part| !matches!(part, Chart(..) | Folded(..)));
+    as_chapters(&mut parts);
     parts
+}
+
+/// Makes sections of a page of its own out of parts of one.
+fn as_chapters(parts: &mut [Part]) {
+    for part in parts {
+        if let Heading(level, _) = part {
+            *level = (*level).min(2);
+        }
+    }
 }
 
 /// The table of daemons' memory at the end of their cells: the maximum over epochs.
@@ -127,30 +390,52 @@ pub(super) fn excerpt(report: &Report<'_>) -> Vec<Part> {
     parts
 }
 
-fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
-    let plan = &report.run.plan;
-    let environment = &report.run.environment;
+/// The run and its machine in a line each.
+fn about(report: &Report<'_>) -> String {
+    let (plan, environment) = (&report.run.plan, &report.run.environment);
     let health = &report.summary.health;
-    parts.push(Heading(1, format!("ctxbench report: suite {}", plan.suite)));
-    parts.push(Text(plan.essay.clone()));
-    decisions::first_screen(&report.decisions, parts);
+    let day = plan.created.split('T').next().unwrap_or_default();
+    let mut lines = vec![format!(
+        "Suite {}, {day}, on {} with {} processors: {} passes in {:.0} s.",
+        plan.suite,
+        first_words(&environment.cpu, LINE_WORDS),
+        environment.cpus,
+        count(report.run.samples.len() as u64),
+        health.took_ms as f64 / 1000.0,
+    )];
+    if environment.build.starts_with("debug") {
+        lines.push("This was a DEBUG build: its times mean nothing.".to_owned());
+    }
+    let mut sections = plan.schedule.sections.iter();
+    if sections.all(|section| section.placement == Placement::SharedCpu) {
+        lines.push("Client and daemon shared one processor.".to_owned());
+    }
+    lines.push(format!("{}.", health.identical_arms()));
     if !report.others.is_empty() {
-        let names = report.others.iter().filter_map(|dir| dir.file_name());
-        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-        parts.push(Text(format!(
-            "Decisions and claims rest on this run and on {}. All other figures are of this run.",
+        let names = report
+            .others
+            .iter()
+            .take(MOST_OTHERS)
+            .filter_map(|dir| dir.file_name());
+        let mut names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        if report.others.len() > MOST_OTHERS {
+            names.push(format!("{} more", report.others.len() - MOST_OTHERS).into());
+        }
+        lines.push(format!(
+            "Answers and claims rest on this run and on {}; all other figures are of this run.",
             names.join(", ")
-        )));
+        ));
     }
-    // Health notes are about passes.
-    if !health.notes.is_empty() && !plan.workloads.is_empty() {
-        parts.push(List(health.notes.clone()));
-    }
+    lines.join(" ")
+}
+
+/// Sessions that have nothing to replay.
+fn idle(report: &Report<'_>) -> Vec<String> {
     let is_recorded = |name: &str| {
         let mut contexts = report.run.contexts.iter();
         contexts.any(|session| session.workload == name && session.basis == Basis::Recorded)
     };
-    let idle = plan.workloads.iter();
+    let idle = report.run.plan.workloads.iter();
     let idle = idle.filter(|one| one.calls.is_empty() && is_recorded(&one.name));
     let idle = idle.map(|one| {
         format!(
@@ -158,19 +443,17 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
             one.name
         )
     });
-    let idle: Vec<String> = idle.collect();
-    if !idle.is_empty() {
-        parts.push(List(idle));
-    }
-    let passes = report.run.samples.len();
-    let ok = report
-        .run
-        .samples
-        .iter()
-        .filter(|s| s.outcome == Outcome::Ok)
-        .count();
-    let share = |share: f64| format!("{:.1} %", share * 100.0);
-    let machine = format!(
+    idle.collect()
+}
+
+fn made(report: &Report<'_>) -> String {
+    let plan = &report.run.plan;
+    format!("Made {} by ctxbench {}.", plan.created, plan.ctxbench)
+}
+
+fn machine(report: &Report<'_>) -> String {
+    let environment = &report.run.environment;
+    format!(
         "On {} ({} processors{}), Linux {}.",
         environment.cpu,
         environment.cpus,
@@ -180,24 +463,53 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
             None => String::new(),
         },
         environment.kernel.split(' ').next().unwrap_or_default(),
-    );
-    let scratch = format!(
-        "Scratch: {}; options {}; features {}.",
-        environment.scratch,
-        environment.scratch.mount_options,
-        match environment.scratch.features.is_empty() {
+    )
+}
+
+fn scratch(report: &Report<'_>) -> String {
+    let scratch = &report.run.environment.scratch;
+    format!(
+        "Scratch: {scratch}; options {}; features {}.",
+        scratch.mount_options,
+        match scratch.features.is_empty() {
             true => "not known".to_owned(),
-            false => environment.scratch.features.join(" "),
+            false => scratch.features.join(" "),
         }
-    );
+    )
+}
+
+/// What a reader has to know of how a run was made.
+fn facts(report: &Report<'_>) -> Vec<String> {
+    let plan = &report.run.plan;
+    let environment = &report.run.environment;
+    let health = &report.summary.health;
     if plan.workloads.is_empty() {
-        let made = format!("Made {} by ctxbench {}.", plan.created, plan.ctxbench);
-        return parts.push(List(vec![made, machine, scratch]));
+        return vec![made(report), machine(report), scratch(report)];
     }
+    let ok = report
+        .run
+        .samples
+        .iter()
+        .filter(|pass| pass.outcome == Outcome::Ok);
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
     let mut facts = vec![
-        machine,
+        machine(report),
+        scratch(report),
         format!(
-            "Pressure while it was measured: tasks waited for a processor {}, for the disk {}, for memory {} of the time, the run's own tasks among them. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were outside the plan's limits{}.",
+            "Measured {} by ctxbench {}, seed {}: {}, {} passes in {:.0} s, of which {} ended well. {} of the wall-clock time of hot cells was timed work.",
+            plan.created,
+            plan.ctxbench,
+            plan.seed,
+            health.epochs_in_words(),
+            count(report.run.samples.len() as u64),
+            health.took_ms as f64 / 1000.0,
+            count(ok.count() as u64),
+            health
+                .hot_timed_share
+                .map_or("An unknown share".to_owned(), share)
+        ),
+        format!(
+            "Pressure during the run, its own tasks included: tasks waited {} of the time for a processor, {} for the disk and {} for memory. The hypervisor gave {} of processor time to other machines. {} of {} timed passes exceeded the plan's limits{}.",
             share(health.stalled[0]),
             share(health.stalled[1]),
             share(health.stalled[2]),
@@ -208,32 +520,14 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
         format!("{}.", health.identical_arms()),
         format!(
-            "Measured {} by ctxbench {}, seed {}: {}, {} passes in {:.0} s, {} of them ended well; {} of hot cells' wall-clock was timed work.",
-            plan.created,
-            plan.ctxbench,
-            plan.seed,
-            health.epochs_in_words(),
-            count(passes as u64),
-            health.took_ms as f64 / 1000.0,
-            count(ok as u64),
-            health
-                .hot_timed_share
-                .map_or("an unknown share".to_owned(), share)
-        ),
-        scratch,
-        format!(
             "{}. Margins, fixed before the run: {}.",
             health.verdicts(),
             margins(report)
         ),
     ];
-    if plan
-        .schedule
-        .sections
-        .iter()
-        .any(|section| section.placement == Placement::SharedCpu)
-    {
-        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, another one each epoch: no request wakes another processor. That is the best case, which users have only on one processor or in a container with one CPU. In all other states the scheduler places both, as users have it.".to_owned());
+    let mut sections = plan.schedule.sections.iter();
+    if sections.any(|section| section.placement == Placement::SharedCpu) {
+        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case; users have it only on one processor or in a container with one CPU. In all other states the scheduler places both, as users have it.".to_owned());
     }
     let has_clients =
         |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
@@ -244,7 +538,7 @@ fn first_page(report: &Report<'_>, parts: &mut Vec<Part>) {
         facts.push("This was a DEBUG build: figures mean nothing.".to_owned());
     }
     facts.push(origins(report));
-    parts.push(List(facts));
+    facts
 }
 
 /// The limits that busy passes exceeded.
@@ -283,10 +577,11 @@ fn origins(report: &Report<'_>) -> String {
         ));
     }
     if other.is_empty() {
-        return "All latencies are live: nothing on this page is simulated or recorded.".to_owned();
+        return "All times are measured live: nothing in this report is simulated or recorded."
+            .to_owned();
     }
     format!(
-        "All latencies are live, but for these, which are in no figure of another: {}.",
+        "All times are measured live, with these exceptions, which are in no figure of another arm: {}.",
         other.join("; ")
     )
 }
@@ -296,14 +591,20 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     if costs.is_empty() {
         return;
     }
-    parts.push(Heading(2, "Where the time goes".to_owned()));
-    parts.push(Text("What a caller waits for one call, in three parts. Store: the time inside it. Front end: our code around the store. Kernel and queue: all the rest, which is the caller's own system calls, the kernel, the queue, waking up, reading and writing /dev/fuse. Counts are exact. Counts and parts of hot cells come from the warm-up pass of each epoch, which is in no latency: they show where time goes, not how long a hot call takes. Those of lukewarm and cold cells come from every pass. Processor times are around the timed calls; checking is outside.".to_owned()));
-    parts.push(Chart(stems::COSTS, "Time of one call: kernel and queue, front end, store; caches hot where anything reached the daemon, else lukewarm."));
+    parts.push(Heading(3, "Where the time goes".to_owned()));
+    parts.push(Text("The wait for one call has three parts. Store: the time inside the store. Front end: our code around it. Kernel and queue: all the rest, that is the caller's own system calls, the kernel, the queue, the wake-up, reading and writing /dev/fuse. Counts are exact. In hot cells, counts and parts come from the warm-up pass of each epoch, which is in no latency: they show where time goes, not how long a hot call takes. In lukewarm and cold cells they come from every pass. Processor times cover the timed calls, not the checks. The table has the arms that daemons serve, each workload in the first cache state in which a request reached a daemon; costs.csv has every cell.".to_owned()));
     let spent = |ns: f64| match ns > 0.0 {
         true => time(ns),
         false => "–".to_owned(),
     };
-    let rows = costs.iter().map(|cost| {
+    // Of each workload one cache state: the first in which a request reached a daemon.
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    for cost in costs.iter().filter(|cost| cost.requests >= 0.01) {
+        first.entry(&cost.workload).or_insert(&cost.state);
+    }
+    let is_shown =
+        |cost: &&Cost| cost.requests >= 0.01 && first.get(&*cost.workload) == Some(&&*cost.state);
+    let rows = costs.iter().filter(is_shown).map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
         let counts: Vec<_> = counts.map(|(name, n)| format!("{name} {n:.2}")).collect();
         vec![
@@ -329,7 +630,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
          store's counts | system calls | bytes dirtied for the disk | client CPU | daemon CPU",
     );
     parts.push(Folded(
-        "All cells".to_owned(),
+        "The parts of a call's time, and its counts".to_owned(),
         vec![Table(head, rows.collect())],
     ));
     let mut memory: Vec<Vec<String>> = Vec::new();
@@ -367,7 +668,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
 
 /// The opcodes with the most total time.
 fn opcodes(cost: &Cost) -> String {
-    const SHOWN: usize = 5;
+    const SHOWN: usize = 3;
     let frequent = cost.opcodes.iter().filter(|code| code.requests >= 0.005);
     let shown = frequent.take(SHOWN).map(|code| {
         format!(
@@ -382,7 +683,7 @@ fn opcodes(cost: &Cost) -> String {
 }
 
 fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
-    parts.push(Heading(2, "Backends".to_owned()));
+    parts.push(Heading(3, "Backends".to_owned()));
     let rows = report.run.plan.arms.iter().map(|arm| {
         let backend = &arm.backend;
         let versions: Vec<_> = backend
@@ -417,50 +718,25 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
 
 fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
-    parts.push(Heading(2, "How it was measured".to_owned()));
+    parts.push(Text(plan.essay.clone()));
+    parts.push(List(facts(report)));
+    let mut notes = report.summary.health.notes.clone();
+    notes.extend(idle(report));
+    if !notes.is_empty() {
+        parts.push(List(notes));
+    }
+    parts.push(Heading(3, "Method".to_owned()));
     parts.push(List(vec![
-        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes; ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells a daemon is stopped while it is not its turn, so that no other arm pays for its background work.".to_owned(),
-        "An epoch has a scratch, daemons and an order of its own. An epoch gives one Hodges–Lehmann estimate a cell; the interval is Student's t over epochs, so that it contains what varies between them. Verdicts are looked at after five eighths and all of the epochs, which share an error rate of 1 % by Bonferroni's inequality; cells that are decided stop.".to_owned(),
-        "p99 is printed from 299 calls on, p99.9 from 2,995; percentiles come from merged histograms, never from averages.".to_owned(),
-        "One client in a closed loop: service times, no queueing of its own, so nothing for coordinated omission to hide.".to_owned(),
-        format!("Calls over {} s count as timeouts, and are cut off after twice that.", plan.settings.call_timeout_ms as f64 / 1000.0),
+        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes. Ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells a daemon is stopped while another arm is timed, so that its background work costs no other arm.".to_owned(),
+        "An epoch has its own scratch, daemons and order. It gives one Hodges–Lehmann estimate for each cell; the interval is Student's t over epochs, so it contains what varies between them. Verdicts are computed after five eighths of the epochs and after all of them. Both looks share an error rate of 1 % by Bonferroni's inequality; decided cells stop.".to_owned(),
+        "One client works in a closed loop: times are service times, without a queue of their own, so coordinated omission has nothing to hide.".to_owned(),
+        format!("A call of more than {} s is a timeout. After twice that time it is cut off.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
-    parts.push(Folded(
-        "Each cell again: the command that measures it".to_owned(),
-        vec![commands(report)],
-    ));
     parts.push(Text(format!(
-        "To reproduce: `{}`. This page again, from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
+        "To reproduce the run: `{}`. To make this page again from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
         plan.command,
         std::iter::once(&report.run.dir).chain(report.others).map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" --with ")
     )));
-}
-
-/// The command of each cell, with the run's suite and seed.
-fn commands(report: &Report<'_>) -> Part {
-    let plan = &report.run.plan;
-    let cells = plan.workloads.iter();
-    let cells = cells.flat_map(|workload| {
-        workload
-            .states
-            .iter()
-            .map(move |state| (&workload.name, state))
-    });
-    let rows = cells.map(|(workload, state)| LinkedRow {
-        anchor: command_anchor(workload, state),
-        to: String::new(),
-        cells: vec![
-            workload.clone(),
-            state.clone(),
-            format!(
-                "`ctxbench run --suite {} --workload {workload} --state {} --placement {} --seed {}`",
-                plan.suite,
-                cache_state(state),
-                Placement::of_state(state).name(),
-                plan.seed
-            ),
-        ],
-    });
-    let head = columns("workload | state | command");
-    Linked(head, rows.collect())
+    backends(report, parts);
+    costs(report, parts);
 }

@@ -63,9 +63,9 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
         format!("{arm}, {concerned}: {problem}")
     });
     let remarks: Vec<String> = remarks.collect();
-    parts.push(Heading(2, "Can an agent work in it".to_owned()));
+    parts.push(Heading(3, "Which programs work".to_owned()));
     parts.push(Text(format!(
-        "\"works\": every pass ended with exit status 0, the output that must be, and the tree that must be. The figure is the time of all timed steps of a program together, against {baseline}; the ratios of single steps, with their intervals, are in the next table. \"FAILS\" and \"skipped\" are explained below."
+        "\"works\": every pass ended with exit status 0, and with the expected output and tree. The figure is the time of all timed steps together, divided by that on {baseline}; the next table has the single steps with their intervals. Below this table stands why a program failed or was skipped."
     )));
     parts.push(Table(head, rows));
     if !remarks.is_empty() {

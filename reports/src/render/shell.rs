@@ -72,11 +72,11 @@ pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
         rows.extend(session_rows(report, session, commands));
     }
     parts.push(Heading(
-        2,
+        3,
         "Files in a session, shell commands included".to_owned(),
     ));
     parts.push(Text(
-        "An estimate, too high for the commands that it covers, and without those that it does not: a command of a known kind is taken to last as long as the measured program that is named below, whose own work and start are part of it, and whose tree has 500 files; \"beyond\" is what it takes longer than in the plain directory. The file calls are measured. A loop's body counts once."
+        "This is an estimate. It is too high for the commands that it covers, and it leaves out the others. A command of a known kind is taken to last as long as the measured program that is named below, whose start and own work are included and whose tree has 500 files. \"beyond\": what it takes longer than in the plain directory. The file calls are measured. A loop's body counts once."
             .to_owned(),
     ));
     if !rows.is_empty() {

@@ -1,12 +1,15 @@
 //! The file stems of charts, without `.svg`. Pages name charts by them; `charts` draws these charts.
 
+/// A panel for each use: what its policy asks of each candidate.
+pub(super) const USES: &str = "uses";
+/// Ratios of single operations.
 pub(super) const LATENCY: &str = "latency";
-pub(super) const STATES: &str = "states";
+/// Ratios of the steps of real programs.
+pub(super) const PROGRAMS: &str = "programs";
+/// Ratios of whole sessions.
 pub(super) const SESSIONS: &str = "sessions";
-/// The chart of costs by layer.
-pub(super) const COSTS: &str = "costs";
-pub(super) const TRADE_OFFS: &str = "trade-offs";
+pub(super) const STATES: &str = "states";
 pub(super) const TOKENS: &str = "tokens";
 pub(super) const GROWTH: &str = "growth";
-/// The heat map of failures.
+/// What breaks, and what is lost.
 pub(super) const FAILURES: &str = "failures";

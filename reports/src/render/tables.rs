@@ -1,17 +1,19 @@
 //! The tables of a report as CSV.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::cells_page::{PASSES, passes_file};
 use super::csv_file::{Field, csv, csv_columns};
 use super::decisions;
-use super::output::WriteError;
+use super::output::{WriteError, place};
 use super::report::Report;
 use crate::claims::ClaimResult;
 use crate::context::{ContextCost, MODELS, Reconciled};
 use crate::summary::{Cell, Cost, Handoffs, SharedFiles};
 use rundir::{Calls, Sample, Settled};
 
-/// Writes `*.csv`.
+/// Writes `*.csv`, and a file of passes for each workload and cache state.
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let columns = csv_columns! {
         cell: &Cell =>
@@ -34,37 +36,44 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
     };
     csv(&dir.join("cells.csv"), columns, &report.summary.cells)?;
     let settled = |sample: &Sample, count: fn(&Settled) -> u64| sample.settled.as_ref().map(count);
-    let columns = csv_columns! {
-        row: (&Sample, &str, Option<&Calls>) =>
-        order = row.0.order,
-        epoch = row.0.epoch,
-        round = row.0.round,
-        warm_up = u64::from(row.0.warm_up),
-        busy = row.0.load.busy,
-        arm = row.0.arm,
-        workload = row.0.workload,
-        state = row.0.state,
-        outcome = row.0.outcome,
-        metric = row.1,
-        calls = row.2.map_or(0, |calls| calls.count),
-        p50_ns = row.2.map(|calls| calls.p50_ns),
-        mean_ns = row.2.map(Calls::mean_ns),
-        makespan_ns = row.0.makespan_ns,
-        lines = settled(row.0, |found| found.lines),
-        lines_on_both = settled(row.0, |found| found.on_both),
-        lines_only_in_copies = settled(row.0, |found| found.only_in_copies),
-        lines_on_one = settled(row.0, |found| found.on_one),
-        lines_lost = settled(row.0, |found| found.lost),
-        conflict_copies = settled(row.0, |found| found.conflict_copies),
-        agree = settled(row.0, |found| u64::from(found.agree)),
+    let (head, row) = csv_columns! {
+        pass: (&Sample, &str, Option<&Calls>) =>
+        order = pass.0.order,
+        epoch = pass.0.epoch,
+        round = pass.0.round,
+        warm_up = u64::from(pass.0.warm_up),
+        busy = pass.0.load.busy,
+        arm = pass.0.arm,
+        workload = pass.0.workload,
+        state = pass.0.state,
+        outcome = pass.0.outcome,
+        metric = pass.1,
+        calls = pass.2.map_or(0, |calls| calls.count),
+        p50_ns = pass.2.map(|calls| calls.p50_ns),
+        mean_ns = pass.2.map(Calls::mean_ns),
+        makespan_ns = pass.0.makespan_ns,
+        lines = settled(pass.0, |found| found.lines),
+        lines_on_both = settled(pass.0, |found| found.on_both),
+        lines_only_in_copies = settled(pass.0, |found| found.only_in_copies),
+        lines_on_one = settled(pass.0, |found| found.on_one),
+        lines_lost = settled(pass.0, |found| found.lost),
+        conflict_copies = settled(pass.0, |found| found.conflict_copies),
+        agree = settled(pass.0, |found| u64::from(found.agree)),
     };
-    let passes = report.run.samples.iter().flat_map(|sample| {
-        let kinds = sample.calls.iter();
-        let kinds = kinds.map(move |(kind, calls)| (sample, kind.as_str(), Some(calls)));
-        let nothing = sample.calls.is_empty().then_some((sample, "", None));
-        kinds.chain(nothing)
-    });
-    csv(&dir.join("passes.csv"), columns, passes)?;
+    let by_kind = |sample| rows_of(sample);
+    let passes = report.run.samples.iter().flat_map(by_kind);
+    csv(&dir.join("passes.csv"), (head, &row), passes)?;
+    let mut by_cell: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
+    for sample in &report.run.samples {
+        let key = (sample.workload.as_str(), sample.state.as_str());
+        by_cell.entry(key).or_default().push(sample);
+    }
+    for ((workload, state), samples) in by_cell {
+        let name =
+            passes_file(workload, state).map_err(|error| WriteError::Format(error.to_string()))?;
+        let passes = samples.into_iter().flat_map(by_kind);
+        csv(&place(dir, PASSES, &name)?, (head, &row), passes)?;
+    }
     let columns = csv_columns! {
         cost: &Cost =>
         workload, state, arm, service_ns, kernel_and_queue_ns, front_end_ns, store_ns, requests,
@@ -106,6 +115,16 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         claim: &ClaimResult => id, source, quote, standing = claim.status.name(), evidence,
     };
     csv(&dir.join("claims.csv"), columns, report.claims)
+}
+
+/// A pass by kind of call; one without calls is one row.
+type PassRow<'a> = (&'a Sample, &'a str, Option<&'a Calls>);
+
+fn rows_of(sample: &Sample) -> impl Iterator<Item = PassRow<'_>> {
+    let kinds = sample.calls.iter();
+    let kinds = kinds.map(move |(kind, calls)| (sample, kind.as_str(), Some(calls)));
+    let nothing = sample.calls.is_empty().then_some((sample, "", None));
+    kinds.chain(nothing)
 }
 
 /// Writes the results of two hosts, a line per workload and arm, if the run has any.

@@ -19,7 +19,7 @@ pub(super) fn tasks(report: &Report<'_>, parts: &mut Vec<Part>) {
     if rows.is_empty() {
         return;
     }
-    parts.push(Heading(2, "What a task costs".to_owned()));
+    parts.push(Heading(3, "What a task costs".to_owned()));
     parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools, with what the prompt says of the files, once; the calls as a model writes them; their results. Definitions of files are those of one shell tool.".to_owned()));
     parts.push(Text("Lag: from a commit until a reader sees it, the median of passes. For files that are copied from the source it is the wait for the next copy of the stated schedule, which is not slept, and the measured time of the copy. A stale answer misses what was committed before the question.".to_owned()));
     let head = columns(

@@ -343,8 +343,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         };
         notes.push(format!(
             "{which} {} epochs: without {} there are no intervals and no verdicts.",
-            section.epochs,
-            MIN_EPOCHS
+            section.epochs, MIN_EPOCHS
         ));
     }
     for (epoch, reason) in &health.void {

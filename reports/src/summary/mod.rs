@@ -175,7 +175,7 @@ impl Cell {
 
     /// The anchor of the cell's row on a page; all arms share it.
     pub fn anchor(&self) -> String {
-        format!("cell-{}-{}-{}", self.workload, self.state, self.metric).replace('/', "-")
+        cell_anchor(&self.workload, &self.state, &self.metric)
     }
 
     /// Whether the kernel answered from its caches: no call reached the daemon.
@@ -194,6 +194,11 @@ impl Cell {
     pub fn is_main(&self) -> bool {
         self.metric == MAKESPAN || !self.workload.starts_with("agent/")
     }
+}
+
+/// The anchor of a cell's row on a page.
+pub fn cell_anchor(workload: &str, state: &str, metric: &str) -> String {
+    format!("cell-{workload}-{state}-{metric}").replace('/', "-")
 }
 
 /// Whether our own proxy injects the arm's distance from its server, so that no real network is measured.

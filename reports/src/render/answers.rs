@@ -1,0 +1,136 @@
+//! The answer for each use as the first screen prints it: the sentences of `answer`, with a picture and a link.
+
+use super::part::UseBlock;
+use crate::answer::Overview;
+use crate::decide::Decision;
+
+/// Words of an answer on the first screen.
+const MOST_WORDS: usize = 50;
+/// The room of an answer, in which `answer` leaves out whole sentences, the least needed first.
+const COLUMNS: usize = 100;
+const LINES: usize = 3;
+/// Words of a use's title.
+const TITLE_WORDS: usize = 6;
+
+/// A use: its policy, and the decisions on all candidates.
+pub(super) struct Use<'a> {
+    pub(super) policy: &'a str,
+    pub(super) decisions: Vec<&'a Decision>,
+}
+
+/// The uses in the order of the decisions.
+pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
+    let mut uses: Vec<Use<'_>> = Vec::new();
+    for decision in decisions {
+        match uses
+            .iter_mut()
+            .find(|found| found.policy == decision.policy)
+        {
+            Some(found) => found.decisions.push(decision),
+            None => uses.push(Use {
+                policy: &decision.policy,
+                decisions: vec![decision],
+            }),
+        }
+    }
+    uses
+}
+
+/// The anchor of a use's reasons.
+pub(super) fn why_anchor(policy: &str) -> String {
+    super::part::anchor(&why_title(policy))
+}
+
+/// The heading of a use's reasons.
+pub(super) fn why_title(policy: &str) -> String {
+    format!("Why: {policy}")
+}
+
+impl Use<'_> {
+    /// The answer as a block of the page; `None` without one. `panel` is the number of its picture.
+    pub(super) fn block(&self, overview: &Overview, panel: usize) -> Option<UseBlock> {
+        let mut answers = overview.uses.iter();
+        let answer = answers.find(|answer| answer.policy == self.policy)?;
+        // The confidence stands beside the title.
+        let text = answer.lines(COLUMNS, LINES).join(" ");
+        let rest = text.strip_prefix(&answer.headline()).unwrap_or_default();
+        let sentences = [answer.advice.clone(), rest.trim().to_owned()];
+        let sentences = sentences.into_iter().filter(|text| !text.is_empty());
+        Some(UseBlock {
+            title: first_words(&answer.title, TITLE_WORDS),
+            confidence: answer.confidence.words().to_owned(),
+            sentences: limited(sentences.collect()),
+            why: why_anchor(self.policy),
+            panel,
+        })
+    }
+}
+
+/// The sentences in at most [`MOST_WORDS`]; the page Why has the rest.
+fn limited(sentences: Vec<String>) -> Vec<String> {
+    let mut left = MOST_WORDS;
+    let mut kept = Vec::new();
+    for sentence in sentences {
+        let words = sentence.split_whitespace().count();
+        if left == 0 {
+            break;
+        }
+        kept.push(first_words(&sentence, left));
+        left = left.saturating_sub(words);
+    }
+    kept
+}
+
+/// The first words of a text; an ellipsis stands for the others.
+pub(super) fn first_words(text: &str, most: usize) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.len() <= most {
+        true => text.to_owned(),
+        false => format!("{} …", words[..most].join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::testing::Inputs;
+
+    #[test]
+    fn each_use_has_one_answer_and_its_pictures_number() {
+        let inputs = Inputs::judged();
+        let report = inputs.report();
+        let uses = uses(&report.decisions);
+        let policies: Vec<&str> = uses.iter().map(|answer| answer.policy).collect();
+        let mut once = policies.clone();
+        once.dedup();
+        assert_eq!(policies, once);
+        for (panel, answer) in uses.iter().enumerate() {
+            let block = answer.block(report.overview, panel).unwrap();
+            assert_eq!((block.panel, block.why), (panel, why_anchor(answer.policy)));
+            assert!(!block.sentences.is_empty());
+            // The confidence stands once.
+            let advice = &block.sentences[0];
+            assert!(
+                !advice.contains(&block.confidence) || block.confidence == "not decided",
+                "{advice}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_of_many_words_is_cut_at_a_word() {
+        let sentences = vec![
+            "one two".to_owned(),
+            "three ".repeat(MOST_WORDS),
+            "no".to_owned(),
+        ];
+        let kept = limited(sentences);
+        assert_eq!(kept.len(), 2);
+        let words: usize = kept
+            .iter()
+            .map(|text| text.split_whitespace().count())
+            .sum();
+        assert_eq!(words, MOST_WORDS + 1);
+        assert!(kept[1].ends_with("three …"), "{kept:?}");
+    }
+}

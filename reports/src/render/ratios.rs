@@ -1,0 +1,197 @@
+//! The picture of ratios: a panel for each operation, a row for each arm, the baseline as a line at 1.
+
+use plotters::prelude::*;
+
+use super::axis::LogAxis;
+use super::drawing::{
+    Chart, DrawError, Frame, INK, MOST_PANELS, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit,
+    line, width, write, write_bold,
+};
+use super::marks::Mark;
+
+const ROW: i32 = 17;
+/// Pixels above the rows and below them.
+const TOP: i32 = 24;
+const BOTTOM: i32 = 36;
+/// The ends of an axis of ratios: figures beyond them are drawn at the end, and their numbers stand beside.
+const ENDS: (f64, f64) = (1.0 / 16.0, 64.0);
+/// Rows of a panel; the tables have the others.
+const MOST_ROWS: usize = 24;
+
+/// An operation or a session.
+#[derive(Default)]
+pub(super) struct RatioPanel {
+    pub(super) title: String,
+    /// The anchor of its cells on the page.
+    pub(super) anchor: String,
+    pub(super) baseline: String,
+    /// The baseline's time in words; empty without one.
+    pub(super) typical: String,
+    /// What is divided.
+    pub(super) unit: &'static str,
+    /// The ratio that is treated as equal, at least 1.
+    pub(super) margin: f64,
+    pub(super) rows: Vec<RatioRow>,
+}
+
+/// An arm.
+pub(super) struct RatioRow {
+    pub(super) name: String,
+    pub(super) mark: Mark,
+    pub(super) ratio: f64,
+    pub(super) interval: Option<(f64, f64)>,
+    /// Whether some of its passes failed, which are in no time.
+    pub(super) has_failures: bool,
+}
+
+/// Draws all panels on one axis; `None` without a panel.
+pub(super) fn ratio_picture(panels: &[RatioPanel]) -> Result<Option<Picture>, DrawError> {
+    let panels = &panels[..panels.len().min(MOST_PANELS)];
+    let rows = panels.iter().flat_map(|panel| &panel.rows);
+    let ends = rows.flat_map(|row| {
+        let (low, high) = row.interval.unwrap_or((row.ratio, row.ratio));
+        [low, row.ratio, high].map(|end| end.clamp(ENDS.0, ENDS.1))
+    });
+    // The line at 1 and one tick beside it are on every axis.
+    let Some(axis) = LogAxis::of(ends.chain([0.8, 2.2])) else {
+        return Ok(None);
+    };
+    let drawn: Result<Vec<Chart>, DrawError> = panels
+        .iter()
+        .map(|panel| ratio_panel(panel, &axis))
+        .collect();
+    Ok(Some(Picture(drawn?)).filter(|picture| !picture.0.is_empty()))
+}
+
+fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
+    let rows = &panel.rows[..panel.rows.len().min(MOST_ROWS)];
+    let bottom = TOP + ROW * rows.len() as i32;
+    let typical = match panel.typical.is_empty() {
+        true => String::new(),
+        false => format!("{} {}", panel.baseline, panel.typical),
+    };
+    let typical = fit(&typical, PANEL as i32 / 2, TEXT);
+    let title = fit(
+        &panel.title,
+        // Bold letters are wider.
+        (PANEL as i32 - 16 - width(&typical, TEXT)) * 9 / 10,
+        TITLE,
+    );
+    let frame = Frame {
+        left: 118,
+        top: TOP,
+        right: 232,
+        bottom,
+    };
+    let chart = draw((PANEL, (bottom + BOTTOM) as u32), |area| {
+        let inside = [(frame.left, TOP), (frame.right, bottom)];
+        if panel.margin > 1.0 {
+            let sides = [1.0 / panel.margin, panel.margin].map(|end| frame.x(axis.share(end)));
+            let same = [(sides[0], inside[0].1), (sides[1], inside[1].1)];
+            area.draw(&Rectangle::new(same, INK.mix(0.09).filled()))?;
+        }
+        let ticks = axis.ticks().into_iter();
+        let ticks: Vec<(f64, String)> = ticks
+            .map(|tick| (axis.share(tick), format!("×{tick}")))
+            .collect();
+        frame.below(area, &ticks)?;
+        let one = frame.x(axis.share(1.0));
+        line(area, [(one, TOP - 3), (one, bottom)], INK.mix(0.8))?;
+        write_bold(area, &title, Side::Left, (2, 9), TITLE)?;
+        write(area, &typical, Side::Right, (PANEL as i32 - 2, 9), TEXT)?;
+        let words = fit(&format!("{} ÷ {}", panel.unit, panel.baseline), 200, SMALL);
+        let middle = i32::midpoint(frame.left, frame.right);
+        write(area, &words, Side::Middle, (middle, bottom + 26), SMALL)?;
+        for (at, row) in rows.iter().enumerate() {
+            let y = TOP + ROW * at as i32 + ROW / 2 + 1;
+            row.mark.draw(area, (8, y))?;
+            let name = fit(&row.name, frame.left - 22, TEXT);
+            write(area, &name, Side::Left, (18, y), TEXT)?;
+            if let Some((low, high)) = row.interval {
+                let ends = [low, high].map(|end| (frame.x(axis.share(end)), y));
+                // The mark covers a short one.
+                if ends[1].0 - ends[0].0 > 6 {
+                    line(area, ends, row.mark.colour.stroke_width(2))?;
+                }
+            }
+            row.mark.draw(area, (frame.x(axis.share(row.ratio)), y))?;
+            write(area, &figure(row), Side::Left, (frame.right + 8, y), TEXT)?;
+        }
+        Ok(())
+    })?;
+    Ok(chart.with_links(vec![(title, panel.anchor.clone())]))
+}
+
+/// The ratio and half its interval, `×1.32 ±0.01`; an interval that is wider than the ratio is only drawn.
+fn figure(row: &RatioRow) -> String {
+    let places = match row.ratio {
+        ratio if ratio >= 100.0 => 0,
+        ratio if ratio >= 10.0 => 1,
+        _ => 2,
+    };
+    let half = row.interval.map(|(low, high)| (high - low) / 2.0);
+    let half = half.map_or(String::new(), |half| match half < row.ratio {
+        true => format!(" ±{half:.places$}"),
+        false => " (wide)".to_owned(),
+    });
+    let failed = if row.has_failures { "†" } else { "" };
+    let ratio = match row.ratio < 1e6 {
+        true => format!("×{:.places$}", row.ratio),
+        false => format!("×{:.0e}", row.ratio),
+    };
+    fit(&format!("{ratio}{half}{failed}"), 86, TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::marks::Marks;
+
+    fn panel(rows: &[(&str, f64, Option<(f64, f64)>)]) -> RatioPanel {
+        let marks = Marks::of_names(rows.iter().map(|row| row.0));
+        let rows = rows.iter().map(|(name, ratio, interval)| RatioRow {
+            name: (*name).to_owned(),
+            mark: marks.get(name),
+            ratio: *ratio,
+            interval: *interval,
+            has_failures: false,
+        });
+        RatioPanel {
+            title: "read-1k".to_owned(),
+            anchor: "cell".to_owned(),
+            baseline: "direct".to_owned(),
+            typical: "3.3 µs".to_owned(),
+            unit: "time of a call",
+            margin: 1.05,
+            rows: rows.collect(),
+        }
+    }
+
+    #[test]
+    fn a_row_says_its_ratio_and_half_of_its_interval() {
+        let one = panel(&[("sqlite", 1.318, Some((1.31, 1.33))), ("far", 432.0, None)]);
+        assert_eq!(figure(&one.rows[0]), "×1.32 ±0.01");
+        assert_eq!(figure(&one.rows[1]), "×432");
+        let picture = ratio_picture(&[one]).unwrap().unwrap().for_page();
+        for text in [
+            "×1.32 ±0.01",
+            "direct 3.3 µs",
+            "time of a call ÷ direct",
+            "href=\"#cell\"",
+        ] {
+            assert!(picture.contains(text), "{text} is not in {picture}");
+        }
+    }
+
+    #[test]
+    fn impossible_ratios_stay_inside_of_the_panel() {
+        let figures = [f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300];
+        let rows = figures.map(|ratio| ("x", ratio, Some((f64::NEG_INFINITY, f64::INFINITY))));
+        let picture = ratio_picture(&[panel(&rows)]).unwrap().unwrap();
+        assert!(
+            !picture.for_page().contains("NaN,"),
+            "a coordinate is a number"
+        );
+        assert!(ratio_picture(&[]).unwrap().is_none());
+    }
+}

@@ -1,0 +1,186 @@
+//! The page Why: for each use its gates, benefits and costs with the figures of all candidates, and what would flip the
+//! verdicts.
+
+use super::answers::{uses, why_title};
+use super::part::Part::{self, Folded, Heading, List, Table, Text};
+use super::part::{Linked, LinkedRow};
+use super::report::Report;
+use crate::decide::{Decision, Row, RowRole};
+use crate::summary::cell_anchor;
+use crate::text::columns;
+
+/// The words of this page, once for all uses.
+const WORDS: &str = "A gate must hold before anything is compared. A benefit is a reason to change, a cost a reason not to. \"adopt\": every gate holds, enough benefits are shown, no cost is above its limit. \"adopt if\": the same under a condition. \"archive\": keep what you have, and file the idea. \"not decided\": the evidence does not say. A figure is held against its limit with its whole interval. \"declared\" figures are statements of the makers; they decide nothing.";
+
+pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
+    let uses = uses(&report.decisions);
+    if uses.is_empty() {
+        return vec![Text(
+            "This run was made for no policy, so nothing follows from it for a use (`ctxbench report --policy all` decides by the built-in ones).".to_owned(),
+        )];
+    }
+    let mut parts = vec![Text(WORDS.to_owned())];
+    for found in &uses {
+        let Some(first) = found.decisions.first() else {
+            continue;
+        };
+        parts.push(Heading(3, why_title(found.policy)));
+        parts.push(Text(format!(
+            "{} Compared with {}; {} of {} benefits needed.",
+            first.question,
+            first.baseline,
+            first.benefits_needed,
+            first.of_role(RowRole::Benefit).count(),
+        )));
+        parts.push(verdicts(&found.decisions));
+        parts.push(rows(&found.decisions));
+        let mut notes = remarks(&found.decisions);
+        notes.extend(not_planned(first));
+        if !notes.is_empty() {
+            parts.push(Folded(
+                "Notes on these figures".to_owned(),
+                vec![List(notes)],
+            ));
+        }
+        if let Some(part) = sources(&found.decisions) {
+            let title = "The source's own comparison, held against the evidence".to_owned();
+            parts.push(Folded(title, vec![part]));
+        }
+    }
+    parts
+}
+
+/// The anchor behind a row's evidence; a page that lacks it has no link.
+fn evidence_anchor(row: &Row) -> String {
+    if let Some(cell) = &row.cell {
+        return cell_anchor(&cell.workload, &cell.state, &cell.metric);
+    }
+    let known = [
+        ("samples.jsonl: scores", "what-a-search-finds"),
+        ("samples.jsonl", "how-calls-ended"),
+        ("probes.jsonl: aspect conformance", "conformance"),
+        ("probes.jsonl", "tools-and-killed-daemons"),
+        ("faults.jsonl", "tools-and-killed-daemons"),
+        ("contexts.jsonl", "what-the-context-costs"),
+        ("plan.toml", "backends"),
+    ];
+    let found = known
+        .iter()
+        .find(|(start, _)| row.evidence.starts_with(start));
+    found.map_or(String::new(), |(_, anchor)| (*anchor).to_owned())
+}
+
+fn verdicts(decisions: &[&Decision]) -> Part {
+    let rows = decisions.iter().map(|decision| {
+        vec![
+            decision.candidate.clone(),
+            decision.verdict.name().to_owned(),
+            decision.why.clone(),
+            decision.would_flip.clone(),
+        ]
+    });
+    Table(
+        columns("candidate | verdict | because | what would flip it"),
+        rows.collect(),
+    )
+}
+
+/// The criteria, each with the figures of all candidates.
+fn rows(decisions: &[&Decision]) -> Part {
+    let mut head = columns("part | criterion | asked");
+    let baseline = decisions
+        .first()
+        .map_or("", |decision| decision.baseline.as_str());
+    head.push(baseline.to_owned());
+    head.extend(decisions.iter().map(|decision| decision.candidate.clone()));
+    // A gate on records exists only where they were audited: candidates may differ in their rows.
+    let mut titles: Vec<(&Row, String)> = Vec::new();
+    for row in decisions.iter().flat_map(|decision| &decision.rows) {
+        let is_known = titles.iter().any(|(known, _)| is_same(known, row));
+        if !is_known {
+            titles.push((row, row.bound.words()));
+        }
+    }
+    let rows = titles.into_iter().map(|(criterion, asked)| {
+        let of_all = decisions.iter().map(|decision| {
+            let mut rows = decision.rows.iter();
+            rows.find(|row| is_same(criterion, row))
+        });
+        let of_all: Vec<Option<&Row>> = of_all.collect();
+        let base = of_all.iter().flatten().find(|row| !row.baseline.is_empty());
+        let mut cells = vec![
+            Linked::plain(criterion.role.name()),
+            Linked::plain(criterion.title.clone()),
+            Linked::plain(asked),
+            Linked::plain(base.map_or("–".to_owned(), |row| row.baseline.clone())),
+        ];
+        cells.extend(of_all.iter().map(|row| match row {
+            Some(row) => Linked::new(figure(row), evidence_anchor(row)),
+            None => Linked::plain("–"),
+        }));
+        LinkedRow {
+            anchor: String::new(),
+            cells,
+        }
+    });
+    Part::Linked(head, rows.collect())
+}
+
+fn is_same(one: &Row, other: &Row) -> bool {
+    one.role == other.role && one.title == other.title
+}
+
+/// The state of a row with its figure and what was found.
+fn figure(row: &Row) -> String {
+    let state = row.role.state(row.state);
+    match row.figure() {
+        figure if figure.is_empty() => format!("{state}: {}", row.candidate),
+        figure => format!("{state}: {figure} ({})", row.candidate),
+    }
+}
+
+/// The shares of a session and the break-evens of all rows.
+fn remarks(decisions: &[&Decision]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for decision in decisions {
+        for row in &decision.rows {
+            let break_even = row.break_even.as_ref().map(|found| found.words.clone());
+            let words: Vec<String> = row.session.iter().cloned().chain(break_even).collect();
+            if !words.is_empty() {
+                let words = words.join("; ");
+                remarks.push(format!("{}, {}: {words}", decision.candidate, row.title));
+            }
+        }
+    }
+    remarks
+}
+
+fn not_planned(decision: &Decision) -> Option<String> {
+    (!decision.planned).then(|| {
+        "This policy was not fixed before every run: a policy that is chosen after the figures are seen proves less.".to_owned()
+    })
+}
+
+/// The rows of a source's own comparison.
+fn sources(decisions: &[&Decision]) -> Option<Part> {
+    let first = decisions
+        .first()
+        .filter(|decision| !decision.sources.is_empty())?;
+    let mut head = columns("aspect | the source says");
+    head.extend(
+        decisions
+            .iter()
+            .map(|decision| format!("found on {}", decision.candidate)),
+    );
+    let rows = first.sources.iter().enumerate().map(|(at, row)| {
+        let found = decisions.iter().map(|decision| {
+            let source = decision.sources.get(at);
+            source.map_or("–".to_owned(), |source| {
+                format!("{} ({})", source.found, source.stands.words())
+            })
+        });
+        let own = [row.aspect.clone(), row.says.clone()];
+        own.into_iter().chain(found).collect()
+    });
+    Some(Table(head, rows.collect()))
+}
