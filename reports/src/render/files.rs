@@ -1,6 +1,5 @@
 //! Writes the files of a report: pages, charts, data.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use inputs::border;
@@ -78,6 +77,7 @@ pub fn results_page(report: &Report<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::fs;
 
     use super::*;

@@ -9,6 +9,7 @@ use super::tasks::TOOL_CALL;
 use crate::summary::{Cell, MAKESPAN, is_simulated};
 use crate::text::{columns, percent, ratio, time};
 use rundir::Plan;
+use stats::Comparison;
 
 /// The caption of the chart of operations.
 pub(super) const LATENCY_SHOWS: &str = "Which arm costs what in one operation, with hot caches where they were measured: the time of a call divided by that of the baseline, whose own time stands beside each title. The line is 1; a bar is the 99 % interval over epochs, and the number after ± is half of it (wide: more than the ratio itself). Shaded: treated as equal. †: some passes failed, which are in no time. Ratios beyond ×64 are drawn at the edge.";

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::{Arm, Calls, Cpu, Looks, Margins, Outcome, Plan, PlannedWorkload, Sample, Schedule};
+use rundir::{
+    Arm, Calls, Cpu, Looks, Margins, Outcome, Plan, PlannedWorkload, Sample, Schedule, Section,
+};
 
 use crate::testing::normal;
 use crate::{Comparison, Ratios, SeriesKey, Table, Verdict, compare, compare_with_baseline};
@@ -31,9 +33,17 @@ fn plan(margin: f64) -> Plan {
     };
     Plan {
         schedule: Schedule {
-            epochs: EPOCHS,
-            looks: Looks::at_end(EPOCHS),
-            ..Schedule::default()
+            sections: vec![Section {
+                name: "hot".to_owned(),
+                epochs: EPOCHS,
+                rounds: ROUNDS,
+                arms: ["direct", "direct-again", "store"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                cells: BTreeMap::from([(WORKLOAD.to_owned(), vec!["hot".to_owned()])]),
+                looks: Looks::at_end(EPOCHS),
+                ..Section::default()
+            }],
         },
         margins: Margins {
             relative: margin,
