@@ -63,11 +63,14 @@ pub(super) fn cells(report: &Report<'_>) -> Part {
                 passes: passes_file(&cell.workload, &cell.state)
                     .map_or(String::new(), |name| address(&format!("{PASSES}/{name}"))),
                 command: format!(
-                    "ctxbench run --suite {} --workload {} --state {} --placement {} --seed {}",
+                    "ctxbench run --suite {} --workload {} --state {}{} --seed {}",
                     plan.suite,
                     cell.workload,
                     cache_state(&cell.state),
-                    Placement::of_state(&cell.state).name(),
+                    match Placement::of_state(&cell.state) {
+                        Placement::Free => "",
+                        Placement::SharedCpu => " --placement shared-cpu",
+                    },
                     plan.seed
                 ),
                 rows: Vec::new(),

@@ -102,18 +102,18 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
             cells: row,
         });
         if cell.tail.is_some() {
-            let linked = |at: Option<usize>| {
-                let text = tail(at.map(|at| &cells[at]));
-                Linked::new(text, to(at))
+            let tail_of = |arm: &str| {
+                let of_arm = number(cell, arm).map(|at| &cells[at]);
+                Linked::plain(tail(of_arm))
             };
             let mut row = vec![
-                Linked::new(&cell.workload, cell.anchor()),
+                Linked::plain(&cell.workload),
                 Linked::plain(&cell.state),
                 Linked::plain(format!("{}, tail", cell.metric)),
-                linked(number(cell, baseline)),
+                tail_of(baseline),
                 Linked::plain("–"),
             ];
-            row.extend(arms.iter().map(|arm| linked(number(cell, arm))));
+            row.extend(arms.iter().map(|arm| tail_of(arm)));
             rows.push(LinkedRow {
                 anchor: String::new(),
                 cells: row,
