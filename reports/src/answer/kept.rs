@@ -152,21 +152,42 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
         ));
     }
     let kept: Vec<&StoreLosses> = losses.iter().filter(is_kept).collect();
-    if let Some(first) = kept.first() {
+    // Stores with the same bounds stand together.
+    let mut groups: BTreeMap<String, Vec<&StoreLosses>> = BTreeMap::new();
+    for losses in &kept {
+        groups
+            .entry(bound_words(&[losses]))
+            .or_default()
+            .push(losses);
+    }
+    let mut groups: Vec<(String, Vec<&StoreLosses>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, of_group)| std::cmp::Reverse(of_group.len()));
+    let groups = groups.into_iter().filter_map(|(bound, of_group)| {
+        let first = *of_group.first()?;
+        let fewest = StoreLosses {
+            kills: of_group.iter().map(|losses| losses.kills).min()?,
+            power_cuts: of_group.iter().map(|losses| losses.power_cuts).min()?,
+            ..first.clone()
+        };
         let is_same = |other: &&StoreLosses| {
             (other.kills, other.power_cuts) == (first.kills, first.power_cuts)
         };
-        let bound = bound_words(&kept);
-        let each = match kept.iter().all(is_same) {
-            true if kept.len() == 1 => format!("{} of {}", kinds(first), first.arm),
-            true => format!("{} of each of {}", kinds(first), names(&kept)),
-            false => {
-                let each = kept.iter();
-                let each = each.map(|losses| format!("{} of {}", kinds(losses), losses.arm));
-                each.collect::<Vec<_>>().join("; ")
-            }
+        let least = match of_group.iter().all(is_same) {
+            true => "",
+            false => "at least ",
         };
-        sentences.push(format!("Lost: 0 acknowledged records in {each} ({bound})."));
+        let of = match of_group.len() {
+            1 => first.arm.clone(),
+            _ => format!("each of {}", names(&of_group)),
+        };
+        Some(format!("{least}{} of {of} ({bound})", kinds(&fewest)))
+    });
+    let groups: Vec<String> = groups.collect();
+    if !groups.is_empty() {
+        sentences.push(format!(
+            "Lost: 0 acknowledged records in {}.",
+            groups.join("; ")
+        ));
     }
     if losses.is_empty() && not_tried.is_empty() {
         return String::new();

@@ -16,8 +16,6 @@ use crate::provenance::Provenance;
 const FIGURES: usize = 3;
 /// Epochs of a command that measures an open cell longer: more than a default run has.
 const EPOCHS: u32 = 20;
-/// A change of a margin or a measurement by at most this share of the larger value makes an answer fragile: half or double.
-const FRAGILE: f64 = 0.5;
 
 /// What an answer advises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -226,10 +224,7 @@ impl UseAnswer {
 }
 
 fn fragility(decisions: &[&Decision]) -> Confidence {
-    let mut flips = decisions
-        .iter()
-        .filter_map(|decision| decision.flip.as_ref());
-    match flips.any(|flip| flip.size() <= FRAGILE) {
+    match decisions.iter().any(|decision| decision.fragile.is_some()) {
         true => Confidence::Fragile,
         false => Confidence::Sure,
     }

@@ -86,7 +86,7 @@ pub struct PolicyAdvice {
     /// The sentence that advises the baseline, without its full stop.
     #[serde(default)]
     pub keep: String,
-    /// The sentence that advises [`CANDIDATE`], without its full stop.
+    /// The sentence that advises `{candidate}`, without its full stop.
     #[serde(default)]
     pub choose: String,
 }

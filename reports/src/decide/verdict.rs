@@ -203,6 +203,8 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
 fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
     let value = match bound.unit.as_str() {
         "ratio" | "times" => 1.0 + (bound.value - 1.0) * factor,
+        // A property is there or not.
+        "properties more" => return None,
         _ => bound.value * factor,
     };
     let is_ratio_of_nothing = ["ratio", "times"].contains(&&*bound.unit) && value <= 0.0;
@@ -210,7 +212,8 @@ fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
     (!is_ratio_of_nothing && !is_whole).then_some(value)
 }
 
-/// The smallest change of one margin or one measurement that flips the verdict; `None` if none does.
+/// The smallest change of one margin or one measurement that flips the verdict; `None` if none does. A margin that asks for
+/// more evidence flips nothing.
 pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     let mut smallest: Option<Flip> = None;
@@ -231,7 +234,8 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
             let is_smaller = smallest
                 .as_ref()
                 .is_none_or(|known| flip.size() < known.size());
-            if becomes != verdict && is_smaller {
+            let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
+            if becomes != verdict && is_smaller && !is_open {
                 smallest = Some(flip);
             }
         }

@@ -211,7 +211,20 @@ impl Evidence<'_> {
         is_silent.then(|| format!("promises nothing for {loss}"))
     }
 
+    /// How the crash points of an arm were made.
+    fn how(&self, loss: &str, arm: &str) -> BTreeSet<&str> {
+        let points = self.runs.iter();
+        let points = points.flat_map(|run| run.crash_points(loss, arm));
+        points.map(|series| series.how.as_str()).collect()
+    }
+
     pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
+        // A simulation without a mount and one over a real disk are not compared.
+        let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
+        if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
+            let what = format!("records after {loss} of {arm}, lost in the same way as on direct");
+            return missing(what, crash_points(arm));
+        }
         let outcomes = self.outcomes(arm).into_iter();
         let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
         let points = self.runs.iter();

@@ -343,18 +343,6 @@ pub fn decisions_markdown(decisions: &[Decision]) -> String {
     markdown(&parts)
 }
 
-/// The excerpt of a README: the matrix and the figures that carry it.
-pub(super) fn excerpt(decisions: &[Decision]) -> Vec<Part> {
-    if decisions.is_empty() {
-        return Vec::new();
-    }
-    vec![
-        Text("What follows by policy and candidate:".to_owned()),
-        matrix(decisions),
-        List(carrying(decisions)),
-    ]
-}
-
 /// Writes `decisions.csv`; an open end is empty.
 pub(super) fn write_csv(file: &Path, decisions: &[Decision]) -> Result<(), WriteError> {
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());

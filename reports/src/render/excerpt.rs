@@ -1,21 +1,22 @@
-//! The excerpt of a report in a README, between two marks.
+//! The answer of a report in a README, between two marks.
 
-use super::markdown::markdown;
+use inputs::border;
+
+use super::latencies::LATENCY_SHOWS;
 use super::output::WriteError;
-use super::page::excerpt;
-use super::part::Part;
 use super::report::Report;
+use super::stems;
 
 /// The mark before the excerpt.
 const BEGIN: &str = "<!-- ctxbench report: begin -->";
 /// The mark after the excerpt.
 const END: &str = "<!-- ctxbench report: end -->";
 
-/// The words that link to the report, at the excerpt's start.
-pub(super) const THE_REPORT: &str = "a real report";
+/// The most lines of a use.
+const LINES_OF_A_USE: usize = 3;
 
-/// Replaces the text between the marks by the excerpt of a report.
-/// Links to the report's charts and page are relative to `place`.
+/// Replaces the text between the marks by the answer of a report and its chart of operations.
+/// Links to the report's chart and page are relative to `place`.
 ///
 /// # Errors
 /// If the text does not contain exactly one of each mark, in order.
@@ -30,14 +31,28 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
     if after.contains(BEGIN) || after.contains(END) {
         return Err(unmarked());
     }
-    let parts: Vec<Part> = excerpt(report);
-    let linked = format!("[{THE_REPORT}]({place}/report.md)");
-    let excerpt = markdown(&parts)
-        .replacen(THE_REPORT, &linked, 1)
-        .replace("](charts/", &format!("]({place}/charts/"));
+    let plan = &report.run.plan;
+    let day = plan.created.split('T').next().unwrap_or_default();
+    // No line of the answer may end the block.
+    let answer = report.overview.answer_lines(LINES_OF_A_USE).join("\n");
+    let answer = answer.replace('`', "'");
+    let about =
+        [&plan.ctxbench, &report.overview.about.join(", ")].map(|text| border::markdown(text));
+    let identical = border::markdown(report.overview.identical_arms.trim_end_matches('.'));
+    let words = [
+        format!(
+            "A run of {} ({}: {}) ended with this answer; [its report]({place}/report.md) has the figures behind it.",
+            border::markdown(day),
+            about[0],
+            about[1]
+        ),
+        format!("```text\n{answer}\n```"),
+        format!("{identical}."),
+        format!("![{LATENCY_SHOWS}]({place}/charts/{}.svg)", stems::LATENCY),
+    ];
     Ok(format!(
         "{before}{BEGIN}\n{}\n{END}{after}",
-        excerpt.trim_end()
+        words.join("\n\n")
     ))
 }
 

@@ -10,7 +10,6 @@ use super::claims::claims;
 use super::contexts::contexts;
 use super::decisions;
 use super::endings::{conformance, endings, tools};
-use super::excerpt::THE_REPORT;
 use super::found::found;
 use super::hosts::{hosts, syncs};
 use super::latencies::{
@@ -26,7 +25,7 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
-use crate::summary::{Cost, MAKESPAN, is_simulated};
+use crate::summary::{Cost, is_simulated};
 use crate::text::{columns, count, time};
 use rundir::{Basis, Outcome, Placement, cache_state};
 
@@ -360,34 +359,6 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Memory of daemons".to_owned()));
     let head = columns("workload | state | arm | resident at the end | most");
     parts.push(Table(head, rows.collect()));
-}
-
-/// The excerpt for a README: one chart, the sessions, the matrix of decisions, and a link to the report.
-pub(super) fn excerpt(report: &Report<'_>) -> Vec<Part> {
-    let plan = &report.run.plan;
-    let health = &report.summary.health;
-    let mut parts = vec![
-        Text(format!(
-            "This is from {THE_REPORT}: `ctxbench run`, suite {}, by ctxbench {}, {}, {}, {} passes in {:.0} s, on {} ({} processors), Linux {}.\nIts scratch: {}.\n{}.",
-            plan.suite,
-            plan.ctxbench,
-            plan.created.split('T').next().unwrap_or_default(),
-            health.epochs_in_words(),
-            count(report.run.samples.len() as u64),
-            health.took_ms as f64 / 1000.0,
-            report.run.environment.cpu,
-            report.run.environment.cpus,
-            report.run.environment.kernel.split(' ').next().unwrap_or_default(),
-            report.run.environment.scratch,
-            health.identical_arms()
-        )),
-        List(health.notes.clone()),
-        Chart(stems::LATENCY, LATENCY_SHOWS),
-        Text("How long recorded agent sessions waited for files, as a ratio to the plain directory (99 % interval):".to_owned()),
-        ratio_rows(report, |cell| cell.metric == MAKESPAN),
-    ];
-    parts.extend(decisions::excerpt(&report.decisions));
-    parts
 }
 
 /// The run and its machine in a line each.

@@ -147,7 +147,10 @@ mod tests {
     use super::*;
     use crate::render::marks::Marks;
 
-    fn panel(rows: &[(&str, f64, Option<(f64, f64)>)]) -> RatioPanel {
+    /// An arm, its ratio and its interval.
+    type Shown<'a> = (&'a str, f64, Option<(f64, f64)>);
+
+    fn panel(rows: &[Shown<'_>]) -> RatioPanel {
         let marks = Marks::of_names(rows.iter().map(|row| row.0));
         let rows = rows.iter().map(|(name, ratio, interval)| RatioRow {
             name: (*name).to_owned(),

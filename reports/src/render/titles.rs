@@ -10,7 +10,7 @@ pub(super) fn short_name(workload: &str) -> &str {
 }
 
 /// The workloads that have more than one metric, whose panels name it.
-pub(super) fn with_many_metrics<'a>(cells: &'a [Cell]) -> HashSet<&'a str> {
+pub(super) fn with_many_metrics(cells: &[Cell]) -> HashSet<&str> {
     let mut first: HashMap<&str, &str> = HashMap::new();
     let many = cells.iter().filter(|cell| {
         *first.entry(&cell.workload).or_insert(&cell.metric) != cell.metric.as_str()

@@ -1,6 +1,5 @@
 //! For each policy changes of the evidence that adopts its candidate, with the verdicts that they lead to.
 
-use rundir::faults::Audit;
 use rundir::{Outcome, Run};
 
 use super::PolicyVerdict::{self, Adopt, AdoptIf, Archive, NotDecided};
@@ -241,17 +240,14 @@ pub(super) fn cases() -> Vec<Case> {
             roaming,
             vec![
                 (Archive, "the memory is gone with the machine", |run| {
-                    run.crash_points[0].audit = Audit {
-                        present: 5,
-                        unpromised: 95,
-                        ..Audit::default()
-                    }
+                    machine_loss(run, Outcome::WrongData)
                 }),
                 (Archive, "a line is lost", |run| {
                     settle(run, |settled| settled.lost = 1)
                 }),
                 (NotDecided, "nobody lost a machine", |run| {
-                    run.crash_points.clear()
+                    run.probes
+                        .retain(|probe| probe.name != "survives-machine-loss")
                 }),
                 (AdoptIf, "lines end in conflict copies", |run| {
                     settle(run, |settled| {

@@ -144,6 +144,13 @@ pub(super) fn properties(run: &mut Run, snapshot: Outcome) {
     }
 }
 
+/// Lets `sqlite` survive the loss of a machine, or not.
+pub(super) fn machine_loss(run: &mut Run, outcome: Outcome) {
+    let name = "survives-machine-loss";
+    probe(run, "property", name, "direct", Outcome::Skipped);
+    probe(run, "property", name, "sqlite", outcome);
+}
+
 /// Gives a workload more kinds of calls, which take as long as those of `from`.
 fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
     for kind in kinds.iter().map(|kind| (*kind).to_owned()) {
@@ -157,7 +164,7 @@ fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
             .iter_mut()
             .filter(|pass| pass.workload == workload)
         {
-            let calls = pass.calls[from].clone();
+            let calls = pass.calls[from];
             pass.calls.insert(kind.clone(), calls);
         }
         for cell in run
@@ -377,17 +384,7 @@ pub(super) fn roaming() -> Run {
             .promises
             .insert("killed-daemon".to_owned(), "write".to_owned());
     }
-    let bucket = &mut run.plan.arms[2].backend.promises;
-    bucket.insert("machine-loss".to_owned(), "sync".to_owned());
-    run.crash_points.push(CrashPoints {
-        points: 10,
-        audit: Audit {
-            present: 95,
-            unpromised: 5,
-            ..Audit::default()
-        },
-        ..CrashPoints::not_run("sqlite", "machine-loss", Status::Ran, "")
-    });
+    machine_loss(&mut run, Outcome::Ok);
     kills(&mut run, "sqlite", 0);
     run
 }

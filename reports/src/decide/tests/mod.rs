@@ -641,6 +641,8 @@ fn the_same_fault_once_more_changes_no_figure() {
 #[test]
 fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
     let kept = "More state is kept when the power goes";
+    let text = find("coding-agent").unwrap().1
+        + "\n[[benefit]]\ntitle = \"More state is kept when the power goes\"\nmeasure.kept = { loss = \"power-loss\" }\nunit = \"share more\"\nat_least = 0.05\n";
     let mut run = coding();
     evidence::properties(&mut run, Outcome::Skipped);
     run.crash_points.retain(|points| points.backend != "direct");
@@ -648,11 +650,11 @@ fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
         let promises = &mut arm.backend.promises;
         promises.insert("killed-daemon".to_owned(), "write".to_owned());
     }
-    let found = of("coding-agent", &run, "sqlite");
+    let found = of_text(&text, &run, "sqlite");
     assert_eq!(row(&found, kept).state, RowState::Missing);
     assert_eq!(found.verdict, NotDecided);
     run.crash_points.clear();
-    let found = of("coding-agent", &run, "sqlite");
+    let found = of_text(&text, &run, "sqlite");
     let row = row(&found, kept);
     assert_eq!(row.state, RowState::Unmet);
     assert_eq!(
