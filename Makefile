@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault example results site static clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault release-docs results site static clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -115,8 +115,8 @@ aa: build ## Twenty short seeded runs: identical arms told apart, planted slowdo
 fault: build ## Break the world of each backend, and kill stores and cut their power 1,000 times each (half an hour; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
-example: build ## Copy the newest run's report to docs/example and its excerpt to the README
-	@scripts/example $(ARGS)
+release-docs: build ## Put the newest run's answer into the README, and its short report into docs/example
+	@scripts/release-docs $(ARGS)
 
 results: build ## Write the pages of docs/results from runs: make results ARGS='results/…'
 	@scripts/results $(ARGS)

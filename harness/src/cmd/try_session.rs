@@ -357,11 +357,8 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     let calls = trace.calls_by_op().values().sum();
     let (replayed, not_replayed, idle) = match compile(Path::new("session"), &trace) {
         Ok(script) => {
-            let replayed: u64 = script.timed_calls().values().map(|n| *n as u64).sum();
-            let not_replayed = script
-                .not_replayed
-                .iter()
-                .map(|(op, n)| (op.clone(), *n as u64));
+            let replayed: u64 = script.timed_calls().values().sum();
+            let not_replayed = script.not_replayed.iter().map(|(op, n)| (op.clone(), *n));
             let idle = match (replayed, calls) {
                 (0, 0) => Some("no tool call".to_owned()),
                 (0, _) => Some("no tool call is a file operation whose effect is known".to_owned()),

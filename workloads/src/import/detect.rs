@@ -286,7 +286,7 @@ pub fn read(
                 .take(HEAD)
                 .read_to_end(&mut start)
                 .map_err(failed)?;
-            let newline = start.iter().any(|byte| *byte == b'\n');
+            let newline = start.contains(&b'\n');
             if !newline && start.len() as u64 == HEAD {
                 input
                     .by_ref()

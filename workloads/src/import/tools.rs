@@ -583,7 +583,7 @@ fn search_blocks(diff: &str) -> Vec<Replacement> {
                 // Roo states the place of a block.
                 let is_place = lines.is_empty() && line.starts_with(":start_line:")
                     || lines.is_empty() && line.starts_with(":end_line:");
-                if !is_place && !(lines.is_empty() && line == "-------") {
+                if !(is_place || lines.is_empty() && line == "-------") {
                     lines.push(line);
                 }
             }
