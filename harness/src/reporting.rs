@@ -209,6 +209,7 @@ impl ReportInputs {
         let decisions =
             decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         self.decisions = decisions.collect();
+        self.overview = Overview::of(&self.decisions, &evidence.runs);
         self
     }
 
@@ -274,7 +275,7 @@ mod tests {
                 .check_names(std::iter::empty())
         };
         checked("", "").unwrap();
-        let at = format!("{name}:27: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let at = format!("{name}:21: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(

@@ -77,7 +77,7 @@ fn a_need_that_is_not_met_skips_the_workload_with_its_package() {
 /// workload whose programs are not installed is reported and left out.
 fn once(workloads: &[&str], state: &str, backends: &[&str]) -> Vec<Value> {
     let scratch = Scratch::new();
-    let line = "--budget 1 --rounds 1 --no-probes --policy none --call-timeout 60";
+    let line = "--budget 120 --rounds 1 --no-probes --policy none --call-timeout 60";
     let (out, mut command) = measure(&scratch, line);
     command.args(["--state", state]);
     for workload in workloads {

@@ -320,7 +320,7 @@ fn decides(out: &Path) {
     };
     let all = decide(&[]);
     assert_eq!(all.status.code(), Some(11), "{}", stderr(&all));
-    let policies = ["cron-controller", "long-context", "roaming-agents"];
+    let policies = ["cron-controller", "roaming-agents"];
     has(&stdout(&all), &policies);
     has(&stdout(&all), &["no evidence: "]);
     let one = ["--policy", "cron-controller", "--candidate", "sqlite"];
@@ -430,7 +430,7 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
 fn sqlite_of_others(scratch: &Scratch, name: &str, state: &str) -> PathBuf {
     let file = scratch.path().join(format!("{name}.toml"));
     let text = format!(
-        "name = '{name}'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n\
+        "name = '{name}'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nstays = true\n\
          version = ['{CTXBENCH}', '--version']\n\
          mount = ['{CTXBENCH}', 'mount', 'sqlite', '{{mount}}', '--db', '{{data}}/store.db']\n\
          unmount = ['{CTXBENCH}', 'unmount', '{{mount}}']\n[properties]\nstate = {state}\n"
@@ -643,8 +643,8 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
     let arms = samples.iter().map(|s| s["arm"].as_str().unwrap());
     let arms: BTreeSet<&str> = arms.collect();
     assert_eq!(arms, BTreeSet::from(["direct", "direct-again"]));
-    let skipped = ["SKIPPED: /dev/fuse is not permitted", "skipped "];
-    has(&text_of(&out, "report.md"), &skipped);
+    let skipped = ["SKIPPED: /dev/fuse is not permitted", "skipped in "];
+    has(&text_of(&out, "report.html"), &skipped);
 }
 
 #[test]
@@ -660,7 +660,7 @@ fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1));
     let parts = [
-        "results cannot be written any more",
+        "results can no longer be written",
         "No space left on device",
     ];
     has(&stderr(&output), &parts);

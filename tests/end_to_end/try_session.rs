@@ -60,9 +60,9 @@ fn a_recorded_session_is_answered_in_one_command() {
             "as reported ",
             "on gpt-5.5: $",
             "our ledger ",
-            "coding-agent",
-            "long-context",
-            "report: ",
+            "Coding agent",
+            "Large results",
+            "Report (one file",
         ],
     );
     let runs: Vec<_> = fs::read_dir(&results).unwrap().collect();

@@ -448,7 +448,10 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             fork = ['cp', '-r', '{mount}/{from}', '{mount}/{to}']";
         parse(&with(whole)).unwrap();
         for (text, said) in [
-            ("stat = []", "x.toml:10: unknown field `stat`"),
+            (
+                "stat = []",
+                "x.toml:10: field `properties.stat`: unknown field",
+            ),
             (
                 "state = ['/etc']",
                 "`properties.state`: \"/etc\" is not below",

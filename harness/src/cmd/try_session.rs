@@ -312,13 +312,21 @@ fn definition(name: &str, id: &str, session: &Tried) -> String {
 }
 
 /// A policy for these sessions: in each row, they stand for the session that the policy names, one row a session. A row that
-/// compares tokens is about the first of them.
+/// compares tokens is about the first of them, and rows on bills of other sessions are left out.
 fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
     let named = format!("\"{stands_for}\"");
     let mut parts = policy.split("\n[[");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let is_of_tokens = part.contains("measure.context");
+        // The bills of the recorded sessions that ctxbench ships say nothing of these.
+        if is_of_tokens && !part.contains(&named) {
+            // A table after the row is none of it.
+            if let Some((_, table)) = part.split_once("\n[") {
+                text += &format!("\n[{table}");
+            }
+            continue;
+        }
         let copies = match part.contains(&named) {
             true if is_of_tokens => &sessions[..1],
             true => sessions,

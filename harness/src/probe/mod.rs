@@ -20,7 +20,6 @@ use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
-use crate::plan::{AA_ARM, LiveArm};
 use crate::supervise::{Lost, Watchdog, supervise};
 
 pub use features::{feature_name, feature_outcome, short_features, try_features};
@@ -36,11 +35,6 @@ pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
         ("visible".to_owned(), facts),
     ]
     .into()
-}
-
-/// Whether an arm is probed: one that is available, and not identical to another one or slowed on purpose.
-pub fn is_probed(arm: &LiveArm) -> bool {
-    arm.versions.is_ok() && arm.name != AA_ARM && arm.slowed_percent.is_none()
 }
 
 /// How long any one step of a probe may take.

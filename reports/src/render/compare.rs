@@ -273,8 +273,8 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
     let mut counts = TestSuite::new("counts");
     if found.counts_compared.exact == 0 {
         let mut status = TestCaseStatus::skipped();
-        status.set_message("no exact count was compared");
-        counts.add_test_case(TestCase::new("exact counts", status));
+        status.set_message(border::junit("no exact count was compared"));
+        counts.add_test_case(TestCase::new(border::junit("exact counts"), status));
     }
     counts.add_test_cases(
         found

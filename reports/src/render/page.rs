@@ -280,6 +280,8 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
                     kept.push(ratio_rows(report, |cell| {
                         is_hot(cell) && !cell.workload.starts_with("program/")
                     }));
+                    syncs(report, &mut kept);
+                    hosts(report, &mut kept);
                     kept
                 }
                 "Programs" => {

@@ -8,6 +8,7 @@ use crate::text::{columns, ratio};
 pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;
     let rows = summary.cells.iter().filter(|cell| cell.is_main());
+    let rows = rows.filter(|cell| Some(&cell.arm) != summary.aa_arm.as_ref());
     let rows = rows.filter_map(|cell| {
         let free = cell.placed_freely()?;
         let free = summary.cell(&free.workload, &free.state, &free.metric, &cell.arm)?;

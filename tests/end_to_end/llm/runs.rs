@@ -73,16 +73,19 @@ fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
     }
 
     let said = stdout(&output);
-    let wrong = "agent/shortened hot on llm-history-given: 41.7 % of calls did not end well, in 6 of 6 passes";
-    has(&said, &[wrong]);
+    has(
+        &said,
+        &["Failures: 6 of 66 passes: llm-history-given 6 wrong-data."],
+    );
     let report = text_of(&out, "report.md");
     let parts = [
         "| agent/shortened hot | llm-history-given | 6 of 6 |",
         "41.7 %",
         "answers simulated",
-        "asks a model at each of its 1024 reads",
     ];
     has(&report, &parts);
+    let page = text_of(&out, "report.html");
+    has(&page, &["asks a model at each of its 1024 reads"]);
     let plan = text_of(&out, "plan.toml");
     has(&plan, &["call_timeout_ms = 30000", "--call-timeout 30"]);
     for text in [report, plan, said, stderr(&output)] {

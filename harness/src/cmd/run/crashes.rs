@@ -12,7 +12,6 @@ use rundir::{Plan, Writer};
 use crate::crash_words::crash_words;
 use crate::interrupt::Interrupt;
 use crate::plan::{BASELINE, LiveArm};
-use crate::probe::is_probed;
 
 /// The most time for all kills and power cuts of a run.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -39,7 +38,7 @@ pub(super) fn crash(
     };
     let mut stores: Vec<&LiveArm> = arms
         .iter()
-        .filter(|arm| is_probed(arm) && !done.contains(&arm.name))
+        .filter(|arm| arm.is_probed() && !done.contains(&arm.name))
         .filter(promises)
         .collect();
     // If the time is too short, the candidates have it.

@@ -30,7 +30,7 @@ use crate::lab::Machine;
 use crate::model_files;
 use crate::model_options::ModelOptions;
 use crate::plan::LiveArm;
-use crate::probe::{Prober, is_probed};
+use crate::probe::Prober;
 use crate::progress::Progress;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
@@ -399,7 +399,7 @@ fn probers(
         return Ok(Vec::new());
     }
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
-    let arms = arms.iter().filter(|arm| is_probed(arm));
+    let arms = arms.iter().filter(|arm| arm.is_probed());
     let prober = |arm: &LiveArm| Prober {
         arm: arm.name.clone(),
         backend: Arc::clone(&arm.backend),
