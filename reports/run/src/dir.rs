@@ -397,8 +397,15 @@ fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
-    /// The contexts' file, locked as long as the run is being made. The lock ends with the process.
-    _lock: File,
+    /// The contexts' file, locked as long as the run is being made. The lock ends with the writer, or with the process.
+    lock: File,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child that was forked and has not called `exec` yet holds it, too.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Writer {
@@ -445,7 +452,7 @@ impl Writer {
         write_new(&dir.join(PLAN), &text)?;
         Ok(Self {
             dir: dir.to_owned(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -473,7 +480,7 @@ impl Writer {
         }
         let writer = Self {
             dir: dir.to_owned(),
-            _lock: lock,
+            lock,
         };
         Ok((writer, run))
     }

@@ -2,7 +2,6 @@
 
 use inputs::border;
 
-use super::latencies::LATENCY_SHOWS;
 use super::output::WriteError;
 use super::report::Report;
 use super::stems;
@@ -48,7 +47,10 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
         ),
         format!("```text\n{answer}\n```"),
         format!("{identical}."),
-        format!("![{LATENCY_SHOWS}]({place}/charts/{}.svg)", stems::LATENCY),
+        format!(
+            "![One operation by backend, caches hot: its time as a ratio to a plain directory, with the interval over epochs]({place}/charts/{}.svg)",
+            stems::LATENCY
+        ),
     ];
     Ok(format!(
         "{before}{BEGIN}\n{}\n{END}{after}",
