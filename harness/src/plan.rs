@@ -297,7 +297,6 @@ pub fn arm(live: &LiveArm) -> Arm {
             needs: needs
                 .map(|need| format!("{}: {}", need.name, need.why))
                 .collect(),
-            gives: None,
             lines_of_code: described.lines_of_code,
             versions,
         },

@@ -471,10 +471,6 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
             } else {
                 vec!["/dev/fuse: to serve files".to_owned()]
             },
-            gives: Some(match backend {
-                "sqlite" => vec!["one-file".to_owned()],
-                _ => Vec::new(),
-            }),
             lines_of_code: if is_direct { 50 } else { 2000 },
             versions: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
             ..ArmBackend::default()

@@ -311,18 +311,25 @@ fn definition(name: &str, id: &str, session: &Tried) -> String {
     )
 }
 
-/// A policy for these sessions: in each row, they stand for the session that the policy names, one row a session. A row that
-/// compares tokens is about the first of them, and rows on bills of other sessions are left out.
+/// A policy for these sessions: in each row, they stand for the session that the policy names, one row a session. A benefit
+/// in tokens is that of the first of them. The bills of sessions that ctxbench ships become one row a session, too.
 fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
     let named = format!("\"{stands_for}\"");
     let mut parts = policy.split("\n[[");
     let mut text = parts.next().unwrap_or_default().to_owned();
+    let mut has_bills = false;
     for part in parts {
         let is_of_tokens = part.contains("measure.context");
-        // The bills of the recorded sessions that ctxbench ships say nothing of these.
         if is_of_tokens && !part.contains(&named) {
-            // A table after the row is none of it.
-            if let Some((_, table)) = part.split_once("\n[") {
+            // A table may follow the row, and stays.
+            let (row, table) = part.split_once("\n[").unwrap_or((part, ""));
+            if !has_bills && row.starts_with("cost]]") {
+                has_bills = true;
+                for (number, session) in (1..).zip(sessions) {
+                    text += &format!("\n[[{}\n", session_bill(row, session, number));
+                }
+            }
+            if !table.is_empty() {
                 text += &format!("\n[{table}");
             }
             continue;
@@ -345,6 +352,21 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
         }
     }
     text
+}
+
+/// A row on the bill of another session, for one of these.
+fn session_bill(row: &str, session: &str, number: usize) -> String {
+    let lines = row.trim_end().lines().map(|line| {
+        if line.starts_with("title = ") {
+            return format!("title = \"Session {number} costs more\"");
+        }
+        let Some((before, rest)) = line.split_once("workload = \"") else {
+            return line.to_owned();
+        };
+        let after = rest.split_once('"').map_or("", |(_, after)| after);
+        format!("{before}workload = {session:?}{after}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A row with the number of its session in its title.
@@ -557,7 +579,19 @@ mod tests {
                     some.iter().all(|session| own.contains(session.as_str())),
                     "{own}"
                 );
-                Policy::parse(&file, &own).unwrap();
+                let policy = Policy::parse(&file, &own).unwrap();
+                // Each session has to pay its own bill, and none of another one is asked for.
+                let bills = policy.costs.iter();
+                let bills = bills.filter(|row| row.title.starts_with("Session "));
+                let expected = match name == "long-context" {
+                    true => some.len(),
+                    false => 0,
+                };
+                assert_eq!(bills.count(), expected, "{own}");
+                assert!(
+                    name != "long-context" || !own.contains("agent/claude-code"),
+                    "{own}"
+                );
             }
         }
     }

@@ -517,9 +517,6 @@ pub struct ArmBackend {
     pub mounts: u32,
     /// Requirements on the machine.
     pub needs: Vec<String>,
-    /// Its properties besides files: `one-file`, `snapshots`, `versions`; `None` if its makers do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gives: Option<Vec<String>>,
     /// Lines of code that its files depend on; 0 if not counted.
     pub lines_of_code: u32,
     /// Versions of its parts; empty if the backend is unavailable.

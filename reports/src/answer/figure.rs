@@ -101,7 +101,7 @@ pub(super) fn ratio_words(ratio: f64, low: f64, high: f64) -> String {
     format!("×{ratio:.places$} [{low:.places$}, {high:.places$}]")
 }
 
-/// Whether an interval reaches as far as its ratio: rounded to its places, nothing of the ratio would be left.
+/// Whether the wider half of an interval is at least half of its ratio.
 pub(super) fn is_wide(ratio: f64, low: f64, high: f64) -> bool {
     (high - ratio).max(ratio - low) >= ratio / 2.0
 }

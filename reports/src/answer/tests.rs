@@ -181,11 +181,11 @@ const PLANTINGS: [Planting; 17] = [
     (
         "a session waits longer than its margin",
         AdviceKind::ChooseIf,
-        Confidence::Sure,
+        Confidence::Fragile,
         |run| {
             let mut workloads = run.plan.workloads.iter_mut();
             let session = workloads.find(|workload| workload.name == "agent/session");
-            session.unwrap().session_ms = Some(5_000);
+            session.unwrap().session_ms = Some(6_000);
         },
     ),
     ("a tool fails", AdviceKind::Keep, Confidence::Sure, |run| {

@@ -57,8 +57,8 @@ pub struct Decision {
     pub(crate) conditions: Vec<String>,
     /// The smallest change of one margin or one measurement that flips the verdict.
     pub(crate) flip: Option<Flip>,
-    /// The change of a margin by a factor of two, or of a measurement by half of its interval, that turns an *adopt* or an
-    /// *archive*, which is then fragile.
+    /// The change of a margin by a factor of two, or of a measurement by half of its interval, that turns the verdict, which
+    /// is then fragile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fragile: Option<Flip>,
     /// The places that a context policy can be used with.

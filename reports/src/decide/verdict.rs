@@ -142,7 +142,7 @@ fn of_states(
 /// smallest if several do. A margin that asks for more evidence turns nothing: what would then be open is not the contrary.
 pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
-    if !matches!(verdict, PolicyVerdict::Adopt | PolicyVerdict::Archive) {
+    if verdict == PolicyVerdict::NotDecided {
         return None;
     }
     let mut turns = Vec::new();

@@ -94,6 +94,7 @@ fn compacted(mut svg: String) -> String {
         ("<polyline fill=\"none\"", "<polyline"),
         (" \"/>", "\"/>"),
         ("opacity=\"0.13\" stroke=\"currentColor\"", "class=\"g\""),
+        ("text-anchor=\"middle\" font-size=\"11\"", "class=\"m\""),
         (" xmlns=\"http://www.w3.org/2000/svg\"", ""),
         ("\">\n", "\">"),
         ("\n</", "</"),
@@ -101,6 +102,14 @@ fn compacted(mut svg: String) -> String {
         ("</text>\n", "</text>"),
     ] {
         svg = svg.replace(long, short);
+    }
+    // The ground of a chart, which is transparent on a page.
+    let ground = "<rect x=\"0\" y=\"0\"";
+    if let Some((before, rest)) = svg.split_once(ground)
+        && let Some((attributes, after)) = rest.split_once("/>")
+        && attributes.ends_with(" fill=\"none\"")
+    {
+        svg = format!("{before}{after}");
     }
     svg
 }

@@ -27,7 +27,7 @@ const VALUE: usize = 120;
 /// The beginning of a file, as importers see it.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
-    /// The text, as far as it is looked at.
+    /// The beginning of the text, which detection reads.
     pub text: String,
     /// Whether each line is a JSON value of its own.
     pub is_lines: bool,
@@ -244,7 +244,7 @@ pub fn detect(head: &Head) -> Result<&'static dyn Importer, String> {
             ref fields => format!("it is {kind} with the fields {}", fields.join(", ")),
         }
     } else {
-        "it is no JSON, no strace log and no aider history".to_owned()
+        "it is not JSON, a strace log or an aider history".to_owned()
     };
     let looked_for = IMPORTERS.iter().map(|importer| importer.id());
     Err(format!(

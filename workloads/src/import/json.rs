@@ -40,7 +40,7 @@ pub fn each_line(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Result
     }
 }
 
-/// Reads what is readable in a line that is no JSON. Returns 1 if a part of it is lost.
+/// Reads what is readable in a line that is not valid JSON. Returns 1 if a part of it is lost.
 fn mended(line: &str, each: &mut impl FnMut(Value)) -> u64 {
     let line = without_half_pairs(line);
     let mut records = serde_json::Deserializer::from_str(&line).into_iter::<Value>();
@@ -101,7 +101,7 @@ fn without_half_pairs(line: &str) -> String {
 /// Reads a whole document.
 ///
 /// # Errors
-/// If it is no JSON.
+/// If it is not valid JSON.
 pub fn document(input: &mut dyn BufRead) -> Result<Value, String> {
     let text = whole(input)?;
     let text = text.trim_start_matches('\u{feff}');

@@ -89,7 +89,7 @@ fn record_messages(record: &Value) -> Option<&Vec<Value>> {
         .find_map(|place| place["messages"].as_array())
 }
 
-/// Model, system prompt and agent, as far as a record has them.
+/// Model, system prompt and agent, where a record has them.
 fn about(recorder: &mut Recorder, record: &Value) {
     for place in [
         record,

@@ -114,7 +114,7 @@ impl Roots {
         around.min_by_key(|root| root.len()).cloned()
     }
 
-    /// The user's home, as far as the roots tell.
+    /// The user's home, if a root names it.
     fn home(&self) -> Option<String> {
         self.roots.iter().find_map(|root| match &root[..] {
             [home, user, ..] if home == "home" || home == "Users" => {

@@ -1,5 +1,5 @@
 //! Importer for `strace -f` logs of programs: each file that is opened and closed is a read or a write.
-//! Contents are known as far as the log shows them (`-s`); the rest of a write is filler of the same size.
+//! The log shows the beginning of each content (`-s`); the rest of a write is filler of the same size.
 
 use std::collections::HashMap;
 use std::io::BufRead;
