@@ -143,20 +143,23 @@ pub struct Row {
 }
 
 impl Row {
+    /// The figure that is held against the bound, without its interval; empty without evidence.
+    pub fn value(&self) -> String {
+        let figure = self.effect;
+        let figure = figure.map(|effect| amount(effect.value, &self.bound.unit));
+        figure.unwrap_or_default()
+    }
+
     /// The figure that is held against the bound, with its interval; empty without evidence.
     pub fn figure(&self) -> String {
-        let Some(effect) = self.effect else {
-            return String::new();
-        };
-        let unit = &self.bound.unit;
-        let value = amount(effect.value, unit);
-        match effect.low.is_finite() && effect.high.is_finite() && effect.low < effect.high {
-            true => format!(
-                "{value} [{}, {}]",
-                amount(effect.low, unit),
-                amount(effect.high, unit)
-            ),
-            false => value,
+        let (value, unit) = (self.value(), &self.bound.unit);
+        match self.effect {
+            Some(RowEffect { low, high, .. })
+                if low.is_finite() && high.is_finite() && low < high =>
+            {
+                format!("{value} [{}, {}]", amount(low, unit), amount(high, unit))
+            }
+            _ => value,
         }
     }
 }

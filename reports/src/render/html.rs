@@ -22,9 +22,9 @@ ul { padding-left: 1.2rem; } h1 + p { color: var(--soft); font-size: .9rem; max-
 .uses { display: grid; gap: 2rem 2.5rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); margin: 1.5rem 0; }
 .use { min-width: 0; border-top: 2px solid var(--ink); padding-top: .5rem; display: flex; flex-direction: column; break-inside: avoid; }
 .use h2 { font-size: 1.1rem; margin: 0; } .use h2 small { font-weight: 400; color: var(--soft); margin-left: .4rem; }
-.use p { flex: 1; margin: .4rem 0 .8rem; } .use p b { font-weight: 600; }
+.use p { margin: .4rem 0 .8rem; } .use p b { font-weight: 600; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; padding: 0; list-style: none; font-size: .85rem; } .legend svg { vertical-align: -.15em; margin-right: .3rem; }
-svg { color: var(--ink); fill: currentColor; font: 12px sans-serif; dominant-baseline: central; } .g { stroke: currentColor; opacity: .13; } .m { text-anchor: middle; font-size: 11px; } polyline { fill: none; } svg a { fill: var(--accent); text-decoration: underline; }
+svg { color: var(--ink); fill: currentColor; font: 12px sans-serif; dominant-baseline: central; } .g { stroke: currentColor; opacity: .13; } .h { stroke: currentColor; opacity: .3; } .m, .e { text-anchor: middle; font-size: 11px; } .e { text-anchor: end; } polyline { fill: none; } svg a { fill: var(--accent); text-decoration: underline; }
 figure { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; margin: 1rem 0; overflow-x: auto; } figure svg, .use svg { flex: none; display: block; }
 figcaption { font-size: .85rem; flex: 0 0 100%; max-width: none; padding-right: max(0px, 100% - 46rem); color: var(--soft); }
 details.page { border-top: 1px solid var(--line); } details.page > summary { padding: .6rem 0; } details.page:last-of-type { border-bottom: 1px solid var(--line); }

@@ -14,11 +14,11 @@ use crate::decide::{Decision, Row, RowRole, RowState};
 
 /// The most candidates of a picture; the page on the policy has the others.
 const MOST_ROWS: usize = 4;
-/// Pixels of a candidate's row, and of its text above the scale.
-const ROW: i32 = 68;
-const TEXTS: i32 = 36;
-/// Pixels of benefits above and of costs below the middle of the scale.
-const APART: i32 = 7;
+/// Pixels of a candidate's name, of a line of text under it, of a scale, and between two candidates.
+const NAME: i32 = 18;
+const LINE: i32 = 14;
+const SCALE: i32 = 13;
+const GAP: i32 = 10;
 /// The ends of the scale; figures beyond them are drawn at the end.
 const ENDS: (f64, f64) = (-2.0, 2.0);
 
@@ -79,28 +79,45 @@ fn gates(decision: &Decision) -> String {
     }
 }
 
-/// The row that says most: the cost that is furthest above its limit, else a shown benefit.
-fn headline(decision: &Decision) -> Option<String> {
-    let worst = decision
-        .of_role(RowRole::Cost)
-        .filter(|row| row.state == RowState::Unmet);
-    let worst = worst.filter_map(|row| Some((place(row)?.value, row)));
-    let worst = worst
-        .max_by(|one, other| one.0.total_cmp(&other.0))
-        .map(|found| found.1);
-    let failed = decision
-        .of_role(RowRole::Gate)
-        .find(|row| matches!(row.state, RowState::Unmet | RowState::Failed));
-    let shown = decision
-        .of_role(RowRole::Benefit)
-        .find(|row| row.state == RowState::Met);
-    if let Some(row) = failed {
-        return Some(format!("✗ {}: {}", row.title, row.candidate));
-    }
-    if let Some(row) = worst {
-        return Some(format!("✗ {}: {}", row.title, row.figure()));
-    }
-    shown.map(|row| format!("✓ {}: {}", row.title, row.figure()))
+/// Writes a row in a line: whether it keeps its bound, what it is, and at the right its figure, which is never cut.
+fn write_row(area: &Area<'_>, row: &Row, y: i32) -> Result<(), DrawError> {
+    let sign = match row.state {
+        RowState::Met => "✓",
+        RowState::Unmet | RowState::Failed => "✗",
+        _ => "?",
+    };
+    let (left, right, y) = (19, PANEL as i32 - 8, y + LINE / 2 + 2);
+    // Without a figure the first words say why: "not offered", "no evidence".
+    let figure = match row.value() {
+        figure if figure.is_empty() => row.candidate.split(':').next().unwrap_or("").to_owned(),
+        figure => figure,
+    };
+    let figure = fit(&figure, (right - left) * 2 / 5, SMALL);
+    write(area, &figure, Side::Right, (right, y), SMALL)?;
+    let room = right - left - width(&figure, SMALL) - 8;
+    let title = fit(&format!("{sign} {}", row.title), room, SMALL);
+    write(area, &title, Side::Left, (left, y), SMALL)
+}
+
+/// The gate that failed, if one did.
+fn failed_gate(decision: &Decision) -> Option<&Row> {
+    let mut gates = decision.of_role(RowRole::Gate);
+    gates.find(|row| matches!(row.state, RowState::Unmet | RowState::Failed))
+}
+
+/// The row of a role that says most: the cost that is furthest above its limit, and the benefit that is nearest to what
+/// is needed, or the first without a figure.
+fn telling(decision: &Decision, role: RowRole) -> Option<&Row> {
+    let rows = || decision.of_role(role);
+    let placed = rows().filter_map(|row| Some((place(row)?.value, row)));
+    let found = match role {
+        RowRole::Benefit => placed.min_by(|one, other| one.0.total_cmp(&other.0)),
+        _ => placed.max_by(|one, other| one.0.total_cmp(&other.0)),
+    };
+    let shown = rows().find(|row| role == RowRole::Benefit && row.state == RowState::Met);
+    shown
+        .or(found.map(|found| found.1))
+        .or_else(|| rows().next())
 }
 
 /// The benefits of a candidate in a few words.
@@ -108,7 +125,7 @@ fn benefits(decision: &Decision) -> String {
     let shown = decision
         .of_role(RowRole::Benefit)
         .filter(|row| row.state == RowState::Met);
-    format!("{} of {} benefits", shown.count(), decision.benefits_needed)
+    format!("{}/{} benefits", shown.count(), decision.benefits_needed)
 }
 
 /// Draws a panel for each use, in order.
@@ -120,12 +137,22 @@ pub(super) fn use_pictures(uses: &[Vec<&Decision>], marks: &Marks) -> Result<Pic
     panels.map(Picture)
 }
 
+/// The pixels that a candidate takes.
+fn height(decision: &Decision) -> i32 {
+    let roles = [RowRole::Benefit, RowRole::Cost];
+    let scales = roles
+        .iter()
+        .filter(|role| telling(decision, **role).is_some());
+    let gate = failed_gate(decision).map_or(0, |_| LINE);
+    NAME + gate + (LINE + SCALE) * scales.count() as i32 + GAP
+}
+
 fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
     let shown = &candidates[..candidates.len().min(MOST_ROWS)];
     let left_out = candidates.len() - shown.len();
-    let bottom = ROW * shown.len() as i32;
+    let bottom = shown.iter().map(|decision| height(decision)).sum();
     let frame = Frame {
-        left: 62,
+        left: 19,
         top: 0,
         right: PANEL as i32 - 8,
         bottom,
@@ -137,9 +164,10 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
     draw(
         (PANEL, (bottom + if left_out > 0 { 50 } else { 36 }) as u32),
         |area| {
-            for (at, decision) in shown.iter().enumerate() {
-                let top = ROW * at as i32;
+            let mut top = 0;
+            for decision in shown {
                 candidate(area, decision, marks.get(&decision.candidate), top, x)?;
+                top += height(decision);
             }
             for (bound, words) in [(-1.0, "benefit needed"), (1.0, "cost tolerated")] {
                 write(area, words, Side::Middle, (x(bound), bottom + 10), SMALL)?;
@@ -163,7 +191,8 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
     )
 }
 
-/// Draws the row of a candidate: its name, gates and benefits in words, and its figures on the scale.
+/// Draws a candidate: its name and gates, then for its benefits and for its costs the row that says most in words, above
+/// the scale with its figure.
 fn candidate(
     area: &Area<'_>,
     decision: &Decision,
@@ -172,56 +201,50 @@ fn candidate(
     x: impl Fn(f64) -> i32,
 ) -> Result<(), DrawError> {
     let right = PANEL as i32 - 4;
-    let words = format!("{} · {}", gates(decision), benefits(decision));
+    let heading = format!("{}, {}", gates(decision), benefits(decision));
     mark.draw(area, (9, top + 11))?;
-    let room = right - width(&words, SMALL) - 34;
+    let room = right - width(&heading, SMALL) - 34;
     let name = fit(&decision.candidate, room.max(60) * 9 / 10, TEXT);
     write_bold(area, &name, Side::Left, (19, top + 11), TEXT)?;
-    let words = fit(&words, right - 30 - width(&name, TEXT) * 10 / 9, SMALL);
-    write(area, &words, Side::Right, (right, top + 11), SMALL)?;
-    if let Some(words) = headline(decision) {
-        let words = fit(&words, right - 19, SMALL);
-        write(area, &words, Side::Left, (19, top + 27), SMALL)?;
+    let heading = fit(&heading, right - 30 - width(&name, TEXT) * 10 / 9, SMALL);
+    write(area, &heading, Side::Right, (right, top + 11), SMALL)?;
+    let mut y = top + NAME;
+    if let Some(row) = failed_gate(decision) {
+        write_row(area, row, y)?;
+        y += LINE;
     }
-    let (above, below) = (top + TEXTS, top + ROW - 5);
-    // What is tolerated, and the baseline.
-    let tolerated = [(x(0.0), above), (x(1.0), below)];
-    area.draw(&Rectangle::new(tolerated, INK.mix(0.09).filled()))?;
-    line(
-        area,
-        [(x(0.0), above - 2), (x(0.0), below + 2)],
-        INK.mix(0.8),
-    )?;
-    for bound in [-1.0, 1.0] {
-        line(area, [(x(bound), above), (x(bound), below)], INK.mix(0.3))?;
-    }
-    let middle = i32::midpoint(above, below);
-    line(
-        area,
-        [(x(ENDS.0), middle), (x(ENDS.1), middle)],
-        INK.mix(0.13),
-    )?;
-    let has = |role| decision.of_role(role).any(|row| place(row).is_some());
-    for (role, words, y) in [
-        (RowRole::Benefit, "benefits", middle - APART),
-        (RowRole::Cost, "costs", middle + APART),
-    ] {
-        if has(role) {
-            write(area, words, Side::Right, (x(ENDS.0) - 8, y), SMALL)?;
-        }
-    }
-    for row in &decision.rows {
-        let Some(found) = place(row).filter(|_| row.role != RowRole::Gate) else {
+    for role in [RowRole::Benefit, RowRole::Cost] {
+        let Some(first) = telling(decision, role) else {
             continue;
         };
-        // Benefits above the middle, costs below it.
-        let y = match row.role {
-            RowRole::Benefit => middle - APART,
-            _ => middle + APART,
-        };
-        let ends = [(x(found.low), y), (x(found.high), y)];
-        line(area, ends, mark.colour.mix(0.7).stroke_width(2))?;
-        mark.draw(area, (x(found.value), y))?;
+        write_row(area, first, y)?;
+        y += LINE;
+        let (above, below, middle) = (y + 2, y + SCALE, y + SCALE / 2 + 1);
+        // What is tolerated, the baseline, and the other bound.
+        if role == RowRole::Cost {
+            let tolerated = [(x(0.0), above), (x(1.0), below)];
+            area.draw(&Rectangle::new(tolerated, INK.mix(0.09).filled()))?;
+        }
+        let bound = if role == RowRole::Cost { 1.0 } else { -1.0 };
+        line(
+            area,
+            [(x(0.0), above - 1), (x(0.0), below + 1)],
+            INK.mix(0.8),
+        )?;
+        line(area, [(x(bound), above), (x(bound), below)], INK.mix(0.3))?;
+        line(
+            area,
+            [(x(ENDS.0), middle), (x(ENDS.1), middle)],
+            INK.mix(0.13),
+        )?;
+        if let Some(found) = place(first) {
+            let ends = [(x(found.low), middle), (x(found.high), middle)];
+            if ends[0] != ends[1] {
+                line(area, ends, mark.colour.mix(0.7).stroke_width(2))?;
+            }
+            mark.draw(area, (x(found.value), middle))?;
+        }
+        y += SCALE;
     }
     Ok(())
 }
