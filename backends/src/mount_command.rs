@@ -70,8 +70,8 @@ impl OpenedStore {
 /// An option of stores whose files nothing but the mount changes.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Writeback {
-    /// Let the kernel gather writes until a file is closed or synced. What was written and neither closed nor synced
-    /// is then lost with a killed daemon.
+    /// Let the kernel cache writes until a file is closed or synced. If the daemon is killed, writes that were neither
+    /// closed nor synced can be lost.
     #[arg(long)]
     pub writeback: bool,
 }

@@ -16,7 +16,7 @@ use crate::progress_line::ProgressLine;
 /// Which price list counts.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PriceList {
-    /// Another price list than the built-in one.
+    /// Use this price list instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 }

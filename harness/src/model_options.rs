@@ -36,9 +36,9 @@ const CACHE_VARIABLES: [&str; 2] = ["CTXBENCH_CACHE_FOLDER", "LLMFS_CACHE_FOLDER
 /// The kind of model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
-    /// A GGUF file, by a llama-server that this mount starts and stops.
+    /// A GGUF file, in a llama-server that this mount starts and stops.
     Local,
-    /// A server that speaks OpenAI's chat completions: OpenAI, Ollama, vLLM, llama.cpp.
+    /// A server with OpenAI's chat completions API: OpenAI, Ollama, vLLM, llama.cpp.
     Openai,
     /// A recording.
     Cassette,
@@ -48,92 +48,93 @@ pub enum Provider {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of models")]
 pub struct ModelOptions {
-    /// The kind of model that answers [default: openai with --base-url, cassette with --cassette, else local].
+    /// Which kind of model answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
-    /// The server of `openai`, as in `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; of `local`, a
-    /// llama-server that is running.
+    /// The URL of the server: for `openai`, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; for
+    /// `local`, that of a llama-server that already runs.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or that of `make model`].
+    /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or the model that `make
+    /// model` installs].
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
     /// The SHA-256 that the model file must have.
     #[arg(long, value_name = "HEX")]
     model_sha256: Option<String>,
-    /// The recording of `cassette`.
+    /// The recording that `cassette` replays.
     #[arg(long, value_name = "FILE")]
     pub cassette: Option<PathBuf>,
-    /// Replay without the latency that was recorded.
+    /// Replay without the recorded latency.
     #[arg(long)]
     pub replay_instantly: bool,
     /// Record the answers of a live model in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "cassette")]
     pub record: Option<PathBuf>,
-    /// How many seconds one answer may take, with all attempts and the wait for the model to be free.
+    /// Seconds that one answer may take, including all attempts and the time in the queue.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     answer_timeout: f64,
-    /// The longest answer, in the model's tokens.
+    /// Maximum length of an answer, in the model's tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub answer_tokens: u32,
-    /// 0 for the likeliest answer, up to 2.
+    /// Sampling temperature, from 0 (always the likeliest token) to 2.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     temperature: f32,
     /// The seed of the sampling.
     #[arg(long, default_value_t = 1)]
     model_seed: u64,
-    /// Requests that run at once [default: 1 for local, else 4].
+    /// Maximum number of concurrent requests [default: 1 for local, else 4].
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: Option<u8>,
-    /// Stop asking after so many tokens; reads then fail with EDQUOT. A question that was given up counts, too.
+    /// Stop asking the model after this many tokens; reads then fail with EDQUOT. Abandoned requests count, too.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u64>,
-    /// Stop asking after so many US dollars, by --price or else by the row for the model's name in reports/prices.toml.
-    /// A model that `.llmfs/model` names has no price, and is not asked.
+    /// Stop asking the model after this many US dollars. The price is that of --price, else that of the model's row in
+    /// reports/prices.toml. A model that `.llmfs/model` names has no price, so this option prevents requests to it.
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     max_cost: Option<f64>,
-    /// US dollars per million tokens of questions and of answers, as in 1.25,10.
+    /// US dollars per million input tokens and per million output tokens, such as 1.25,10.
     #[arg(long, value_name = "IN,OUT", value_parser = price)]
     price: Option<Price>,
 }
 
-/// A log of operations, from which a language model says what files hold: see docs/LLM.md.
+/// A log of operations, from which a language model derives the content of files: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
 pub struct HistoryMountOptions {
-    /// Keep the log in this SQLite file; without it, it is gone with the mount.
+    /// Keep the log in this SQLite file. Without this option, the log is lost when the mount ends.
     #[arg(long, value_name = "FILE")]
     log_db: Option<PathBuf>,
-    /// Rules by which the model allows and refuses operations, in words. Each operation then asks the model.
+    /// Rules, in plain words, by which the model allows or refuses operations. Each operation then asks the model.
     #[arg(long, value_name = "TEXT")]
     policy: Option<String>,
-    /// Bytes of the log that a question holds at most.
+    /// Maximum number of log bytes in a question to the model.
     #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     log_bytes: usize,
     #[command(flatten)]
     model: ModelOptions,
 }
 
-/// Files that a language model makes up when they are first read: see docs/LLM.md.
+/// Files that a language model generates when they are first read: see docs/LLM.md.
 #[derive(Clone, Debug, Args)]
 pub struct GenerateMountOptions {
     /// The subject of the file system [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The names of the files as JSON, so that no model is asked for them. Refused where something is saved already.
+    /// Take the names of the files from this JSON file instead of asking the model. Refused if a tree is already saved.
     #[arg(long, value_name = "FILE")]
     tree: Option<PathBuf>,
-    /// Where everything is saved and loaded from [default: DIR.llmfs.json].
+    /// The file in which the tree and its content are saved [default: DIR.llmfs.json].
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Do not keep answers for requests that are made again.
+    /// Do not cache answers for repeated requests.
     #[arg(long)]
     no_cache: bool,
-    /// Where those answers are kept [default: $CTXBENCH_CACHE_FOLDER, or $LLMFS_CACHE_FOLDER, or ~/.ctxbench.cache, or
-    /// DIR.llmfs.cache where HOME is not set].
+    /// Directory of the cached answers [default: $CTXBENCH_CACHE_FOLDER, or $LLMFS_CACHE_FOLDER, or ~/.ctxbench.cache,
+    /// or DIR.llmfs.cache if HOME is not set].
     #[arg(long, value_name = "FOLDER")]
     cache_folder: Option<PathBuf>,
-    /// A generator from a file: a command that is given path and prompt, and prints the content (docs/LLM.md). May be
-    /// given more than once.
+    /// A file that defines a generator: a command that gets path and prompt, and prints the content (docs/LLM.md). May
+    /// be given several times.
     #[arg(long, value_name = "FILE")]
     generator: Vec<PathBuf>,
     #[command(flatten)]

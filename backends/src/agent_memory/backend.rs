@@ -15,16 +15,16 @@ use crate::promise::Promises;
 use crate::sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 use crate::store::Store;
 
-/// One SQLite file, whose notes can be searched and recalled: see docs/MEMORY.md.
+/// One SQLite file with notes that can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]
 pub(crate) struct AgentMemoryOptions {
     #[command(flatten)]
     database: DatabaseOptions,
-    /// Whose memory [default: no namespaces].
+    /// The agent whose memory this is [default: no namespaces].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
-    /// The sentence model by which it recalls, as a directory, or `none`: full text alone [default: that of
-    /// CTXBENCH_EMBEDDINGS, or of `make embeddings`, if it is installed].
+    /// Directory of the sentence model for recall by meaning, or `none` for full text alone [default:
+    /// $CTXBENCH_EMBEDDINGS, or the model of `make embeddings` if it is installed].
     #[arg(long, value_name = "DIR")]
     embeddings: Option<OsString>,
 }

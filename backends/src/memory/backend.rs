@@ -8,7 +8,7 @@ use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 
-/// Files in the daemon's memory, which are gone when it ends.
+/// Files in the daemon's memory, which are lost when the daemon ends.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryOptions {
     #[command(flatten)]

@@ -8,7 +8,7 @@ use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 
-/// Fixed names, attributes and bytes, to measure what every mount costs.
+/// Fixed names, attributes and bytes, to measure the cost of any FUSE mount.
 #[derive(Debug, Args)]
 pub(crate) struct NullOptions {}
 

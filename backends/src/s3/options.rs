@@ -63,16 +63,16 @@ pub struct BucketOptions {
     /// The beginning of every key, before `agents/`, such as `team/`.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
-    /// Whose memory [default: the user's name].
+    /// The agent whose memory this is [default: the user's name].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
-    /// The bucket is part of the server's name, as with AWS, and not of the path.
+    /// Address the bucket by host name, as AWS does, instead of by path.
     #[arg(long)]
     virtual_host: bool,
     /// A file with a key of 64 hexadecimal digits that encrypts every object [default: $CTXBENCH_S3_KEY].
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// How many seconds one request may take.
+    /// Seconds that one request may take.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }
@@ -80,24 +80,24 @@ pub struct BucketOptions {
 /// A bucket on an S3 server, with a local cache: see docs/S3.md.
 #[derive(Debug, Args)]
 pub(crate) struct S3Options {
-    /// The local cache and journal; created where missing [default: DIR.s3.db].
+    /// The local cache and journal, created if missing [default: DIR.s3.db].
     #[arg(long, value_name = "FILE")]
     cache: Option<PathBuf>,
     /// The writer's name in the log and in the names of conflict files [default: agent and host].
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
-    /// Mount the cache if the server does not answer now. Changes are uploaded when it does.
+    /// Mount the cache even if the server does not answer. Changes are uploaded when it answers again.
     #[arg(long)]
     allow_offline: bool,
-    /// Begin with a new cache, because this one is damaged, or is of an earlier log. The old one is set aside; the changes
-    /// that only it has are taken from it, as far as it can be read.
+    /// Set the old cache aside, because it is damaged or belongs to an earlier log, and create a new one. Uncommitted
+    /// changes are recovered from the readable parts of the old cache.
     #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
     rebuild_cache: bool,
-    /// Begin a new log with what the cache holds, because the bucket was emptied by mistake. Where another host has done
-    /// so before, both versions of a file that differs are kept.
+    /// Begin a new log with the content of the cache, because the bucket was emptied by mistake. If another host has
+    /// already done so, both versions of differing files are kept.
     #[arg(long, conflicts_with = "allow_offline")]
     refill_bucket: bool,
-    /// The calls that wait for the bucket: none, fsync, or close as well.
+    /// Which calls return only when their changes are in the bucket.
     #[arg(long, value_enum, default_value_t = Sync::Local)]
     sync: Sync,
     /// Which files are also written as objects that other S3 tools can read.
@@ -117,7 +117,7 @@ pub(crate) struct S3Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sync {
-    /// Nothing: the bucket follows.
+    /// None: uploads follow in the background.
     Local,
     /// fsync.
     Fsync,

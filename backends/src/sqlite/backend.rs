@@ -21,7 +21,7 @@ pub(crate) const STATE: &[&str] = &[STORE, "store.db-tails"];
 /// The options of every store that is in a database on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct DatabaseOptions {
-    /// The database; created where missing [default: DIR.db].
+    /// The database, created if missing [default: DIR.db].
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
     #[command(flatten)]
@@ -43,8 +43,8 @@ impl DatabaseOptions {
 /// The option by which a database without its log is opened.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WithoutLog {
-    /// Mount although the write-ahead log of the database or cache (`FILE-wal`) was removed after a crash: what was in
-    /// the log alone is gone, and what is mounted is an earlier state.
+    /// Mount although a log of the database or cache (`FILE-wal`, `FILE-redo`) was removed or damaged after a crash.
+    /// Changes that only the log had are lost, and the mount shows an earlier state.
     #[arg(long)]
     without_log: bool,
 }

@@ -13,16 +13,17 @@ use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::source::{Source, TASKS_AND_LOGS};
 
-/// Rows of a database, files of a directory or answers of an interface, by a definition: see docs/VIEW.md.
+/// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
+/// docs/VIEW.md.
 #[derive(Debug, Args)]
 pub(crate) struct ViewOptions {
-    /// The definition, as a .toml file or the name of a shipped one: vsm, mail, issues.
+    /// The definition: a .toml file, or the name of a built-in one (vsm, mail, issues).
     #[arg(long, value_name = "NAME")]
     definition: String,
     /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
     #[arg(long, value_name = "PLACE")]
     source: String,
-    /// Let writers change rows, where the definition says how.
+    /// Let programs change rows through the mount, where the definition allows it.
     #[arg(long)]
     writable: bool,
 }

@@ -16,9 +16,10 @@ use crate::evidence::{PriceList, SummarisedRun, run_dir};
 
 /// Check published claims against runs.
 ///
-/// A claim is confirmed, refuted (by what factor), conditional (on what), arithmetic only, declared (by a constant), not
-/// measured (which command would), not reproduced here, or untestable (why). The last lines state which share is settled,
-/// and which commands would settle more. Runs of any kind may be given together: measured ones, fault runs, conformance runs.
+/// A claim is confirmed, refuted (with the factor), conditional (with the condition), arithmetic only, declared (by a
+/// constant), not measured (with the command that would measure it), not reproduced here, or untestable (with the
+/// reason). The last lines say which share of the claims is settled, and which commands would settle more. Runs of
+/// different kinds can be given together: measured, fault and conformance runs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench claims                                  # the newest run under results

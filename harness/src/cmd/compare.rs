@@ -14,13 +14,14 @@ use reports::render::{
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 
-/// Compare the same arms at two times or commits, or the arms of one run.
+/// Compare runs of two times or commits, or rank the arms of one run.
 ///
-/// Of one run, all pairs of arms are compared round by round, and corrected for their number: arms that cannot be told
-/// apart beyond the margin share a rank. Of several runs, times are compared by their ratio to the baseline of their own
-/// run, exact counts and failed passes as they are, and claims by how they stand. The first line says whether the times
-/// could be decided, how many counts were compared, and which change would have been found. Verdicts are corrected for the
-/// number of cells. Runs of other machines or plans are refused by name.
+/// With one run, all pairs of its arms are compared round by round, with a correction for the number of pairs; arms
+/// that cannot be told apart beyond the margin share a rank. With several runs, times are compared as ratios to the
+/// baseline of the same run; exact counts, failed passes and the status of claims are compared directly. The first line
+/// says whether the times could be decided, how many counts were compared, and which change would have been detected.
+/// Verdicts are corrected for the number of cells. Runs of different machines or plans are refused, and the error names
+/// the difference.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench compare results/20261123-120000-default results/20261124-120000-default
@@ -29,20 +30,20 @@ use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 
 Exit codes: 0 no gate of --fail-on fails, 12 one does, 1 the runs cannot be compared.")]
 pub struct Compare {
-    /// The directories of the old run and of new ones, whose epochs count as one run's; of one run its arms are ranked
-    /// [default: the newest under --results].
+    /// The old run's directory, then the new run's; the epochs of several new runs are joined. With a single directory,
+    /// the arms of that run are ranked [default: the newest under --results].
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Where to look for runs.
+    /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Fail if this has changed for the worse; may be given several times.
+    /// Fail if this got worse; may be given several times.
     #[arg(long, value_enum, value_name = "GATE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// How to print the comparison.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Compare runs of other machines or plans all the same; what differs is in the output.
+    /// Compare runs of different machines or plans, too; the output says what differs.
     #[arg(long)]
     mixed: bool,
     #[command(flatten)]

@@ -27,12 +27,12 @@ use crate::supervise::{Lost, supervise};
 /// How long a daemon may take to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Try what programs expect of a file system, by feature.
+/// Test which file system features a backend or a directory has.
 ///
-/// Without arguments, every backend that holds data is tried, `direct` first: what fails there is the
-/// machine's own file system's, not the backend's. The results are in a directory of their own under --results, which
-/// `ctxbench report` makes pages of. Permissions need root to be tried: a feature that
-/// could not be is `skipped`, with the reason.
+/// Without arguments, it tests every backend that holds data, `direct` first: a feature that fails on `direct` is
+/// missing in the machine's own file system, not in the backends. Each run writes a directory of its own under
+/// --results, from which `ctxbench report` makes pages. Tests of permissions need root. A feature that could not be
+/// tested is `skipped`, with the reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench conform                          # our backends, side by side
@@ -42,25 +42,25 @@ const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
 Exit codes: 0 nothing fails, 1 something does.")]
 pub struct Conform {
-    /// Only these backends.
+    /// Test only these backends.
     #[arg(value_name = "BACKEND", conflicts_with = "path")]
     backends: Vec<String>,
-    /// Try this directory instead, whatever file system it is on.
+    /// Test this directory instead, whatever file system it is on.
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
     /// The same directory through another mount of the same files.
     #[arg(long, value_name = "DIR", requires = "path")]
     also: Option<PathBuf>,
-    /// Only features whose group or name contains this.
+    /// Test only features whose group or name contains this text.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print the table as Markdown.
     #[arg(long)]
     markdown: bool,
-    /// The directory that gets a directory for each run.
+    /// Directory in which each run creates its own directory.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Where workspaces live [default: $CTXBENCH_SCRATCH or /var/tmp].
+    /// Directory for the workspaces [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }

@@ -16,10 +16,10 @@ use crate::reporting::policies;
 
 /// Decide by policies: adopt, adopt if, archive or not decided.
 ///
-/// Gates come first: wrong data, a lost acknowledged record, a crash, a hang or a failed set-up bars adoption. Then
-/// come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for each use and all
-/// verdicts; for one policy and one candidate every row, the smallest change that flips the verdict, and the commands
-/// that make missing evidence.
+/// Gates come first: wrong data, the loss of an acknowledged record, a crash, a hang or a failed set-up rules out
+/// adoption. Then come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for
+/// each use, and all verdicts. For one policy and one candidate, it prints every row, the smallest change that flips
+/// the verdict, and the commands that produce missing evidence.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench decide                                     # the newest run, by the policies that it was made for
@@ -30,17 +30,18 @@ use crate::reporting::policies;
 Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. For several decisions: 11 if any is not decided,
 else 10 if any is archive, else 12 if any has a condition, else 0.")]
 pub struct Decide {
-    /// The runs' directories: measured, fault, conformance and other runs of one machine [default: the newest measured one
+    /// Run directories: measured, fault, conformance and other runs of one machine [default: the newest measured run
     /// under --results].
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// A built-in policy, `all` of them, or the path of a policy file [default: those that the run was made for].
+    /// A built-in policy, `all` of them, or the path of a policy file [default: the policies that the run was made
+    /// for].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Only this candidate.
+    /// Decide on this candidate only.
     #[arg(long, value_name = "NAME")]
     candidate: Option<String>,
     /// Write an architecture decision record in Markdown.

@@ -27,52 +27,53 @@ use fault::{
     scenario_runs, scratch_bytes,
 };
 
-/// Inject faults under backends; report losses.
+/// Inject faults into backends, and report what is lost.
 ///
-/// It measures errors and wrong data, the time that calls hang, lost records, and how the backend comes back.
-/// Each scenario is a file of workloads/faults. The agent is a process of its own under a watchdog; a mount that hangs is
-/// aborted. Records are numbered and checksummed, and what was acknowledged is noted outside the mount. The results are
-/// in a directory of their own under --results, with a page.
+/// Measures errors, wrong data, the time that calls hang, lost records, and how the backend recovers. Each scenario is
+/// a file in workloads/faults. The agent runs in a process of its own under a watchdog; a mount that hangs is aborted.
+/// Records are numbered and checksummed, and every acknowledgement is noted outside the mount. Each run writes a
+/// directory of its own under --results, with a page.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench fault --list                                 # the scenarios, and which backends they fit
   ctxbench fault                                        # all of them, on our backends
   ctxbench fault --group daemon --backend sqlite
   ctxbench fault --scenario kill-while-writing --seed 7
-  ctxbench report results/20261122-150000-fault         # write its page anew
+  ctxbench report results/20261122-150000-fault         # write its page again
 
-Exit codes: 0 nothing was breached, 1 something was, or could not be measured, or is not known, 130 interrupted.")]
+Exit codes: 0 no promise was breached; 1 a promise was breached, or an outcome is not measured or unknown; 130 interrupted.")]
 pub struct Fault {
-    /// List the scenarios and end.
+    /// List the scenarios, and exit.
     #[arg(long)]
     list: bool,
-    /// Only these scenarios, by name or path.
+    /// Run only these scenarios (names or paths).
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
-    /// Only scenarios of these groups.
+    /// Run only scenarios of these groups.
     #[arg(long, value_name = "GROUP", value_parser = group)]
     group: Vec<Group>,
-    /// Only these backends, and `direct` in scenarios that fit it, to compare with.
+    /// Test only these backends; `direct` runs for comparison in every scenario that fits it.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// The seed of the random choices [default: as the scenario says].
+    /// The seed of the random choices [default: the scenario's].
     #[arg(long)]
     seed: Option<u64>,
-    /// Kill the daemon so often, after delays that the seed decides, and look at every record after each; and as many
-    /// simulated power cuts: of the backends asked for, else of sqlite, agent-memory and s3.
+    /// Kill the daemon this many times, after delays that depend on the seed, and check every record after each kill;
+    /// then simulate as many power cuts. Without --backend, this tests sqlite, agent-memory and s3.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     crash_points: u64,
-    /// Run no scenarios: crash points only.
+    /// Run crash points only, and no scenarios.
     #[arg(long, requires = "crash_points")]
     no_scenarios: bool,
-    /// Shorten nothing: SIGSTOP for 30 s, a file of nearly a GiB written whole, S3 outages of one or ten minutes.
+    /// Run scenarios at full length: SIGSTOP for 30 s, a write of a whole file of nearly 1 GiB, S3 outages of one or
+    /// ten minutes.
     #[arg(long)]
     long: bool,
-    /// The directory that gets a directory for each run.
+    /// Directory in which each run creates its own directory.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Where workspaces live: this directory as it is [default: as root a fresh journaled ext4 image in $CTXBENCH_SCRATCH
-    /// or /var/tmp, else a directory there].
+    /// Keep the workspaces in this directory [default: as root a new journaled ext4 image in $CTXBENCH_SCRATCH or
+    /// /var/tmp, else a directory there].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }

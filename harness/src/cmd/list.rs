@@ -14,7 +14,7 @@ use workloads::catalogue;
   ctxbench list
   ctxbench list --essays | less")]
 pub struct List {
-    /// Also print the workloads' essays: what each represents, and what it does not show.
+    /// Also print the essay of each workload: what it represents, and what it does not show.
     #[arg(long)]
     essays: bool,
 }

@@ -15,10 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serve a backend's tools to an agent over MCP (standard input and output).
 ///
-/// `sql FILE` has `query`, and `execute` with --writable; `files DIR` has file tools over a directory or a mount; `state` has them over files that
-/// end with the server. Any other backend keeps its files in DIR, and is mounted on DIR/mnt until the server ends.
-/// `remember` and `recall` are there where the directory is an `agent-memory`. At the end of its input, the server answers what it was
-/// asked, for at most ten minutes, and ends.
+/// `sql FILE` offers the tool `query`, and with --writable also `execute`. `files DIR` offers file tools over a
+/// directory or a mount. `state` offers file tools over files that exist until the server ends. Any other backend keeps
+/// its files in DIR, and is mounted on DIR/mnt until the server ends. If the directory is an `agent-memory`, the tools
+/// `remember` and `recall` are offered, too. At the end of its input, the server answers the pending requests, for at
+/// most ten minutes, and exits.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench mcp sql mail.db                  # query, with its schema

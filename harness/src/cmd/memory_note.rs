@@ -26,7 +26,7 @@ pub struct Remember {
     tag: Vec<String>,
 }
 
-/// Print the most useful notes of a mounted agent-memory for a question.
+/// Print the notes of a mounted agent-memory that are most useful for a question.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench recall /tmp/avm 'when to exit' --max-tokens 500
@@ -36,7 +36,7 @@ pub struct Recall {
     dir: PathBuf,
     /// A question, or words.
     question: String,
-    /// The most tokens of the answer, from 64 to 1,000,000.
+    /// Maximum length of the answer in tokens, from 64 to 1,000,000.
     #[arg(long, value_name = "NUMBER", default_value_t = 2000)]
     max_tokens: u64,
     /// `balanced`, `recency` or `importance`.

@@ -41,7 +41,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::interrupt::end_process_at_signals;
 
-/// Decides, with evidence, how an LLM agent should hold its context as files.
+/// Measure ways to keep an LLM agent's context as files, and decide between them.
 #[derive(Debug, Parser)]
 #[command(
     name = "ctxbench",

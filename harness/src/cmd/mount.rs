@@ -26,8 +26,8 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
 /// Mount a store on an empty directory and serve it until Ctrl-C.
 ///
-/// The mount belongs to you alone unless --allow-other is given. It ends with Ctrl-C, SIGTERM, or
-/// `ctxbench unmount DIR` from elsewhere. What is in the store stays: mount it again to go on.
+/// Only you can use the mount, unless --allow-other is given. It ends with Ctrl-C, SIGTERM, or `ctxbench unmount DIR`
+/// from another terminal. The store keeps its content; mount it again to continue.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "ctxbench mount [OPTIONS] <STORE> [OPTIONS OF THE STORE] <DIR>",
@@ -39,26 +39,26 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
   ctxbench mount s3 --help                        # the options of a store
 
 The variable CTXBENCH_LOG sets the level of the log [default: warn]:
-  error   a call or background work failed: data may be lost, not durable, or stale
-  warn    the mount goes on, with less than was asked for, or after a repair
+  error   a call or a background task failed: data may be lost, not durable, or stale
+  warn    the mount continues, but with reduced function or after a repair
   info    settings that the mount chose, and retries
   debug   single events, such as a failed request; `warn,backends=debug` for one crate alone"
 )]
 pub struct Mount {
     #[command(subcommand)]
     chosen: Chosen,
-    /// Let other users in, as far as file permissions let them. Needs root, or `user_allow_other`
-    /// in /etc/fuse.conf.
+    /// Let other users use the mount, within file permissions. Needs root, or `user_allow_other` in /etc/fuse.conf.
     #[arg(long, global = true)]
     allow_other: bool,
     /// Honour set-user-ID programs and device nodes on the mount. Needs root.
     #[arg(long, global = true)]
     allow_privileges: bool,
-    /// Show files that are stored as of this user and group as yours, and store yours as of them: those of a rootless
-    /// container or another user namespace are of 0.
+    /// Map this stored user and group to yours: their files appear as yours, and your new files are stored as theirs.
+    /// Files of a rootless container, or of another user namespace, are stored as 0:0.
     #[arg(long, global = true, value_name = "UID[:GID]")]
     owner: Option<StoredOwner>,
-    /// Go to the background as soon as the mount can be used: `ctxbench status` shows it, `ctxbench unmount` ends it.
+    /// Run in the background as soon as the mount is usable. `ctxbench status` shows it, and `ctxbench unmount` ends
+    /// it.
     #[arg(long, global = true)]
     daemon: bool,
     /// Append the log to this file [default: standard error; with --daemon DIR.log].
@@ -67,8 +67,8 @@ pub struct Mount {
     /// Whether this is the process that --daemon started.
     #[arg(long, global = true, hide = true)]
     detached: bool,
-    /// Threads that answer requests; what waits for a model or a server has one of its own [default: one for each
-    /// processor that they may use, two at most].
+    /// Number of threads that answer requests. Requests that wait for a model or a server have separate threads
+    /// [default: one for each usable processor, at most two].
     #[arg(long, global = true, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
     /// Answer requests on this processor, whatever processors the caller may use.

@@ -20,8 +20,8 @@ use crate::reporting::ReportInputs;
 
 /// Write the report of a run.
 ///
-/// Writes report.md, report.html, report.json, *.csv, charts/ and hist/ into its directory, and prints the answer.
-/// Nothing is measured: the same run always gives the same report, on any machine. A fault run gets faults.md and
+/// Writes report.md, report.html, report.json, *.csv, charts/ and hist/ into its directory, and prints the answer. It
+/// measures nothing: the same run gives the same report on every machine. For a fault run it writes faults.md and
 /// faults.html.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -29,8 +29,8 @@ use crate::reporting::ReportInputs;
   ctxbench report results/*-reproduce-* --out results/joined
   ctxbench report results/20261122-150000-fault --into docs/results/faults.md")]
 pub struct Report {
-    /// The run's directory [default: the newest under --results]. Several runs of one plan on one machine are joined into a
-    /// new one: their epochs become its epochs.
+    /// The run's directory [default: the newest under --results]. Several runs of one plan on one machine are joined
+    /// into a new run, which has the epochs of all of them.
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// The directory of the joined run [default: one under --results].
@@ -39,7 +39,7 @@ pub struct Report {
     /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Decide by this policy, or by `all` built-in ones, instead of those that the run was made for.
+    /// Decide by this policy, or by `all` built-in policies, instead of those that the run was made for.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Use the evidence of this run as well: a fault, conformance or other run of the same machine; may be given several times.
@@ -56,14 +56,14 @@ pub struct Report {
         requires = "excerpt"
     )]
     excerpt_links: String,
-    /// Also write a short page of the run into this file, as in docs/results: command, machine, ratios and findings.
+    /// Also write a short page about the run into this file, as in docs/results: command, machine, ratios and findings.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// For a fault run: write its tables into this document, between marks such as `<!-- MATRIX -->` and
-    /// `<!-- end of MATRIX -->`: MATRIX, CRASH, FINDINGS, BUCKET, MODEL. Tables without data in the run are kept.
+    /// For a fault run: write its tables into this document, between marks such as `<!-- MATRIX -->` and `<!-- end of
+    /// MATRIX -->`: MATRIX, CRASH, FINDINGS, BUCKET, MODEL. A table for which the run has no data stays as it is.
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
-    /// How to print the answer; nothing else is on standard output.
+    /// How to print the answer. Standard output gets nothing else.
     #[arg(long, value_enum, default_value_t)]
     format: ScreenFormat,
     #[command(flatten)]

@@ -17,14 +17,15 @@ use crate::interrupt::{Interrupt, end_process_at_signals};
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [2, 5, 10];
 
-/// Make one plan several times; say where runs contradict.
+/// Repeat one plan, and report where the runs contradict each other.
 ///
-/// Every run has another seed, and more arms: FUSE over memory with every call lengthened by 2, 5 and 10 %, and once more as
-/// it is; a run without that backend has lengthened calls of `direct`. The table says
-/// for each arm in how many cells two runs' 99 % intervals are disjoint, in how many one run says better where another
-/// says worse, in how many the planted slowdowns and the identical arms are told apart, in how many nothing is decided, and
-/// in how many the times are below what matters. With --load the last run is made beside busy loops and a writing disk:
-/// its intervals are widened by what these can have changed, and its verdicts may contradict no quiet run's.
+/// Each run has a different seed and additional arms: an unchanged second copy of FUSE over memory, and three copies
+/// whose calls are lengthened by 2, 5 and 10 %. In a run without that backend, calls of `direct` are lengthened
+/// instead. For each arm the table counts these cells: the 99 % intervals of two runs are disjoint; one run says better
+/// and another says worse; the planted slowdowns, or the identical arms, are told apart; nothing is decided; the times
+/// are below what matters. With --load, the last run is made under load: busy loops and a process that writes to the
+/// disk. Its intervals are widened by the largest disturbance that the load can cause, and its verdicts must not
+/// contradict those of a quiet run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench reproduce --workload micro/stat --workload micro/create-1k --backend sqlite --budget 30
@@ -32,13 +33,13 @@ const PLANTED: [u32; 3] = [2, 5, 10];
 
 Exit codes: 0 no contradiction, 1 at least one, or a run failed, 130 interrupted.")]
 pub struct Reproduce {
-    /// How often.
+    /// Number of runs.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=100))]
     runs: u32,
-    /// Make the last run beside a busy loop for each processor and a writing disk.
+    /// Make the last run under load: a busy loop for each processor, and a process that writes to the disk.
     #[arg(long)]
     load: bool,
-    /// Only compare these runs, which were made before, and measure nothing.
+    /// Compare these existing runs, and measure nothing.
     #[arg(long, value_name = "DIR", num_args = 2..)]
     of: Vec<PathBuf>,
     #[command(flatten)]

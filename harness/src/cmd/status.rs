@@ -17,15 +17,15 @@ use serde_json::json;
 use super::mount::Mount;
 use crate::environment::in_utc;
 
-/// List what ctxbench has mounted here.
+/// List the mounts of ctxbench on this machine.
 ///
-/// Where, what, by which process, since when, and whether it answers.
+/// For each mount: where it is, its backend, its process, since when it runs, and whether it answers.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench status
   ctxbench status --json
 
-Exit codes: 0 every mount answers, or there is none; 1 one does not.")]
+Exit codes: 0 every mount answers, or there is no mount; 1 a mount does not answer.")]
 pub struct Status {
     /// Print a JSON array.
     #[arg(long)]

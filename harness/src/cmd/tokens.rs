@@ -29,22 +29,22 @@ const DEFAULT_MODEL: &str = "claude-opus-5-5";
 
 /// Count what a session's context costs.
 ///
-/// Tokens that come in once, tokens that are sent again and again, dollars.
-/// Of every call of the model's API, the prompt is worked out from what was said, written and shown before it.
-/// A prompt cache answers the part that was sent before, unless more time than its time to live went by.
-/// Recorded sessions are held against the usage that the API reported for them.
+/// Counts the tokens that enter the context, the tokens that are sent again with each call, and dollars. The prompt of
+/// each call of the model's API is reconstructed from all earlier messages, tool calls and results. A prompt cache
+/// serves the part that was sent before, until its time to live is over. For a recorded session, the counts are
+/// compared with the usage that the API reported.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench tokens --workload agent/offload-comparison --policy inline --policy offload --policy evict
   ctxbench tokens ~/.claude/projects/*/*.jsonl
   ctxbench tokens my.trace.jsonl --model claude-opus-5-5 --cache-ttl 1h --window 400000
 
-Several inputs: what cannot be read is said, the others are counted, and the exit code is 1.
-What each column means, and where the factors come from: docs/TOKENS.md.")]
+With several inputs, an unreadable one is reported and skipped, and the exit code is 1.
+docs/TOKENS.md explains the columns and the factors.")]
 pub struct Tokens {
     /// Traces (`*.trace.jsonl`), or recorded sessions.
     files: Vec<PathBuf>,
-    /// The format of the files that are no traces [default: what their content shows].
+    /// The format of the recorded sessions [default: detected from their content].
     #[arg(long, value_name = "FORMAT", value_parser = format_names())]
     format: Option<String>,
     /// A built-in workload, or the path of a workload file.
@@ -53,20 +53,20 @@ pub struct Tokens {
     /// A context policy: a built-in one or the path of a file [default: inline].
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// The model to count and to price for, or `none` for no prices
-    /// [default: the recorded one; claude-opus-5-5 where nothing was recorded].
+    /// The model whose tokens and prices count, or `none` for no prices [default: the recorded model, or
+    /// claude-opus-5-5 if none is recorded].
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// The context window in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     window: u64,
-    /// How long a prompt stays cached after its last use: 5m, or 1h where the model's provider sells that; 0 for
-    /// no cache. Without prices (`--model none`) any time, such as 90s.
+    /// How long a prompt stays cached after its last use: 5m, 1h if the model's provider offers it, or 0 for no cache.
+    /// Without prices (`--model none`), any time, such as 90s.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = milliseconds)]
     cache_ttl: u64,
     #[command(flatten)]
     prices: PriceList,
-    /// The day whose prices count [default: today].
+    /// Use the prices of this day [default: today].
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     on: Option<String>,
     /// Print JSON.

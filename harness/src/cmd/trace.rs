@@ -18,7 +18,7 @@ use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
 
 use crate::sessions::{Recording, format_names};
 
-/// Import recorded agent sessions, and look at traces.
+/// Import recorded agent sessions, and inspect traces.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench trace import session.jsonl --out my.trace.jsonl
@@ -32,14 +32,15 @@ pub struct TraceCommand {
 enum Action {
     /// Turn a recorded session into a trace.
     ///
-    /// With `--fidelity shape`, the default, no text of the session gets into the trace: file
-    /// contents, paths and arguments are replaced by filler of the same size, so that it can be
-    /// published; of shell commands it has the names of widely known programs. With `content`, the trace holds everything, and contents lie beside it in `blobs/`.
+    /// With `--fidelity shape`, the default, the trace holds no text of the session, so you can publish it: file
+    /// contents, paths and arguments are replaced by filler of the same size. Of shell commands, it keeps only the
+    /// names of widely known programs. With `content`, the trace holds everything, and file contents are in `blobs/`
+    /// beside it.
     Import(Import),
     /// Compare the replay of a trace with its recording.
     ///
-    /// Exits with 1 if a read returns other bytes than the recorded ones. A write or an edit that leaves other bytes
-    /// makes the trace invalid.
+    /// Exits with 1 if a read returns bytes other than the recorded ones. A write or an edit whose result differs from
+    /// the recording makes the trace invalid.
     #[command(after_help = "Examples:
   ctxbench trace check my.trace.jsonl
   ctxbench trace check my.trace.jsonl && ctxbench trace show my.trace.jsonl")]
@@ -47,7 +48,7 @@ enum Action {
         /// The trace.
         file: PathBuf,
     },
-    /// Check a trace and say what is in it.
+    /// Check a trace, and summarize its content.
     #[command(after_help = "Examples:
   ctxbench trace show my.trace.jsonl
   ctxbench trace show traces/my-session.trace.jsonl | head -5")]
@@ -65,10 +66,10 @@ enum Action {
 struct Import {
     /// The recorded session; may be compressed with gzip or zstd; `-` is standard input.
     session: PathBuf,
-    /// Its format [default: what its content shows].
+    /// Its format [default: detected from its content].
     #[arg(long, value_name = "FORMAT", value_parser = format_names())]
     format: Option<String>,
-    /// Which session of a file that holds several, from 1.
+    /// Number of the session in a file that holds several, from 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     row: u64,
     /// Where to write the trace.

@@ -41,11 +41,11 @@ const POLICIES: [(&str, &str); 2] = [
     ("long-context", "agent/offload-comparison"),
 ];
 
-/// Try it on your own recorded sessions.
+/// Import, replay and decide for your own recorded sessions.
 ///
-/// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory and on
-/// the `sqlite` store, and decides for these sessions whether their files and their large results should be kept elsewhere.
-/// No text of a session gets into the results: contents and names are replaced by filler of the same size.
+/// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory
+/// and on the `sqlite` store, and decides whether the files and the large results of these sessions should be kept
+/// elsewhere. No text of a session gets into the results: contents and names are replaced by filler of the same size.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench try ~/.claude/projects/my-project/session.jsonl
@@ -55,22 +55,23 @@ const POLICIES: [(&str, &str); 2] = [
 
 Exit codes: 0 answered, 1 failed, 130 interrupted; an interrupted command leaves nothing.")]
 pub struct TrySession {
-    /// Recorded sessions: files, compressed or not, directories, patterns such as 'logs/*.jsonl', or `-` for standard input.
+    /// Recorded sessions: files (also compressed), directories, patterns such as 'logs/*.jsonl', or `-` for standard
+    /// input.
     #[arg(value_name = "SESSION")]
     sessions: Vec<PathBuf>,
-    /// List the newest ten sessions in this agent's own directory, and try the newest one.
+    /// List the ten newest sessions in this agent's own directory, and try the newest one.
     #[arg(long, value_enum, value_name = "AGENT", conflicts_with = "sessions")]
     session: Option<AgentHome>,
-    /// The format of the sessions [default: what their content shows].
+    /// The format of the sessions [default: detected from their content].
     #[arg(long, value_name = "FORMAT", value_parser = format_names())]
     format: Option<String>,
-    /// Only count tokens and dollars.
+    /// Count tokens and dollars only; replay nothing.
     #[arg(long)]
     no_replay: bool,
-    /// Seconds that replaying may take.
+    /// Seconds that the replay may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 45.0, value_parser = super::run::positive)]
     budget: f64,
-    /// The directory that gets a directory with the page.
+    /// Directory in which a directory with the results is created.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     #[command(flatten)]

@@ -21,16 +21,17 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Pause between two looks at a process.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// End a mount, and wait until its daemon has uploaded and flushed all changes and exited.
+/// Unmount a store, and wait until its daemon has flushed and uploaded all changes and has exited.
 ///
-/// After that its store can be mounted again at once. A daemon that does not end within five minutes is left as it is.
+/// The store can then be mounted again at once. If the daemon does not exit within five minutes, the command fails and
+/// leaves the daemon running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench unmount ~/notes
   ctxbench status && ctxbench unmount /tmp/avm
 
-Exit codes: 0 unmounted, and everything is flushed; 1 nothing of ours is mounted there, it is in use, its last flush
-failed, or its daemon does not end.")]
+Exit codes: 0 unmounted, and everything is flushed; 1 no ctxbench mount is there, it is in use, its last flush failed,
+or its daemon does not exit.")]
 pub struct Unmount {
     /// The mounted directory.
     #[arg(value_parser = absolute_path())]

@@ -16,23 +16,24 @@ use clap::Args;
 use crate::environment::{environment_in, warnings};
 use crate::scratch::{EpochScratch, ScratchDisk};
 
-/// Check what this machine can measure, or a store.
+/// Check what this machine can measure, or check a store for damage.
 ///
-/// FUSE, scratch space, privileges, the S3 server, and file systems of others: each missing thing is said with what it costs
-/// and how to get it. Where CTXBENCH_S3_ENDPOINT names a server, the doctor tries what a mount needs of it, which creates
-/// one small object below agents/ctxbench-doctor/ and takes some seconds. With --store a database is checked instead, as fsck checks a disk: nothing in it is changed, and it
+/// Checks FUSE, scratch space, privileges, the S3 server and third-party file systems. For each missing thing it says
+/// what cannot be measured without it, and how to get it. If CTXBENCH_S3_ENDPOINT names a server, the doctor tries each
+/// kind of request that a mount needs, which creates one small object below agents/ctxbench-doctor/ and takes some
+/// seconds. With --store it checks a database instead, as fsck checks a disk. It changes nothing in the database, which
 /// may be mounted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench doctor
   ctxbench doctor --store notes.db
 
-Exit codes: 0 every backend can be measured, or the store is whole; 1 something is missing, or damaged.")]
+Exit codes: 0 every backend can be measured, or the store is undamaged; 1 something is missing or damaged.")]
 pub struct Doctor {
-    /// The scratch directory to look at [default: $CTXBENCH_SCRATCH or /var/tmp].
+    /// The scratch directory to check [default: $CTXBENCH_SCRATCH or /var/tmp].
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Only check this database of a `sqlite` or `agent-memory` mount.
+    /// Check only this database of a `sqlite` or `agent-memory` mount.
     #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
     store: Option<PathBuf>,
 }

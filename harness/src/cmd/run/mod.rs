@@ -39,13 +39,13 @@ use crate::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
 ///
-/// A run has sections with budgets of their own, and a section has epochs, each with a scratch file system, daemons and an
-/// order of its own. In each epoch every cell (workload × cache state) of the section is measured in rounds with all arms:
-/// these are mounted at once, and short passes alternate between them. Cells that are decided stop; the others go on until
-/// the section's budget is used up.
+/// A run has sections, and each section has its own budget. A section has epochs; each epoch has a new scratch file
+/// system, new daemons and its own order. In each epoch, every cell (workload × cache state) of the section is measured
+/// in rounds: all arms are mounted at once, and short passes alternate between them. Cells that are decided stop early;
+/// the others go on until the section's budget is used up.
 ///
-/// The results are in a directory of their own under --results; `ctxbench report` makes pages of it. Ctrl-C stops the run
-/// cleanly; --resume continues it.
+/// Each run writes a directory of its own under --results, from which `ctxbench report` makes the report. Ctrl-C stops
+/// the run cleanly; --resume continues it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench run                                         # the default suite, five minutes of measuring
@@ -57,10 +57,10 @@ Exit codes: 0 complete, 1 failed, 130 interrupted.")]
 pub struct Run {
     #[command(flatten)]
     options: Options,
-    /// Continue an interrupted run as it was planned.
+    /// Continue an interrupted run, by its own plan.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files"])]
     resume: Option<PathBuf>,
-    /// How to print the answer at the end; nothing else is on standard output.
+    /// How to print the answer at the end. Standard output gets nothing else.
     #[arg(long, value_enum, default_value_t)]
     format: ScreenFormat,
 }
@@ -71,61 +71,62 @@ pub struct Options {
     /// A built-in suite, or the path of a suite file.
     #[arg(long, default_value = "default")]
     suite: String,
-    /// Only these workloads, by name or path, in one section; they need not be in the suite.
+    /// Measure only these workloads (names or paths), in one section. They need not belong to the suite.
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
-    /// Only these cache states.
+    /// Measure only these cache states.
     #[arg(long, value_enum)]
     state: Vec<State>,
-    /// Only these backends; `direct` is always measured, twice.
+    /// Measure only these backends. `direct` is always measured, and twice.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// Seconds that measuring may take, shared among the sections in proportion to their own budgets; three epochs with one
-    /// timed round of each cell are made all the same. A budget that cannot be enough is refused [default: as the suite
-    /// says, else 250 a section].
+    /// Seconds that measuring may take, shared among the sections in proportion to their own budgets. A section needs
+    /// at least three epochs with one timed round of each cell; a budget that is too short for this is refused
+    /// [default: the suite's, else 250 a section].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
-    /// The most epochs of each section [default: as the suite says, else 8].
+    /// Maximum number of epochs of each section [default: the suite's, else 8].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
-    /// The most rounds of a cell in an epoch [default: as the suite says, else 60].
+    /// Maximum number of rounds of a cell in an epoch [default: the suite's, else 60].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Differences smaller than this are treated as equal, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = positive)]
     margin: f64,
-    /// The same in microseconds a call; the wider of both margins counts [default: as the suite says, else 1].
+    /// The same margin in microseconds a call; the wider of the two margins counts [default: the suite's, else 1].
     #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
     margin_us: Option<f64>,
-    /// The seed of all random choices [default: the time].
+    /// The seed of all random choices [default: the current time].
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Directory in which each run makes its own directory.
+    /// Directory in which each run creates its own directory.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub results: PathBuf,
-    /// The run's own directory, which must not contain a run yet [default: named by time, under --results].
+    /// The run's directory, which must not contain a run yet [default: a directory under --results, named by the time].
     #[arg(long, value_name = "DIR", conflicts_with = "results")]
     pub out: Option<PathBuf>,
-    /// Where workspaces live while they are measured: this directory as it is. Without it, root gets a fresh journaled
-    /// ext4 image an epoch in $CTXBENCH_SCRATCH or /var/tmp, and others a directory there.
+    /// Keep the measured workspaces in this directory, whatever file system it is on. Without this option, root gets a
+    /// new journaled ext4 image for each epoch in $CTXBENCH_SCRATCH or /var/tmp, and other users get a plain directory
+    /// there.
     #[arg(long, value_name = "DIR")]
     scratch_dir: Option<PathBuf>,
-    /// Seconds after which a call counts as a timeout; after twice as long it is cut off [default: as the
-    /// suite says, else 10].
+    /// Seconds after which a call counts as a timeout; after twice this time it is aborted [default: the suite's, else
+    /// 10].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     call_timeout: Option<f64>,
-    /// Where the client and the daemon run, in all sections [default: as the suite says, else free].
+    /// Which processors the client and the daemon run on, in all sections [default: the suite's, else free].
     #[arg(long, value_enum)]
     placement: Option<PlacementOption>,
-    /// Decide by this policy alone: a built-in one, the path of a file, or `none`. Its text is kept with the
-    /// run [default: as the suite says, else all built-in ones].
+    /// Decide by this policy only: a built-in one, the path of a file, or `none`. The run keeps a copy of its text
+    /// [default: the suite's, else all built-in policies].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Skip the probes of properties, tools, cron and visibility, and the kills and power cuts.
+    /// Skip the probes (properties, tools, cron, visibility), the kills and the power cuts.
     #[arg(long)]
     pub no_probes: bool,
-    /// Skip the files that a language model generates, which take about a minute. --workload, --backend and --state skip them
-    /// too.
+    /// Skip the measurement of files that a language model generates, which takes about a minute. --workload, --backend
+    /// and --state skip it, too.
     #[arg(long)]
     pub no_model_files: bool,
     /// Add an arm whose calls are lengthened by so many percent, which the run must find: a copy of `memory`, together with
@@ -140,20 +141,20 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Everything has just been used.
+    /// All caches are full: everything has just been read.
     Hot,
-    /// The kernel's caches are empty.
+    /// The kernel's caches are empty; the daemon keeps running.
     Lukewarm,
-    /// The daemon has just started, the kernel's caches are empty.
+    /// The kernel's caches are empty, and the daemon has just started.
     Cold,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlacementOption {
-    /// Wherever the scheduler puts them, as users have it.
+    /// Any: the scheduler places them, as it does for users.
     Free,
-    /// On one processor, another one each epoch: no request wakes another processor. A daemon's background threads run
-    /// anywhere. Such cells have states of their own, such as hot-shared-cpu, and no policy reads them.
+    /// One for both, a different one in each epoch, so that no request wakes another processor. A daemon's background
+    /// threads run anywhere. Such cells have cache states of their own, such as hot-shared-cpu, which no policy reads.
     SharedCpu,
 }
 

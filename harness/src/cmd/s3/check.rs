@@ -10,7 +10,7 @@ use s3::config::MirrorMode;
 
 use super::remote::Remote;
 
-/// Read everything that can be reached in the log of a memory, and compare it with its digests. Nothing is written.
+/// Check the log of a memory: read every reachable object, and compare it with its digest. Nothing is written.
 ///
 /// Differences between the readable mirror and the newest commit are notes, not damage.
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ use super::remote::Remote;
   ctxbench s3 check --agent-id alice
   ctxbench s3 check --endpoint http://127.0.0.1:9000 --agent-id alice --mirror off
 
-Exit codes: 0 whole, 1 damaged, or it cannot be read.")]
+Exit codes: 0 undamaged, 1 damaged, or it cannot be read.")]
 pub struct Check {
     /// Which files the mirror should hold.
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]

@@ -12,10 +12,11 @@ use s3::session::GRACE;
 
 use super::remote::Remote;
 
-/// Remove what only states older than a given age need. No other command deletes from a log.
+/// Delete objects that only states older than a given age need. No other command deletes from a log.
 ///
-/// A run states first from which commit on history is kept. What is before it is deleted by the first run that is a day
-/// later, so that no request in flight depends on it. Run it daily or weekly, with an access key that may delete.
+/// A run first records the oldest commit that stays readable. A run at least one day later deletes the objects before
+/// it, so that no request in flight depends on them. Run this command daily or weekly, with an access key that may
+/// delete.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 gc --agent-id alice --older-than 30d --dry-run
@@ -23,10 +24,10 @@ use super::remote::Remote;
 
 Exit codes: 0 done, 1 the log is damaged, or the bucket cannot be used.")]
 pub struct Gc {
-    /// History younger than this stays readable, such as 30d or 12h.
+    /// Keep history that is younger than this readable, such as 30d or 12h.
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
-    /// Only say what would be done.
+    /// Print what would be deleted, and change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

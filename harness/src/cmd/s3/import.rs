@@ -9,20 +9,20 @@ use s3::mirror::{LATE, import};
 
 use super::remote::Remote;
 
-/// Commit what other S3 tools wrote into the readable mirror of a memory.
+/// Commit changes that other S3 tools made in the readable mirror of a memory.
 ///
-/// New and changed objects become files; a file that was changed in the memory, too, is merged.
+/// New and changed objects become files. A file that also changed in the memory is merged.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   aws s3 cp plan.md s3://ctxbench/agents/alice/plan.md && ctxbench s3 import --agent-id alice
-  ctxbench s3 import --agent-id alice --remove        # files whose objects are gone are removed, too
+  ctxbench s3 import --agent-id alice --remove        # also remove files whose objects are gone
 
 Exit codes: 0 done, 1 the memory is encrypted, or the bucket cannot be used.")]
 pub struct Import {
-    /// Remove files whose objects are missing. Right only if a mount has published the mirror all the time.
+    /// Remove files whose objects are missing. Use it only if a mount has published the mirror all the time.
     #[arg(long)]
     remove: bool,
-    /// Which files the mirror should hold: what --remove compares with.
+    /// Which files the mirror should hold; --remove compares with these.
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use s3::history::{self, Event};
 
 use super::remote::{Remote, time};
 
-/// List the commits of a memory, newest first: number, time, writer, and the paths that each changed.
+/// List the commits of a memory, newest first: number, time, writer and changed paths.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 log --agent-id alice

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 pub use remote::Remote;
 
-/// Start an S3 server, and sync, check or look back into a memory in a bucket.
+/// Start an S3 server; sync, check, restore or read the history of a memory in a bucket.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 serve                         # MinIO if it is installed, else the embedded server

@@ -8,9 +8,9 @@ use s3::history::{self, At};
 
 use super::remote::{Remote, moment};
 
-/// Bring back what a file or directory held at a commit or time, in a new commit.
+/// Restore a file or directory to its state at a commit or time, by a new commit.
 ///
-/// Mounts adopt it as any other commit. In a directory, files that were added since stay.
+/// Mounts receive it like any other commit. Files that were added to a directory since then stay.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 restore --agent-id alice plan.md --at 17
@@ -23,7 +23,7 @@ pub struct Restore {
     /// The commit number, or a time.
     #[arg(long, value_name = "COMMIT|TIME", value_parser = moment)]
     at: At,
-    /// Where to bring it back to [default: where it was].
+    /// Path to restore it to [default: its own path].
     #[arg(long, value_name = "PATH")]
     to: Option<String>,
     #[command(flatten)]

@@ -21,21 +21,21 @@ const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 
 /// Start an S3 server on a loopback port and serve until Ctrl-C.
 ///
-/// When it is ready, one line of JSON on standard output says where it is, what it is, and how to use
-/// it; the bucket `ctxbench` is there. The server and, without --dir, its data are gone when it ends.
+/// When the server is ready, one line of JSON on standard output has its address, its kind, its keys and a command to
+/// mount it. It has a bucket `ctxbench`. Without --dir, its data are deleted when it ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 serve                               # MinIO if it is installed, else the embedded server
   ctxbench s3 serve --server embedded --rtt 5     # every request takes 5 ms longer
   ctxbench s3 serve --dir ~/objects --port 9000   # keeps its data and its keys")]
 pub struct Serve {
-    /// Which server.
+    /// The server to start.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     server: Wanted,
     /// Where the server keeps its data, its keys and its log [default: a temporary directory].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The loopback port [default: any that is free].
+    /// The loopback port [default: any free port].
     #[arg(
         long,
         value_name = "PORT",
@@ -43,7 +43,7 @@ pub struct Serve {
         hide_default_value = true
     )]
     port: u16,
-    /// Add this round-trip time to every exchange.
+    /// Add this round-trip time to every request.
     #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = milliseconds)]
     rtt: f64,
     /// Stop when standard input ends.
@@ -53,9 +53,9 @@ pub struct Serve {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Wanted {
-    /// MinIO where it is installed, else the embedded one.
+    /// MinIO if it is installed, else the embedded server.
     Auto,
-    /// The one in this program.
+    /// The server in this program.
     Embedded,
     /// MinIO.
     Minio,

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 
 use backends::attribute;
 
-/// Wait until everything done so far in a mount is in the bucket; in another directory, until it is on disk.
+/// Wait until all changes made so far in a mount are in the bucket; for any other directory, until they are on disk.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 sync ~/memory
-  ctxbench s3 sync && echo 'this machine may go'    # the mount of the current directory")]
+  ctxbench s3 sync && echo 'safe to shut down'    # the mount of the current directory")]
 pub struct Sync {
     /// Anything in the mount.
     #[arg(default_value = ".")]
