@@ -20,8 +20,8 @@ impl Backend for Direct {
     fn describe(&self) -> Description {
         Description {
             name: "direct".to_owned(),
-            summary: "a plain directory; a second host of it is the same directory".to_owned(),
-            durability: "what has been written survives a killed process; fsync makes it survive power loss, as the file system below promises".to_owned(),
+            summary: "a plain directory; a second host uses the same directory".to_owned(),
+            durability: "written data survive a killed process; after fsync they survive power loss, as the file system below promises".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,

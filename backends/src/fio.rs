@@ -56,7 +56,7 @@ impl Backend for Fio {
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         match output.status.success() {
             true => Ok(Versions::from([(NAME.to_owned(), version)])),
-            false => Err(missing("fio does not say its version".to_owned())),
+            false => Err(missing("fio does not print its version".to_owned())),
         }
     }
 

@@ -137,7 +137,7 @@ fn resolved(path: &Path) -> PathBuf {
 /// A file of a mount would lie in the directory that the mount hides.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} lies in {}, and the mount there would hide it\n  fix: name a file outside of that directory", .file.display(), .dir.display()
+    "{} is inside {}, where the mount would hide it\n  fix: choose a file outside of that directory", .file.display(), .dir.display()
 )]
 pub struct HiddenByMount {
     file: PathBuf,

@@ -138,7 +138,7 @@ impl Registry {
                 let known: Vec<String> =
                     self.all().map(|backend| backend.describe().name).collect();
                 let message = format!(
-                    "there is no such backend; there are {}, or the path of a .toml file",
+                    "unknown backend; use one of {}, or the path of a .toml file",
                     known.join(", ")
                 );
                 InputError::whole(path, message)

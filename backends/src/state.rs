@@ -170,7 +170,7 @@ impl Backend for State {
                 "files in the agent's own state: ls_files, write_file, read_file; no mount, no path"
                     .to_owned(),
             durability:
-                "nothing, but what the agent's framework keeps of a session: a snapshot is JSON"
+                "only what the agent's framework saves of a session, as a JSON snapshot"
                     .to_owned(),
             capabilities: Capabilities {
                 holds_data: true,

@@ -131,7 +131,7 @@ pub fn check(
     disk: &DiskReads,
 ) -> Result<(), String> {
     let name = state.name();
-    let unproved = |why: String| Err(format!("the state {name} is not proved: {why}"));
+    let unproved = |why: String| Err(format!("the cache state {name} is not proved: {why}"));
     if state == CacheState::Hot {
         let daemon = disk.daemon.map_or(0, |(_, timed)| timed);
         if disk.client > HOT_CLIENT_MAX || daemon > HOT_DAEMON_MAX {

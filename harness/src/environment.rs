@@ -151,10 +151,10 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
         .cpu_pressure_avg10
         .is_some_and(|share| share > 20.0)
     {
-        warnings.push("something else is using this machine's processors: passes beside it are repeated, and with many of them fewer cells get a verdict (stop it)".to_owned());
+        warnings.push("other processes use this machine's processors: disturbed passes are repeated, and with many of them fewer cells get a verdict (fix: stop those processes)".to_owned());
     }
     if let Some(fallback) = &environment.scratch.fallback {
-        warnings.push(format!("the scratch is a directory as it is: {fallback}"));
+        warnings.push(format!("the scratch is a plain directory: {fallback}"));
     }
     if environment.user == "non-root" {
         warnings.push(
@@ -163,7 +163,7 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
         );
     }
     if !environment.fusectl {
-        warnings.push("fusectl is not mounted: a hung mount can only be ended by killing its daemon (mount -t fusectl none /sys/fs/fuse/connections)".to_owned());
+        warnings.push("fusectl is not mounted: a hung mount can be ended only by killing its daemon (fix: mount -t fusectl none /sys/fs/fuse/connections)".to_owned());
     }
     warnings
 }

@@ -233,7 +233,7 @@ impl Lab for Machine {
                     Ok(()) => None,
                     Err(Lost::Stuck) => Some((
                         Outcome::Hang,
-                        "a call did not return although the watchdog had cut its connection: its thread goes on waiting, and this cell gets no more passes in this epoch".to_owned(),
+                        "a call did not return although the watchdog had aborted its connection; its thread still waits, and this cell gets no more passes in this epoch".to_owned(),
                     )),
                     Err(Lost::Panicked) => {
                         Some((Outcome::Infra, "the replay panicked; see the log".to_owned()))

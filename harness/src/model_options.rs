@@ -146,7 +146,7 @@ fn within<T>(text: &str, range: RangeInclusive<T>, otherwise: &str) -> Result<T,
 where
     T: FromStr + PartialOrd,
 {
-    let number = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let number = text.parse().map_err(|_| "it is not a number".to_owned())?;
     match range.contains(&number) {
         true => Ok(number),
         false => Err(otherwise.to_owned()),
@@ -298,7 +298,7 @@ impl ModelOptions {
             Provider::Cassette => {
                 let Some(path) = &self.cassette else {
                     bail!(
-                        "--provider cassette needs a recording\n  fix: name one by --cassette FILE"
+                        "--provider cassette needs a recording\n  fix: name one with --cassette FILE"
                     );
                 };
                 let pace = if self.replay_instantly {
@@ -315,12 +315,12 @@ impl ModelOptions {
             Provider::Openai => {
                 let Some(base_url) = &self.base_url else {
                     bail!(
-                        "--provider openai needs a server\n  fix: --base-url https://api.openai.com/v1, or another"
+                        "--provider openai needs a server\n  fix: name one with --base-url, such as https://api.openai.com/v1"
                     );
                 };
                 let Some(model) = &self.model else {
                     let server = without_secrets(base_url);
-                    bail!("{server} has more than one model\n  fix: name one by --model");
+                    bail!("{server} has more than one model\n  fix: name one with --model");
                 };
                 let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
                 client.check()?;
@@ -330,7 +330,7 @@ impl ModelOptions {
         };
         if let Some(path) = &self.record {
             if provider == Provider::Cassette {
-                bail!("a recording is not recorded again\n  fix: leave --record or --cassette out");
+                bail!("--record cannot record a replayed recording\n  fix: leave out --record or --cassette");
             }
             let recorder = Recorder::open(ready.model, path, &ready.engine)?;
             ready.model = Box::new(recorder);
@@ -381,7 +381,7 @@ impl ModelOptions {
         let prices = Prices::built_in()?;
         let Ok(row) = prices.of(model, &today()) else {
             bail!(
-                "--max-cost needs the price of {model}, which is not in reports/prices.toml\n  fix: give it as --price IN,OUT, in US dollars per million tokens"
+                "--max-cost needs the price of {model}, which is not in reports/prices.toml\n  fix: give it with --price IN,OUT, in US dollars per million tokens"
             );
         };
         // The price of a million tokens in short questions: long questions may have another price.
@@ -457,7 +457,7 @@ fn launcher() -> anyhow::Result<[OsString; 3]> {
 fn identity_of(file: &Path) -> anyhow::Result<String> {
     let about = file
         .metadata()
-        .with_context(|| format!("looking at {}", file.display()))?;
+        .with_context(|| format!("reading {}", file.display()))?;
     let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     Ok(format!(
         "{} of {} bytes, changed at {}.{:09}",

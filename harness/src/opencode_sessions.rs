@@ -134,7 +134,7 @@ fn from_files(storage: &Path, id: &str) -> anyhow::Result<Value> {
     }
     messages.sort_by_key(|message| message["info"]["time"]["created"].as_i64());
     if messages.is_empty() {
-        bail!("{}: holds no message of session {id}", storage.display());
+        bail!("{}: has no message of session {id}", storage.display());
     }
     Ok(json!({ "info": info, "messages": messages }))
 }

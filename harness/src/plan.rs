@@ -397,7 +397,7 @@ fn skip_reason(
     }
     if !described.capabilities.holds_data && !workload.fits_fixed_tree {
         return Some(format!(
-            "{name} holds nothing: it takes part only in workloads whose names and bytes are fixed"
+            "{name} holds no data; it takes part only in workloads whose names and bytes are fixed"
         ));
     }
     match arm.backend.access() {
@@ -407,7 +407,7 @@ fn skip_reason(
                 return Some(format!("{name}: {reason}"));
             }
             if state == CacheState::Lukewarm {
-                return Some(format!("{name} keeps nothing: there is no cache to empty"));
+                return Some(format!("{name} keeps no data, so there is no cache to empty"));
             }
         }
         Access::Program => {
@@ -416,7 +416,7 @@ fn skip_reason(
             }
             if state != CacheState::Hot {
                 return Some(format!(
-                    "the state of the caches that {name} meets is not proved"
+                    "nothing proves the cache state that {name} meets"
                 ));
             }
         }
@@ -431,7 +431,7 @@ fn skip_reason(
             }
             if state != CacheState::Hot {
                 return Some(format!(
-                    "{name} is in the agent's own memory: there is no cache to empty"
+                    "{name} is in the agent's own memory, so there is no cache to empty"
                 ));
             }
         }
@@ -447,7 +447,7 @@ fn skip_reason(
     let reads = content_reads(&workload.script);
     if described.capabilities.guesses_content && reads > GUESSES_MAX {
         return Some(format!(
-            "{name} asks a model at each of its {reads} reads, for seconds; agent/shortened has few"
+            "{name} asks a model at each of the {reads} reads, which takes seconds each; agent/shortened has few reads"
         ));
     }
     if reads > 0
@@ -456,7 +456,7 @@ fn skip_reason(
         return Some(reason);
     }
     if workload.asks && !described.capabilities.answers_requests {
-        return Some(format!("{name} only holds files: it answers no requests"));
+        return Some(format!("{name} only holds files, and answers no search requests"));
     }
     if workload.script.needs_second_host() && !described.capabilities.several_hosts {
         return Some(format!(
@@ -464,11 +464,11 @@ fn skip_reason(
         ));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
-        return Some(format!("what {name} holds is gone when its daemon stops"));
+        return Some(format!("{name} loses its data when its daemon stops"));
     }
     if described.capabilities.starts_empty && state != CacheState::Cold {
         return Some(format!(
-            "{name} differs from the backend without `-fresh` once its daemon was started anew: only cold cells show it"
+            "{name} differs from the backend without `-fresh` only after a restart of its daemon, so it takes part only in cold cells"
         ));
     }
     if state != CacheState::Hot && !can_drop_caches {
@@ -655,8 +655,8 @@ states = ["hot"]
             reasons.next().map(|s| s.reason.clone()).unwrap_or_default()
         };
         let plan = planned(1, true, true);
-        assert!(reason(&plan, "memory", "cold").contains("gone when its daemon stops"));
-        assert!(reason(&plan, "null", "hot").contains("holds nothing"));
+        assert!(reason(&plan, "memory", "cold").contains("loses its data when its daemon stops"));
+        assert!(reason(&plan, "null", "hot").contains("holds no data"));
         assert_eq!(reason(&plan, "sqlite", "cold"), "");
 
         assert!(reason(&plan, "state", "hot").contains("no path for a POSIX operation"));

@@ -119,7 +119,7 @@ impl Gauge {
             }
         }
         Some(format!(
-            "tasks ready to run in the queue: {others} of others"
+            "other tasks ready to run: {others}"
         ))
     }
 
@@ -139,7 +139,7 @@ impl Gauge {
         let stolen = now.stolen_since(&before.ticks);
         if stolen > self.limits.steal {
             return Some(Err(format!(
-                "processor time was stolen in this window: {:.0} %",
+                "stolen processor time in this window: {:.0} %",
                 stolen * 100.0
             )));
         }
@@ -147,7 +147,7 @@ impl Gauge {
         let foreign = foreign / took.as_secs_f64();
         if foreign > self.limits.foreign_cpu {
             return Some(Err(format!(
-                "other processes used processors in this window: {foreign:.2} of one"
+                "other processes used {foreign:.2} of one processor in this window"
             )));
         }
         Some(Ok(()))

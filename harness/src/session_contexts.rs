@@ -19,7 +19,7 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
             Ok(inline) => inline,
             Err(problem) => {
                 tracing::warn!(
-                    "{}: its context is not accounted for: {problem}",
+                    "{}: its tokens are not counted: {problem}",
                     workload.name
                 );
                 continue;

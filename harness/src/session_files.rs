@@ -140,7 +140,7 @@ pub fn newest(home: AgentHome, most: usize) -> anyhow::Result<Vec<FoundSession>>
     let dir = home.dir()?;
     if !dir.is_dir() {
         bail!(
-            "{}: {} keeps no sessions here\n  fix: name the session itself",
+            "{}: {} has no sessions here\n  fix: name the session file",
             dir.display(),
             home.title()
         );
@@ -172,7 +172,7 @@ pub fn newest(home: AgentHome, most: usize) -> anyhow::Result<Vec<FoundSession>>
     };
     if found.is_empty() {
         bail!(
-            "{}: holds no session of {}\n  fix: name the session itself",
+            "{}: has no session of {}\n  fix: name the session file",
             dir.display(),
             home.title()
         );
@@ -204,7 +204,7 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             files[before..].sort();
             if files.len() == before {
                 bail!(
-                    "{}: holds no file that can be a session (by its name: {})",
+                    "{}: has no file whose name is that of a session ({})",
                     argument.display(),
                     ENDS.join(", ")
                 );
@@ -212,7 +212,7 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         } else if !argument.exists() && argument.to_string_lossy().contains(['*', '?', '[']) {
             let pattern = argument
                 .to_str()
-                .ok_or_else(|| anyhow!("{}: is no text of UTF-8", argument.display()))?;
+                .ok_or_else(|| anyhow!("{}: is not UTF-8 text", argument.display()))?;
             let found = glob::glob(pattern).with_context(|| format!("pattern {pattern}"))?;
             let before = files.len();
             files.extend(found.flatten().filter(|file| file.is_file()).take(FILES));
@@ -290,7 +290,7 @@ mod tests {
             names(&["empty"])
                 .unwrap_err()
                 .to_string()
-                .contains("holds no file")
+                .contains("has no file")
         );
     }
 }

@@ -117,7 +117,7 @@ impl Recording {
         let length = file.metadata()?.len();
         if length > RECORDING.bytes() {
             return Err(anyhow!(
-                "{}: has {length} bytes; a recorded session may have {}",
+                "{}: has {length} bytes; a recorded session may have at most {}",
                 self.name,
                 RECORDING.bytes()
             ));

@@ -48,7 +48,7 @@ impl fmt::Display for Cut {
         let how = match (self.killed.aborted, self.killed.killed) {
             (true, _) => "its connection was aborted",
             (false, true) => "its daemon was killed",
-            (false, false) => "nothing could be done about it",
+            (false, false) => "it could not be aborted",
         };
         write!(
             f,

@@ -263,13 +263,13 @@ fn a_server_without_a_usable_source_says_why() {
     let missing = "cannot open /nowhere/a.db as a SQLite database";
     for (arguments, reason) in [
         (&["sql", "/nowhere/a.db"][..], missing),
-        (&["nonsense", "/tmp"], "there is no such backend"),
+        (&["nonsense", "/tmp"], "unknown backend"),
         (&["files"], "files needs a directory"),
         (
             &["s3-embedded", "/nowhere/memory"],
             "an S3 server that ends with this command",
         ),
-        (&["memory", "/nowhere/memory"], "keeps no file"),
+        (&["memory", "/nowhere/memory"], "are lost when this command ends"),
     ] {
         has(&refused(&[&["mcp"], arguments].concat()), &[reason]);
     }

@@ -126,7 +126,7 @@ fn a_panic_fails_only_the_call_that_meets_it() {
         assert_eq!(threads(), 2);
         let log = mount.end_with_log();
         let mut lines: Vec<_> = log.lines().collect();
-        lines.retain(|line| line.contains("answered by EIO"));
+        lines.retain(|line| line.contains("panicked and returned EIO"));
         assert_eq!(lines.len(), asked, "{log}");
         for line in lines {
             has(line, &["this panic was asked for", "opcode"]);
@@ -595,7 +595,7 @@ fn a_mount_without_permission_names_the_fix() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let output = as_nobody_with_fuse(&scratch, "600", "mkdir ctx; $CTXBENCH mount memory ctx");
     assert_eq!(output.status.code(), Some(1));
-    let reason = "/dev/fuse is not permitted to this user";
+    let reason = "you have no permission to open /dev/fuse";
     has(&stderr(&output), &[reason, "fix: ", "chmod 666"]);
 }
 
@@ -652,7 +652,7 @@ fn the_log_of_a_mount_in_the_foreground_goes_to_a_file() {
     let mut command = ctxbench(words("mount agent-memory --embeddings none --log"));
     command.arg(&log).arg(&dir).env("CTXBENCH_LOG", "info");
     assert_eq!(Mount::of(command, &dir).end_with_log(), "");
-    let logged = "recall is by full text alone";
+    let logged = "recall uses full text only";
     has(&text_of(scratch.path(), "mount.log"), &[logged]);
 
     // The user sees why a mount fails without reading the log, which keeps its earlier lines.

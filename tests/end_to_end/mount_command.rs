@@ -580,7 +580,7 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
             .output()
             .unwrap();
         assert_eq!(refused.status.code(), Some(1), "{store}");
-        has(&stderr(&refused), &["can only be read", fix]);
+        has(&stderr(&refused), &["is read-only", fix]);
     }
 
     // A log that would have to be applied.
@@ -595,7 +595,10 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    has(&stderr(&refused), &["did not end in order", "fix: copy it"]);
+    has(
+        &stderr(&refused),
+        &["was not unmounted cleanly", "fix: copy it"],
+    );
     assert_eq!(tree(&disk), before);
     mount(&db, &[]).end();
 }
@@ -618,8 +621,8 @@ fn a_user_who_may_only_read_the_files_of_a_store_mounts_it_read_only() {
     let script = "cd theirs; mkdir ctx; $CTXBENCH mount --daemon sqlite --db ../notes.db ctx; cat ctx/a; \
                   (echo > ctx/b) 2>&1 || true; $CTXBENCH unmount ctx; rmdir ctx; rm ctx.log";
     for (mode, reason) in [
-        (0o644, "read-only: this user may not write to it"),
-        (0o666, "read-only: this user may not write to its directory"),
+        (0o644, "read-only: you cannot write to it"),
+        (0o666, "read-only: you cannot write to its directory"),
     ] {
         fs::set_permissions(&db, fs::Permissions::from_mode(mode)).unwrap();
         let ended = as_nobody_with_fuse(&scratch, "666", script);

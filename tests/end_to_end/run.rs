@@ -635,7 +635,7 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
         .unwrap();
     let message = stderr(&output);
     assert!(output.status.success(), "{message}");
-    let skipped = "skipped: sqlite: /dev/fuse is not permitted to this user (fix: ";
+    let skipped = "skipped: sqlite: you have no permission to open /dev/fuse (fix: ";
     let caches = "only root can drop the kernel's caches";
     has(&message, &[skipped, caches]);
     let out = scratch.path().join("run");

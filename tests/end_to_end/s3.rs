@@ -215,7 +215,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     has(&stderr(&refused), &["does not answer"]);
     assert!(mounts_under(&dir).is_empty());
     let mut a = Mount::of(offline, &dir);
-    let later = "changes are uploaded when it does";
+    let later = "uploads changes when the server answers";
     has(&a.said(), &["does not answer", later]);
     assert_eq!(text_of(&dir, "before.md"), "before");
     fs::write(dir.join("away.md"), "away").unwrap();
@@ -305,7 +305,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
 
     let planned = done("gc --older-than 0s --dry-run");
     has(&planned, &["history before commit 5 would be given up"]);
-    let nothing = "no more history is given up: no commit is older than that\n";
+    let nothing = "no more history is released: no commit is older than that\n";
     assert!(done("gc --older-than 30d").starts_with(nothing));
     let collected = done("gc --older-than 0s");
     has(&collected, &["history before commit 5 given up"]);

@@ -71,7 +71,7 @@ fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
     let refused = command(&nobody, &scratch.dir("refused")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     let said = stderr(&refused);
-    let reason = "has a certificate that is not trusted";
+    let reason = "has an untrusted certificate";
     has(&said, &[reason, "fix: set SSL_CERT_FILE"]);
 
     let dir = scratch.dir("trusted");

@@ -303,7 +303,7 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let never = scratch.path().join("never");
     let line = "run --backend state --workload agent/offload-comparison --state hot --policy none";
     let line = format!("{line} --prices {future} --out {}", never.display());
-    let reason = "the report of this run could not be priced";
+    let reason = "the report of this run would have no prices";
     has(&refused(&words(&line)), &[reason]);
     assert!(!never.exists());
     // `ctxbench report` reproduces the report from the files alone.

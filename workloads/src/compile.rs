@@ -148,7 +148,7 @@ impl<'a> Compiler<'a> {
             let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             if content.as_ref() != Some(expected) {
                 return Err(format!(
-                    "leaves other bytes in {path} than post_sha256 says"
+                    "leaves bytes in {path} that do not match post_sha256"
                 ));
             }
         }
@@ -167,7 +167,7 @@ impl<'a> Compiler<'a> {
     /// Adds the file operations of a shell command as one call.
     fn stepped(&mut self, call: &TraceCall) -> Result<(), String> {
         if !matches!(call.op, Op::Exec | Op::Vcs) || call.path.is_some() {
-            return Err("has the steps of a shell command, and is none".to_owned());
+            return Err("has steps, but is not a shell command".to_owned());
         }
         let mut all = Vec::new();
         for step in &call.steps {
@@ -186,7 +186,7 @@ impl<'a> Compiler<'a> {
     fn step(&self, step: &FileStep) -> Result<Vec<FileOp>, String> {
         let existing = |path: &WorkspacePath| {
             let content = self.state.file(path).cloned();
-            content.ok_or_else(|| format!("uses {path}, which is not there"))
+            content.ok_or_else(|| format!("uses {path}, which does not exist"))
         };
         Ok(match step {
             FileStep::Read(path) => vec![FileOp::Read(path.clone())],
@@ -260,7 +260,7 @@ impl<'a> Compiler<'a> {
             Op::Read => (CallKind::Read, vec![FileOp::Read(path.clone())]),
             Op::Write => {
                 let Some(Effect::Write(content)) = &call.effect else {
-                    return Err("is a write without an effect of that kind".to_owned());
+                    return Err("is a write without a matching effect".to_owned());
                 };
                 let content = self.contents.materialise(content)?;
                 (CallKind::Write, self.write(path, content))
@@ -269,7 +269,7 @@ impl<'a> Compiler<'a> {
                 let mut ops = vec![FileOp::Read(path.clone())];
                 if result.ok {
                     let Some(Effect::Edit(spans)) = &call.effect else {
-                        return Err("is an edit without an effect of that kind".to_owned());
+                        return Err("is an edit without a matching effect".to_owned());
                     };
                     let edited = self.edited(path, spans)?;
                     ops.extend(self.write(path, edited));
@@ -313,7 +313,7 @@ impl<'a> Compiler<'a> {
         let old = self
             .state
             .file(path)
-            .ok_or_else(|| format!("edits {path}, which is not there"))?;
+            .ok_or_else(|| format!("edits {path}, which does not exist"))?;
         self.contents.take(old.len() as u64)?;
         let mut new = Vec::new();
         let mut done = 0;
@@ -355,7 +355,7 @@ impl<'a> Compiler<'a> {
             match (self.state.apply(op), ok) {
                 (Expected::Errno(errno), true) => {
                     return Err(format!(
-                        "succeeded in the recording, but to {} fails with error number {errno} at this point",
+                        "succeeded in the recording, but {} fails with error number {errno} in the replay",
                         op.describe()
                     ));
                 }
@@ -363,7 +363,7 @@ impl<'a> Compiler<'a> {
                 (Expected::Errno(_), false) => {}
                 (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
                     let what = op.describe();
-                    return Err(format!("failed in the recording, but to {what} works"));
+                    return Err(format!("failed in the recording, but {what} works in the replay"));
                 }
                 _ => {}
             }
@@ -417,7 +417,7 @@ impl<'a> Contents<'a> {
     fn take(&self, bytes: u64) -> Result<(), String> {
         let left = self.left.get().checked_sub(bytes);
         self.left.set(left.ok_or_else(|| {
-            format!("the contents of the trace are more than the {ALL_CONTENT_MAX} bytes that are allowed")
+            format!("the contents of the trace exceed the limit of {ALL_CONTENT_MAX} bytes")
         })?);
         Ok(())
     }
@@ -432,7 +432,7 @@ impl<'a> Contents<'a> {
 fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
     if content.bytes > CONTENT_MAX {
         return Err(format!(
-            "field `bytes`: {} is more than the {CONTENT_MAX} that are allowed",
+            "field `bytes`: {} exceeds the limit of {CONTENT_MAX}",
             content.bytes
         ));
     }

@@ -93,7 +93,7 @@ impl Definition {
 
     fn check(&self) -> Result<(), String> {
         let wrong = if self.essay.trim().len() < 80 {
-            "essay`: say in a few sentences what the workload stands for and what it does not show"
+            "essay`: empty; say in a few sentences what the workload represents and what it does not show"
         } else if self.states.is_empty() {
             "states`: name at least one of `hot`, `lukewarm`, `cold`"
         } else if self.shortened.is_some() && self.vsm_cycle.is_none() {
@@ -281,7 +281,7 @@ impl Workload {
             }
         };
         if script.needs_second_host() && definition.states != [CacheState::Hot] {
-            let message = "field `states`: what two hosts do is measured `hot` only: nothing is said of the second one's caches";
+            let message = "field `states`: workloads with two hosts are `hot` only, because the cache state of the second host is not controlled";
             return Err(whole(message.to_owned()));
         }
         if let Some(Shortened { calls, bytes }) = definition.shortened {

@@ -142,7 +142,7 @@ impl Config {
         let config: Self = parse(&path, &read(&path)?)?;
         if (config.model_type.as_str(), config.hidden_act.as_str()) != ("bert", "gelu") {
             let reason = format!(
-                "a model of type {} with {} is not known here: it has to be a bert with gelu",
+                "models of type {} with {} are not supported: only bert with gelu is",
                 config.model_type, config.hidden_act
             );
             return Err(malformed(&path, reason));
@@ -166,10 +166,7 @@ impl Config {
         let path = dir.join("1_Pooling/config.json");
         let pooling: Pooling = parse(&path, &read(&path)?)?;
         if !pooling.pooling_mode_mean_tokens {
-            return Err(malformed(
-                &path,
-                "pooling is not by the mean of tokens, and no other is known here",
-            ));
+            return Err(malformed(&path, "only mean pooling of tokens is supported"));
         }
         let path = dir.join(WEIGHTS);
         std::fs::metadata(&path).map_err(|source| SentenceModelError::Io { path, source })?;
@@ -453,7 +450,7 @@ impl SentenceModel {
         assert_eq!(
             x.len(),
             total * width,
-            "a text has more tokens than the model has places"
+            "a text has more tokens than the model has positions"
         );
         self.norm.apply(&mut x);
         Ok(x)

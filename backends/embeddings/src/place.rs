@@ -27,7 +27,7 @@ pub fn find() -> Result<PathBuf, NotInstalled> {
         if has_model(&named) {
             return Ok(named);
         }
-        let looked = format!("{VARIABLE} names {}, which has none", named.display());
+        let looked = format!("{VARIABLE} names {}, which has no model", named.display());
         return Err(NotInstalled { looked });
     }
     let places = targets();

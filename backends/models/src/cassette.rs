@@ -73,7 +73,7 @@ pub enum CassetteError {
     },
     /// The file holds another model's answers.
     #[error(
-        "the cassette {} holds answers of {recorded}: those of {model} would be taken for its own\n  fix: record in another file",
+        "the cassette {} holds answers of {recorded}; answers of {model} would be replayed as its answers\n  fix: record into another file",
         .path.display()
     )]
     OtherModel {
@@ -140,7 +140,9 @@ impl Cassette {
                     if v != 1 || at != 0 {
                         return Err(wrong(
                             at,
-                            format!("a head of version {v} cannot be here; version 1 comes first"),
+                            format!(
+                                "unexpected header of version {v}; a header of version 1 must come first"
+                            ),
                         ));
                     }
                     head = Some((model, engine));
@@ -178,7 +180,10 @@ impl Cassette {
             }
         }
         let Some((model, engine)) = head else {
-            return Err(wrong(0, "there is no head: this is no cassette".to_owned()));
+            return Err(wrong(
+                0,
+                "the header is missing: this is not a cassette".to_owned(),
+            ));
         };
         Ok(Self {
             path: path.display().to_string(),

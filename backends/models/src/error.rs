@@ -36,7 +36,7 @@ pub enum ModelError {
         known: Vec<String>,
     },
     /// The server points elsewhere. Neither the key nor the question is sent there.
-    #[error("{url} cannot be asked: {to}")]
+    #[error("{url} cannot be used: {to}")]
     Redirected {
         /// The server's URL.
         url: String,
@@ -54,7 +54,7 @@ pub enum ModelError {
         why: String,
     },
     /// The server did not answer in time.
-    #[error("{url} gave no answer within {:.1} s", .after.as_secs_f64())]
+    #[error("{url} did not answer within {:.1} s", .after.as_secs_f64())]
     TimedOut {
         /// The server's URL.
         url: String,
@@ -62,7 +62,7 @@ pub enum ModelError {
         after: Duration,
     },
     /// The request waited for a free slot until its timeout.
-    #[error("{model} was busy with other questions for {:.1} s", .after.as_secs_f64())]
+    #[error("{model} was busy with other requests for {:.1} s", .after.as_secs_f64())]
     Busy {
         /// The model.
         model: String,
@@ -71,7 +71,7 @@ pub enum ModelError {
     },
     /// The model's price is unknown, and there is a limit in dollars.
     #[error(
-        "the price of {model} is not known, only that of {priced} is: --max-cost cannot be kept to without one\n  fix: ask {priced}, or leave --max-cost out and set --max-tokens"
+        "the price of {model} is unknown, so --max-cost cannot limit it; only the price of {priced} is known\n  fix: use {priced}, or set --max-tokens instead of --max-cost"
     )]
     NoPrice {
         /// The requested model.
@@ -118,7 +118,7 @@ pub enum ModelError {
         why: String,
     },
     /// The connection broke before the end of the answer.
-    #[error("{url} broke off in the middle of an answer, after {bytes} bytes: {why}")]
+    #[error("{url} ended the connection in the middle of an answer, after {bytes} bytes: {why}")]
     BrokeOff {
         /// The server's URL.
         url: String,
@@ -128,7 +128,9 @@ pub enum ModelError {
         why: String,
     },
     /// The budget is spent.
-    #[error("the budget is spent: {spent} of {budget}; raise --max-tokens or --max-cost to go on")]
+    #[error(
+        "the budget is used up: {spent} of {budget}; raise --max-tokens or --max-cost to continue"
+    )]
     BudgetSpent {
         /// The use, with its unit.
         spent: String,
@@ -140,7 +142,7 @@ pub enum ModelError {
     Cancelled,
     /// The cassette has no answer to this request.
     #[error(
-        "the cassette {cassette} holds no answer to request {hash} ({about})\n  fix: record it anew with --record, or use a live model"
+        "the cassette {cassette} has no answer to request {hash} ({about})\n  fix: record it again with --record, or use a live model"
     )]
     NotRecorded {
         /// The file.
@@ -190,7 +192,7 @@ fn words(said: &str) -> String {
 fn later(after: &Option<Duration>) -> String {
     after.map_or_else(String::new, |after| {
         format!(
-            ", and to be asked again in {} s, which is longer than the timeout",
+            ", and a retry after {} s, which is longer than the timeout",
             after.as_secs()
         )
     })

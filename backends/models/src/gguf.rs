@@ -23,7 +23,7 @@ pub enum GgufError {
         error: io::Error,
     },
     /// The file is not GGUF.
-    #[error("{} is no GGUF file: it begins with {begins:?}, not with \"GGUF\"", .path.display())]
+    #[error("{} is not a GGUF file: it begins with {begins:?}, not with \"GGUF\"", .path.display())]
     NotGguf {
         /// The file.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum GgufError {
     },
     /// The file is another model, or damaged.
     #[error(
-        "{} is not the model it should be: its SHA-256 is {is}, expected {expected}\n  fix: remove it, then `make model`; or name the right --model-sha256",
+        "{} is not the expected model: its SHA-256 is {is}, not {expected}\n  fix: remove it and run `make model`; or give the right --model-sha256",
         .path.display()
     )]
     Checksum {
@@ -99,7 +99,7 @@ mod tests {
         let error = |expected| check_gguf(&path, expected).unwrap_err().to_string();
         assert!(error(None).contains("m.gguf") && error(None).contains("make model"));
         std::fs::write(&path, "PK\x03\x04").unwrap();
-        assert!(error(None).contains("no GGUF file"));
+        assert!(error(None).contains("not a GGUF file"));
         std::fs::write(&path, "GGUFabc").unwrap();
         check_gguf(&path, None).unwrap();
         assert!(error(Some("00")).contains("SHA-256"));

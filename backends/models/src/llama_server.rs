@@ -56,7 +56,7 @@ pub enum LlamaServerError {
         error: io::Error,
     },
     /// The server ended while it loaded the model.
-    #[error("llama-server ended before it was ready ({status}); it said:\n{last_words}")]
+    #[error("llama-server ended before it was ready ({status}); its last output:\n{last_words}")]
     Ended {
         /// Its exit status.
         status: ExitStatus,
@@ -64,7 +64,7 @@ pub enum LlamaServerError {
         last_words: String,
     },
     /// The server did not become ready in time.
-    #[error("llama-server was not ready within {} s; it said:\n{last_words}", PATIENCE.as_secs())]
+    #[error("llama-server was not ready within {} s; its last output:\n{last_words}", PATIENCE.as_secs())]
     NotReady {
         /// The end of its log.
         last_words: String,
@@ -104,7 +104,7 @@ fn find(
     let (found, looked) = match std::env::var_os(variable).filter(|named| !named.is_empty()) {
         Some(named) => {
             let named = PathBuf::from(named);
-            let looked = format!("{variable} names {}, which is not there", named.display());
+            let looked = format!("{variable} names {}, which does not exist", named.display());
             (Some(named).filter(|named| is_there(named)), looked)
         }
         None => (

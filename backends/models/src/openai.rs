@@ -175,7 +175,10 @@ impl OpenAi {
             after: patience,
         })?;
         let Some(text) = answered? else {
-            tracing::info!("{} lists no models; going on without", self.config.base_url);
+            tracing::info!(
+                "{} lists no models; continuing without a list",
+                self.config.base_url
+            );
             return Ok(());
         };
         let list: Value = serde_json::from_str(&text)
@@ -239,7 +242,7 @@ impl OpenAi {
         let source = std::error::Error::source(error);
         let causes = std::iter::successors(source, |cause| cause.source());
         let why = causes.last().map(ToString::to_string);
-        let why = why.unwrap_or_else(|| "the request could not be sent".to_owned());
+        let why = why.unwrap_or_else(|| "could not send the request".to_owned());
         ModelError::Unreachable {
             url,
             why: self.scrub(&why),
@@ -296,11 +299,11 @@ impl OpenAi {
         *dialect = without;
         match refused {
             Parameter::MaxTokens => {
-                tracing::info!(%error, "asking {model} with max_completion_tokens from here on");
+                tracing::info!(%error, "using max_completion_tokens for {model} from now on");
             }
             Parameter::Temperature => tracing::warn!(
                 %error,
-                "asking {model} without a temperature from here on: sampling is the server's own, and answers are not deterministic"
+                "sending {model} no temperature from now on: the server chooses it, and answers are not deterministic"
             ),
         }
     }
@@ -505,7 +508,7 @@ impl Model for OpenAi {
                         error => error,
                     });
                 }
-                tracing::info!(error = %failure.error, "asking again in {} ms", pause.as_millis());
+                tracing::info!(error = %failure.error, "retrying in {} ms", pause.as_millis());
                 self.within(tokio::time::sleep(pause), deadline, cancel)
                     .await?;
             }

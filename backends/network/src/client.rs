@@ -8,7 +8,7 @@ use url::Host;
 /// A server's answer that points elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it redirects ({status}) to {host}, and no redirect is followed (give the final address, if that host is trusted)"
+    "it redirects ({status}) to {host}, and redirects are not followed (if you trust that host, give its address instead)"
 )]
 pub struct Redirected {
     /// The HTTP status.
@@ -35,7 +35,7 @@ impl Redirected {
         });
         Some(Self {
             status,
-            host: host.unwrap_or_else(|| "a location that it does not name".to_owned()),
+            host: host.unwrap_or_else(|| "an unnamed location".to_owned()),
         })
     }
 }

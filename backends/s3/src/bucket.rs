@@ -76,7 +76,7 @@ pub(crate) fn bucket_address(
 ) -> Result<rusty_s3::Bucket, S3OpenError> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let wrong = |error: &dyn std::fmt::Display| {
-        let reason = format!("endpoint {endpoint:?} is no http or https address: {error}");
+        let reason = format!("endpoint {endpoint:?} is not an http or https address: {error}");
         S3OpenError::new(reason, "give an address such as http://127.0.0.1:9000")
     };
     let url = Url::parse(endpoint).map_err(|error| wrong(&error))?;
@@ -134,15 +134,15 @@ impl Answer {
     /// Advice for the user on an answer that is no success.
     pub(crate) fn fix(&self) -> &'static str {
         match (self.status, self.code().unwrap_or_default()) {
-            (_, "NoSuchBucket") => "create the bucket, or give the right one",
+            (_, "NoSuchBucket") => "create the bucket, or name another one with --bucket",
             (_, "RequestTimeTooSkewed") => "set the clock, as with `timedatectl set-ntp true`",
             (_, "InvalidObjectState") => "restore the object, and exclude it from lifecycle rules",
             (300..=399, _) | (400, "AuthorizationHeaderMalformed") => {
-                "check the endpoint and --region: the bucket is elsewhere"
+                "check the endpoint and --region: the bucket is in another place"
             }
             (401 | 403, _) => "check the access key, and what its policy allows in this bucket",
             (501, _) => "the server does not implement this: use another S3 server",
-            _ => "check that the endpoint is the S3 port of a server that is well",
+            _ => "check that the endpoint is the S3 port of a running server",
         }
     }
 
@@ -373,9 +373,7 @@ impl Bucket {
             (200 | 206, _) => Ok(Some(answer)),
             // Only S3's own code says so: a proxy may answer 404, too.
             (404, Some("NoSuchKey")) => Ok(None),
-            (416, _) => Err(Fault::Unreadable(format!(
-                "{key} is too short: it is damaged"
-            ))),
+            (416, _) => Err(Fault::Unreadable(format!("{key} is truncated"))),
             _ => Err(answer.fault(&format!("GET {key}"))),
         }
     }
@@ -467,17 +465,19 @@ impl ListingProgress {
         self.keys += count;
         let Some(token) = token else { return Ok(()) };
         if count > 0 && !is_new {
-            return Err("the server sends the same keys again and again".to_owned());
+            return Err("the server repeats the same keys".to_owned());
         }
         self.empty = if count == 0 { self.empty + 1 } else { 0 };
         if self.empty > limits::EMPTY_PAGES {
             let most = limits::EMPTY_PAGES;
             return Err(format!(
-                "the server sends more than {most} pages without a key in a row"
+                "the server sends more than {most} empty pages in a row"
             ));
         }
         if !self.tokens.insert(self.state.hash_one(token)) {
-            return Err("the server sends a page again: its continuation token repeats".to_owned());
+            return Err(
+                "the server repeats a page: its continuation token is the same again".to_owned(),
+            );
         }
         if self.pages >= limits::LISTING_PAGES || self.keys > limits::LISTED_KEYS {
             let (pages, keys) = (limits::LISTING_PAGES, limits::LISTED_KEYS);

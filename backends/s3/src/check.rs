@@ -55,12 +55,12 @@ async fn ask(
     let answer = bucket.ask(address).await.map_err(|error| {
         let (what, fix) = match error.is_untrusted {
             true => (
-                "has a certificate that is not trusted",
-                "set SSL_CERT_FILE to the authority that signed it",
+                "has an untrusted certificate",
+                "set SSL_CERT_FILE to the certificate of the authority that signed it",
             ),
             false => (
                 "does not answer",
-                "check that the server runs, and that this is its address",
+                "check that the server is running at this address",
             ),
         };
         // A host name with the bucket in it need not exist.
@@ -75,7 +75,10 @@ async fn ask(
     if answer.status == 200 && is_listing {
         return Ok(());
     }
-    let (status, code) = (answer.status, answer.code().unwrap_or("not as S3 does"));
+    let (status, code) = (
+        answer.status,
+        answer.code().unwrap_or("with an answer that is not S3's"),
+    );
     let error = match code {
         "NoSuchBucket" => format!("there is no bucket {name} at {endpoint}"),
         "RequestTimeTooSkewed" => {
@@ -177,7 +180,7 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
         && !commits.contains(&next)
     {
         let problem = format!(
-            "commit {next} is gone, and commit {past} exists: the server lost commits, and a mount that did not notice committed over the gap"
+            "commit {next} is missing, but commit {past} exists: the server lost commits, and a mount that did not notice it committed after the gap"
         );
         found.problems.push(problem);
     }
@@ -217,7 +220,7 @@ async fn compare_mirror(
         };
         let note = match (origin(key, &read.body, &read.metadata), file) {
             (Origin::Foreign { .. }, _) => "was written by another tool (`ctxbench s3 import`)",
-            (Origin::Ours(_), None) => "mirrors a file that is gone",
+            (Origin::Ours(_), None) => "mirrors a removed file",
             (Origin::Ours(digest), Some(file)) if digest == file.digest() => continue,
             (Origin::Ours(_), Some(_)) => "mirrors an earlier version",
         };

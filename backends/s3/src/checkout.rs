@@ -16,7 +16,7 @@ use crate::view::difference;
 
 /// A name on the way to a path, or the path itself, is taken by something of another kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} exists, and is of another kind", String::from_utf8_lossy(.0))]
+#[error("{} exists, with another type", String::from_utf8_lossy(.0))]
 pub struct Occupied(pub Vec<u8>);
 
 /// The current time, in nanoseconds since 1970.

@@ -87,7 +87,7 @@ impl Objects for Client {
             // No client would read it.
             let (kind, most) = (limit.kind, limit.bytes);
             return Err(refused_of(format!(
-                "it would have {length} bytes, and {kind} has at most {most}"
+                "it has {length} bytes, and {kind} may have at most {most}"
             )));
         }
         let mut request = self.bucket.put(&name, &sealed);
@@ -120,7 +120,7 @@ impl Objects for Client {
                 opened.map_err(|error| unreadable(&error.to_string()))?
             }
             None if !is_part && is_sealed(&answer.body) => {
-                let fix = "it is encrypted: give the key in CTXBENCH_S3_KEY or --key-file";
+                let fix = "it is encrypted: give the key with CTXBENCH_S3_KEY or --key-file";
                 return Err(unreadable(fix));
             }
             None => answer.body,
@@ -129,7 +129,7 @@ impl Objects for Client {
             Some(range) if !is_part => {
                 let part = body.get(range.start as usize..range.end as usize);
                 let part = part.map(|part| Some(body.slice_ref(part)));
-                part.ok_or_else(|| unreadable("it is too short: it is damaged"))
+                part.ok_or_else(|| unreadable("it is truncated"))
             }
             _ => Ok(Some(body)),
         }

@@ -105,7 +105,7 @@ pub fn seal_key(hex: &str, source_name: &str) -> Result<Secret<[u8; 32]>, Config
     let key = bytes.and_then(|bytes| bytes.try_into().ok());
     key.map(Secret).ok_or_else(|| {
         let fix =
-            "make a key with `openssl rand -hex 32`, and keep it: nothing can be read without it";
+            "create a key with `openssl rand -hex 32`, and keep a copy: without it, the memory cannot be read";
         let reason = format!("{source_name} is not 32 bytes in hexadecimal");
         ConfigError(format!("{reason}\n  fix: {fix}"))
     })

@@ -33,10 +33,10 @@ pub enum HistoryError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// It was before the oldest commit that can be read.
-    #[error("history begins with commit {0}: garbage collection removed what was before it")]
+    #[error("history begins at commit {0}: garbage collection removed everything before it")]
     TooOld(u64),
     /// There is no commit of the first number; the second is the newest.
-    #[error("there is no commit {0}: the newest is {1}")]
+    #[error("there is no commit {0}; the newest is {1}")]
     NoCommit(u64, u64),
     /// The path was not in the commit.
     #[error("{0} is not in commit {1} (`ctxbench s3 log {0}` lists the commits that changed it)")]

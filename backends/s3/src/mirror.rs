@@ -300,7 +300,7 @@ pub async fn publish<O: Objects>(
             }
         }
         // Another writer was faster each time; what it wrote is compared the next time.
-        Err(Fault::Unknown(format!("{key} changes all the time")).into())
+        Err(Fault::Unknown(format!("{key} changed during each of several reads")).into())
     });
     let changes = stream::iter(changes).buffer_unordered(AT_ONCE);
     changes.try_collect().await
@@ -387,7 +387,7 @@ pub async fn import(
         };
         is_published |= base.is_some();
         let Some(path) = path_of(&key) else {
-            let note = format!("{key} is left out: no file can have this name");
+            let note = format!("{key} is skipped: it is not a valid file name");
             done.notes.push(note);
             continue;
         };
@@ -408,7 +408,7 @@ pub async fn import(
         }
         match (checkout.write(&path, &content, modified), there) {
             (Err(occupied), _) => {
-                done.notes.push(format!("{key} is left out: {occupied}"));
+                done.notes.push(format!("{key} is skipped: {occupied}"));
                 continue;
             }
             (Ok(()), Some(_)) => done.changed.push(name),
@@ -420,7 +420,7 @@ pub async fn import(
         let cutoff = now().saturating_sub(late.as_nanos() as i64);
         match walk_to(client, At::Time(cutoff)).await {
             _ if !is_published => {
-                let note = "nothing is removed: the mirror has no object of ctxbench";
+                let note = "nothing is removed: no object of the mirror was written by ctxbench";
                 done.notes.push(note.to_owned());
             }
             Err(HistoryError::TooOld(_)) => {
@@ -445,7 +445,7 @@ pub async fn import(
     if let Some(commit) = done.commit
         && let Err(error) = update(client, mirror, checkout.tree(), commit, taken).await
     {
-        let fix = "import again only after the mirror was published";
+        let fix = "wait until a mount has published the mirror, and import again";
         done.notes
             .push(format!("the mirror was not updated: {error} ({fix})"));
     }

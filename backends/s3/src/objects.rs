@@ -161,19 +161,19 @@ pub trait Record: Serialize + DeserializeOwned {
     /// Decodes an object. Fails if it is damaged, of a newer format, or none of ours.
     fn decode(object: &[u8]) -> Result<Self, Invalid> {
         let fail = |reason: &str| Invalid(reason.to_owned());
-        let cut = || fail("it is no object of a ctxbench log, or is cut");
+        let cut = || fail("it is not an object of a ctxbench log, or it is truncated");
         let (magic, rest) = object.split_first_chunk::<8>().ok_or_else(cut)?;
         if magic[..7] != MAGIC[..7] {
             return Err(cut());
         }
         if magic[7] != MAGIC[7] {
-            let newer = "this ctxbench knows format 1 (mount with a newer ctxbench)";
+            let newer = "this ctxbench knows format 1 (use a newer ctxbench)";
             return Err(Invalid(format!("it has format {}; {newer}", magic[7])));
         }
         let (rest, sum) = rest.split_last_chunk::<CHECKSUM>().ok_or_else(cut)?;
         let Hash(digest) = Hash::of(&object[..object.len() - sum.len()]);
         if !digest.starts_with(sum) {
-            return Err(fail("it is damaged: its checksum is not that of its bytes"));
+            return Err(fail("it is damaged: wrong checksum"));
         }
         let (rest, length) = rest.split_last_chunk::<4>().ok_or_else(cut)?;
         let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize);

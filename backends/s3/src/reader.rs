@@ -33,7 +33,7 @@ pub enum SessionError {
     #[error("{0}")]
     Broken(#[from] Broken),
     /// Other writers were faster all the time.
-    #[error("other writers committed first {0} times in a row")]
+    #[error("other writers committed first, {0} times in a row")]
     Outrun(u32),
 }
 
@@ -44,11 +44,11 @@ pub type Result<T, E = SessionError> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The last commit that the working copy knows is gone.
-    #[error("commit {0} is gone: the bucket was emptied, or rolled back to an earlier state")]
+    #[error("commit {0} is missing: the bucket was emptied, or rolled back to an earlier state")]
     Gone(u64),
     /// It is another one.
     #[error(
-        "commit {0} is not the one that this cache knows: the bucket was replaced, or rolled back and written again"
+        "commit {0} differs from the one that this cache knows: the bucket was replaced, or rolled back and written to again"
     )]
     Different(u64),
     /// A commit does not follow the one before it.
@@ -59,7 +59,7 @@ pub enum Broken {
     Damaged(String, String),
     /// The server overwrites where it must refuse.
     #[error(
-        "the server ignores If-None-Match, so two writers would overwrite each other: this memory can only be read"
+        "the server ignores If-None-Match, so two writers would overwrite each other: the memory is read-only"
     )]
     Unconditional,
 }
@@ -69,10 +69,10 @@ impl Broken {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Gone(_) | Self::Different(_) => {
-                "if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload what the cache holds; if the bucket is right, mount with --rebuild-cache"
+                "if the bucket was emptied by mistake, restore it, or mount with --refill-bucket to upload the content of the cache; if the bucket is right, mount with --rebuild-cache"
             }
             Self::Chain(_) | Self::Damaged(..) => {
-                "it is read again later; if that does not help, `ctxbench s3 check` names all that is damaged"
+                "the mount reads it again later; if that fails, `ctxbench s3 check` lists all damage"
             }
             Self::Unconditional => "use another S3 server",
         }
@@ -203,7 +203,7 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let bytes = bytes.ok_or_else(|| damaged(key, "it is gone"))?;
     match Hash::of(&bytes) == chunk.hash {
         true => Ok(bytes),
-        false => Err(damaged(key, "its bytes are not those of its digest")),
+        false => Err(damaged(key, "its bytes do not match its digest")),
     }
 }
 

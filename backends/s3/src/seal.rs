@@ -19,12 +19,12 @@ const MAGIC: &[u8; 8] = b"ctxseal\x01";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// It is not sealed.
-    #[error("it is not encrypted, but a key was given (leave out CTXBENCH_S3_KEY and --key-file)")]
+    #[error("it is not encrypted, but a key is given (remove CTXBENCH_S3_KEY and --key-file)")]
     Plain,
     /// Another key sealed it, or its bytes were changed.
     #[error(
-        "it does not open with this key: it was encrypted with another key, moved, or damaged (give the key it was \
-         written with in CTXBENCH_S3_KEY or --key-file)"
+        "this key does not decrypt it: it was encrypted with another key, moved, or damaged (give \
+         the right key with CTXBENCH_S3_KEY or --key-file)"
     )]
     Closed,
     /// The kernel provides no random bytes.

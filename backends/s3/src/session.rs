@@ -333,7 +333,9 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             self.take_intact(next, object).await?;
             adopted += 1;
             if adopted % FOLLOWED_NEWS == 0 {
-                tracing::info!("still following the log: commit {next}, {adopted} of them now");
+                tracing::info!(
+                    "still reading the log: at commit {next}, {adopted} commits adopted so far"
+                );
             }
         }
     }

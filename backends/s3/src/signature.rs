@@ -25,7 +25,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// A header has other characters than visible ASCII and blanks.
 #[derive(Debug, thiserror::Error)]
-#[error("header {0} has characters that cannot be signed")]
+#[error("header {0} has characters that a signature cannot cover")]
 pub struct Unsignable(HeaderName);
 
 /// Signs a request of S3 as sent at `now`, whose body has that digest: a server refuses a body with another one.

@@ -152,7 +152,7 @@ impl Content {
         }
         match self.length() {
             length if length > FILE_MAX => Err("is longer than 512 GiB"),
-            length if length != self.size => Err("is not as long as its chunks"),
+            length if length != self.size => Err("has a size other than the sum of its chunks"),
             _ => Ok(()),
         }
     }

@@ -184,7 +184,7 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
     for (id, node) in &changes.nodes {
         let before = base.node(*id);
         if before.is_some_and(|before| before.is_directory() != node.is_directory()) {
-            return invalid(format!("{id:?} becomes another kind of node"));
+            return invalid(format!("{id:?} changes its type"));
         }
         if let Some(Err(reason)) = node.content().map(Content::check) {
             return invalid(format!("file {id:?} {reason}"));
@@ -195,14 +195,14 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
     let mut rooted = BTreeSet::from([ROOT]);
     for ((dir, name), to) in &changes.names {
         if !is_possible(&name.0) {
-            return invalid(format!("no file can be called {name:?}"));
+            return invalid(format!("{name:?} is not a valid file name"));
         }
         let Some(to) = *to else { continue };
         if !view.node(*dir).is_some_and(Node::is_directory) {
-            return invalid(format!("a name in {dir:?}, which is no directory"));
+            return invalid(format!("a name in {dir:?}, which is not a directory"));
         }
         let Some(node) = view.node(to) else {
-            return invalid(format!("a name of {to:?}, which is not there"));
+            return invalid(format!("a name of {to:?}, which does not exist"));
         };
         if node.is_directory() && view.names_of(to).nth(1).is_some() {
             return invalid(format!("directory {to:?} has several names"));

@@ -142,7 +142,7 @@ fn parse_keys(bytes: &[u8], file: &Path) -> io::Result<(String, String)> {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!(
-                "{file} holds no keys: restore it from a backup; or remove it for new keys, which every client then needs"
+                "{file} has no valid keys: restore it from a backup; or remove it to get new keys, which every client then needs"
             ),
         )
     })?;

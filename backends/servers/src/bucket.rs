@@ -93,7 +93,7 @@ pub(crate) async fn try_bucket(access: &ServerAccess, bucket: &str) -> Result<()
                 endpoint: access.endpoint.clone(),
                 what,
                 status: status.as_u16(),
-                answer: "this is not what was written".to_owned(),
+                answer: "read other bytes than were written".to_owned(),
             });
         }
         must_succeed(access, what, status, &answer)?;
@@ -188,7 +188,7 @@ fn presigned(
     };
     if url.scheme() != "http" {
         return Err(wrong(
-            "only http:// is spoken here; make the bucket with another tool".to_owned(),
+            "only http:// is supported here; create the bucket with another tool".to_owned(),
         ));
     }
     let host = url

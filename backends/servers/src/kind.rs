@@ -107,7 +107,7 @@ impl ServerKind {
             if !inputs::is_program(&named) {
                 let named = named.display();
                 return Err(not_found(format!(
-                    "{MINIO_VARIABLE} names {named}, which is no program"
+                    "{MINIO_VARIABLE} names {named}, which is not a program"
                 )));
             }
             return Ok(found(Some(named)));
@@ -157,7 +157,7 @@ impl FoundServer {
         if !output.status.success() || version.is_empty() {
             let (program, status) = (program.display(), output.status);
             return Err(io::Error::other(format!(
-                "`{program} {argument}` said no version ({status})"
+                "`{program} {argument}` printed no version ({status})"
             )));
         }
         // MinIO from `go install` does not print its version, but contains the version of its module.
@@ -174,7 +174,7 @@ fn module_version(program: &Path) -> io::Result<String> {
     let at = memchr::memmem::find(&bytes, MINIO_MODULE).ok_or_else(|| {
         let program = program.display();
         io::Error::other(format!(
-            "{program} knows no version of its own; build it with `make minio`"
+            "{program} has no version number; build it with `make minio`"
         ))
     })?;
     let version = &bytes[at + MINIO_MODULE.len() - 1..];

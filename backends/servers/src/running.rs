@@ -74,7 +74,7 @@ pub enum StartError {
     #[error(transparent)]
     Child(#[from] ChildError),
     /// Its process ended before it was ready.
-    #[error("{server} ended before it was ready ({status}); it said:\n{last_words}")]
+    #[error("{server} ended before it was ready ({status}); its last output:\n{last_words}")]
     Ended {
         /// The server.
         server: ServerKind,
@@ -327,7 +327,7 @@ impl Server {
                     Err(error) => error.to_string(),
                 };
                 let last_words = child.last_words();
-                format!("{server} ended by itself ({status}); it said:\n{last_words}")
+                format!("{server} ended unexpectedly ({status}); its last output:\n{last_words}")
             }
         }
     }

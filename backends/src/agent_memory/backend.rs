@@ -45,7 +45,7 @@ impl StoreOptions for AgentMemoryOptions {
         let path = self.database.prepare(at)?;
         let mut memory = AgentMemory::open(&path, at.owner, agent)?;
         if let Embeddings::Off { reason } = &wanted {
-            tracing::info!("recall is by full text alone: {reason}");
+            tracing::info!("recall uses full text only: {reason}");
         }
         if let Err(reason) = memory.set_embeddings(wanted) {
             memory.discard_new();
@@ -80,14 +80,14 @@ impl MountedStore for AgentMemoryMount {
         let mut description = match self.meaning {
             false => description(
                 "agent-memory",
-                "sqlite with an index: every directory answers searches and recalls, and shows none of it in listings",
-                "as sqlite; what is found is derived from it, and up to date with every call that has returned",
+                "sqlite with a search index: every directory answers search and recall requests, which listings do not show",
+                "as sqlite; the search index is current as of the last completed call",
                 env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
             true => description(
                 "agent-memory-meaning",
-                "agent-memory that recalls by meaning, too, with a sentence model in the daemon",
-                "as sqlite; what is found by words is up to date with every call that has returned, by meaning soon after",
+                "agent-memory with a sentence model in the daemon, so that a recall also finds notes by meaning",
+                "as sqlite; the full-text index is current as of the last completed call, and embeddings follow soon after",
                 env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
             ),
         };

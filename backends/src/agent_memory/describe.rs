@@ -123,10 +123,10 @@ fn relevance(embeddings: &EmbeddingState, notes: u64) -> String {
         EmbeddingState::Off(reason) => format!("full text ({reason})"),
         // How many have none is not known yet, and must not look like none.
         EmbeddingState::Loading => format!(
-            "full text (the embedding model is being read)\nwaiting-to-be-embedded: {}",
+            "full text (the embedding model is loading)\nwaiting-to-be-embedded: {}",
             notes.max(1)
         ),
-        EmbeddingState::Failed(reason) => format!("full text (embeddings have failed: {reason})"),
+        EmbeddingState::Failed(reason) => format!("full text (embedding has failed: {reason})"),
         EmbeddingState::Ready { model, waiting } => {
             format!("full text and meaning (model {model})\nwaiting-to-be-embedded: {waiting}")
         }
@@ -154,7 +154,7 @@ pub(super) fn meta(db: &Db, scope: &Scope) -> Result<String> {
         },
     )?;
     if more {
-        text += "there are more, indexed before these; `NAME:meta` is about one\n";
+        text += "more notes were indexed before these; `NAME:meta` shows one\n";
     }
     if shown == 0 {
         text = format!("there are no notes in {}/\n", scope.dir_path.path);
@@ -279,14 +279,14 @@ pub(super) fn history(db: &Db, paths: &PathCache, scope: &Scope) -> Result<Strin
             continue;
         };
         if shown == SHOWN {
-            text += "there is more; `NAME:history` is about one\n";
+            text += "there are earlier events; `NAME:history` shows one note\n";
             break;
         }
         shown += 1;
         text += &event(row, scope, &dir_path)?;
     }
     if shown == 0 {
-        text = format!("nothing has happened below {}/\n", scope.dir_path.path);
+        text = format!("no event below {}/ is recorded\n", scope.dir_path.path);
     }
     Ok(text)
 }
@@ -371,7 +371,7 @@ pub(super) fn aspect(
                 }
             }
             if shown == 0 {
-                text = "nothing that has happened to it is known\n".to_owned();
+                text = "no event of it is recorded\n".to_owned();
             }
             Ok(text)
         }
@@ -400,7 +400,7 @@ pub(super) fn aspect(
                 },
             );
             if let Some(problem) = head.problem {
-                text += &format!("front-matter: not understood, so it counts as text: {problem}\n");
+                text += &format!("front-matter: invalid, so it counts as text: {problem}\n");
             }
             Ok(text)
         }

@@ -261,7 +261,7 @@ impl Store for AgentMemory {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // The cost of changes counts with the changes, not with the request after them.
         if let Err(error) = self.index.refresh() {
-            tracing::warn!(%error, "notes are not indexed; the next request tries again");
+            tracing::warn!(%error, "could not index notes; the next request retries");
         }
         let mut counters = self.files.counters();
         counters.extend([

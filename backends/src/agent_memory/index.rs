@@ -37,7 +37,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     )?;
     if version.as_deref() != Some(VERSION) {
         let reason = format!(
-            "the index of notes has version {}; this ctxbench knows version {VERSION}: remove the index (docs/MEMORY.md), the next mount builds it",
+            "the index of notes has version {}, and this ctxbench knows version {VERSION}: remove the index (docs/MEMORY.md); the next mount builds a new one",
             version.unwrap_or_default()
         );
         return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
@@ -265,7 +265,7 @@ pub(super) fn attributes(db: &Db, ino: Ino) -> Result<Metadata> {
         let value = xattrs::get(db, ino, &name)?;
         if let Err(reason) = said.take(&name, &value) {
             // A `sqlite` mount sets attributes without a check.
-            tracing::warn!(ino, reason, "an attribute is not taken up");
+            tracing::warn!(ino, reason, "an attribute was not indexed");
         }
     }
     Ok(said)

@@ -240,7 +240,7 @@ fn run(index: &Index, woken: &Receiver<()>) {
             Next::Index(latest) if is_changed && Instant::now() < latest => Next::Index(latest),
             Next::Index(_) => {
                 if let Err(error) = index.catch_up() {
-                    tracing::warn!(%error, "notes are not indexed; the next request tries again");
+                    tracing::warn!(%error, "could not index notes; the next request retries");
                 }
                 Next::Merge(QUIET)
             }
@@ -259,7 +259,7 @@ fn merged(index: &Index) -> Next {
         Ok(false) => Next::Wait,
         Err(error) => {
             // Results stay correct; queries are only slower.
-            tracing::warn!(%error, "the index of notes is not merged");
+            tracing::warn!(%error, "could not merge the segments of the index");
             Next::Wait
         }
     }

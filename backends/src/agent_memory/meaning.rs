@@ -185,7 +185,7 @@ impl Meaning {
                 let done = std::panic::catch_unwind(AssertUnwindSafe(work));
                 let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
                 if let Err(reason) = done {
-                    tracing::error!("embeddings are given up: {reason}");
+                    tracing::error!("embedding has stopped: {reason}");
                     for_worker.note_vectors.lock().state = State::Failed(reason);
                     for_worker.changes.fetch_add(1, Ordering::AcqRel);
                 }
@@ -234,14 +234,14 @@ impl Meaning {
     /// Embeds a question. The caller must hold no lock, because this takes milliseconds.
     pub(super) fn ask(&self, query: &str) -> Meant {
         let model = match &self.shared.note_vectors.lock().state {
-            State::Loading => return Meant::by_text(Some("the embedding model is being read")),
-            State::Failed(_) => return Meant::by_text(Some("embeddings have failed, see :stats")),
+            State::Loading => return Meant::by_text(Some("the embedding model is loading")),
+            State::Failed(_) => return Meant::by_text(Some("embedding has failed; see :stats")),
             State::Ready(model) => Arc::clone(model),
         };
         let vector = match self.shared.vector(&*model, query) {
             Ok(vector) => vector,
             Err(error) => {
-                tracing::warn!(error, "a question is not embedded");
+                tracing::warn!(error, "could not embed a question");
                 return Meant::by_text(Some("the question could not be embedded"));
             }
         };
@@ -336,7 +336,7 @@ impl Shared {
                     if failures == FAILURES_MAX {
                         return Err(reason);
                     }
-                    tracing::warn!("notes are not embedded, and tried again: {reason}");
+                    tracing::warn!("could not embed notes, will retry: {reason}");
                     let is_on = |_: &mut NoteVectors| !self.stops();
                     self.wake
                         .wait_while_for(&mut self.note_vectors.lock(), is_on, FAILURE_PAUSE);
@@ -396,7 +396,7 @@ impl Shared {
             .collect();
         let made = model.embed(&texts)?;
         if made.len() != texts.len() || made.iter().any(|made| made.len() != model.dimensions()) {
-            return Err("the model made other vectors than it was asked for".to_owned());
+            return Err("the model returned unexpected vectors".to_owned());
         }
         if self.stops() {
             return Ok(());

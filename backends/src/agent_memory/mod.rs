@@ -106,7 +106,7 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
             found => found?,
         };
         if found.kind != Kind::Directory {
-            let reason = format!("{name} is no directory, but namespaces need it as one");
+            let reason = format!("{name} must be a directory, because namespaces are below it");
             return Err(StoreError::storage(Errno::NOTDIR, reason));
         }
         Ok(found.ino)
@@ -141,7 +141,7 @@ impl Drop for AgentMemory {
     fn drop(&mut self) {
         // The next mount would not know the author of unindexed changes.
         if let Err(error) = self.index.refresh() {
-            tracing::warn!(%error, "notes are not indexed; the next mount does it");
+            tracing::warn!(%error, "could not index notes; the next mount retries");
         }
     }
 }
@@ -186,7 +186,7 @@ impl AgentMemory {
             return Err(SqliteOpenError::ReadOnly {
                 path: path.to_owned(),
                 reason: reason.to_owned(),
-                fix: "a memory writes its index: copy the database to where this user may write; or mount it with `ctxbench mount sqlite --db`, which serves its files without search",
+                fix: "an agent-memory must write its index: copy the database to a directory that you can write to; or mount it with `ctxbench mount sqlite --db`, which serves the files without search",
             });
         }
         let unreadable = |error: StoreError| SqliteOpenError::Unreadable {
@@ -219,7 +219,7 @@ impl AgentMemory {
             indexer,
             files: Arc::clone(&index.files),
             index,
-            no_meaning: "embeddings are not asked for".to_owned(),
+            no_meaning: "embeddings are switched off".to_owned(),
             agent: agent.map(str::to_owned),
             owner: *owner,
             privacy,
@@ -364,7 +364,7 @@ impl AgentMemory {
         let request = request::parse(name).map_err(Failure::Asked)?;
         if self.index.paths.of(&self.files.db(), dir)?.is_too_deep {
             return Err(Failure::Asked(format!(
-                "the directory is nested in more than {DEPTH_MAX}; ask in one above it, whose answers have its notes, too"
+                "the directory is more than {DEPTH_MAX} levels deep; ask in a directory above it, whose answers include its notes"
             )));
         }
         let query_of = |query: Query| match query {
@@ -449,11 +449,11 @@ impl AgentMemory {
             .lookup_file(dir, file.as_bytes())
             .map_err(|error| Failure::Asked(format!("the query's file {file:?}: {error}")))?;
         if attr.kind != Kind::File {
-            return Err(Failure::Asked(format!("{file:?} is no file")));
+            return Err(Failure::Asked(format!("{file:?} is not a regular file")));
         }
         if attr.size > request::QUERY_MAX as u64 {
             return Err(Failure::Asked(format!(
-                "the query in {file:?} has {} bytes; {} is the most",
+                "the query in {file:?} has {} bytes; the maximum is {}",
                 attr.size,
                 request::QUERY_MAX
             )));

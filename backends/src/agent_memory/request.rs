@@ -124,7 +124,7 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
     };
     let nothing = |request| match arguments {
         None | Some("") => Ok(request),
-        Some(_) => Err(format!(":{keyword} takes nothing after it")),
+        Some(_) => Err(format!(":{keyword} takes no argument")),
     };
     match keyword {
         "search" => search(arguments),
@@ -138,7 +138,7 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
             None | Some("") => Ok(Request::Ttl {
                 only_expired: false,
             }),
-            Some(_) => Err("after :ttl? there can only be `expired`".to_owned()),
+            Some(_) => Err("the only argument of :ttl? is `expired`".to_owned()),
         },
         _ => Err(format!("there is no :{keyword}")),
     }
@@ -155,7 +155,7 @@ fn search(arguments: Option<&str>) -> Result<Request, String> {
         }
         Ok(true)
     })?;
-    let query = query.ok_or_else(|| format!("there is nothing to search for; {usage}"))?;
+    let query = query.ok_or_else(|| format!("the search is empty; {usage}"))?;
     Ok(Request::Search { query, lines })
 }
 
@@ -169,13 +169,15 @@ fn recall(arguments: Option<&str>) -> Result<Request, String> {
                 strategy = Strategy::ALL
                     .into_iter()
                     .find(|strategy| strategy.name() == value)
-                    .ok_or_else(|| format!("there is no strategy {value:?}; there are recency, importance and balanced"))?;
+                    .ok_or_else(|| {
+                        format!("unknown strategy {value:?}; use recency, importance or balanced")
+                    })?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    let query = query.ok_or_else(|| format!("there is no query; {usage}"))?;
+    let query = query.ok_or_else(|| format!("the query is missing; {usage}"))?;
     Ok(Request::Recall {
         query,
         max_tokens,
@@ -255,7 +257,7 @@ fn beside(kind: &str, name: &str) -> Result<String, String> {
 pub(super) fn check_query(text: &str) -> Result<(), String> {
     if text.len() > QUERY_MAX {
         return Err(format!(
-            "the query has {} bytes; {QUERY_MAX} is the most",
+            "the query has {} bytes; the maximum is {QUERY_MAX}",
             text.len()
         ));
     }
@@ -314,14 +316,14 @@ mod tests {
     #[test]
     fn what_cannot_be_answered_says_why() {
         for (name, reason) in [
-            (":search", "nothing to search for"),
-            (":search?", "nothing to search for"),
+            (":search", "the search is empty"),
+            (":search?", "the search is empty"),
             (":search?%22%22", "no words"),
             (":search?x&limit=0", "limit is \"0\""),
             (":search?x&y=1", "no parameter \"y\""),
             (":search?query=x&query=y", "two queries"),
             (":recall?query=", "no words"),
-            (":recall?max_tokens=100", "there is no query"),
+            (":recall?max_tokens=100", "the query is missing"),
             (":recall?query=x&max_tokens=0", "max_tokens is \"0\""),
             (":recall?query=x&max_tokens=-5", "max_tokens is \"-5\""),
             (":recall?query=x&max_tokens=many", "max_tokens is \"many\""),
@@ -331,8 +333,8 @@ mod tests {
             (":recall?file=a/b", "file of this directory"),
             (":recall?link=", "link of this directory"),
             (":recall?link=a&query=b", "two queries"),
-            (":stats?x", "takes nothing"),
-            (":ttl?x", "only be `expired`"),
+            (":stats?x", "takes no argument"),
+            (":ttl?x", "only argument of :ttl? is `expired`"),
         ] {
             let said = parse(name.as_bytes()).unwrap_err();
             assert!(said.contains(reason), "{name}: {said}");

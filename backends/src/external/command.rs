@@ -60,7 +60,7 @@ fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
     let mut filled = arguments.iter().map(|argument| variables.fill(argument));
     let program = filled
         .next()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty command"))?;
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
     let mut command = Command::new(program);
     let environment = around.environment.iter();
     command

@@ -191,13 +191,13 @@ impl ExternalDefinition {
         let is_of_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         if stem.is_empty() || !stem.bytes().all(is_of_name) {
             return wrong(format!(
-                "field `name`: {:?} is not made of lower-case letters, digits and `-`, and `{IN_NAME}` at its end",
+                "field `name`: {:?} must consist of lower-case letters, digits and `-`, with an optional `{IN_NAME}` at its end",
                 self.name
             ));
         }
         for (field, command) in [("version", &self.version), ("mount", &self.mount)] {
             if command.is_empty() {
-                return wrong(format!("field `{field}`: an empty command"));
+                return wrong(format!("field `{field}`: the command is empty"));
             }
         }
         let of_environment = [DIRECTORY];
@@ -220,7 +220,7 @@ impl ExternalDefinition {
                     )
                 } else {
                     let known = known.join(", ");
-                    format!("{text:?}: there is no variable `{unknown}`; known are {known}")
+                    format!("{text:?}: unknown variable `{unknown}`; known variables are {known}")
                 });
             }
         }
@@ -338,7 +338,7 @@ impl PrivateFile {
         }
         match &self.shipped {
             Some(_) if !self.content.is_empty() => {
-                Err("`content` and `shipped` exclude each other".to_owned())
+                Err("`content` and `shipped` cannot be used together".to_owned())
             }
             Some(shipped) if shipped_text(shipped).is_none() => {
                 Err(format!("no file {shipped:?} ships with this program"))

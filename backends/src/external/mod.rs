@@ -175,7 +175,7 @@ impl Backend for External {
         };
         let version = run(&self.definition.version, &around, None, VERSION_PATIENCE);
         let version = version.map_err(|error| Unavailable {
-            reason: format!("its version cannot be had: {error}"),
+            reason: format!("its version cannot be read: {error}"),
             fix: self.definition.fix(),
         })?;
         let first = version.lines().find(|line| !line.trim().is_empty());
@@ -360,7 +360,7 @@ impl ExternalWorkspace {
         while !self.is_ready()? {
             if let Some(ended) = self.daemon.as_mut().and_then(Running::ended) {
                 self.take_down_by_force();
-                return Err(self.failure(&format!("ended before it had mounted: {ended}")));
+                return Err(self.failure(&format!("ended before the mount was ready: {ended}")));
             }
             if started.elapsed() > self.config.patience {
                 self.take_down_by_force();

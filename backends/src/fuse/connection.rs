@@ -196,7 +196,7 @@ pub fn end(dir: &Path) -> io::Result<()> {
     match mount_at(dir)? {
         Some(mount) if mount.is_ours() => {}
         Some(mount) => {
-            let message = format!("the mount there is not ctxbench's, but {}", mount.kind);
+            let message = format!("the mount there belongs to {}, not to ctxbench", mount.kind);
             return Err(io::Error::other(message));
         }
         None => return Err(io::Error::other("nothing is mounted there")),
@@ -205,8 +205,7 @@ pub fn end(dir: &Path) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::PERM) => fusermount(dir, &["-u", "--"]),
         Err(rustix::io::Errno::BUSY) => {
-            let message =
-                "it is in use: close what has files there open, or a directory of it as its own";
+            let message = "it is in use: close programs that have open files in it or use it as working directory";
             Err(io::Error::other(message))
         }
         Err(error) => Err(error.into()),

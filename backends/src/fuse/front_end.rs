@@ -134,7 +134,7 @@ impl MountState {
         match written {
             Ok(()) => !self.lost_writes.contains(ino),
             Err(reason) => {
-                tracing::warn!(ino, %reason, "the kernel did not write back: the whole file is reported as data");
+                tracing::warn!(ino, %reason, "the kernel could not write back dirty pages: the whole file is reported as data");
                 false
             }
         }
@@ -190,7 +190,7 @@ impl MountState {
     pub(super) fn invalidate_attributes(&self, ino: Ino) {
         let told = (self.notifier.get()).map(|notifier| notifier.inval_inode(INodeNo(ino), -1, 0));
         if let Some(Err(error)) = told {
-            tracing::error!(ino, %error, "the kernel keeps attributes that have changed");
+            tracing::error!(ino, %error, "could not invalidate changed attributes in the kernel");
         }
     }
 
@@ -302,7 +302,7 @@ impl FrontEnd {
         };
         if let Err(error) = self.slow.run(answer) {
             // Dropping the closure has dropped the reply, which answers EIO.
-            tracing::error!(%error, "no thread for a request that has to wait");
+            tracing::error!(%error, "could not start a thread for a request that waits");
         }
     }
 

@@ -24,7 +24,7 @@ impl LostWrites {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.inodes.lock().insert(ino);
         tracing::error!(
-            "lost {bytes} bytes at {offset} of the file with inode {ino}, which a program stored through a memory map or the writeback cache: {} (find its name with `find DIR -inum {ino}`; make room, and write the file again)",
+            "lost {bytes} bytes at offset {offset} of the file with inode {ino}, which a program wrote through a memory map or the writeback cache: {} (find its name with `find DIR -inum {ino}`, free disk space, and write the file again)",
             error.errno
         );
     }

@@ -13,7 +13,7 @@ pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
             opcode = opcode.name(),
-            "a panic, answered by EIO: {}",
+            "a request panicked and returned EIO: {}",
             message(&*panic)
         );
     }

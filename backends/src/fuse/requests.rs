@@ -60,12 +60,12 @@ impl Filesystem for FrontEnd {
             .chain(gathered);
         for flag in wanted.into_iter().chain(optional) {
             if config.add_capabilities(flag).is_err() {
-                tracing::info!(?flag, "this kernel's FUSE does not offer it");
+                tracing::info!(?flag, "this kernel's FUSE does not support it");
             }
         }
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         if self.policy.no_open && !config.capabilities().contains(no_open) {
-            tracing::warn!("this kernel asks for every open: reads will be slower");
+            tracing::warn!("this kernel sends a request for every open: reads are slower");
             self.policy.no_open = false;
         }
         Ok(())

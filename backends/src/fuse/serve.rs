@@ -133,8 +133,8 @@ pub fn check_device() -> Result<(), MountError> {
     let (problem, fix) = match opened {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (
-            "/dev/fuse is not permitted to this user".to_owned(),
-            "let users open it with `sudo chmod 666 /dev/fuse`, or run as root",
+            "you have no permission to open /dev/fuse".to_owned(),
+            "run `sudo chmod 666 /dev/fuse`, or run as root",
         ),
         Err(error) => (
             format!("/dev/fuse cannot be opened: {error}"),
@@ -200,7 +200,7 @@ fn serve_store(
         Ok(listening) => *socket = Some(listening),
         Err(error) => tracing::warn!(
             %error,
-            "`ctxbench unmount` will not learn how the last flush of {} ends", dir.display()
+            "`ctxbench unmount` cannot report the result of the last flush of {}", dir.display()
         ),
     }
     run_session(&store, mounted, session, socket, dir, options, ready)
@@ -263,7 +263,7 @@ fn run_session(
         .spawn(move || {
             // The threads that answer requests inherit this thread's processor affinity.
             if let Some(Err(error)) = pin.map(cpu::stay_on) {
-                tracing::warn!(%error, "requests are answered on any processor");
+                tracing::warn!(%error, "could not pin the request threads; they run on any processor");
             }
             // An error means that `serve` has stopped waiting.
             let _ = ended.send(Event::Ended(session.run()));
@@ -287,7 +287,10 @@ fn run_session(
                     }
                     Ok(Event::Ended(result)) => break result,
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                        tracing::warn!("{} is still in use; its files end here", dir.display());
+                        tracing::warn!(
+                            "{} is still in use; its open files no longer work",
+                            dir.display()
+                        );
                         break Ok(());
                     }
                 }
@@ -315,13 +318,13 @@ struct Cached {
 impl KernelCache for Cached {
     fn invalidate_inode(&self, ino: Ino) {
         if let Err(error) = self.notifier.inval_inode(INodeNo(ino), 0, 0) {
-            tracing::debug!(ino, %error, "the kernel did not forget an inode");
+            tracing::debug!(ino, %error, "could not invalidate an inode in the kernel");
         }
     }
 
     fn store_pages(&self, ino: Ino, offset: u64, bytes: &[u8]) {
         if let Err(error) = self.notifier.store(INodeNo(ino), offset, bytes) {
-            tracing::debug!(ino, %error, "the kernel did not learn of a file's content");
+            tracing::debug!(ino, %error, "could not store a file's content in the kernel's cache");
         }
     }
 
@@ -330,7 +333,7 @@ impl KernelCache for Cached {
             .notifier
             .inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {
-            tracing::debug!(parent, %error, "the kernel did not forget a name");
+            tracing::debug!(parent, %error, "could not invalidate a name in the kernel");
         }
     }
 
@@ -401,7 +404,7 @@ fn check_directory(dir: &Path) -> Result<(), MountError> {
                 kind: mount.kind,
             });
         }
-        tracing::warn!("{} holds a dead mount: detaching it", dir.display());
+        tracing::warn!("{} has a stale mount: detaching it", dir.display());
         detach(dir).map_err(wrong)?;
     }
     let mut entries = std::fs::read_dir(dir).map_err(wrong)?;

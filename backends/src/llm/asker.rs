@@ -196,8 +196,7 @@ impl Asker {
         let messages = request.messages.iter();
         let length: usize = messages.map(|message| message.content.len()).sum();
         if length > QUESTION_MAX {
-            let reason =
-                format!("the question has {length} bytes; at most {QUESTION_MAX} can be asked");
+            let reason = format!("the question has {length} bytes; the maximum is {QUESTION_MAX}");
             return Err(self.refuse(purpose, what, Errno::FBIG, reason));
         }
         match self.meter.complete(request, cancel) {
@@ -214,7 +213,7 @@ impl Asker {
                     millis(reply.timing.total),
                     reply.origin.name(),
                     match reply.has_own_sampling {
-                        true => "; sampling is the server's own: answers are not deterministic",
+                        true => "; the server chooses the sampling, so answers are not deterministic",
                         false => "",
                     },
                 ));

@@ -56,16 +56,16 @@ impl MountedStore for LlmMount {
         let (summary, durability, lines) = match self.mode {
             LlmMode::History => (
                 format!(
-                    "FUSE over a log of operations: each read asks a language model what the file holds now; {answers}, of at most {ANSWER_TOKENS} tokens"
+                    "FUSE over a log of operations: each read asks a language model for the current content of the file; {answers}, of at most {ANSWER_TOKENS} tokens"
                 ),
-                "of the log, as sqlite; of what a file holds, nothing: it is asked for anew",
+                "the log survives as with sqlite; content is not stored, and the model is asked again",
                 env!("CTXBENCH_LINES_LLM_HISTORY"),
             ),
             LlmMode::Generate => (
                 format!(
-                    "FUSE over memory, where a language model generates the files that were not written; what a workload writes it keeps, and asks nothing; {answers}"
+                    "FUSE over memory: a language model generates the files that no program has written; written files are stored without asking the model; {answers}"
                 ),
-                "what was written since the last fsync, unmount or generated file is gone with a killed daemon",
+                "a killed daemon loses the changes since the last fsync, unmount or generated file",
                 env!("CTXBENCH_LINES_LLM_GENERATE"),
             ),
         };

@@ -144,7 +144,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
             });
         if let Err(error) = spawned {
             // The closure dropped its `Landing`, which has delivered a failure.
-            tracing::error!(%error, "no thread to ask a model");
+            tracing::error!(%error, "could not start a thread to ask the model");
         }
     }
 
@@ -239,7 +239,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for 
         let outcome = self.outcome.take().unwrap_or_else(|| {
             Err(Failed {
                 errno: Errno::IO,
-                reason: "what asks the model has failed".to_owned(),
+                reason: "the thread that asks the model has failed".to_owned(),
             })
         });
         {

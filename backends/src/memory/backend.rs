@@ -33,8 +33,8 @@ impl MountedStore for MemoryMount {
     fn describe(&self) -> Description {
         let mut description = description(
             MemoryOptions::NAME,
-            "FUSE over the daemon's memory: the floor of what our FUSE front end costs",
-            "gone when the daemon ends, fsync or not",
+            "FUSE over the daemon's memory: the lower bound of the cost of our FUSE front end",
+            "nothing survives the end of the daemon, even after fsync",
             env!("CTXBENCH_LINES_MEMORY"),
         );
         description.capabilities.persistent = false;

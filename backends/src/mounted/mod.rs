@@ -266,7 +266,9 @@ impl Backend for Mounted {
         let fusermount = Command::new("fusermount3").arg("--version").output();
         let fusermount = match fusermount {
             Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-            Err(_) if rustix::process::geteuid().is_root() => "none (root needs none)".to_owned(),
+            Err(_) if rustix::process::geteuid().is_root() => {
+                "none (root does not need it)".to_owned()
+            }
             Err(_) => {
                 return Err(Unavailable {
                     reason: "fusermount3 is not installed, and mounting without it needs root"

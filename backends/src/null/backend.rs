@@ -27,7 +27,7 @@ impl MountedStore for NullMount {
     fn describe(&self) -> Description {
         let mut description = description(
             NullOptions::NAME,
-            "FUSE over nothing: fixed names, attributes and bytes, nothing cached by the kernel",
+            "FUSE with fixed names, attributes and bytes, without caching by the kernel: the lower bound of any FUSE file system",
             "holds nothing",
             env!("CTXBENCH_LINES_NULL"),
         );

@@ -165,13 +165,13 @@ impl MountedStore for S3Mount {
             format!("FUSE over a local SQLite cache and journal{empty} of a bucket {server}{how}"),
             match self.variant {
                 S3Variant::Fsync => {
-                    "as sqlite after a killed daemon; fsync makes everything before it be in the bucket, which survives the loss of the machine"
+                    "as sqlite after a killed daemon; fsync returns when all earlier changes are in the bucket, which survives the loss of the machine"
                 }
                 S3Variant::Close => {
-                    "as sqlite after a killed daemon; close and fsync make what is closed or synced be in the bucket, which survives the loss of the machine"
+                    "as sqlite after a killed daemon; close and fsync return when the file is in the bucket, which survives the loss of the machine"
                 }
                 S3Variant::Default | S3Variant::Fresh => {
-                    "as sqlite after a killed daemon or power loss; the bucket, which survives the loss of the machine, follows within a second"
+                    "as sqlite after a killed daemon or power loss; changes reach the bucket, which survives the loss of the machine, within a second"
                 }
             },
             env!("CTXBENCH_LINES_S3"),

@@ -50,7 +50,7 @@ impl Backend for S3Bare {
         Description {
             name: format!("s3-bare{}", self.server.suffix()),
             summary: format!(
-                "one S3 request for each call, by the client of `s3`; no mount, no cache, no path, {}",
+                "one S3 request for each call, with the client of `s3`; no mount, no cache, no path; {}",
                 self.server.words()
             ),
             durability: "a file is in the bucket when its write returns".to_owned(),

@@ -197,7 +197,7 @@ fn dropped() -> SessionError {
 fn nowhere(files: &[String]) -> SessionError {
     let files = files.join(", ");
     let reason = format!(
-        "the content of {files} is neither in this cache nor in the bucket any more: write or remove these files"
+        "the content of {files} is lost: neither this cache nor the bucket has it; write these files again, or remove them"
     );
     s3::replica::ReplicaError(reason).into()
 }
@@ -318,10 +318,10 @@ impl Running {
         if self.last_failure.is_other(error) {
             match error {
                 SessionError::Broken(broken) => tracing::error!(
-                    "{error}. Nothing is uploaded meanwhile; what was changed here is kept. Fix: {}",
+                    "{error}. Uploads are suspended, and local changes are kept. Fix: {}",
                     broken.fix()
                 ),
-                _ => tracing::warn!("the bucket: {error}; trying again"),
+                _ => tracing::warn!("the bucket: {error}; retrying"),
             }
         }
         self.inner.counters.failures.fetch_add(1, Ordering::Relaxed);
@@ -512,7 +512,7 @@ pub(super) fn sync_before_end(inner: &Inner, engine: &Engine) -> Result<(), Stor
         let pending = super::tables::pending(&inner.store.db()).unwrap_or(0);
         let reason = error.reason.unwrap_or_default();
         let reason = format!(
-            "{pending} changes are not in the bucket yet: {reason}; they are kept, and are uploaded when the cache is mounted again"
+            "{pending} changes are not in the bucket yet: {reason}; the cache keeps them, and the next mount uploads them"
         );
         StoreError::storage(error.errno, reason)
     })

@@ -91,7 +91,9 @@ impl Invalidation {
             .spawn(move || thread.run(&inbox));
         match spawned {
             Ok(_) => *self.queue.lock() = Some(queue),
-            Err(error) => tracing::error!(%error, "the kernel's caches will be stale: no thread"),
+            Err(error) => {
+                tracing::error!(%error, "could not start the invalidation thread: the kernel's caches can become stale")
+            }
         }
     }
 
@@ -190,7 +192,7 @@ impl Thread {
             if self.kernel.is_unreferenced(ino)
                 && let Err(error) = self.store.reclaim(ino)
             {
-                tracing::warn!(ino, %error, "the space of a removed file is not freed before the next mount");
+                tracing::warn!(ino, %error, "the space of a removed file is freed only at the next mount");
             }
         }
     }

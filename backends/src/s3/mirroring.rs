@@ -159,7 +159,7 @@ impl Mirror {
         slot.lock().ends = true;
         changed.notify_one();
         if self.ended.recv_timeout(LAST) != Ok(true) || !self.is_current(cache.head()) {
-            tracing::warn!("the mirror is not up to date: the next mount publishes it");
+            tracing::warn!("the mirror is out of date; the next mount publishes it");
             return;
         }
         let value = setting(self.mode, cache.head());

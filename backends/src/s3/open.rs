@@ -47,7 +47,7 @@ pub enum OpenError {
     Bucket(#[from] S3OpenError),
     /// A request for the log failed, though the bucket answers.
     #[error(
-        "the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` names what is wrong with a log"
+        "the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` lists damage to the log"
     )]
     Fault {
         /// The error of the request.
@@ -69,7 +69,7 @@ fn cache_error(error: &sqlite::SqliteOpenError) -> String {
     match (error, text.split_once("\n  fix: ")) {
         (sqlite::SqliteOpenError::Full { .. }, _) => text,
         (_, parts) => format!(
-            "{}\n  fix: `ctxbench doctor --store` names what is wrong; mount with --rebuild-cache to begin with a new cache, which takes over what only this one has",
+            "{}\n  fix: `ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one",
             parts.map_or(&*text, |(what, _)| what)
         ),
     }
@@ -126,7 +126,7 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
             "{name} is the cache of {found}, not of {memory}\n  fix: choose another file with --cache"
         ))),
         None => Err(OpenError::Cache(format!(
-            "{name} is a `sqlite` file system with files in it, and no cache of a bucket\n  fix: choose another file with --cache"
+            "{name} is a `sqlite` file system with files, not the cache of a bucket\n  fix: choose another file with --cache"
         ))),
     }
 }
@@ -196,7 +196,7 @@ impl S3Store {
             let store = SqliteStore::open_noting(file, owner, notes::apply)?;
             if let Some(reason) = store.read_only() {
                 return Err(OpenError::Cache(format!(
-                    "the cache {} can only be read: {reason}\n  fix: name another file with --cache; the bucket has the memory",
+                    "the cache {} is read-only: {reason}\n  fix: name another file with --cache; the new cache is filled from the bucket",
                     file.display()
                 )));
             }
@@ -348,7 +348,7 @@ fn join(
         Err(SessionError::Fault(Fault::Unknown(reason)))
             if options.allow_offline && cache.head().number > 0 =>
         {
-            notes.push(format!("{} does not answer ({reason}): this is what the cache holds; changes are uploaded when it does", config.endpoint));
+            notes.push(format!("{} does not answer ({reason}): the mount shows the content of the cache, and uploads changes when the server answers", config.endpoint));
         }
         Err(SessionError::Fault(fault)) => {
             // The failed request's error does not name a wrong address, key or bucket.

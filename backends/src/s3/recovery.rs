@@ -75,7 +75,7 @@ pub(super) fn recover(
         Ok(opened) => opened,
         Err(error) => {
             return Ok(vec![format!(
-                "nothing was taken over from the old cache, which is at {place}: {error}"
+                "nothing could be recovered from the old cache, which is now at {place}: {error}"
             )]);
         }
     };
@@ -84,12 +84,12 @@ pub(super) fn recover(
         let path = String::from_utf8_lossy(&file.path.join(&b'/')).into_owned();
         match take(&old, file, store, cache, owner) {
             Ok(is_new) => taken += u32::from(is_new),
-            Err(error) => notes.push(format!("{path} could not be taken over: {error}")),
+            Err(error) => notes.push(format!("{path} could not be recovered: {error}")),
         }
     }
     notes.insert(
         0,
-        format!("{taken} unsent files were taken over from the old cache, which is at {place}"),
+        format!("{taken} files with uncommitted changes were recovered from the old cache, which is now at {place}"),
     );
     Ok(notes)
 }

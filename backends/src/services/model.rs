@@ -77,22 +77,22 @@ impl Answers {
     /// The source of answers, for a description.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Local => "answers live, by a local model in a llama-server",
+            Self::Local => "live answers of a local model in a llama-server",
             Self::Given => {
-                "answers by the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
+                "answers of the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
             }
-            Self::Recorded => "answers recorded, replayed as slowly as they came",
-            Self::Scripted => "answers simulated, by the provider that a fault scenario starts",
+            Self::Recorded => "recorded answers, replayed at the recorded speed",
+            Self::Scripted => "simulated answers of a provider that a fault scenario starts",
         }
     }
 
     /// The requirements of the machine.
     pub(crate) fn need(self) -> &'static str {
         match self {
-            Self::Local => "a GGUF file and a llama-server, to say what files hold",
-            Self::Given => "behind $CTXBENCH_MODEL_URL, to say what files hold",
-            Self::Recorded => "when it was recorded; none now",
-            Self::Scripted => "none: a fault scenario scripts what it says",
+            Self::Local => "a GGUF file and a llama-server, to generate the content of files",
+            Self::Given => "behind $CTXBENCH_MODEL_URL, to generate the content of files",
+            Self::Recorded => "during the recording; none now",
+            Self::Scripted => "none: a fault scenario scripts the answers",
         }
     }
 
@@ -132,7 +132,7 @@ impl Answers {
     pub(crate) fn lacks(self, workload: &str, sha256: &str) -> Option<String> {
         let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
         (!is_known).then(|| {
-            format!("the recording holds no answers for the reads of {workload} (fix: `make model`, for a live model)")
+            format!("the recording has no answers for the reads of {workload} (fix: install a live model with `make model`)")
         })
     }
 
@@ -192,7 +192,7 @@ fn recording() -> Result<Cassette, Unavailable> {
     let path = Path::new("backends/models/cassettes/run.jsonl");
     Cassette::parse(path, RECORDING, Pace::AsRecorded).map_err(|error| Unavailable {
         reason: error.to_string(),
-        fix: "make model, for a live model".to_owned(),
+        fix: "make model".to_owned(),
     })
 }
 

@@ -86,8 +86,8 @@ impl Wanted {
             fix: missing.fix,
         })?;
         found.version().map_err(|error| Unavailable {
-            reason: format!("{kind} does not say its version: {error}"),
-            fix: "install it anew".to_owned(),
+            reason: format!("{kind} does not print its version: {error}"),
+            fix: "install it again".to_owned(),
         })
     }
 }
@@ -251,7 +251,7 @@ impl Servers {
 
 fn given(rtt_ms: u32) -> io::Result<Service> {
     if rtt_ms > 0 {
-        let message = "a round-trip time can be added to a server that ctxbench starts only";
+        let message = "a round-trip time can be added only to a server that ctxbench starts";
         return Err(io::Error::other(message));
     }
     let address = Address {

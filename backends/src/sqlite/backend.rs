@@ -57,7 +57,9 @@ impl WithoutLog {
     pub(crate) fn prepare(self, path: &Path) -> Result<(), StoreOpenError> {
         if self.without_log && go_on_without_log(path)? {
             let path = path.display();
-            tracing::warn!("{path}: its log is gone; this is an earlier state of it");
+            tracing::warn!(
+                "{path}: its log is missing or damaged; the mount shows an earlier state"
+            );
         }
         Ok(())
     }
@@ -103,14 +105,14 @@ impl MountedStore for SqliteMount {
         match self.writeback {
             false => description(
                 "sqlite",
-                "FUSE over one SQLite file; what is past 256 KiB of a file lies beside it",
-                "every call that returned survives a killed daemon; fsync makes everything before it survive power loss",
+                "FUSE over one SQLite file; content past 256 KiB of a file is in files beside it",
+                "every completed call survives a killed daemon; after fsync, all earlier calls survive power loss",
                 lines,
             ),
             true => description(
                 "sqlite-writeback",
-                "sqlite, where the kernel gathers writes until a file is closed or synced",
-                "every call that returned survives a killed daemon, but of files still open what was only written; fsync as sqlite",
+                "sqlite, where the kernel caches writes until a file is closed or synced",
+                "as sqlite, except that a killed daemon can lose writes to files that are still open",
                 lines,
             ),
         }

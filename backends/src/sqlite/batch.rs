@@ -38,12 +38,12 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
     };
     let wrong = |error: StoreError| {
         let fix = format!(
-            "fix: move {} away, and mount with --without-log to go on with an earlier state",
+            "fix: move {} away, and mount with --without-log to continue with an earlier state",
             redo.display()
         );
         unreadable(
             path,
-            &format!("its redo log does not apply: {error}\n  {fix}"),
+            &format!("its redo log cannot be replayed: {error}\n  {fix}"),
         )
     };
     let work = |db: &Db| {
@@ -130,7 +130,7 @@ impl Committer {
             tracing::error!("the commit thread panicked");
         }
         ended.inspect_err(
-            |error| tracing::warn!(%error, "the redo log stays, and is applied at the next mount"),
+            |error| tracing::warn!(%error, "the redo log is kept, and is replayed at the next mount"),
         )
     }
 }
@@ -144,7 +144,7 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<bool
     let redo = match Redo::create(path, mount, wake) {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             tracing::warn!(
-                "the disk is full: there is no redo log, and every change is a commit, until the next mount"
+                "the disk is full: until the next mount there is no redo log, and every change is committed at once"
             );
             return Ok(false);
         }
@@ -177,7 +177,7 @@ fn run_or_give_up(db: &Mutex<Db>, woken: &Receiver<()>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(db, woken))) {
         db.lock().give_up();
         tracing::error!(
-            "the commit thread panicked: nothing is read or written until the next mount"
+            "the commit thread panicked: all reads and writes fail until the next mount"
         );
         resume_unwind(panic);
     }

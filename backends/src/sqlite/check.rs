@@ -54,7 +54,7 @@ struct Rule {
 /// Mode bits in octal: type 0170000, directory 0040000 = 16384, file 0100000 = 32768, link 0120000 = 40960.
 const RULES: &[Rule] = &[
     Rule {
-        wrong: "the root is not a directory that holds itself",
+        wrong: "the root is not its own parent directory",
         query: "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM inode WHERE ino = 1 AND mode & 61440 = 16384 AND parent = 1)",
     },
     Rule {
@@ -66,31 +66,31 @@ const RULES: &[Rule] = &[
         query: "SELECT quote(name) || ' in ' || parent FROM dirent d WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = d.ino)",
     },
     Rule {
-        wrong: "a name is in something that is no directory",
+        wrong: "the parent of a name is not a directory",
         query: "SELECT quote(name) || ' in ' || parent FROM dirent d WHERE NOT EXISTS (SELECT 1 FROM inode i WHERE i.ino = d.parent AND i.mode & 61440 = 16384)",
     },
     Rule {
-        wrong: "a name shows another type than its inode has",
+        wrong: "the type of a name differs from that of its inode",
         query: "SELECT quote(d.name) || ' in ' || d.parent FROM dirent d JOIN inode i USING (ino) WHERE d.mode <> i.mode & 61440",
     },
     Rule {
-        wrong: "a name stands twice in a directory",
+        wrong: "a directory has the same name twice",
         query: "SELECT quote(name) || ' in ' || parent FROM dirent GROUP BY parent, name HAVING count(*) > 1",
     },
     Rule {
-        wrong: "a file counts other links than it has names",
+        wrong: "the link count of a file differs from its number of names",
         query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT ino, count(*) AS names FROM dirent GROUP BY ino) USING (ino) WHERE i.mode & 61440 <> 16384 AND i.nlink <> coalesce(names, 0)",
     },
     Rule {
-        wrong: "a directory counts other links than 2 and its subdirectories",
+        wrong: "the link count of a directory is not 2 plus its subdirectories",
         query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT parent AS ino, count(*) AS below FROM dirent WHERE mode = 16384 GROUP BY parent) USING (ino) WHERE i.mode & 61440 = 16384 AND i.nlink <> 0 AND i.nlink <> 2 + coalesce(below, 0)",
     },
     Rule {
-        wrong: "a directory without links has names in it",
+        wrong: "a removed directory is not empty",
         query: "SELECT i.ino FROM inode i WHERE i.mode & 61440 = 16384 AND i.nlink = 0 AND EXISTS (SELECT 1 FROM dirent d WHERE d.parent = i.ino)",
     },
     Rule {
-        wrong: "a directory has not exactly one name, in the directory it says it is in",
+        wrong: "a directory does not have exactly one name, in its parent directory",
         query: "SELECT i.ino FROM inode i LEFT JOIN (SELECT ino, count(*) AS names, max(parent) AS above FROM dirent GROUP BY ino) USING (ino) WHERE i.mode & 61440 = 16384 AND i.ino <> 1 AND i.nlink <> 0 AND (coalesce(names, 0) <> 1 OR above <> i.parent)",
     },
     Rule {
@@ -98,7 +98,7 @@ const RULES: &[Rule] = &[
         query: "WITH RECURSIVE reached (ino) AS (SELECT 1 UNION SELECT d.ino FROM reached JOIN dirent d ON d.parent = reached.ino WHERE +d.mode = 16384) SELECT ino FROM inode WHERE mode & 61440 = 16384 AND nlink <> 0 AND ino NOT IN reached",
     },
     Rule {
-        wrong: "a symbolic link's size is not its target's, or something else has a target",
+        wrong: "the size of a symbolic link is not that of its target, or a node that is no symbolic link has a target",
         query: "SELECT ino FROM inode WHERE (mode & 61440 = 40960) <> (target IS NOT NULL) OR (target IS NOT NULL AND size <> length(target))",
     },
     Rule {
@@ -151,7 +151,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let (compared, damaged) = failed.note(damaged_tails(&connection, path));
     note(
         problems,
-        "content past the first 256 KiB is not what was written",
+        "content past the first 256 KiB has a wrong checksum",
         damaged,
     );
     problems.extend(failed.0);
@@ -170,7 +170,7 @@ impl Failed {
     /// What was found; nothing, if rows cannot be read.
     fn note<T: Default>(&mut self, found: rusqlite::Result<T>) -> T {
         found.unwrap_or_else(|error| {
-            let reason = format!("not all of the database can be checked: {error}");
+            let reason = format!("the database can be checked only in part: {error}");
             if !self.0.contains(&reason) {
                 self.0.push(reason);
             }
@@ -231,7 +231,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         return Err(SqliteOpenError::ReadOnly {
             path: path.to_owned(),
             reason: reason.clone(),
-            fix: "copy it to where this user may write, and mount the copy",
+            fix: "copy it to a directory that you can write to, and mount the copy",
         });
     }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
@@ -299,18 +299,18 @@ fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
     };
     let problems = &mut checked.problems;
     let found = failed.note(integrity(db));
-    note(problems, "SQLite finds the file damaged", found);
+    note(problems, "SQLite reports damage to the file", found);
     for rule in RULES {
         note(problems, rule.wrong, failed.note(broken(db, rule)));
     }
     note(
         problems,
-        "a name sits where a look-up does not find it",
+        "a name is at a place where a lookup does not find it",
         failed.note(misplaced(db)),
     );
     failed.note(content(db, problems));
     let found = failed.note(damaged(db));
-    note(problems, "content is not what was written", found);
+    note(problems, "content has a wrong checksum", found);
     problems.extend(failed.0);
     Ok(checked)
 }
@@ -342,7 +342,7 @@ fn lost(db: &Connection) -> Vec<String> {
                 row.get::<_, u32>(0)
             });
             let Ok(mode) = inode else {
-                found.push(format!("{path}: its attributes, and with them all of it"));
+                found.push(format!("{path}: its attributes, and so the whole file"));
                 continue;
             };
             let reads = |query| {
@@ -360,7 +360,7 @@ fn lost(db: &Connection) -> Vec<String> {
             for (what, query) in [
                 ("its first 256 KiB", content),
                 ("its extended attributes", xattrs),
-                ("where it leads", target),
+                ("its target", target),
                 ("content past the first 256 KiB", sums),
             ] {
                 if reads(query).is_err() {
@@ -530,7 +530,7 @@ fn damaged(db: &Connection) -> rusqlite::Result<Vec<String>> {
         }
         let (ino, piece) = (id >> INDEX_BITS, id & ((1 << INDEX_BITS) - 1));
         let path = path_of(db, ino);
-        found.push(format!("{path}: piece {piece} of inode {ino}"));
+        found.push(format!("{path}: chunk {piece} of inode {ino}"));
     }
     Ok(found)
 }
@@ -575,6 +575,6 @@ fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> 
         Ok(format!("{ino}: {says}, not {held}"))
     })?;
     let found = rows.collect::<Result<_, _>>()?;
-    note(problems, "a file counts other blocks than it has", found);
+    note(problems, "the block count of a file is wrong", found);
     Ok(())
 }

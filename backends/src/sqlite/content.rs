@@ -367,7 +367,7 @@ fn verified<'a>(row: &'a Row<'_>) -> Result<&'a [u8]> {
     }
     let (ino, piece) = (unsigned(id) >> INDEX_BITS, index(id));
     let reason = format!(
-        "piece {piece} of inode {ino} is damaged: its checksum is not that of what was written; `ctxbench doctor --store` names the file"
+        "chunk {piece} of inode {ino} is damaged: wrong checksum; `ctxbench doctor --store` lists its path"
     );
     Err(StoreError::storage(Errno::IO, reason))
 }

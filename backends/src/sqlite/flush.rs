@@ -59,12 +59,12 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, stopped: &Receiver<()>) {
             continue;
         }
         if let Err(error) = flush(db, log, tails) {
-            tracing::error!(%error, "changes that are older than {EVERY:?} are not durable");
+            tracing::error!(%error, "changes older than {EVERY:?} are not durable");
         }
         locked(db).fit();
         tails.trim_idle();
         if let Err(error) = give_back_excess(db) {
-            tracing::warn!(%error, "free pages stay in the database");
+            tracing::warn!(%error, "could not return free pages to the disk");
         }
     }
 }

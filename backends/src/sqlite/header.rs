@@ -60,7 +60,10 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
         && !has_log(path)
     {
         let wanted = pages * page_bytes(&header);
-        let reason = format!("it is cut: {} of {wanted} bytes are left", metadata.len());
+        let reason = format!(
+            "it is truncated: {} of {wanted} bytes are left",
+            metadata.len()
+        );
         return Err(unreadable(path, &reason));
     }
     let found = application_of(&header);

@@ -78,7 +78,7 @@ impl SqliteStore {
         match tail_rows::of(db, ino) {
             Ok(sums) if self.is_settled(ino) => self.tails.cut(&sums, ino, length),
             Ok(_) => {}
-            Err(error) => tracing::warn!(ino, %error, "space of a tail is not freed"),
+            Err(error) => tracing::warn!(ino, %error, "could not free the space of a tail"),
         }
     }
 

@@ -34,7 +34,9 @@ fn pin(file: &File) -> Option<Mmap> {
         Ok(map)
     });
     pinned
-        .inspect_err(|error| tracing::info!(%error, "the log may have to be read to be written"))
+        .inspect_err(
+            |error| tracing::info!(%error, "cannot map the log: writing to it may need reads"),
+        )
         .ok()
 }
 
@@ -43,7 +45,7 @@ fn pin(file: &File) -> Option<Mmap> {
 fn pad(file: &File) -> std::io::Result<()> {
     match pad_all(file) {
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-            tracing::warn!("the disk is full: the log has less space than it should");
+            tracing::warn!("the disk is full: the log has less space than planned");
             Ok(())
         }
         padded => padded,
@@ -236,14 +238,14 @@ impl Log {
     /// Lets every later sync fail.
     pub(super) fn give_up(&self, reason: &str) {
         self.is_broken.store(true, Ordering::Release);
-        tracing::error!("{reason}: nothing is durable until the next mount");
+        tracing::error!("{reason}: no change is durable until the next mount");
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
         let syncing = self.syncing.lock();
         if self.is_broken() {
             let reason =
-                "an earlier sync or checkpoint failed: nothing is durable until the next mount";
+                "an earlier sync or checkpoint failed: no change is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Ok(syncing)

@@ -38,7 +38,9 @@ fn copy(db: &Db) -> Result<()> {
         Ok(_) => db.room.copied(),
         // Another connection reads an old state: the checkpoint copies less.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-        Err(error) => tracing::warn!(%error, "the log cannot be copied into the database"),
+        Err(error) => {
+            tracing::warn!(%error, "checkpoint: the log cannot be copied into the database")
+        }
     }
     say(db, false)
 }
@@ -51,7 +53,7 @@ pub(super) fn end(db: &Db, is_broken: bool) -> bool {
     }
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     match db.connection.set_db_config(keep, true) {
-        Ok(_) => tracing::warn!("the log stays, and is copied at the next mount"),
+        Ok(_) => tracing::warn!("the log is kept, and is replayed at the next mount"),
         Err(error) => tracing::warn!(%error, "keeping the log"),
     }
     false

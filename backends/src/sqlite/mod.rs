@@ -175,10 +175,7 @@ impl SqliteStore {
         }
         let redone = batch::recover(&db, path)?;
         if redone > 0 {
-            tracing::info!(
-                changes = redone,
-                "applied the redo log of a mount that was killed"
-            );
+            tracing::info!(changes = redone, "replayed the redo log of a killed mount");
         }
         let store_error = |error: StoreError| unreadable(path, &error);
         let (next_ino, has_xattrs) = db
@@ -307,7 +304,7 @@ impl SqliteStore {
     fn is_settled(&self, ino: Ino) -> bool {
         let synced = self.settle();
         if let Err(error) = &synced {
-            tracing::warn!(ino, %error, "space of a tail is not freed");
+            tracing::warn!(ino, %error, "could not free the space of a tail");
         }
         synced.is_ok()
     }
@@ -363,13 +360,13 @@ impl SqliteStore {
         if committed.is_ok() && synced.is_ok() {
             let sealed = tail_rows::seal(&self.db(), || self.log.sync(&self.tails));
             if let Err(error) = sealed {
-                tracing::warn!(%error, "content past the first 256 KiB gets no checksums");
+                tracing::warn!(%error, "no checksums for content past the first 256 KiB");
             }
             if self.tails.beside().is_of(self.ownership.file()) {
                 self.tails.beside().remove(REDO);
             }
             if let Err(error) = self.db().give_back_all() {
-                tracing::warn!(%error, "free pages stay in the database");
+                tracing::warn!(%error, "could not return free pages to the disk");
             }
         }
         if let Err(error) = self.db().connection.wal_hook(None::<fn(&mut _, _) -> _>) {
@@ -405,7 +402,7 @@ impl SqliteStore {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "the log stays, and is copied at the next mount");
+                tracing::warn!(%error, "the log is kept, and is replayed at the next mount");
             }
         }
     }
@@ -414,7 +411,7 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::error!(%error, "the last changes may not be durable");
+            tracing::error!(%error, "the latest changes may not be durable");
         }
     }
 }

@@ -134,7 +134,9 @@ fn free_slot(db: &Db, parent: Ino, name: &[u8]) -> Result<u64> {
     match look_up(db, parent, name)? {
         NameLookup::Taken(_) => Err(Errno::EXIST.into()),
         NameLookup::Free(slot) if slot == slots(name).end => {
-            let reason = format!("{PROBES} names in one directory have the same hash");
+            let reason = format!(
+                "{PROBES} names in one directory have the same hash; no further name with this hash can be created"
+            );
             Err(StoreError::storage(Errno::NOSPC, reason))
         }
         NameLookup::Free(slot) => Ok(slot),

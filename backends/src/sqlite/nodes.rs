@@ -103,7 +103,7 @@ pub(crate) fn named(db: &Db, ino: Ino) -> Result<Attr> {
 /// A name names an inode that has no row.
 pub(crate) fn missing(ino: Ino) -> StoreError {
     let reason = format!(
-        "the database is damaged: a name leads to inode {ino}, which is missing; `ctxbench doctor --store` names it"
+        "the database is damaged: a name leads to inode {ino}, which is missing; `ctxbench doctor --store` lists its path"
     );
     StoreError::storage(Errno::IO, reason)
 }

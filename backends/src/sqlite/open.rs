@@ -47,7 +47,7 @@ pub enum SqliteOpenError {
         found: i32,
     },
     /// It is no SQLite database at all.
-    #[error("{} is not a ctxbench file system: {reason}; it was left as it is\n  fix: choose another file with --db", .path.display())]
+    #[error("{} is not a ctxbench file system: {reason}; nothing in it was changed\n  fix: choose another file with --db", .path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum SqliteOpenError {
     },
     /// It can only be read, and a mount that did not end in order has left changes in its logs.
     #[error(
-        "{} can only be read ({reason}), but the mount that wrote it did not end in order, and its logs must be written into it\n  fix: copy it, with all files whose names begin with its own, to where this user may write, and mount the copy", .path.display()
+        "{} is read-only ({reason}), but it was not unmounted cleanly, so its logs must be replayed into it\n  fix: copy it, with all files whose names begin with its name, to a directory that you can write to, and mount the copy", .path.display()
     )]
     NeedsRecovery {
         /// The file.
@@ -65,7 +65,7 @@ pub enum SqliteOpenError {
         reason: String,
     },
     /// It can only be read, and what opens it has to write.
-    #[error("{} can only be read: {reason}\n  fix: {fix}", .path.display())]
+    #[error("{} is read-only: {reason}\n  fix: {fix}", .path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum SqliteOpenError {
     },
     /// Its log was removed, and with it the changes that were not yet in the database.
     #[error(
-        "the log {} is gone, and with it the latest changes: the mount that wrote {} did not end in order, so its log was needed\n  fix: put the log back; or mount with --without-log, to go on with an earlier state", .log.display(), .path.display()
+        "the log {} is missing, but {} was not unmounted cleanly, so its latest changes are lost without the log\n  fix: put the log back; or mount with --without-log to continue with an earlier state", .log.display(), .path.display()
     )]
     LogGone {
         /// The database.
@@ -94,7 +94,7 @@ pub enum SqliteOpenError {
     },
     /// Its log or its redo log is damaged, and with it changes that had returned.
     #[error(
-        "the log {} is damaged, and with it the latest changes of {}: {reason}\n  fix: put back a copy of {}, its -wal and its -redo; or mount with --without-log, to go on with the state before the damage", .log.display(), .path.display(), .path.display()
+        "the log {} is damaged, and the latest changes of {} cannot be read from it: {reason}\n  fix: restore {}, its -wal and its -redo from a copy; or mount with --without-log to continue with the state before the damage", .log.display(), .path.display(), .path.display()
     )]
     LogDamaged {
         /// The database.
@@ -106,7 +106,7 @@ pub enum SqliteOpenError {
     },
     /// Its file is missing or empty, but its log or tails are not. SQLite would remove the log, the mount the tails.
     #[error(
-        "{} is missing or empty, but {} is not: that belongs to a database that was there\n  fix: put the database back; or move that away, to begin with nothing", .path.display(), .beside.display()
+        "{} is missing or empty, but {} of the same database is there\n  fix: put the database back; or move that file away to begin with an empty store", .path.display(), .beside.display()
     )]
     Cut {
         /// The database.
@@ -116,7 +116,7 @@ pub enum SqliteOpenError {
     },
     /// Its log is gone, and the database without it is no state that ever was.
     #[error(
-        "{} is not whole without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` names all that is wrong", .path.display()
+        "{} is inconsistent without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` lists all damage", .path.display()
     )]
     NotWhole {
         /// The database.
@@ -136,7 +136,7 @@ pub enum SqliteOpenError {
     },
     /// Its disk has no room for the log of a mount.
     #[error(
-        "{} cannot be opened: {reason}; its disk has {left} KiB left\n  fix: make room, 8 MiB at least, and mount it again: nothing in it has changed", .path.display()
+        "{} cannot be opened: {reason}; its disk has {left} KiB left\n  fix: free at least 8 MiB, and mount it again; nothing in it was changed", .path.display()
     )]
     Full {
         /// The database.
@@ -201,7 +201,7 @@ impl Drop for Ownership {
         } else if *self.ends_mount.get_mut()
             && let Err(error) = room::leave_space(&self.file)
         {
-            tracing::warn!(%error, "no space is left for a mount on a full disk");
+            tracing::warn!(%error, "the disk is full, and the mount has no reserve left");
         }
     }
 }
@@ -389,7 +389,7 @@ pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
 fn why_read_only(error: &io::Error) -> Option<String> {
     match Errno::from_io_error(error)? {
         Errno::ROFS => Some("its file system is read-only".to_owned()),
-        Errno::ACCESS | Errno::PERM => Some("this user may not write to it".to_owned()),
+        Errno::ACCESS | Errno::PERM => Some("you cannot write to it".to_owned()),
         _ => None,
     }
 }
@@ -399,9 +399,7 @@ fn unwritable_folder(path: &Path) -> Option<String> {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     match accessat(CWD, folder(path), wanted, AtFlags::EACCESS) {
         Err(Errno::ROFS) => Some("its file system is read-only".to_owned()),
-        Err(Errno::ACCESS | Errno::PERM) => {
-            Some("this user may not write to its directory".to_owned())
-        }
+        Err(Errno::ACCESS | Errno::PERM) => Some("you cannot write to its directory".to_owned()),
         _ => None,
     }
 }

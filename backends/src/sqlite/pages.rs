@@ -105,7 +105,7 @@ fn with_file<T>(
 }
 
 fn unreadable_file() -> io::Error {
-    io::Error::other("its file cannot be read")
+    io::Error::other("the file cannot be read")
 }
 
 /// What the header of a file says, which no checksum has confirmed.
@@ -349,7 +349,7 @@ mod file {
                 false => unsafe { CStr::from_ptr(self.name) }.to_string_lossy(),
             };
             tracing::error!(
-                "{name}: page {number} {why}: `ctxbench doctor --store` names what is lost"
+                "{name}: page {number} {why}; `ctxbench doctor --store` lists what is lost"
             );
             ffi::SQLITE_IOERR_DATA
         }
@@ -380,7 +380,7 @@ mod file {
             }
             match at % PAGE as i64 == 0 && is_whole(out, number) {
                 true => ffi::SQLITE_OK,
-                false => self.damaged(number, "is damaged: its checksum is another one"),
+                false => self.damaged(number, "is damaged: wrong checksum"),
             }
         }
 
@@ -417,7 +417,7 @@ mod file {
                     ffi::SQLITE_OK
                 }
                 ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ => {
-                    self.damaged(number, "is damaged in the log: its checksum is another one")
+                    self.damaged(number, "is damaged in the log: wrong checksum")
                 }
                 failed => failed,
             };

@@ -33,7 +33,7 @@ pub(super) fn orphans(db: &Db) -> Result<()> {
         if damaged.contains(&ino) {
             tracing::warn!(
                 ino,
-                "a removed file stays in the database, whose pages it is on are damaged"
+                "a removed file stays in the database, because its pages are damaged"
             );
         } else {
             reclaim(db, ino, true)?;

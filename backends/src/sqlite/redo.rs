@@ -248,7 +248,7 @@ impl Redo {
     fn copy(&mut self, header: &Header) -> io::Result<()> {
         let (start, length) = (self.end as usize - START, self.record.len());
         let (memory, source) = &mut self.source;
-        let full = || io::Error::other("a record is longer than the redo log has room for");
+        let full = || io::Error::other("a record is longer than the space of the redo log");
         let from = source.get_mut(..length + START).ok_or_else(full)?;
         from[..length].copy_from_slice(&self.record);
         from[length..].copy_from_slice(&header.encode());
@@ -280,7 +280,7 @@ impl Redo {
         self.record.clear();
         let header = self.header;
         if let Err(error) = self.copy(&header) {
-            tracing::warn!(%error, "the redo log does not say what is committed");
+            tracing::warn!(%error, "the redo log does not record what is committed");
         }
         // Until SQLite's log is durable, however that ends.
         self.is_frozen |= std::mem::take(&mut self.is_promised);
@@ -290,7 +290,7 @@ impl Redo {
         match sync() {
             Ok(()) => self.is_frozen = false,
             Err(error) => {
-                tracing::error!(%error, "the redo log stays as it is: the next mount may need it");
+                tracing::error!(%error, "the redo log is kept: the next mount may need it");
             }
         }
     }
@@ -381,7 +381,7 @@ pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>
         if known.ended != Some(header.mount) && header.wanted() > 0 && header.is_of_this_boot() {
             let lost = header.wanted();
             return damaged(format!(
-                "its changes 1 to {lost} are not in the database: the database's log is damaged, too"
+                "its changes 1 to {lost} are missing in the database: the write-ahead log is damaged, too"
             ));
         }
         return Ok(Vec::new());
@@ -390,14 +390,14 @@ pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>
     let (reached, wanted) = (applied + found.len() as u64, header.wanted());
     if reached < wanted {
         let reason = format!(
-            "of its changes, {} to {wanted} are damaged or missing",
+            "its changes {} to {wanted} are damaged or missing",
             reached + 1
         );
         if header.is_of_this_boot() {
             return damaged(reason);
         }
         tracing::warn!(
-            "{}: {reason}: the machine has restarted since, and they were not synced",
+            "{}: {reason}: these changes were not synced before the machine restarted",
             redo_of(path).display()
         );
     }

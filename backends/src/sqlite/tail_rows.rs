@@ -58,7 +58,7 @@ pub(super) fn seal(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
         match sums.complete(&file) {
             Ok(()) => files.push((ino, sums, file)),
             Err(error) => {
-                tracing::warn!(ino, %error, "content past the first 256 KiB gets no checksums");
+                tracing::warn!(ino, %error, "no checksums for content past the first 256 KiB");
             }
         }
     }

@@ -434,7 +434,7 @@ pub(super) fn damaged(
 
 pub(super) fn damage(path: &std::path::Path, at: u64) -> StoreError {
     let reason = format!(
-        "{}: the piece from byte {at} on is damaged: its checksum is not that of what was written; `ctxbench doctor --store` names the file",
+        "{}: the chunk at byte {at} is damaged: wrong checksum; `ctxbench doctor --store` lists the path of the file",
         path.display()
     );
     StoreError::storage(Errno::IO, reason)

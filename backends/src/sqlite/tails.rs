@@ -349,7 +349,7 @@ impl Tails {
         let held = tail.file.metadata().map(|file| file.len());
         match held.map_err(|error| self.failed(ino, &error))? {
             held if held < length => {
-                let reason = format!("it ends after {held} of {length} bytes");
+                let reason = format!("it has {held} of {length} bytes");
                 Err(self.failed(ino, &io::Error::other(reason)))
             }
             _ => Ok(()),
@@ -386,7 +386,7 @@ impl Tails {
             // What of it was written is no part of the file.
             let cut = self.change(ino, || tail.set_length(length));
             cut.unwrap_or_else(
-                |error| tracing::warn!(%error, "space past the end of a file is not freed"),
+                |error| tracing::warn!(%error, "could not free the space past the end of a file"),
             );
         }
         written
@@ -441,7 +441,7 @@ impl Tails {
             return;
         }
         if let Err(error) = free_reserved(tail) {
-            tracing::warn!(ino, %error, "space reserved past the end of a file is not freed");
+            tracing::warn!(ino, %error, "could not free the space reserved past the end of a file");
         }
     }
 
@@ -470,7 +470,7 @@ impl Tails {
             self.change(ino, resize)
         });
         if let Err(error) = cut {
-            tracing::warn!(%error, "space past the end of a file is not freed");
+            tracing::warn!(%error, "could not free the space past the end of a file");
         }
     }
 
@@ -559,7 +559,7 @@ impl Tails {
                 Some(ino) if !has_tail(ino).unwrap_or(true) => self.remove(ino),
                 Some(ino) => self.give_back(ino),
                 None => {
-                    tracing::warn!(file = %self.path.join(name).display(), "is no tail of ours");
+                    tracing::warn!(file = %self.path.join(name).display(), "is not a tail of this store");
                 }
             }
         }
@@ -572,7 +572,7 @@ impl Tails {
             return;
         };
         if let Err(error) = free_reserved(&tail) {
-            tracing::warn!(ino, %error, "space reserved past the end of a file is not freed");
+            tracing::warn!(ino, %error, "could not free the space reserved past the end of a file");
         }
     }
 
@@ -642,7 +642,7 @@ impl Drop for Tails {
             return;
         }
         if let Err(error) = self.sweep(|_| Ok(true)) {
-            tracing::warn!(%error, "space reserved past the ends of files is not freed");
+            tracing::warn!(%error, "could not free the space reserved past the ends of files");
         }
         // Without a single tail the database is one file again; with any, this fails. After the database was moved, another
         // one may have a directory of this name.

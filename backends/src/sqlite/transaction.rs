@@ -28,7 +28,7 @@ pub(super) fn locked(db: &Mutex<Db>) -> MutexGuard<'_, Db> {
     // A transaction that a panic left open has been undone before the lock was free.
     let db = db.lock();
     if let Err(error) = db.mend() {
-        tracing::error!(%error, "the changes since the last commit cannot be made again");
+        tracing::error!(%error, "the changes since the last commit cannot be replayed");
     }
     db
 }
@@ -37,8 +37,8 @@ impl Db {
     fn undo_what_panicked(&self) {
         // A second panic would end the process.
         match catch_unwind(AssertUnwindSafe(|| self.undo())) {
-            Ok(Ok(())) => tracing::warn!("what the call that panicked had changed is undone"),
-            Ok(Err(error)) => tracing::error!(%error, "what the call that panicked had changed"),
+            Ok(Ok(())) => tracing::warn!("rolled back a call that panicked"),
+            Ok(Err(error)) => tracing::error!(%error, "rolling back a call that panicked"),
             Err(_) => self.give_up(),
         }
     }
@@ -299,7 +299,7 @@ impl Db {
         for _ in 0..2 {
             match self.commit_in_room() {
                 Err(error) if error.errno == Errno::IO && self.keep_undeletable()? => {
-                    tracing::warn!(%error, "removed files whose pages are damaged stay in the database");
+                    tracing::warn!(%error, "removed files stay in the database, because their pages are damaged");
                 }
                 committed => return committed,
             }
@@ -348,7 +348,7 @@ impl Db {
                     std::thread::sleep(COPY_PAUSE);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the log cannot be copied into the database");
+                    tracing::warn!(%error, "checkpoint: the log cannot be copied into the database");
                     if let Some(log) = log {
                         log.check_checkpoint(&error);
                     }
@@ -380,7 +380,7 @@ impl Db {
                     row.get::<_, i64>(0)
                 });
         if let Err(error) = set {
-            tracing::warn!(%error, "the log's file keeps its length");
+            tracing::warn!(%error, "the file of the log keeps its length");
         }
     }
 

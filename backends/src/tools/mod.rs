@@ -49,7 +49,7 @@ impl Backend for SqlTools {
             name: name.to_owned(),
             file: None,
             summary: summary.to_owned(),
-            durability: "as the database makes a commit".to_owned(),
+            durability: "what the database promises after a commit".to_owned(),
             capabilities: Capabilities {
                 holds_data: false,
                 persistent: true,

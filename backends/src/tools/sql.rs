@@ -230,7 +230,7 @@ impl SqlTool {
         if asked.sql.contains('\0') {
             // SQLite would run what comes before it.
             return Err(format!(
-                "{tool}: the statement contains a NUL; leave it out"
+                "{tool}: the statement contains a NUL character; remove it"
             ));
         }
         let parameters: Result<Vec<SqlValue>, String> = (1..)
@@ -299,7 +299,10 @@ fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Resul
                 answer[name] = value;
             }
         }
-        _ => answer["truncated"] = json!("the first returned row is too large; the change is made"),
+        _ => {
+            answer["truncated"] =
+                json!("the change is made, but the first returned row is too large to show")
+        }
     }
     Ok(answer)
 }

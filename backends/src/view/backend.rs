@@ -71,13 +71,13 @@ impl MountedStore for ViewMount {
         let (name, summary, durability) = match self {
             ViewMount::Mail => (
                 "view-mail",
-                "FUSE over the rows of a SQLite database that others write: mail, tasks and logs as files",
-                "as the database makes a commit, from close on",
+                "FUSE over the rows of a SQLite database that other programs write: mail, tasks and logs as files",
+                "after close, what the database promises after a commit",
             ),
             ViewMount::Controller => (
                 "view-vsm",
                 "FUSE over a controller's plain directory: its files, and health, logs and dependencies computed on read",
-                "as the plain directory, which the controller writes without it",
+                "what the plain directory keeps; the controller writes to that directory without the view",
             ),
         };
         description(name, summary, durability, env!("CTXBENCH_LINES_VIEW"))

@@ -83,7 +83,7 @@ pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
         true => Ok(text),
         false => Err(StoreError::storage(
             Errno::FBIG,
-            format!("a file of a view has at most {} MiB", BODY_MAX >> 20),
+            format!("a file of a view may have at most {} MiB", BODY_MAX >> 20),
         )),
     }
 }

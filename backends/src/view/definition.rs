@@ -80,7 +80,7 @@ impl SourceDefinition {
                     .map(|kind| format!("{kind:?}").to_lowercase())
                     .collect();
                 format!(
-                    "the definition is for {}, and this is none",
+                    "the definition is for {}, which this source is not",
                     kinds.join(" and ")
                 )
             }),

@@ -219,7 +219,7 @@ impl<'a> Lister<'a> {
                 let place = (listing << LISTING) | at as u64;
                 at += 1;
                 if name.len() > NAME_MAX {
-                    tracing::warn!(value = %String::from_utf8_lossy(&name), "a name would be too long: it is not shown");
+                    tracing::warn!(value = %String::from_utf8_lossy(&name), "a row is not shown: its name would be too long");
                     continue;
                 }
                 let child = child(&self.node, value.clone());
@@ -364,13 +364,14 @@ impl<'a> Lister<'a> {
         if bad > 0 {
             let (column, path) = (&table.key_column, &query.path);
             tracing::warn!(
-                "rows of {path:?}: {bad} are left out: their key `{column}` is no integer from 0 to 2⁵³ - 1, or another row has it"
+                "rows of {path:?}: {bad} rows are not shown: their key `{column}` is not an integer from 0 to 2⁵³ - 1, or is not unique"
             );
         }
         if shown.is_empty() && rows >= PAGE {
             // The next page would begin with the same rows.
             let column = &table.key_column;
-            let reason = format!("{rows} rows in a row have a key `{column}` that is no integer");
+            let reason =
+                format!("{rows} consecutive rows have a key `{column}` that is not an integer");
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Ok(Page {

@@ -180,7 +180,7 @@ impl Template {
         if let Some(column) = open {
             values.push((column, rest));
         } else if !rest.is_empty() && !matches!(self.0.last(), Some(Part::Literal(_))) {
-            return Err("there is text after its end".to_owned());
+            return Err("there is text after the end of the template".to_owned());
         }
         Ok(values)
     }

@@ -53,7 +53,7 @@ fn invalid(reason: impl ToString) -> StoreError {
 /// The error after another writer has changed the row.
 fn conflict() -> StoreError {
     let reason =
-        "the row is not the one any more that was read: read it again, and repeat the change";
+        "the row has changed since it was read: read the file again, and repeat the change";
     StoreError::storage(Errno::STALE, reason)
 }
 
@@ -519,7 +519,7 @@ impl ViewStore {
             .collect();
         let changed = self.run(&[(sql, &values, &node.above)])?;
         if changed.rows == 0 {
-            return Err(invalid("the statement `insert` made no row"));
+            return Err(invalid("the statement `insert` created no row"));
         }
         match changed.key {
             Some(key) => {

@@ -202,7 +202,7 @@ fn a_mount_refuses_a_tree_beside_a_save_and_a_missing_folder() {
 
     let missing = place.beside(".d/save.json");
     let said = place.refuses(Some(tree()), &missing).to_string();
-    has(&said, &[".d/save.json", "fix: make its folder"]);
+    has(&said, &[".d/save.json", "fix: create its directory"]);
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
     assert_eq!(errno(set(&store, file, ERROR, "x")), Errno::PERM);
     store.unlink(&caller(20), ROOT, b"a").unwrap();
     let error = store.read(file, 0, 99, &mut Vec::new()).unwrap_err();
-    has(&error.reason.unwrap(), &["has no name any more"]);
+    has(&error.reason.unwrap(), &["no longer has a name"]);
 }
 
 #[test]
@@ -446,7 +446,10 @@ fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version
     other.pragma_update(None, "user_version", 1).unwrap();
     drop(other);
     let error = open().unwrap_err().to_string();
-    has(&error, &["is no operation log of ctxbench"]);
+    has(
+        &error,
+        &["is not an operation log of this version of ctxbench"],
+    );
 }
 
 #[test]

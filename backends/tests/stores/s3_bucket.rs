@@ -45,7 +45,7 @@ fn what_is_wrong_is_said_before_anything_is_mounted() {
     };
     let mut cases = [
         (at("http://127.0.0.1:9"), "does not answer"),
-        (at("localhost:9000"), "no http or https address"),
+        (at("localhost:9000"), "not an http or https address"),
         (good(), "no bucket nothing-here"),
         (good(), "refuses the access key from the test"),
         (good(), "leave out --virtual-host"),
@@ -78,7 +78,7 @@ fn the_cache_of_another_memory_is_refused() {
     create(&sqlite, ROOT, "file", Kind::File);
     drop(sqlite);
     let told = refusal(&memory, memory.config("sqlite"), OpenOptions::default());
-    has(&told, &["no cache of a bucket"]);
+    has(&told, &["not the cache of a bucket"]);
 }
 
 /// A change of a bucket that the hosts do not make.
@@ -89,7 +89,7 @@ type Disaster = (
 );
 
 const DISASTERS: [Disaster; 3] = [
-    ("emptied", BTreeMap::clear, "is gone"),
+    ("emptied", BTreeMap::clear, "is missing"),
     (
         "rolled back",
         |objects| {
@@ -97,7 +97,7 @@ const DISASTERS: [Disaster; 3] = [
             objects.remove(&last.unwrap());
             objects.retain(|key, _| !key.contains("/checkpoint/"));
         },
-        "is gone",
+        "is missing",
     ),
     (
         "replaced",
@@ -109,7 +109,7 @@ const DISASTERS: [Disaster; 3] = [
                 }
             }
         },
-        "is not the one that this cache knows",
+        "differs from the one that this cache knows",
     ),
 ];
 
@@ -212,7 +212,10 @@ fn a_cache_can_be_rebuilt_from_the_bucket_and_its_unsent_changes_are_taken_over(
             continue;
         }
         let a = memory.open(memory.config("a"), REBUILD).unwrap();
-        has(&a.notes()[0], &["unsent files were taken over"]);
+        has(
+            &a.notes()[0],
+            &["files with uncommitted changes were recovered"],
+        );
         a.upload().unwrap();
         let here = match what {
             "emptied" => &["log", "new"][..],
@@ -279,7 +282,7 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     let told = refusal(&memory, memory.config("a"), OpenOptions::default());
     has(&told, &["--rebuild-cache"]);
     let a = memory.open(memory.config("a"), REBUILD).unwrap();
-    has(&a.notes()[0], &["nothing was taken over"]);
+    has(&a.notes()[0], &["nothing could be recovered"]);
     assert_eq!(text(&a, "good"), "good");
     let beside = std::fs::read_dir(cache.parent().unwrap()).unwrap();
     let kept = beside.filter(|entry| {
@@ -336,7 +339,7 @@ fn sealed_memory_shows_nothing_and_opens_with_its_key_only() {
     let b = memory.mount_as(memory.sealed("b", 7));
     assert_eq!(state(&b), state(&a));
     let told = refusal(&memory, memory.sealed("c", 8), OpenOptions::default());
-    has(&told, &["does not open with this key"]);
+    has(&told, &["this key does not decrypt it"]);
     let told = refusal(&memory, memory.config("c"), OpenOptions::default());
     has(&told, &["it is encrypted"]);
     let plain = Memory::new();

@@ -355,13 +355,22 @@ fn a_check_reports_each_damage_and_nothing_else() {
     let gone = "DELETE FROM inode WHERE ino = 3".to_owned();
     for (damage, found) in [
         (gone, "leads to no inode"),
-        (inode("nlink = 5 WHERE ino = 2"), "counts other links"),
-        (inode("nlink = 9 WHERE ino = 1"), "2 and its subdirectories"),
+        (inode("nlink = 5 WHERE ino = 2"), "the link count of a file"),
+        (
+            inode("nlink = 9 WHERE ino = 1"),
+            "2 plus its subdirectories",
+        ),
         (inode("size = 10 WHERE ino = 2"), "past the end"),
-        (inode("blocks = 0 WHERE ino = 2"), "counts other blocks"),
-        (inode("mode = 16877 WHERE ino = 3"), "another type"),
+        (
+            inode("blocks = 0 WHERE ino = 2"),
+            "block count of a file is wrong",
+        ),
+        (
+            inode("mode = 16877 WHERE ino = 3"),
+            "the type of a name differs",
+        ),
         (inode("parent = 7 WHERE ino = 1"), "root"),
-        (slot, "look-up does not find"),
+        (slot, "lookup does not find"),
         (xattr, "extended attribute"),
         (chunk, "belongs to no file"),
     ] {

@@ -195,7 +195,7 @@ impl FileTools {
         }
         if unread > 0 {
             lines.push(format!(
-                "({unread} files are no text, too large or unreadable)"
+                "({unread} files were skipped: they are not text, too large or unreadable)"
             ));
         }
         if unsearched > 0 {
@@ -221,7 +221,7 @@ fn shortened(mut answer: String) -> String {
     if let Some(end) = answer.rfind('\n') {
         answer.truncate(end);
     }
-    answer += &format!("\n(cut after {READ_MAX} bytes; go on with `offset`, or give `limit`)");
+    answer += &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
     answer
 }
 

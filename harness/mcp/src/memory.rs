@@ -70,7 +70,7 @@ impl MemoryTools {
             return None;
         }
         if let Err(error) = tree.remove_links(QUESTION, ABANDONED) {
-            tracing::warn!(%error, "removing questions of servers that were killed");
+            tracing::warn!(%error, "removing questions of killed servers");
         }
         Some(Self { tree })
     }
@@ -108,7 +108,7 @@ impl MemoryTools {
             }
         }
         Err(format!(
-            "remember: {DIR} has 9,999 notes called {title}; begin with other words"
+            "remember: {DIR} already has 9,999 notes called {title}; begin the text with other words"
         ))
     }
 
@@ -142,7 +142,7 @@ impl MemoryTools {
     fn recall_by_link(&self, question: &str, rest: &str) -> Result<Vec<u8>, String> {
         if question.len() > TARGET_MAX {
             return Err(format!(
-                "recall: the question has {} bytes; {TARGET_MAX} is the most",
+                "recall: the question has {} bytes; the maximum is {TARGET_MAX}",
                 question.len()
             ));
         }
@@ -159,7 +159,7 @@ impl MemoryTools {
             removed.map_err(|error| format!("recall: cannot remove {link}: {}", reason(error)))?;
             return answer;
         }
-        Err("recall: 9,999 questions are asked at once; remove .question-*".to_owned())
+        Err("recall: 9,999 questions are pending; remove the links .question-*".to_owned())
     }
 }
 

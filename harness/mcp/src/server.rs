@@ -155,7 +155,7 @@ impl ServerHandler for Handler {
             Some(Ok(text)) => Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into()),
             Some(Err(text)) => Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into()),
             None => {
-                let message = format!("there is no tool {}; tools/list has them", request.name);
+                let message = format!("unknown tool {}; tools/list shows the tools", request.name);
                 Err(ErrorData::invalid_params(message, None))
             }
         }

@@ -169,7 +169,7 @@ impl SqlWorkers {
                 format!("{tool}: stopped after {} s{unknown}", TIME_MAX.as_secs())
             }
             Failure::Ended(status) => format!(
-                "{tool}: the statement ended its process ({status}), which may take {} MiB of memory{unknown}",
+                "{tool}: the statement ended its process ({status}); the process may use {} MiB of memory{unknown}",
                 MEMORY_MAX >> 20
             ),
         })

@@ -142,13 +142,13 @@ fn parsed(line: &[u8]) -> Parsed {
         // Its text may hold bytes that are no UTF-8, or be nested too deeply.
         Err(error) => Parsed::Refused(
             None,
-            ErrorData::parse_error(format!("the line is no JSON: {error}"), None),
+            ErrorData::parse_error(format!("the line is not JSON: {error}"), None),
         ),
         Ok(value) if value["method"].is_string() && value.get("id").is_none() => Parsed::Ignored,
         Ok(mut value) => {
             let id = value.get_mut("id").map(Value::take);
             let id = id.and_then(|id| serde_json::from_value(id).ok());
-            let reason = format!("the message is no request of MCP: {reason}");
+            let reason = format!("the message is not an MCP request: {reason}");
             Parsed::Refused(id, ErrorData::invalid_request(reason, None))
         }
     }

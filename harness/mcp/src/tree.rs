@@ -247,7 +247,7 @@ impl DirectoryTree {
 pub fn reason(error: Errno) -> String {
     match error {
         Errno::XDEV => "the path leaves the workspace; use a path relative to it".to_owned(),
-        Errno::NOENT => "there is no such file; ls_files shows what there is".to_owned(),
+        Errno::NOENT => "there is no such file; ls_files shows the existing ones".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
 }

@@ -95,7 +95,7 @@ pub fn verify(
                 _ => Ok(()),
             }
         }
-        (expected, observed) => wrong(format!("returned {observed:?}, but should {expected:?}")),
+        (expected, observed) => wrong(format!("returned {observed:?}, expected {expected:?}")),
     }
 }
 

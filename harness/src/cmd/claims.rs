@@ -61,7 +61,7 @@ impl Claims {
                 let found = machine_differences(&first.run, &other.run);
                 if !found.is_empty() {
                     bail!(
-                        "{} was made on another machine than {}: {}\n  fix: name runs of one machine, or add --mixed",
+                        "{} and {} were made on different machines: {}\n  fix: name runs of one machine, or add --mixed",
                         other.run.dir.display(),
                         first.run.dir.display(),
                         found.join("; ")

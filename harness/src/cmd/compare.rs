@@ -129,7 +129,7 @@ impl Compare {
     /// Ranks the arms of one run in each cell.
     fn rank(&self, run: Option<&Path>) -> anyhow::Result<ExitCode> {
         if self.mixed || !self.fail_on.is_empty() {
-            bail!("--mixed and --fail-on compare runs: name an old and a new one");
+            bail!("--mixed and --fail-on need two runs to compare: name an old and a new one");
         }
         let dir = measured_run_dir(run, &self.results)?;
         let run = SummarisedRun::read(&dir, &self.prices)?;
@@ -138,7 +138,7 @@ impl Compare {
             Format::Text => print!("{}", ranking_text(&found)),
             Format::Markdown => print!("{}", ranking_markdown(&found)),
             Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
-            Format::Junit => bail!("junit shows the gates of two runs: name an old and a new one"),
+            Format::Junit => bail!("--format junit needs two runs to compare: name an old and a new one"),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -131,7 +131,7 @@ impl Conform {
                 arms,
             )
         };
-        let environment = environment_in(scratch).context("looking at the machine")?;
+        let environment = environment_in(scratch).context("reading the properties of the machine")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         eprintln!("results in {}", dir.display());
         Ok(writer)
@@ -145,7 +145,7 @@ impl Conform {
     ) -> anyhow::Result<Column> {
         let absolute = |path: &Path| {
             path.canonicalize()
-                .with_context(|| format!("looking at {}", path.display()))
+                .with_context(|| format!("reading {}", path.display()))
         };
         let also = self.also.as_deref().map(absolute).transpose()?;
         let (dir, wanted) = (absolute(path)?, features.to_vec());
@@ -175,7 +175,7 @@ impl Conform {
         for (done, live) in arms.into_iter().enumerate() {
             let (planned, name, backend) = (arm(&live), live.name, live.backend);
             if let Err(unavailable) = live.versions {
-                line.say(&format!("{name} is left out: {unavailable}"));
+                line.say(&format!("{name} is skipped: {unavailable}"));
                 continue;
             }
             line.step(done, all, &format!("trying {name}"));
@@ -220,10 +220,10 @@ impl Conform {
         let named = self.backends.iter().map(|name| {
             let backend = registry.find(name)?;
             if !backend.describe().capabilities.holds_data {
-                bail!("`{name}` holds no data: there is nothing to try");
+                bail!("`{name}` holds no data, so there is nothing to test");
             }
             if !backend.has_paths() {
-                bail!("`{name}` is reached by tool calls only: there is no path to try");
+                bail!("`{name}` is reached by tool calls only, so there is no path to test");
             }
             Ok(Arc::from(backend))
         });
@@ -294,7 +294,7 @@ fn recorded(
     let results = match tried {
         Ok(results) => results.with_context(|| format!("trying {}", arm.name))?,
         Err(Lost::Stuck) => bail!(
-            "{}: a call did not come back, and could not be cut off",
+            "{}: a call hung, and could not be aborted",
             arm.name
         ),
         Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),

@@ -119,7 +119,7 @@ impl Fault {
             }
         }
         let plan = plan(&scenarios, &arms, self.crash_points);
-        let environment = environment(disk.receipt()).context("looking at the machine")?;
+        let environment = environment(disk.receipt()).context("reading the properties of the machine")?;
         let dir = environment::new_run_dir(&self.results, &plan.created, "fault")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         let runs = scenario_runs(&scenarios, backends.len(), self.seed);
@@ -181,7 +181,7 @@ impl Fault {
         let concluded = conclude(&dir, ScreenFormat::Text);
         match ended? {
             ScheduleEnd::Interrupted => {
-                eprintln!("interrupted; what there is of it is in {}", dir.display());
+                eprintln!("interrupted; the partial results are in {}", dir.display());
                 Ok(ExitCode::from(130))
             }
             ScheduleEnd::Complete => concluded,
@@ -200,7 +200,7 @@ impl Fault {
         };
         all.retain(|scenario| self.group.is_empty() || self.group.contains(&scenario.group));
         if all.is_empty() {
-            bail!("no scenario is of that group: see `ctxbench fault --list`");
+            bail!("no scenario has this group: see `ctxbench fault --list`");
         }
         Ok(all)
     }
@@ -278,7 +278,7 @@ fn plan(scenarios: &[Scenario], arms: &[LiveArm], crash_points: u64) -> Plan {
         crash_points,
         ..Plan::without_passes(
             "fault",
-            "What each backend does when something around it is broken on purpose.",
+            "What each backend does when a fault is injected.",
             environment::now(),
             environment::ctxbench(),
             environment::command(),

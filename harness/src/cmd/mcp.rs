@@ -44,14 +44,15 @@ fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
     } = backend.describe();
     if backend.ends_with_process() {
         bail!(
-            "cannot serve {name}: its files would be on an S3 server that ends with this command; mount a bucket of your \
-             own (`ctxbench mount s3 --endpoint URL --bucket NAME DIR`), and serve that mount: `ctxbench mcp files DIR`"
+            "cannot serve {name}: its files would be on an S3 server that ends with this command; \
+             mount a bucket of your own (`ctxbench mount s3 --endpoint URL --bucket NAME DIR`), \
+             and serve the mount with `ctxbench mcp files DIR`"
         );
     }
     if !capabilities.persistent {
         bail!(
-            "cannot serve {name}: it keeps no file when this command ends; `ctxbench mcp state` says so by its name, \
-             `ctxbench mcp sqlite DIR` keeps them"
+            "cannot serve {name}: its files are lost when this command ends; use `ctxbench mcp \
+             sqlite DIR` to keep them, or `ctxbench mcp state` if they may be lost"
         );
     }
     Ok(())
@@ -85,7 +86,7 @@ impl Mcp {
         let name = self.backend.as_str();
         if self.writable && name != "sql" {
             bail!(
-                "--writable is for sql only: the other tools write where their files can be written"
+                "--writable is for sql only; leave it out (the file tools can write wherever their files are writable)"
             );
         }
         let toolsets: Vec<Box<dyn Toolset>> = match name {
@@ -99,7 +100,7 @@ impl Mcp {
             "files" => over(self.path("a directory")?)?,
             "state" => {
                 if self.path.is_some() {
-                    bail!("state has no files on disk: leave out the path");
+                    bail!("state has no files on disk; leave out the path");
                 }
                 vec![state()]
             }
@@ -113,10 +114,10 @@ impl Mcp {
 
     fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<Opened> {
         let backend = registry.find(name).map_err(|error| {
-            anyhow::anyhow!("{error}; `sql FILE` and `files DIR` serve a database and a directory")
+            anyhow::anyhow!("{error}; or `sql FILE` for a database, or `files DIR` for a directory")
         })?;
         if backend.access() != Access::Paths {
-            bail!("{name} has no files that tools can read; `ctxbench list` shows others");
+            bail!("{name} has no files that tools can read; `ctxbench list` shows the other backends");
         }
         refuse_lost_files(backend.as_ref())?;
         let dir = self.path("the directory that holds its files")?;

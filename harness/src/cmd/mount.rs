@@ -106,7 +106,7 @@ impl FromArgMatches for Chosen {
         let (name, given) = chosen.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
         let store = stores().find(|store| store.name == name).ok_or_else(|| {
             let names: Vec<&str> = stores().map(|store| store.name).collect();
-            let message = format!("there is no store {name}; there are {}", names.join(", "));
+            let message = format!("unknown store {name}; the stores are {}", names.join(", "));
             let mut mount = Mount::augment_args(Command::new("ctxbench mount"));
             mount.error(ErrorKind::InvalidSubcommand, message)
         })?;
@@ -275,7 +275,7 @@ impl Mount {
         (!is_usable && root.uid != user.uid).then(|| {
             let (uid, gid) = (root.uid, root.gid);
             format!(
-                "its root belongs to user {uid}, and you are user {}: mount it with `--owner {uid}:{gid}` to use its files as yours",
+                "its root directory belongs to user {uid}, and you are user {}: mount it with `--owner {uid}:{gid}` to use its files as yours",
                 user.uid
             )
         })

@@ -20,7 +20,7 @@ use crate::interrupt::{end_signals, stop_at_signals};
 /// Starts this command line again as a daemon in its own session, with its log in the file `log`. Returns once its
 /// mount is ready. If the daemon fails, prints its log and returns its exit code. A signal ends the daemon, too.
 pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
-    keep_descriptors().context("keeping open files from the daemon")?;
+    keep_descriptors().context("closing the caller's files in the daemon")?;
     // From here on a signal must not end this process before the daemon, nor leave the log.
     let signals = end_signals().context("setting up signal handling")?;
     let name = log.display();

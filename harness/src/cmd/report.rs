@@ -110,7 +110,7 @@ impl Report {
     fn dir(&self) -> anyhow::Result<PathBuf> {
         if self.runs.len() < 2 {
             if self.out.is_some() {
-                bail!("--out needs at least two runs, which it joins: name another one");
+                bail!("--out is for joining runs: name at least two");
             }
             return run_dir(self.runs.first().map(PathBuf::as_path), &self.results);
         }

@@ -93,7 +93,7 @@ impl Reproduce {
                 "run {} of {}{}",
                 number + 1,
                 self.runs,
-                if is_loaded { ", beside a load" } else { "" }
+                if is_loaded { ", under load" } else { "" }
             );
             let load = is_loaded.then(Detached::start).transpose()?;
             let measured = options.measure(registry, &interrupt, None)?;
@@ -125,6 +125,6 @@ fn page(found: &Reproduction) -> String {
     for (run, note) in &found.notes {
         text += &format!("run {run}: {note}\n");
     }
-    text += "\"called different\": the interval excludes 1. Of an identical arm that is a false verdict; of one slowed by N % it is the planted slowdown, found.\n";
+    text += "\"called different\": the interval excludes 1. For an identical arm, that is a false verdict; for an arm slowed by N %, the planted slowdown is found.\n";
     text
 }

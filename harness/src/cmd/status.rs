@@ -58,7 +58,7 @@ impl Status {
                 }));
                 continue;
             }
-            let by = daemon.map_or("by a process that cannot be seen".to_owned(), |daemon| {
+            let by = daemon.map_or("by a process that is not visible here".to_owned(), |daemon| {
                 format!("process {}, since {}", daemon.pid, daemon.since())
             });
             let at = mount.at.display();
@@ -73,7 +73,7 @@ impl Status {
             }
             if let Some(lost) = lost.filter(|lost| *lost > 0) {
                 println!(
-                    "  LOST {lost} bytes that programs stored through memory maps or the writeback cache: its log names the files"
+                    "    LOST {lost} bytes that programs wrote through memory maps or the writeback cache; the daemon's log names the files"
                 );
             }
         }
@@ -142,10 +142,10 @@ fn words(health: MountHealth, at: &Path) -> String {
     match health {
         MountHealth::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
         MountHealth::Dead => format!(
-            "DEAD: its daemon has ended without unmounting (take it down: ctxbench unmount {at})"
+            "DEAD: its daemon has ended without unmounting (fix: ctxbench unmount {at})"
         ),
         MountHealth::Silent => format!(
-            "SILENT for {} s: its daemon is stopped or stuck (its log says more)",
+            "SILENT for {} s: its daemon is stopped or hangs (its log may have the reason)",
             PATIENCE.as_secs()
         ),
     }

@@ -244,7 +244,7 @@ impl Tokens {
             && let Some(policy) = policies.iter().find(|policy| policy.needs_notes())
         {
             bail!(
-                "{}: the policy {} needs a session with notes of earlier ones\n  fix: --workload agent/memory-1000-notes, or another policy",
+                "{}: the policy {} needs a session with notes of earlier sessions\n  fix: use --workload agent/memory-1000-notes, or another policy",
                 session.name,
                 policy.name
             );
@@ -267,7 +267,7 @@ impl Tokens {
         let cache = match price.map(|price| price.cache(self.cache_ttl)).transpose() {
             Ok(cache) => cache.unwrap_or(Cache::None),
             Err(problem) => bail!(
-                "{}: {problem}\n  fix: another --cache-ttl, or --model none to count without prices",
+                "{}: {problem}\n  fix: choose another --cache-ttl, or count without prices with --model none",
                 session.name
             ),
         };
@@ -347,7 +347,7 @@ impl Tokens {
             session
                 .recorded_model
                 .as_deref()
-                .unwrap_or("nothing: it is generated"),
+                .unwrap_or("not recorded: it is generated"),
             session.model,
             session.factor
         );

@@ -132,13 +132,13 @@ impl Import {
         let count = imported.sessions.len();
         let Some(session) = imported.sessions.into_iter().nth(self.row as usize - 1) else {
             bail!(
-                "{}: holds {count} sessions; there is no row {}",
+                "{}: has {count} sessions; --row {} does not exist",
                 self.session.display(),
                 self.row
             );
         };
         if count > 1 {
-            eprintln!("session {} of {count}; --row chooses another", self.row);
+            eprintln!("session {} of {count}; choose another with --row", self.row);
         }
         let digest = imported.sha256;
         let name = self.session.file_name().unwrap_or_default();

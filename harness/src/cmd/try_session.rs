@@ -128,7 +128,7 @@ impl TrySession {
         }
         if tried.is_empty() {
             bail!(
-                "none of the {} files is a session that can be read",
+                "none of the {} files is a readable session",
                 files.len()
             );
         }
@@ -151,7 +151,7 @@ impl TrySession {
         }
         if replayable.is_empty() {
             println!(
-                "\nNothing was replayed, so nothing is decided: tokens and dollars are all that these sessions give."
+                "\nNothing was replayed, so nothing is decided; only tokens and dollars are known."
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -181,7 +181,7 @@ impl TrySession {
         }
         if self.sessions.is_empty() {
             bail!(
-                "no session\n  fix: name one, or find one with --session claude-code, codex, opencode, gemini or copilot"
+                "no session given\n  fix: name a session file, or find one with --session claude-code, codex, opencode, gemini or copilot"
             );
         }
         let files = session_files(&self.sessions)?.into_iter();
@@ -301,7 +301,7 @@ impl TrySession {
 
 fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str()
-        .with_context(|| format!("{}: is no text of UTF-8", path.display()))
+        .with_context(|| format!("{}: is not UTF-8 text", path.display()))
 }
 
 /// A workload file for a session.

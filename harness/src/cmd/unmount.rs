@@ -62,7 +62,7 @@ impl Unmount {
         if daemon.is_none() && is_dead(&self.dir) {
             end(&self.dir).with_context(unmounting)?;
             println!(
-                "{at} is unmounted; its daemon had ended before: the next mount recovers what its calls had returned"
+                "{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls"
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -73,7 +73,7 @@ impl Unmount {
         }
         let Some(mut daemon) = daemon else {
             bail!(
-                "{at} is unmounted, but its daemon cannot be seen from here: how its last flush ended is in its log"
+                "{at} is unmounted, but its daemon is not visible from here, so the result of its last flush is unknown (see its log)"
             );
         };
         let pid = daemon.pid();
@@ -88,14 +88,14 @@ impl Unmount {
                 Ok(ExitCode::SUCCESS)
             }
             DaemonEnd::FlushFailed(reason) => bail!(
-                "{at} is unmounted, but its last flush failed: {reason}\n  fix: remove the cause, and mount it again: the store has what its daemon could keep, and `ctxbench doctor --store` checks it"
+                "{at} is unmounted, but its last flush failed: {reason}\n  fix: remove the cause, and mount it again; the store has the changes that the daemon could save, and `ctxbench doctor --store` checks it"
             ),
             DaemonEnd::Unknown => bail!(
-                "{at} is unmounted, but its daemon, process {pid}, was killed or has crashed before its last flush ended\n  fix: mount it again, which recovers what its calls had returned; its log may say more"
+                "{at} is unmounted, but its daemon (process {pid}) was killed or crashed before the end of its last flush\n  fix: mount it again, which recovers all completed calls; its log may have the reason"
             ),
             DaemonEnd::Stopped => bail!("{at} is unmounted, but {}", stopped(pid)),
             DaemonEnd::Runs => bail!(
-                "{at} is unmounted, but its daemon, process {pid}, has not ended within {} s\n  fix: its log says what it waits for; its store is free once that process has ended",
+                "{at} is unmounted, but its daemon (process {pid}) has not exited within {} s\n  fix: see its log for what it waits for; the store can be mounted when that process has exited",
                 PATIENCE.as_secs()
             ),
         }
@@ -139,7 +139,7 @@ impl Unmount {
                     |daemon| format!("its daemon, process {},", daemon.pid()),
                 );
                 Some(format!(
-                    "{process} has not answered within {} s\n  fix: its log says what it waits for; try again later; or give up what it has not flushed, by killing that process, and run this again",
+                    "{process} has not answered within {} s\n  fix: see its log for what it waits for, and try again later; or kill that process, which loses unflushed changes, and run this again",
                     PATIENCE.as_secs()
                 ))
             } else {
@@ -167,6 +167,6 @@ fn give_up(mut child: Child) {
 
 fn stopped(pid: u32) -> String {
     format!(
-        "its daemon, process {pid}, is stopped\n  fix: continue it with `kill -CONT {pid}`, and run this again; or give up what it has not flushed with `kill -KILL {pid}`, and run this again"
+        "its daemon (process {pid}) is stopped\n  fix: continue it with `kill -CONT {pid}`, and run this again; or kill it with `kill -KILL {pid}`, which loses unflushed changes, and run this again"
     )
 }

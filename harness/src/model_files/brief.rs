@@ -59,7 +59,7 @@ fn at_hand(scratch: &Path) -> anyhow::Result<ModelOptions> {
         }
         Err(missing) => {
             eprintln!(
-                "no live model: {missing}\n  the recording of an earlier one answers, as slowly as it did"
+                "no live model: {missing}\n  recorded answers are replayed instead, at the recorded speed"
             );
             let cassette = scratch.join("recording.jsonl");
             std::fs::write(&cassette, RECORDING)?;

@@ -81,7 +81,7 @@ impl RemainingBudget<'_> {
         let left = self.left_after(counters);
         if left.tokens == Some(0) || left.dollars.is_some_and(|left| left <= 0.0) {
             bail!(
-                "the budget is spent before everything was measured: nothing is written\n  fix: raise --max-tokens or --max-cost, or measure less"
+                "the budget was used up before the measurement was complete, so nothing is written\n  fix: raise --max-tokens or --max-cost, or measure less"
             );
         }
         Ok(())

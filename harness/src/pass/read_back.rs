@@ -87,7 +87,7 @@ impl Pass<'_> {
                 let cut = cut.map_or(String::new(), |cut| format!("; {cut}"));
                 passed.note(
                     outcome,
-                    format!("when both had settled: {}{cut}", trouble.reason),
+                    format!("after both hosts settled: {}{cut}", trouble.reason),
                 );
             }
         }

@@ -161,7 +161,7 @@ impl Prober {
 
 fn lost_words(lost: Lost) -> &'static str {
     match lost {
-        Lost::Stuck => "a step did not come back although its connection was cut",
+        Lost::Stuck => "a step hung although its connection was aborted",
         Lost::Panicked => "the probe panicked; see the log",
     }
 }

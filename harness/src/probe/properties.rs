@@ -80,7 +80,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             Ok(Some(detail)) => (Outcome::Ok, detail),
             Ok(None) => (Outcome::Skipped, NOT_OFFERED.to_owned()),
             Err(_) if watchdog.killed().is_some() => {
-                (Outcome::Hang, "had to be cut off".to_owned())
+                (Outcome::Hang, "hung and was aborted".to_owned())
             }
             Err(Failure(outcome, detail)) => (outcome, detail),
         };
@@ -130,7 +130,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         // The files that a view shows are another program's: it is not the view that keeps them.
         let is_of_state = [SNAPSHOT, DIFF, VERSIONS, FORK].contains(&name);
         let finding = if is_cut {
-            let why = "not tried: an earlier probe had to be cut off";
+            let why = "not tried: an earlier probe hung and was aborted";
             Err(Failure(Outcome::Hang, why.to_owned()))
         } else if is_of_state && prober.backend.source(Path::new("")).is_some() {
             Ok(None)
@@ -229,7 +229,7 @@ fn copy(paths: &[PathBuf], from: &Path, to: &Path) -> Result<Size, Failure> {
         Ok(())
     })?;
     match size.files {
-        0 => wrong("none of the files that it names as its state is there after an unmount"),
+        0 => wrong("the files that it names as its state do not exist after an unmount"),
         _ => Ok(size),
     }
 }
@@ -460,11 +460,11 @@ impl<'a> Open<'a> {
         write_by_process(&plain.join(name), &text(name, 1))?;
         match watch.wait_for(name, EVENT_PATIENCE)? {
             Some(after) => Ok(Some(format!(
-                "inotify told of a change by another process after {} ms",
+                "inotify reported a change by another process after {} ms",
                 after.as_millis()
             ))),
             None => wrong(format!(
-                "inotify told nothing of a change within {} s",
+                "inotify reported no change within {} s",
                 EVENT_PATIENCE.as_secs()
             )),
         }
@@ -500,7 +500,7 @@ impl<'a> Open<'a> {
         write_by_process(&second.root().join(name), &text(name, 1))?;
         if let Some(after) = watch.wait_for(name, OTHER_PATIENCE)? {
             return Ok(Some(format!(
-                "inotify told of a change on another host after {} ms",
+                "inotify reported a change on another host after {} ms",
                 after.as_millis()
             )));
         }
@@ -508,10 +508,10 @@ impl<'a> Open<'a> {
             std::fs::read_to_string(root.join(name)).is_ok_and(|found| found == text(name, 1));
         let shown = match is_there {
             true => "which this host shows",
-            false => "which this host does not show either",
+            false => "which this host does not show, either",
         };
         wrong(format!(
-            "inotify told nothing of a change on another host within {} s, {shown}",
+            "inotify reported no change on another host within {} s, {shown}",
             OTHER_PATIENCE.as_secs()
         ))
     }

@@ -161,7 +161,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         let (outcome, detail) = match result {
             Ok(_) => (Outcome::Ok, "did its task".to_owned()),
             Err(_) if watchdog.killed().is_some() => {
-                (Outcome::Hang, "had to be cut off".to_owned())
+                (Outcome::Hang, "hung and was aborted".to_owned())
             }
             Err(problem) => (Outcome::Errno, problem),
         };

@@ -48,10 +48,10 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             Outcome::Ok,
             format!("{} requests, by kind", counters.requests()),
         ),
-        Some(_) => (Outcome::Errno, "nothing was counted".to_owned()),
+        Some(_) => (Outcome::Errno, "no request was counted".to_owned()),
         None => (
             Outcome::Errno,
-            "nothing counts what is asked of it".to_owned(),
+            "it has no request counters".to_owned(),
         ),
     };
     probes.push(prober.probe("visible", COUNTED, outcome, detail));

@@ -71,7 +71,7 @@ pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf
 fn mount_device(device: &str, at: &Path) -> anyhow::Result<()> {
     ensure!(
         is_direct(device),
-        "the loop device does no direct I/O: the file system of the scratch directory does not allow it"
+        "the loop device uses no direct I/O, because the file system of the scratch directory does not support it"
     );
     mount(device, at, "ext4", MountFlags::empty(), None).with_context(|| {
         format!(

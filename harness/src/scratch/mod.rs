@@ -53,7 +53,7 @@ impl ScratchDisk {
         let free = free_bytes(&base)?;
         let Some(bytes) = image::bytes_for(needed, free) else {
             bail!(
-                "the plan needs {} of scratch, {} with the structures of its file system, but {} has only {} free ({})",
+                "the plan needs {} of scratch space ({} with the metadata of its file system), but {} has only {} free ({})",
                 size(needed),
                 size(image::least_bytes(needed)),
                 base.display(),
@@ -92,7 +92,7 @@ impl ScratchDisk {
         let stat = rustix::fs::statvfs(base).context("asking for the size of the scratch")?;
         let fallback = reason.map(|reason| {
             format!(
-                "{reason}. The run uses a directory in {} instead of a fresh ext4 with a journal for each epoch. {}",
+                "{reason}. The run uses a directory in {} instead of a new journaled ext4 for each epoch. {}",
                 base.display(),
                 cost(&found)
             )
@@ -165,17 +165,17 @@ impl EpochScratch {
 }
 
 const ADVICE: &str =
-    "free some, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
+    "free space, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
 
 /// The canonical path of `dir`, without leftovers of killed runs, if it has `needed` bytes free.
 fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize();
-    let dir = found.with_context(|| format!("looking for the scratch in {}", dir.display()))?;
+    let dir = found.with_context(|| format!("finding the scratch directory in {}", dir.display()))?;
     directory::remove_left_over(&dir);
     let free = free_bytes(&dir)?;
     if free < needed {
         bail!(
-            "the plan needs {} of scratch, but {} has only {} free ({ADVICE})",
+            "the plan needs {} of scratch space, but {} has only {} free ({ADVICE})",
             size(needed),
             dir.display(),
             size(free)
@@ -203,19 +203,19 @@ fn size(bytes: u64) -> String {
 fn cost(found: &ScratchReceipt) -> &'static str {
     match (found.file_system.as_str(), found.journal) {
         ("tmpfs" | "ramfs", _) => {
-            "It is in memory: fsync costs nothing there, nothing is read from a disk, and its figures hold for no disk."
+            "It is in memory, where fsync costs nothing and nothing is read from a disk, so its figures hold for no disk."
         }
         ("ext4", Journal::None) => {
-            "That is an ext4 without a journal, where creating files slows down by up to 20 times after others were deleted: figures of creating and deleting hold for no file system that people have."
+            "It is an ext4 without a journal, where creating files becomes up to 20 times slower after deletions, so figures for creating and deleting do not hold for a usual file system."
         }
         (_, Journal::None) => {
-            "That file system has no journal: creating, deleting and fsync are cheaper than on one that people keep their files on."
+            "That file system has no journal, so creating, deleting and fsync are cheaper than on a usual file system."
         }
         (_, Journal::Journaled) => {
-            "What other programs and earlier epochs left on that file system is in the figures: they differ more between runs and machines."
+            "Files of other programs and of earlier epochs on that file system influence the figures, which therefore differ more between runs and machines."
         }
         (_, Journal::Unknown) => {
-            "Whether that file system has a journal is not known; without one, figures of creating and deleting hold for no file system that people have."
+            "It is unknown whether that file system has a journal; without one, figures for creating and deleting do not hold for a usual file system."
         }
     }
 }

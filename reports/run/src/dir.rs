@@ -363,7 +363,7 @@ fn records<T: DeserializeOwned>(
         if line.pop() != Some(b'\n') {
             break;
         }
-        let text = std::str::from_utf8(&line).map_err(|_| wrong(&"is not a text of UTF-8"))?;
+        let text = std::str::from_utf8(&line).map_err(|_| wrong(&"is not UTF-8 text"))?;
         let document = parse(file, Some(number), text)?;
         check_schema(file, Some(number), &document)?;
         check_numbers(&document, &mut sum).map_err(|problem| wrong(&problem))?;

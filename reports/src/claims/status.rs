@@ -22,7 +22,7 @@ inputs::named! {
         Refuted = "refuted",
         /// It depends on a condition, which the evidence names.
         Conditional = "conditional",
-        /// The claim's own figures agree; nothing was counted or measured.
+        /// The claim's own figures agree; no request was counted or measured.
         ArithmeticOnly = "arithmetic only",
         /// A constant of this project or of a backend's makers says so; nothing was tested.
         Declared = "declared",

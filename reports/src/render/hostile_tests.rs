@@ -462,7 +462,7 @@ fn a_broken_line_is_refused_with_its_file_and_line() {
         let lines = whole.iter().filter(|byte| **byte == b'\n').count();
         for (line, told) in [
             (&b"nonsense\n"[..], "expected ident"),
-            (b"\xff\n", "is not a text of UTF-8"),
+            (b"\xff\n", "is not UTF-8 text"),
             (b"{}\n", "field `v`: no version of the schema"),
             (b"\n", "EOF"),
             (b"{\"v\": 99}\n", "schema version 99"),

@@ -220,7 +220,7 @@ fn latency(parts: &mut Vec<Part>, results: &ModelFiles) {
             false => "",
         },
         match results.repeats.has_own_sampling {
-            true => " The server takes no temperature: sampling is its own, and answers are not deterministic.",
+            true => "  The server accepts no temperature: it chooses the sampling itself, and answers are not deterministic.",
             false => "",
         },
     )));

@@ -332,7 +332,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         notes.push("The scratch has no journal: creating and deleting there depends on what was deleted before, and creating, deleting and syncing get no verdict.".to_owned());
     }
     if let Some(fallback) = &run.environment.scratch.fallback {
-        notes.push(format!("The scratch is a directory as it is: {fallback}"));
+        notes.push(format!("The scratch is a plain directory: {fallback}"));
     }
     let is_one = health.sections.len() == 1;
     let partial = health.sections.iter();

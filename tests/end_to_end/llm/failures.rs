@@ -107,7 +107,7 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     mount.end();
 
     let log = lab.log();
-    has(&log, &["/a.txt FAILED", "no answer within"]);
+    has(&log, &["/a.txt FAILED", "did not answer within"]);
     for name in ["mnt.llmfs.log", "mnt.llmfs.json"] {
         lacks(&text_of(lab.scratch.path(), name), &[KEY, "sk-this"]);
     }
@@ -152,14 +152,13 @@ fn a_mount_asks_without_temperature_if_the_server_refuses_it() {
     let mount = lab.generate(&["--no-cache"]);
     said(&mount.dir, "cat a.txt b.txt");
     mount.end();
-    let told = "sampling is the server's own: answers are not deterministic";
+    let told = "the server chooses the sampling, so answers are not deterministic";
     assert_eq!(lab.log().matches(told).count(), 2, "{}", lab.log());
     assert_eq!(lab.server.calls(), 4, "what is refused is remembered");
 
     let out = lab.path("out");
     let output = lab.model_files(&out, &[]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let told =
-        "The server takes no temperature: sampling is its own, and answers are not deterministic.";
+    let told = " The server accepts no temperature: it chooses the sampling itself, and answers are not deterministic.";
     has(&text_of(&out, "model-files.md"), &[told]);
 }

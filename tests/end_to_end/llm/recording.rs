@@ -27,7 +27,7 @@ fn a_recording_replays_the_models_answers_and_names_missing_ones() {
     let missing = mount.dir.join("b.txt");
     assert_eq!(errno(&missing), Some(5));
     let why = xattr(&missing, "user.llmfs.error");
-    has(&why, &["holds no answer to request"]);
+    has(&why, &["has no answer to request"]);
     mount.end();
     has(&lab.log(), &["(recorded)"]);
 }

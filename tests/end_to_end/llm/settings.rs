@@ -119,7 +119,7 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         let mut command = lab.command("llm-generate", &["--prompt", prompt]);
         fails(&mut command, expected);
     };
-    generates("x", "leads out of the tree by `..`");
+    generates("x", "leads out of the tree with `..`");
     assert_eq!(lab.server.calls(), 3, "asked again twice");
     generates(&"x".repeat(100_000), "at most 65536");
     for (path, expected) in [(&b"/a"[..], "absolute"), (b"\xff", "UTF-8")] {
@@ -148,7 +148,7 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         ),
         (
             &*format!("--provider local --model {not_gguf}"),
-            "no GGUF file",
+            "not a GGUF file",
         ),
         (
             &*format!("--provider local --model {other} --model-sha256 00"),

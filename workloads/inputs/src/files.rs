@@ -38,7 +38,7 @@ impl FileLimit {
 
     fn too_long(&self) -> io::Error {
         refused(format!(
-            "is longer than the {} that {} may have",
+            "is longer than {}, the limit for {}",
             words(self.bytes),
             self.kind
         ))
@@ -201,7 +201,7 @@ pub fn read_text(path: &Path, limit: FileLimit) -> io::Result<String> {
 /// If they are not UTF-8.
 pub fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not a text of UTF-8"))
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not UTF-8 text"))
 }
 
 /// What a source has, up to the limits; packed content is read by [`read_unpacked`].

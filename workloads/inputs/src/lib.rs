@@ -135,7 +135,7 @@ pub fn named(
         return Ok((path.to_owned(), read(path)?));
     }
     let known = known.join(", ");
-    let message = format!("no such {what}; there are {known}, or give the path of a .toml file");
+    let message = format!("unknown {what}; use one of {known}, or the path of a .toml file");
     let found = built_in.map(|(file, text)| (file, text.to_owned()));
     found.ok_or_else(|| InputError::whole(path, message))
 }

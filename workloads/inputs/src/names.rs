@@ -13,7 +13,7 @@ const LONGEST: usize = 255;
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the name {name:?} {problem} (a name has 1 to {LONGEST} bytes and no control characters, and is no path upwards or from the root)"
+    "the name {name:?} {problem} (a name has 1 to {LONGEST} bytes and no control characters, and is neither absolute nor contains `..`)"
 )]
 pub struct NameError {
     name: String,

@@ -105,10 +105,10 @@ impl ScenarioRequirement {
             ScenarioRequirement::Daemon => "it has no daemon",
             ScenarioRequirement::Data => "it does not return what was written to it",
             ScenarioRequirement::Persistence => {
-                "what it holds is gone with its daemon, and was never promised"
+                "it promises nothing after the end of its daemon"
             }
             ScenarioRequirement::OurDaemon => {
-                "no daemon of `ctxbench mount` serves it, and only such a daemon can be told to do this"
+                "it is not served by `ctxbench mount`, and only those daemons support this fault"
             }
             ScenarioRequirement::Database => "it keeps nothing in a SQLite file",
             ScenarioRequirement::LocalStore => "it keeps nothing on a local file system",
@@ -213,7 +213,7 @@ impl Scenario {
     fn check(&self) -> Result<(), String> {
         if self.essay.trim().len() < 60 {
             return Err(
-                "field `essay`: say what it stands for, and what a good backend does".into(),
+                "field `essay`: empty; say what the scenario represents, and what a good backend does".into(),
             );
         }
         let Work {
@@ -244,7 +244,7 @@ impl Scenario {
                 self.injection.name()
             )),
             (false, Some(_)) => Err(format!(
-                "field `when`: {} has a moment of its own",
+                "field `when`: {} defines its own moment; remove the field",
                 self.injection.name()
             )),
             _ => self.injection.check(),

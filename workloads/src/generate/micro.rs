@@ -91,7 +91,7 @@ impl Micro {
         let asked = most * u64::from(self.files) + u64::from(self.bytes) * u64::from(self.calls);
         if asked > CONTENT_MAX {
             return Err(format!(
-                "fields `micro.files`, `bytes`, `calls`: {asked} bytes of content in all, more than the {CONTENT_MAX} that are allowed"
+                "fields `micro.files`, `bytes`, `calls`: {asked} bytes of content in all exceed the limit of {CONTENT_MAX}"
             ));
         }
         if self.calls == 0 {

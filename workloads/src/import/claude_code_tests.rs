@@ -255,7 +255,7 @@ fn an_edit_of_a_notebook_is_replayed_if_both_contents_are_recorded() {
     );
     let (_, script, causes) = session.replayed();
     assert_eq!(content(&script, "n.ipynb").unwrap(), "{\"a\":2}");
-    assert_eq!(causes, ["1 an effect that the recording does not tell"]);
+    assert_eq!(causes, ["1 an effect that the recording does not show"]);
 }
 
 #[test]

@@ -192,7 +192,7 @@ type Known = (fn(&Head) -> bool, &'static str, &'static str);
 const KNOWN: &[Known] = &[
     (
         |head| head.text.starts_with("SQLite format 3"),
-        "an SQLite database, in which OpenCode, Cursor, Goose and others keep sessions",
+        "an SQLite database, as OpenCode, Cursor, Goose and others use for sessions",
         "export the session with its agent (OpenCode: `opencode export SESSION > session.json`)",
     ),
     (
@@ -202,8 +202,8 @@ const KNOWN: &[Known] = &[
     ),
     (
         |head| head.is("t", "head") && head.has("fidelity"),
-        "a trace of ctxbench, which is imported already",
-        "name it with --workload in a workload file, or see `ctxbench trace show`",
+        "a ctxbench trace, which is already imported",
+        "name it in a workload file for --workload, or inspect it with `ctxbench trace show`",
     ),
     (
         |head| head.text.starts_with("PAR1") || head.text.starts_with("ARROW1"),
@@ -248,7 +248,7 @@ pub fn detect(head: &Head) -> Result<&'static dyn Importer, String> {
     };
     let looked_for = IMPORTERS.iter().map(|importer| importer.id());
     Err(format!(
-        "is in no format that ctxbench knows: {what}\n  looked for: {}\n  fix: name the format with --format, or add an importer: docs/ADDING-AN-IMPORTER.md",
+        "has an unknown format: {what}\n  known formats: {}\n  fix: name the format with --format, or add an importer (docs/ADDING-AN-IMPORTER.md)",
         looked_for.collect::<Vec<_>>().join(", ")
     ))
 }
@@ -262,7 +262,7 @@ pub fn importer(id: &str) -> Result<&'static dyn Importer, String> {
     named.copied().ok_or_else(|| {
         let names = IMPORTERS.iter().map(|importer| importer.id());
         format!(
-            "unknown format {id:?}; there are {}",
+            "unknown format {id:?}; use one of {}",
             names.collect::<Vec<_>>().join(", ")
         )
     })
@@ -360,7 +360,7 @@ mod tests {
             (b"<!DOCTYPE html><p>", "looks like a web page"),
             (
                 b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n",
-                "a trace of ctxbench",
+                "a ctxbench trace",
             ),
             (b"", "it is empty"),
             (

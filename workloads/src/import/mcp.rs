@@ -25,7 +25,7 @@ impl Importer for Mcp {
     }
 
     fn lacks(&self) -> Option<&'static str> {
-        Some("the model's answers and usage: a server does not see them")
+        Some("the model's answers and usage, which an MCP server does not see")
     }
 
     fn detects(&self, head: &Head) -> bool {

@@ -517,7 +517,7 @@ impl<'a> Writer<'a> {
             _ => true,
         };
         if result.err.is_none() && !is_changed_as_asked {
-            return Err("an effect that the recording does not tell");
+            return Err("an effect that the recording does not show");
         }
         self.can_be_replayed(path, call.op, result.err)?;
         Ok(Replayed::Path(path.clone(), effect))

@@ -56,7 +56,9 @@ impl Object {
             let path = path.display();
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{path} is no object of ours: {what}; remove it to go on without it"),
+                format!(
+                    "{path} is not an object of this server: {what}; remove it to continue without it"
+                ),
             )
         };
         let file = File::open(path)?;
@@ -68,7 +70,7 @@ impl Object {
         file.read_exact_at(&mut trailer, at)?;
         let [a, b, c, d, magic @ ..] = trailer;
         if magic != *MAGIC {
-            return Err(damaged("its last bytes are not ours"));
+            return Err(damaged("its last bytes are not a footer"));
         }
         let footer_length = u32::from_le_bytes([a, b, c, d]);
         let at = at
@@ -79,7 +81,7 @@ impl Object {
         let object: Self =
             serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
         if object.size != at {
-            return Err(damaged("its body has not the length that its footer says"));
+            return Err(damaged("the length of its body differs from its footer"));
         }
         Ok(Self {
             file: path.to_owned(),

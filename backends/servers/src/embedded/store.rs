@@ -69,7 +69,7 @@ impl Store {
             Err(TryLockError::WouldBlock) => {
                 let root = root.display();
                 return Err(io::Error::other(format!(
-                    "{root} is in use by another embedded S3 server; stop it, or take another directory"
+                    "{root} is in use by another embedded S3 server; stop it, or choose another directory"
                 )));
             }
             Err(TryLockError::Error(error)) => return Err(error),
@@ -361,6 +361,9 @@ mod tests {
         drop(store);
         std::fs::write(&file, b"cut off").unwrap();
         let damaged = Store::open(scratch.path()).unwrap_err().to_string();
-        assert!(damaged.contains("is no object of ours"), "{damaged}");
+        assert!(
+            damaged.contains("is not an object of this server"),
+            "{damaged}"
+        );
     }
 }

@@ -80,7 +80,7 @@ impl AnswerCache {
             let kept = serde_json::from_slice::<Kept>(&bytes);
             kept.map_err(|error| {
                 tracing::warn!(
-                    "{} is no answer and is asked for anew: {error}",
+                    "{} is not a valid cached answer, so the model is asked again: {error}",
                     path.display()
                 )
             })

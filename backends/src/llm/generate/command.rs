@@ -77,7 +77,10 @@ impl CommandGenerator {
         let definition: Definition = inputs::parse_toml(file, &text)?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if definition.name.is_empty() || !definition.name.chars().all(is_name) {
-            return Err(wrong("name", "must be of letters, digits, `-` and `_`"));
+            return Err(wrong(
+                "name",
+                "must consist of letters, digits, `-` and `_`",
+            ));
         }
         if !(0.1..=3600.0).contains(&definition.timeout_seconds) {
             return Err(wrong("timeout-seconds", "must be from 0.1 to 3600"));
@@ -146,11 +149,11 @@ impl CommandGenerator {
                 return Ok(status);
             }
             if cancel.is_cancelled() {
-                return Err(self.failed(Errno::INTR, "no caller waits for it any more"));
+                return Err(self.failed(Errno::INTR, "no caller waits for it any longer"));
             }
             if Instant::now() >= deadline {
                 let limit = self.timeout.as_secs_f64();
-                let why = format!("it did not end within {limit} s (timeout-seconds)");
+                let why = format!("it did not exit within {limit} s (timeout-seconds)");
                 return Err(self.failed(Errno::TIMEDOUT, &why));
             }
             std::thread::sleep(POLL);

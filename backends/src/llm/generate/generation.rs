@@ -33,7 +33,10 @@ impl Shared {
         };
         let made = self.generate(ino, &waits.generator, waits.about.as_deref(), cancel);
         let made = made.and_then(|made| match made.content[..] {
-            [] => Err(StoreError::storage(Errno::IO, "the generator made nothing")),
+            [] => Err(StoreError::storage(
+                Errno::IO,
+                "the generator made no content",
+            )),
             _ => Ok(made),
         });
         let now = Caller {
@@ -50,7 +53,7 @@ impl Shared {
         let mut waiting = self.waiting.write();
         if !waiting.contains_key(&ino) {
             self.asker.log(&format!(
-                "inode {ino} was written to while it was generated: what was written stays"
+                "inode {ino} was written to while it was generated: the written content stays"
             ));
             return Ok(());
         }
@@ -62,7 +65,7 @@ impl Shared {
         self.is_saved.store(false, Ordering::Relaxed);
         // Save now: a killed daemon must not lose content that a model was paid for.
         if let Err(error) = self.save() {
-            tracing::error!(%error, "a generated file is not saved yet");
+            tracing::error!(%error, "could not save a generated file yet");
         }
         Ok(())
     }
@@ -77,7 +80,7 @@ impl Shared {
         }
         let reason = error.reason.clone().unwrap_or_else(|| error.to_string());
         if let Err(error) = self.set_attribute(now, ino, ERROR, &reason) {
-            tracing::debug!(ino, %error, "the file has gone");
+            tracing::debug!(ino, %error, "the file was removed");
         }
     }
 
@@ -282,7 +285,7 @@ impl Surroundings for Shared {
         if let Some(prompt) = prompt.filter(|prompt| prompt.len() > PROMPT_MAX) {
             let path = shown(path.as_bytes());
             let why = format!(
-                "the prompt that is set for {path} is too long: {} bytes or more, and at most {PROMPT_MAX} are taken",
+                "the prompt that is set for {path} is too long: it has {} bytes or more, and the maximum is {PROMPT_MAX}",
                 prompt.len()
             );
             return Err(StoreError::storage(Errno::FBIG, why));

@@ -118,7 +118,7 @@ pub trait Generator: Send + Sync {
 
 /// The error of a write to a file that takes none.
 pub(super) fn read_only() -> StoreError {
-    StoreError::storage(Errno::ACCESS, "this file can only be read")
+    StoreError::storage(Errno::ACCESS, "this file is read-only")
 }
 
 /// The generators of a mount, by name.

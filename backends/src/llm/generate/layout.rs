@@ -87,7 +87,7 @@ impl Shared {
         self.files.rename(&self.owner, from, to, mode)?;
         self.names.write().rename(there.ino, None, from, to, mode);
         self.asker.log(&format!(
-            "/.llmfs/{name} of the saved file system is /.llmfs/{other} now"
+            "/.llmfs/{name} of the saved file system is now called /.llmfs/{other}"
         ));
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Shared {
             Ok(attr) if attr.kind == Kind::Directory => Ok(attr.ino),
             Ok(_) => {
                 let name = shown(name);
-                let why = format!("{name} has to be a directory, and is none");
+                let why = format!("{name} must be a directory");
                 Err(StoreError::storage(Errno::NOTDIR, why))
             }
             Err(_) => Ok(self.put(dir, name, Kind::Directory, 0o755, b"")?.ino),

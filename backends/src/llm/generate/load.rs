@@ -29,7 +29,7 @@ pub(super) fn load(
     let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;
     if saved.v != VERSION {
         return Err(form(format!(
-            "it has version {}, and this program knows version {VERSION}",
+            "it has version {}; this ctxbench knows version {VERSION}",
             saved.v
         )));
     }
@@ -56,14 +56,11 @@ pub(super) fn load(
             let is_name =
                 !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
             if !is_name || name == b"." || name == b".." {
-                return Err(form(format!(
-                    "node {} has a name that cannot be",
-                    node.node
-                )));
+                return Err(form(format!("node {} has an invalid name", node.node)));
             }
             let dir = *inodes.get(dir).ok_or_else(|| {
                 form(format!(
-                    "node {} is in directory {dir}, which is not there before it",
+                    "node {} is in directory {dir}, which does not come before it",
                     node.node
                 ))
             })?;

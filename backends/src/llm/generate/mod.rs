@@ -70,11 +70,11 @@ pub struct GenerateOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// The prompt is too long; its length in bytes.
-    #[error("the prompt has {0} bytes; at most {PROMPT_MAX} are taken")]
+    #[error("the prompt has {0} bytes; the maximum is {PROMPT_MAX}")]
     Prompt(usize),
     /// The model proposes no valid tree.
     #[error(
-        "the model {model} proposes no tree that can be used: {error}\n  fix: give one by --tree FILE, or try another prompt or model"
+        "the model {model} proposed no usable tree: {error}\n  fix: give a tree with --tree FILE, or try another prompt or model"
     )]
     Tree {
         /// The model.
@@ -84,7 +84,7 @@ pub enum GenerateError {
     },
     /// Both a tree and a saved file system are given.
     #[error(
-        "{} holds a saved file system, and --tree would be ignored\n  fix: leave --tree out to go on with it, or name another file by --save, or remove it",
+        "{} holds a saved file system, so --tree would be ignored\n  fix: leave --tree out to continue with it, name another file with --save, or remove it",
         .save.display()
     )]
     TreeAndSave {
@@ -92,13 +92,13 @@ pub enum GenerateError {
         save: PathBuf,
     },
     /// The request for a tree failed.
-    #[error("asking for the tree: {0}")]
+    #[error("asking the model for the tree: {0}")]
     Model(StoreError),
     /// The save file cannot be used.
     #[error(transparent)]
     Saved(#[from] SavedError),
     /// A node of the tree or a control file cannot be created.
-    #[error("laying out the tree: {0}")]
+    #[error("creating the files of the tree: {0}")]
     Store(#[from] StoreError),
 }
 
@@ -279,7 +279,7 @@ impl GenerateStore {
     /// Refuses with `EPERM` to rename, link or remove `/.llmfs` or a control file.
     fn check_not_control(&self, ino: Ino) -> Result<()> {
         if ino == self.shared.control || self.shared.not_saved.contains(&ino) {
-            let why = "`.llmfs` and what this mount shows in it stay where they are";
+            let why = "`.llmfs` and its control files cannot be moved, linked or removed";
             return Err(StoreError::storage(Errno::PERM, why));
         }
         Ok(())
@@ -300,11 +300,13 @@ impl GenerateStore {
         let attr = self.shared.files.getattr(ino)?;
         if known.is_none_or(|generator| generator.is_live()) || attr.kind != Kind::File {
             let names = self.shared.generators.names().join(", ");
-            let why = format!("there is no generator {generator:?} for a file; there are {names}");
+            let why = format!(
+                "unknown generator {generator:?}; the generators of this mount are {names}"
+            );
             return Err(StoreError::storage(Errno::INVAL, why));
         }
         if attr.size > 0 || self.shared.live.contains_key(&ino) {
-            let why = "it holds something; cut it off first: `truncate -s 0`";
+            let why = "the file is not empty; empty it first with `truncate -s 0`";
             return Err(StoreError::storage(Errno::EXIST, why));
         }
         let about = self.shared.files.getxattr(ino, PROMPT.as_bytes()).ok();

@@ -34,7 +34,7 @@ pub enum SavedError {
     },
     /// The save file's folder is unusable, or its lock cannot be taken.
     #[error(
-        "nothing can be saved in {}: {error}\n  fix: make its folder and let this user write there, or name another file by --save",
+        "cannot save in {}: {error}\n  fix: create its directory with write permission for you, or name another file with --save",
         .path.display()
     )]
     Folder {
@@ -45,7 +45,7 @@ pub enum SavedError {
     },
     /// Another mount holds the lock.
     #[error(
-        "{} belongs to another mount, which holds {}\n  fix: unmount that one, or name another file by --save",
+        "{} is in use by another mount, which holds {}\n  fix: unmount that one, or name another file with --save",
         .path.display(), .lock.display()
     )]
     Owned {
@@ -55,7 +55,7 @@ pub enum SavedError {
         lock: PathBuf,
     },
     /// The file is no save file of a known version.
-    #[error("{} is no saved file system: {why}", .path.display())]
+    #[error("{} is not a saved file system: {why}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,

@@ -73,7 +73,7 @@ pub enum TreeError {
         why: String,
     },
     /// The tree has more than [`ENTRIES_MAX`] entries.
-    #[error("the tree has {0} entries; at most {ENTRIES_MAX} may be")]
+    #[error("the tree has {0} entries; the maximum is {ENTRIES_MAX}")]
     TooMany(usize),
     /// The tree has no entries.
     #[error("the tree has no entries")]
@@ -177,11 +177,13 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
         let path = normal(&entry.path).map_err(|why| refuse(&why))?;
         let target = entry.target.take().filter(|target| !target.is_empty());
         entry.target = match (entry.kind, target) {
-            (EntryKind::Symlink, None) => return Err(refuse("is a symbolic link to nowhere")),
+            (EntryKind::Symlink, None) => {
+                return Err(refuse("is a symbolic link with an empty target"));
+            }
             (EntryKind::Symlink, Some(target))
                 if target.len() > TARGET_MAX || target.contains('\0') =>
             {
-                return Err(refuse("has a target that no link can have"));
+                return Err(refuse("has an invalid target"));
             }
             (EntryKind::Symlink, Some(target)) if !stays_inside(&path, &target) => {
                 return Err(refuse("has a target outside of the tree"));
@@ -205,7 +207,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
         if let Some(above) = ancestors(path).find(is_other) {
             return Err(TreeError::Entry {
                 path: path.clone(),
-                why: format!("lies below {above:?}, which is no directory"),
+                why: format!("is below {above:?}, which is not a directory"),
             });
         }
     }
@@ -226,7 +228,7 @@ fn normal(path: &str) -> Result<String, String> {
     let mut parts = Vec::new();
     for part in parts_of(path) {
         if part == ".." {
-            return Err("leads out of the tree by `..`".to_owned());
+            return Err("leads out of the tree with `..`".to_owned());
         }
         if part.len() > NAME_MAX {
             return Err(format!("has a name of more than {NAME_MAX} bytes"));

@@ -28,7 +28,7 @@ pub enum LogError {
         error: rusqlite::Error,
     },
     /// The file is no operation log of this version.
-    #[error("{} is no operation log of ctxbench, or of another version\n  fix: name another file by --log-db", .path.display())]
+    #[error("{} is not an operation log of this version of ctxbench\n  fix: name another file with --log-db", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -216,7 +216,7 @@ impl Log {
         let done = db.execute_batch("COMMIT");
         done.map_err(|error| {
             // The reference cannot undo the operation, so further entries would not match it.
-            tracing::error!(%error, "the log cannot be written; this mount takes no more changes");
+            tracing::error!(%error, "the log cannot be written; this mount accepts no more changes");
             self.is_broken = true;
             storage(&error)
         })

@@ -131,7 +131,7 @@ impl HistoryStore {
                 }
                 // The operation changed an unlinked open file, which is gone after a restart.
                 Err(error) => {
-                    tracing::debug!(%error, ?operation, "an operation has nothing to act on any more")
+                    tracing::debug!(%error, ?operation, "an operation acts on a node that no longer exists")
                 }
             }
         }
@@ -339,7 +339,7 @@ impl Shared {
             (history.names.shown_path(ino), history.length)
         };
         let Some(path) = path else {
-            let why = "it has no name any more, by which a model could be asked for it";
+            let why = "it no longer has a name by which the model could be asked for it";
             return Err(Failed {
                 errno: Errno::IO,
                 reason: why.to_owned(),

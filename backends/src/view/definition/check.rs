@@ -163,7 +163,7 @@ impl ViewDefinition {
             };
             if let Some(below) = paths.iter().find(is_below) {
                 let message = format!(
-                    "path {below:?}: {:?} is a computed file, and no directory",
+                    "path {below:?}: {:?} is a computed file, not a directory",
                     file.path
                 );
                 return Err(wrong(below, message));
@@ -172,7 +172,7 @@ impl ViewDefinition {
         if paths.is_empty() {
             return Err(wrong(
                 "name",
-                "it shows nothing: needs a [[file]], [[computed]] or [[directory]]",
+                "it shows no file: add a [[file]], [[computed]] or [[directory]]",
             ));
         }
         for it in &self.source.tables {

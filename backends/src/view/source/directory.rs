@@ -251,7 +251,7 @@ impl Walker {
                 Ok(entries) => entries,
                 Err(error) if dir != self.root && error.kind() == ErrorKind::NotFound => continue,
                 Err(error) if dir != self.root && error.kind() == ErrorKind::PermissionDenied => {
-                    tracing::warn!(dir = %dir.display(), %error, "files of a directory are left out");
+                    tracing::warn!(dir = %dir.display(), %error, "some files of a directory are not shown");
                     continue;
                 }
                 Err(error) => return Ok(Err(away(&dir, error))),

@@ -138,7 +138,7 @@ fn too_long(url: &reqwest::Url, what: &str, most: &str) -> StoreError {
 fn check_time(url: &reqwest::Url, deadline: Instant) -> Result<()> {
     match Instant::now() < deadline {
         true => Ok(()),
-        false => Err(failed(url, "the time is over")),
+        false => Err(failed(url, "the time limit is over")),
     }
 }
 
@@ -149,7 +149,7 @@ fn rows_of(
     url: &reqwest::Url,
     deadline: Instant,
 ) -> Result<(Vec<Vec<Value>>, usize)> {
-    let no_list = |_| failed(url, "the answer is no JSON list");
+    let no_list = |_| failed(url, "the answer is not a JSON list");
     let (mut rows, mut bad) = (Vec::new(), 0);
     for (at, element) in Elements::of(body).map_err(no_list)?.enumerate() {
         if at % ROWS_A_CHECK == 0 {
@@ -368,7 +368,7 @@ impl Interface {
             if bad > 0 {
                 let (table, key) = (&table.definition.name, &table.definition.key);
                 tracing::warn!(
-                    "table {table} of {}: {bad} elements are left out: they have no `{key}`, are longer than {} MiB, or are no JSON",
+                    "table {table} of {}: {bad} elements are not shown: they have no `{key}`, are longer than {} MiB, or are not JSON",
                     base.path(),
                     limits::VIEW_ROW >> 20
                 );

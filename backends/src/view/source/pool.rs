@@ -114,7 +114,8 @@ impl Pool {
         while *changing >= most {
             if self.changed.wait_until(&mut changing, deadline).timed_out() {
                 let limit = self.timeout.as_millis();
-                let reason = format!("{most} other changes took {limit} ms (`timeout_ms`)");
+                let reason =
+                    format!("{most} other changes took longer than {limit} ms (`timeout_ms`)");
                 return Err(StoreError::storage(Errno::BUSY, reason));
             }
         }

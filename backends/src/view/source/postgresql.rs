@@ -80,9 +80,9 @@ fn refuse_plain_network(config: &Config) -> std::result::Result<(), String> {
     });
     let Some(remote) = remote else { return Ok(()) };
     Err(format!(
-        "a view cannot speak TLS, so the password and all rows would cross the network to {remote} in plain text: use a \
-         Unix socket, or a tunnel to 127.0.0.1 such as `ssh -L 5432:localhost:5432 {remote}`; on a network that is \
-         trusted, add `sslmode=disable` to the URL"
+        "a view does not support TLS, so the password and all rows would cross the network to \
+         {remote} in plain text: use a Unix socket, or a tunnel to 127.0.0.1 such as `ssh -L \
+         5432:localhost:5432 {remote}`; in a trusted network, add `sslmode=disable` to the URL"
     ))
 }
 
@@ -98,12 +98,13 @@ pub(super) fn opener(
     let mut config: Config = place.parse().map_err(|error| format!("{error}"))?;
     if config.get_password().is_some() {
         return Err(format!(
-            "every process can read a command's arguments: take the password out of the URL, and set {PASSWORD}"
+            "every process can read a command's arguments: remove the password from the URL, and set {PASSWORD}"
         ));
     }
     if config.get_ssl_mode() == SslMode::Require {
         return Err(
-            "sslmode=require: a view cannot speak TLS; use a Unix socket or a tunnel".to_owned(),
+            "sslmode=require: a view does not support TLS; use a Unix socket or a tunnel"
+                .to_owned(),
         );
     }
     refuse_plain_network(&config)?;
@@ -171,7 +172,7 @@ impl Postgresql {
                     let cancelled =
                         async { tokio::time::timeout(GRACE, cancelled.cancel_query(NoTls)).await };
                     if !matches!(self.runtime.block_on(cancelled), Ok(Ok(()))) {
-                        tracing::debug!("a query that took too long could not be cancelled");
+                        tracing::debug!("could not cancel a query that exceeded its time limit");
                     }
                 }
             }

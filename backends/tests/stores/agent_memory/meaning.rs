@@ -201,10 +201,10 @@ fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
         Ok(Model::new(None) as Arc<dyn Embedder>)
     };
     memory.store.set_embedder(load).unwrap();
-    let reading = "by full text (the embedding model is being read)";
+    let reading = "by full text (the embedding model is loading)";
     assert_eq!(basis(&ask(&memory, ":recall?cat")), reading);
     has(&ask(&memory, ":recall?felines"), &[reading]);
-    memory.says(ROOT, ":stats", &["the embedding model is being read"]);
+    memory.says(ROOT, ":stats", &["the embedding model is loading"]);
     go.send(()).unwrap();
     embedded(&memory);
     let found = ask(&memory, ":recall?felines");
@@ -319,9 +319,9 @@ fn the_worker_retries_a_failed_batch_and_stops_at_the_fifth_failure() {
     model.asked.lock().unwrap().fails = usize::MAX;
     memory.write(ROOT, "more.md", "kitten\n");
     failed(&memory);
-    let by = "by full text (embeddings have failed, see :stats)";
+    let by = "by full text (embedding has failed; see :stats)";
     has(&ask(&memory, ":recall?kitten"), &["more.md", by]);
-    let why = "embeddings have failed: it is a bad day";
+    let why = "embedding has failed:  it is a bad day";
     has(&ask(&memory, ":stats"), &[why]);
 }
 
@@ -440,14 +440,14 @@ fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
     write_files(&model, &files);
     memory.store.set_embeddings(Embeddings::In(model)).unwrap();
     failed(&memory);
-    let why = ["embeddings have failed: ", "model.safetensors"];
+    let why = ["embedding has failed:  ", "model.safetensors"];
     has(&ask(&memory, ":stats"), &why);
     let panics = || panic!("on purpose: a model that panics");
     memory.store.set_embedder(panics).unwrap();
     failed(&memory);
-    let by = "by full text (embeddings have failed, see :stats)";
+    let by = "by full text (embedding has failed; see :stats)";
     has(&ask(&memory, ":recall?RSI"), &[by, "RSI > 70"]);
-    let why = "embeddings have failed: its thread panicked";
+    let why = "embedding has failed:  its thread panicked";
     has(&ask(&memory, ":stats"), &[why]);
 }
 

@@ -79,7 +79,7 @@ fn metadata_comes_from_attributes_and_front_matter_and_attributes_win() {
         let reason = "importance must be a number from 0 to 1";
         has(&memory.last_error(), &[reason]);
         memory.write(ROOT, "odd.md", "---\nimportance: [\n---\nodd text\n");
-        memory.says(ROOT, "odd.md:meta", &["front-matter: not understood"]);
+        memory.says(ROOT, "odd.md:meta", &["front-matter: invalid"]);
         has(&memory.ask(ROOT, ":search?odd"), &["/odd.md"]);
     });
 }
@@ -141,12 +141,12 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             (":search?it's", "syntax error"),
             (":search?it's%0Anotes: 999", "it's\\nnotes: 999"),
             (":search?it's\nnotes: 999", "it's\\nnotes: 999"),
-            (":search?", "nothing to search for"),
+            (":search?", "the search is empty"),
             (":recall?query=&max_tokens=100", "no words"),
             (":recall?query=x&max_tokens=0", "from 64 to"),
             (":recall?query=x&max_tokens=-3", "from 64 to"),
             (":recall?query=x&max_tokens=lots", "from 64 to"),
-            (":recall?query=x&strategy=fastest", "no strategy"),
+            (":recall?query=x&strategy=fastest", "unknown strategy"),
             (":recall?file=missing.txt", "missing.txt"),
             (":recall?link=missing", "missing"),
             (":recall?link=a.md", "a.md"),

@@ -153,11 +153,15 @@ async fn a_listing_that_does_not_progress_is_an_error() {
     let key = |number: usize| format!("{number:020}");
     type Pages = fn(usize) -> (Vec<usize>, usize);
     let cases: [(&str, usize, Pages); 4] = [
-        ("token repeats", 3, |page| (vec![page + 1], 7)),
+        ("continuation token is the same", 3, |page| {
+            (vec![page + 1], 7)
+        }),
         ("same keys", 3, |page| (vec![1, 2], page)),
-        ("without a key", 110, |page| (vec![], page)),
+        ("empty pages in a row", 110, |page| (vec![], page)),
         // Two tokens in turn.
-        ("token repeats", 4, |page| (vec![page + 1], page % 2)),
+        ("continuation token is the same", 4, |page| {
+            (vec![page + 1], page % 2)
+        }),
     ];
     for (reason, most, pages) in cases {
         let (config, requests) = hostile(move |stream, _, before| {

@@ -167,7 +167,9 @@ async fn a_wrong_address_key_or_bucket_is_named() {
     assert!(error.to_string().contains("does not answer"), "{error}");
     let error = changed(&|config| config.endpoint = "ftp://x".to_owned()).await;
     assert!(
-        error.to_string().contains("is no http or https address"),
+        error
+            .to_string()
+            .contains("is not an http or https address"),
         "{error}"
     );
     let error = changed(&|config| config.path_style = false).await;

@@ -64,7 +64,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{id}", "SELECT * FROM missing", ""), @"x.toml:9: rows: no such table: missing");
     insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `attributes`, `write`");
     insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is no column that it has");
-    insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows nothing: needs a [[file]], [[computed]] or [[directory]]");
+    insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows no file: add a [[file]], [[computed]] or [[directory]]");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1'\nnote = '{id}'")), @"x.toml:9: note: it follows a `target`, which is missing");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1 AS one'\ntarget = '{id}'")), @"x.toml:8: rows: no column `id`; there are one");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = 'about'\nrows = 'SELECT 1'")), @"x.toml:7: path: a question is `:name?{column}`");
@@ -81,7 +81,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(two("{id} {subject}.eml", "{subject} {id}.eml"), @r#"x.toml:12: path "{subject} {id}.eml": a name could also be one of "{id} {subject}.eml" in the same directory"#);
     let computed = "[[computed]]\npath = '7.eml'\nrows = 'SELECT 1'";
     let within = "[[computed]]\npath = 'a'\nrows = 'SELECT 1'";
-    insta::assert_snapshot!(file("a/{id}.md", all, within), @r#"x.toml:7: path "a/{id}.md": "a" is a computed file, and no directory"#);
+    insta::assert_snapshot!(file("a/{id}.md", all, within), @r#"x.toml:7: path "a/{id}.md": "a"  is a computed file, not a directory"#);
     insta::assert_snapshot!(file("{id}.eml", all, computed), @r#"x.toml:7: path "{id}.eml": a name could also be "7.eml" in the same directory"#);
     let question = "[[question]]\npath = ':about?{words}'\nrows = 'SELECT 1'";
     insta::assert_snapshot!(file("{subject} {id}", all, question), @r#"x.toml:7: path "{subject} {id}": a name could also be ":about?{words}" in the same directory"#);

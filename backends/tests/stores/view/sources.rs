@@ -235,7 +235,7 @@ fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
     let host = elsewhere
         .trim_start_matches("http://")
         .trim_end_matches('/');
-    has(&refused, &["no redirect is followed", "(302)", host]);
+    has(&refused, &["redirects are not followed", "(302)", host]);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 

@@ -144,7 +144,7 @@ fn two_descriptors_of_a_file_never_mix_their_bytes() {
         first.unwrap();
         assert_eq!(errno(second), Errno::STALE);
         assert_eq!(mail.value("SELECT body FROM messages"), "a".repeat(100));
-        has(&reason(&store, ino), &["read it again"]);
+        has(&reason(&store, ino), &["read the file again"]);
         // Nor does a handle that was opened without a cut, and has read nothing.
         let writers = [(); 2].map(|()| store.open(ino, true).unwrap());
         overwrite(&store, ino, &draft("ccc")).unwrap();

@@ -49,7 +49,7 @@ fn print_views() {
     match find_postgresql() {
         Some(dir) => println!("view      PostgreSQL for tests: {}", dir.display()),
         None => println!(
-            "no tests  of views of PostgreSQL: it is not installed; this installs it: make postgres"
+            "no tests  of views of PostgreSQL: it is not installed (fix: make postgres)"
         ),
     }
 }
@@ -129,7 +129,7 @@ impl Doctor {
                 let why = match (&receipt.fallback, &self.scratch) {
                     (Some(reason), _) => format!("because {reason}"),
                     (None, Some(_)) => "because --scratch names it".to_owned(),
-                    (None, None) => "the default; it was made and mounted once".to_owned(),
+                    (None, None) => "the default; a test image was made and mounted there".to_owned(),
                 };
                 println!("a run     measures in {receipt}; {why}");
                 true

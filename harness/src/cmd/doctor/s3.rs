@@ -26,7 +26,7 @@ pub fn print_server() -> Result<(), String> {
         Wanted::Given => print_given(),
         Wanted::Started(kind) => {
             println!("s3        {}, started by each run: {}", kind, why(kind));
-            println!("s3        {ENDPOINT} is not set; a mount without --endpoint means AWS");
+            println!("s3        {ENDPOINT} is not set; a mount without --endpoint uses AWS");
             Ok(())
         }
     }
@@ -92,7 +92,7 @@ fn check(config: &S3Config) -> Result<(), String> {
         Ok(true) => Ok(()),
         Ok(false) => Err("it ignores If-None-Match, so memories on it are mounted read-only (fix: use another S3 server)".to_owned()),
         Err(error) if error.is::<S3OpenError>() => Err(error.to_string()),
-        Err(error) => Err(format!("it cannot be written to: {error:#}")),
+        Err(error) => Err(format!("it refuses to write: {error:#}")),
     }
 }
 

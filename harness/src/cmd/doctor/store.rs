@@ -11,7 +11,7 @@ pub fn print_store(store: &Path) -> anyhow::Result<bool> {
         println!("{problem}");
     }
     println!(
-        "{}: {} inodes, {} names, {} pieces of content, {} files past their first 256 KiB, {} without a name; {}",
+        "{}: {} inodes, {} names, {} chunks of content, {} tails, {} inodes without a name; {}",
         store.display(),
         checked.inodes,
         checked.names,
@@ -21,7 +21,7 @@ pub fn print_store(store: &Path) -> anyhow::Result<bool> {
         if checked.problems.is_empty() {
             "whole".to_owned()
         } else {
-            "NOT whole: copy the file, and export what can be read with sqlite3".to_owned()
+            "DAMAGED: copy the file, and export what can be read with sqlite3".to_owned()
         }
     );
     Ok(checked.problems.is_empty())

@@ -298,7 +298,7 @@ impl Options {
         };
         for workload in workloads.iter().filter(idle) {
             eprintln!(
-                "warning: {}: nothing to replay: no call of it is a file operation",
+                "warning: {}: nothing to replay: none of its calls is a file operation",
                 workload.name
             );
         }
@@ -348,7 +348,7 @@ impl Options {
             let line = ProgressLine::still();
             let all = probers.len();
             for (done, prober) in probers.into_iter().enumerate() {
-                let what = format!("trying properties, tools and features on {}", prober.arm);
+                let what = format!("testing properties, tools and features on {}", prober.arm);
                 line.step(done, all, &what);
                 let probes = prober.probes();
                 let faults = prober.faults();

@@ -188,7 +188,7 @@ impl Options {
             let unknown = policy.check_names_before_run(&plan)?;
             if !unknown.is_empty() {
                 eprintln!(
-                    "warning: policy {} names arms that neither ctxbench nor this run has: {} (correct them, or decide with a run that has them)",
+                    "warning: policy {} names unknown arms: {} (correct the names, or decide with a run that has these arms)",
                     policy.policy.name,
                     unknown.join(", ")
                 );
@@ -212,13 +212,13 @@ impl Options {
             }
         }
         let scratch = self.scratch(&workloads, arms.len())?;
-        let environment = environment(scratch.receipt()).context("looking at the machine")?;
+        let environment = environment(scratch.receipt()).context("reading the properties of the machine")?;
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
             // Check prices now, not after minutes of measuring.
             if let Err(problem) = check_prices(&self.prices.read()?, &environment::today()) {
-                bail!("the report of this run could not be priced: {problem}");
+                bail!("the report of this run would have no prices: {problem}");
             }
         }
         let dir = match &self.out {
@@ -300,7 +300,7 @@ impl Options {
             }
             drop_empty(&mut suite);
             if suite.sections.is_empty() {
-                bail!("none of the workloads has any of the states asked for; see `ctxbench list`");
+                bail!("no workload has any of the requested cache states; see `ctxbench list`");
             }
         }
         if let Some(placement) = self.placement {
@@ -461,7 +461,7 @@ fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> a
         let has = section.budget_ms as f64 / 1000.0;
         if needs > has {
             short.push(format!(
-                "section {} needs {needs:.1} s and has {has:.1} s",
+                "section {} needs {needs:.1} s, but has {has:.1} s",
                 section.name
             ));
             factor = factor.max(needs / has);
@@ -503,7 +503,7 @@ fn recording_instead(
         return None;
     }
     eprintln!(
-        "no live model: {missing}\n  {RECORDED} replays the answers of an earlier one in its place, as an arm of its own"
+        "no live model: {missing}\n  the arm {RECORDED} replays recorded answers instead"
     );
     registry.find(RECORDED).ok().map(Arc::from)
 }

@@ -49,7 +49,7 @@ impl Options {
                 && found.versions().ok().as_ref() != Some(&arm.backend.versions)
             {
                 bail!(
-                    "backend {} is not what it was when {} was planned\n  fix: start a new run",
+                    "backend {} has changed since {} was planned\n  fix: start a new run",
                     arm.backend.name,
                     dir.display()
                 );
@@ -78,7 +78,7 @@ impl Options {
         ] {
             if then != now {
                 bail!(
-                    "{}: {what} is another one than when the run began ({then}; now {now}): figures do not mix\n  fix: start a new run",
+                    "{}: {what} has changed since the run began ({then}; now {now}), so new figures do not fit the old ones\n  fix: start a new run",
                     dir.display()
                 );
             }

@@ -48,7 +48,7 @@ impl Check {
         let verdict = match checked.problems.len() {
             0 => "whole".to_owned(),
             problems => format!(
-                "{problems} problems (restore what is missing from a copy of the bucket, or bring files back with `ctxbench s3 restore`)"
+                "{problems} problems (restore missing objects from a copy of the bucket, or restore files with `ctxbench s3 restore`)"
             ),
         };
         writeln!(

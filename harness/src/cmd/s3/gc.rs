@@ -55,8 +55,8 @@ impl Gc {
         let done = remote.run(collect(&remote.client, &remote.sweeper(), options, now()))?;
         let would = if self.dry_run { "would be " } else { "" };
         match done.floor {
-            Some(floor) => println!("history before commit {floor} {would}given up"),
-            None => println!("no more history is given up: no commit is older than that"),
+            Some(floor) => println!("history before commit {floor} {would}released for deletion"),
+            None => println!("no more history is released: no commit is older than that"),
         }
         let (objects, bytes) = (done.deleted.len(), done.bytes);
         match done.swept {
@@ -70,7 +70,7 @@ impl Gc {
         }
         for number in done.stray {
             println!(
-                "commit {number} is kept: it was made after history before it had been given up"
+                "commit {number} is kept: it was made after the history before it was released"
             );
         }
         Ok(ExitCode::SUCCESS)

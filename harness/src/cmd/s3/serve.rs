@@ -69,7 +69,7 @@ enum Wanted {
 fn milliseconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (0.0..=10_000.0).contains(&number) => Ok(number),
-        _ => Err("a number of milliseconds from 0 to 10000".to_owned()),
+        _ => Err("must be a number of milliseconds from 0 to 10000".to_owned()),
     }
 }
 
@@ -85,7 +85,7 @@ impl Wanted {
                 if std::env::var_os(REQUIRE_MINIO).is_some_and(|value| value != "0") {
                     bail!("{REQUIRE_MINIO} is set, but {missing}");
                 }
-                eprintln!("ctxbench: this is embedded S3, not MinIO: {missing}");
+                eprintln!("ctxbench: starting the embedded S3 server instead of MinIO: {missing}");
                 ServerKind::Embedded
             }
             Self::Embedded => ServerKind::Embedded,
@@ -125,7 +125,7 @@ impl Serve {
                 private_directory(&dir).with_context(|| format!("creating {}", dir.display()))?;
                 keys = Some(kept_keys(&dir).context("reading the server's keys")?);
                 dir.canonicalize()
-                    .with_context(|| format!("looking at {}", dir.display()))?
+                    .with_context(|| format!("reading {}", dir.display()))?
             }
             None => {
                 let directory = tempfile::Builder::new().prefix("ctxbench-s3-").tempdir();

@@ -34,7 +34,7 @@ impl Sync {
                 "everything is on disk"
             }
             Err(error) => {
-                let hint = "the bucket cannot be reached, or refuses; the changes are kept (the mount's log says why, and what to do)";
+                let hint = "the bucket cannot be reached, or refuses the changes; they are kept (the mount's log has the reason and the fix)";
                 return Err(error).with_context(|| format!("syncing {at}: {hint}"));
             }
         };

@@ -42,7 +42,7 @@ pub fn unsupported(
     match (&script.tasks, backend.source(Path::new(""))) {
         (None, None) => None,
         (None, Some(_)) => Some(format!(
-            "{name} shows what other programs write: it takes part in tasks on mail, tasks and logs only"
+            "{name} shows data that other programs write; it takes part only in tasks on mail, tasks and logs"
         )),
         (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => Some(format!(
             "{name} shows a controller's directory, which has no mail"
@@ -267,7 +267,7 @@ impl<'a> TaskPass<'a> {
                 while !sees(change, self.form, console) {
                     if at.elapsed() > patience || console.failed.is_some() {
                         let what =
-                            format!("a commit is not seen within {} s", patience.as_secs_f64());
+                            format!("a commit is not visible within {} s", patience.as_secs_f64());
                         return Err((Outcome::Timeout, what));
                     }
                     std::thread::sleep(POLL_INTERVAL);

@@ -64,7 +64,7 @@ pub(super) fn steps(
             }
             replacements.extend(hunk);
             if replacements.iter().any(|hunk| hunk.old.is_empty()) {
-                return Err("a patch that says no place");
+                return Err("a patch that names no place");
             }
             if !replacements.is_empty() {
                 let path = path.clone();

@@ -213,7 +213,7 @@ impl Session {
         let reach: String = client.query_one(REACH, &[]).await?.get(0);
         if !reach.is_empty() {
             return Err(Failure::Forbidden(format!(
-                "its role could reach files and programs of the server ({reach}): use a role that only has rights on tables"
+                "its role has access to files and programs of the server ({reach}): use a role with rights on tables only"
             )));
         }
         if let Some(channel) = channel {
