@@ -169,9 +169,8 @@ impl Backend for State {
             summary:
                 "files in the agent's own state: ls_files, write_file, read_file; no mount, no path"
                     .to_owned(),
-            durability:
-                "only what the agent's framework saves of a session, as a JSON snapshot"
-                    .to_owned(),
+            durability: "only what the agent's framework saves of a session, as a JSON snapshot"
+                .to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 ..Capabilities::default()

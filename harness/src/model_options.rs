@@ -330,7 +330,9 @@ impl ModelOptions {
         };
         if let Some(path) = &self.record {
             if provider == Provider::Cassette {
-                bail!("--record cannot record a replayed recording\n  fix: leave out --record or --cassette");
+                bail!(
+                    "--record cannot record a replayed recording\n  fix: leave out --record or --cassette"
+                );
             }
             let recorder = Recorder::open(ready.model, path, &ready.engine)?;
             ready.model = Box::new(recorder);

@@ -407,7 +407,9 @@ fn skip_reason(
                 return Some(format!("{name}: {reason}"));
             }
             if state == CacheState::Lukewarm {
-                return Some(format!("{name} keeps no data, so there is no cache to empty"));
+                return Some(format!(
+                    "{name} keeps no data, so there is no cache to empty"
+                ));
             }
         }
         Access::Program => {
@@ -415,9 +417,7 @@ fn skip_reason(
                 return Some(format!("{name}: {reason}"));
             }
             if state != CacheState::Hot {
-                return Some(format!(
-                    "nothing proves the cache state that {name} meets"
-                ));
+                return Some(format!("nothing proves the cache state that {name} meets"));
             }
         }
         Access::Tools => {
@@ -456,7 +456,9 @@ fn skip_reason(
         return Some(reason);
     }
     if workload.asks && !described.capabilities.answers_requests {
-        return Some(format!("{name} only holds files, and answers no search requests"));
+        return Some(format!(
+            "{name} only holds files, and answers no search requests"
+        ));
     }
     if workload.script.needs_second_host() && !described.capabilities.several_hosts {
         return Some(format!(

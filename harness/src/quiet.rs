@@ -118,9 +118,7 @@ impl Gauge {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        Some(format!(
-            "other tasks ready to run: {others}"
-        ))
+        Some(format!("other tasks ready to run: {others}"))
     }
 
     /// Closes the window if it is long enough or the cell ends: `Err` if other processes or machines used the

@@ -18,10 +18,7 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
         let inline = match workload.conversation() {
             Ok(inline) => inline,
             Err(problem) => {
-                tracing::warn!(
-                    "{}: its tokens are not counted: {problem}",
-                    workload.name
-                );
+                tracing::warn!("{}: its tokens are not counted: {problem}", workload.name);
                 continue;
             }
         };

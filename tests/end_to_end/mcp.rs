@@ -269,7 +269,10 @@ fn a_server_without_a_usable_source_says_why() {
             &["s3-embedded", "/nowhere/memory"],
             "an S3 server that ends with this command",
         ),
-        (&["memory", "/nowhere/memory"], "are lost when this command ends"),
+        (
+            &["memory", "/nowhere/memory"],
+            "are lost when this command ends",
+        ),
     ] {
         has(&refused(&[&["mcp"], arguments].concat()), &[reason]);
     }

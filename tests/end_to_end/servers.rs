@@ -211,7 +211,10 @@ fn auto_selection_says_why_it_is_not_minio() {
     let mut server = Server::of(command);
     assert_eq!(server.announcement.server, "embedded S3");
     server.signal(Signal::INT);
-    has(&server.errors(), &["embedded S3 server instead of MinIO", "make minio"]);
+    has(
+        &server.errors(),
+        &["embedded S3 server instead of MinIO", "make minio"],
+    );
 
     let output = ctxbench(["s3", "serve"])
         .env("CTXBENCH_MINIO", &missing)

@@ -363,7 +363,9 @@ impl<'a> Compiler<'a> {
                 (Expected::Errno(_), false) => {}
                 (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
                     let what = op.describe();
-                    return Err(format!("failed in the recording, but {what} works in the replay"));
+                    return Err(format!(
+                        "failed in the recording, but {what} works in the replay"
+                    ));
                 }
                 _ => {}
             }

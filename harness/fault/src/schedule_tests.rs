@@ -97,7 +97,11 @@ fn a_misfit_names_the_missing_need() {
     assert_eq!(why("sqlite"), None);
     assert_eq!(why("s3-embedded"), None);
     assert!(why("direct").unwrap().contains("no daemon"));
-    assert!(why("memory").unwrap().contains("promises nothing after the end of its daemon"));
+    assert!(
+        why("memory")
+            .unwrap()
+            .contains("promises nothing after the end of its daemon")
+    );
     assert!(why("null").unwrap().contains("does not return"));
     assert!(why("state").unwrap().contains("no paths"));
     assert!(why("llm-history-live").is_some());

@@ -221,7 +221,8 @@ fn shortened(mut answer: String) -> String {
     if let Some(end) = answer.rfind('\n') {
         answer.truncate(end);
     }
-    answer += &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
+    answer +=
+        &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
     answer
 }
 

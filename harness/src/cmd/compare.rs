@@ -138,7 +138,9 @@ impl Compare {
             Format::Text => print!("{}", ranking_text(&found)),
             Format::Markdown => print!("{}", ranking_markdown(&found)),
             Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
-            Format::Junit => bail!("--format junit needs two runs to compare: name an old and a new one"),
+            Format::Junit => {
+                bail!("--format junit needs two runs to compare: name an old and a new one")
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -131,7 +131,8 @@ impl Conform {
                 arms,
             )
         };
-        let environment = environment_in(scratch).context("reading the properties of the machine")?;
+        let environment =
+            environment_in(scratch).context("reading the properties of the machine")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         eprintln!("results in {}", dir.display());
         Ok(writer)
@@ -293,10 +294,7 @@ fn recorded(
 ) -> anyhow::Result<Column> {
     let results = match tried {
         Ok(results) => results.with_context(|| format!("trying {}", arm.name))?,
-        Err(Lost::Stuck) => bail!(
-            "{}: a call hung, and could not be aborted",
-            arm.name
-        ),
+        Err(Lost::Stuck) => bail!("{}: a call hung, and could not be aborted", arm.name),
         Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),
     };
     for (feature, result) in features.iter().zip(&results) {

@@ -119,7 +119,8 @@ impl Fault {
             }
         }
         let plan = plan(&scenarios, &arms, self.crash_points);
-        let environment = environment(disk.receipt()).context("reading the properties of the machine")?;
+        let environment =
+            environment(disk.receipt()).context("reading the properties of the machine")?;
         let dir = environment::new_run_dir(&self.results, &plan.created, "fault")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         let runs = scenario_runs(&scenarios, backends.len(), self.seed);

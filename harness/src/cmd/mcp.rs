@@ -117,7 +117,9 @@ impl Mcp {
             anyhow::anyhow!("{error}; or `sql FILE` for a database, or `files DIR` for a directory")
         })?;
         if backend.access() != Access::Paths {
-            bail!("{name} has no files that tools can read; `ctxbench list` shows the other backends");
+            bail!(
+                "{name} has no files that tools can read; `ctxbench list` shows the other backends"
+            );
         }
         refuse_lost_files(backend.as_ref())?;
         let dir = self.path("the directory that holds its files")?;

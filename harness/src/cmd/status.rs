@@ -58,9 +58,10 @@ impl Status {
                 }));
                 continue;
             }
-            let by = daemon.map_or("by a process that is not visible here".to_owned(), |daemon| {
-                format!("process {}, since {}", daemon.pid, daemon.since())
-            });
+            let by = daemon.map_or(
+                "by a process that is not visible here".to_owned(),
+                |daemon| format!("process {}, since {}", daemon.pid, daemon.since()),
+            );
             let at = mount.at.display();
             let read_only = if is_read_only { "read-only, " } else { "" };
             println!(
@@ -141,9 +142,9 @@ fn words(health: MountHealth, at: &Path) -> String {
     let at = at.display();
     match health {
         MountHealth::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
-        MountHealth::Dead => format!(
-            "DEAD: its daemon has ended without unmounting (fix: ctxbench unmount {at})"
-        ),
+        MountHealth::Dead => {
+            format!("DEAD: its daemon has ended without unmounting (fix: ctxbench unmount {at})")
+        }
         MountHealth::Silent => format!(
             "SILENT for {} s: its daemon is stopped or hangs (its log may have the reason)",
             PATIENCE.as_secs()

@@ -49,10 +49,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             format!("{} requests, by kind", counters.requests()),
         ),
         Some(_) => (Outcome::Errno, "no request was counted".to_owned()),
-        None => (
-            Outcome::Errno,
-            "it has no request counters".to_owned(),
-        ),
+        None => (Outcome::Errno, "it has no request counters".to_owned()),
     };
     probes.push(prober.probe("visible", COUNTED, outcome, detail));
     workspace.kill()?;

@@ -170,7 +170,8 @@ const ADVICE: &str =
 /// The canonical path of `dir`, without leftovers of killed runs, if it has `needed` bytes free.
 fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize();
-    let dir = found.with_context(|| format!("finding the scratch directory in {}", dir.display()))?;
+    let dir =
+        found.with_context(|| format!("finding the scratch directory in {}", dir.display()))?;
     directory::remove_left_over(&dir);
     let free = free_bytes(&dir)?;
     if free < needed {

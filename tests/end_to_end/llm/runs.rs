@@ -85,7 +85,7 @@ fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
     ];
     has(&report, &parts);
     let page = text_of(&out, "report.html");
-    has(&page, &["asks a model at each of its 1024 reads"]);
+    has(&page, &["asks a model at each of the 1024 reads"]);
     let plan = text_of(&out, "plan.toml");
     has(&plan, &["call_timeout_ms = 30000", "--call-timeout 30"]);
     for text in [report, plan, said, stderr(&output)] {

@@ -104,9 +104,7 @@ impl ScenarioRequirement {
         match self {
             ScenarioRequirement::Daemon => "it has no daemon",
             ScenarioRequirement::Data => "it does not return what was written to it",
-            ScenarioRequirement::Persistence => {
-                "it promises nothing after the end of its daemon"
-            }
+            ScenarioRequirement::Persistence => "it promises nothing after the end of its daemon",
             ScenarioRequirement::OurDaemon => {
                 "it is not served by `ctxbench mount`, and only those daemons support this fault"
             }

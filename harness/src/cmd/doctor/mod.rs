@@ -48,9 +48,9 @@ fn print_views() {
     }
     match find_postgresql() {
         Some(dir) => println!("view      PostgreSQL for tests: {}", dir.display()),
-        None => println!(
-            "no tests  of views of PostgreSQL: it is not installed (fix: make postgres)"
-        ),
+        None => {
+            println!("no tests  of views of PostgreSQL: it is not installed (fix: make postgres)")
+        }
     }
 }
 
@@ -129,7 +129,9 @@ impl Doctor {
                 let why = match (&receipt.fallback, &self.scratch) {
                     (Some(reason), _) => format!("because {reason}"),
                     (None, Some(_)) => "because --scratch names it".to_owned(),
-                    (None, None) => "the default; a test image was made and mounted there".to_owned(),
+                    (None, None) => {
+                        "the default; a test image was made and mounted there".to_owned()
+                    }
                 };
                 println!("a run     measures in {receipt}; {why}");
                 true

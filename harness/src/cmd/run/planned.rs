@@ -212,7 +212,8 @@ impl Options {
             }
         }
         let scratch = self.scratch(&workloads, arms.len())?;
-        let environment = environment(scratch.receipt()).context("reading the properties of the machine")?;
+        let environment =
+            environment(scratch.receipt()).context("reading the properties of the machine")?;
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
@@ -502,9 +503,7 @@ fn recording_instead(
     if named(RECORDED).is_some() {
         return None;
     }
-    eprintln!(
-        "no live model: {missing}\n  the arm {RECORDED} replays recorded answers instead"
-    );
+    eprintln!("no live model: {missing}\n  the arm {RECORDED} replays recorded answers instead");
     registry.find(RECORDED).ok().map(Arc::from)
 }
 

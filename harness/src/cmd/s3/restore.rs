@@ -38,7 +38,9 @@ impl Restore {
         let done = remote.run(history::restore(&remote.client, path, self.at, to, writer))?;
         let (to, from) = (to.unwrap_or(path), done.from);
         match done.commit {
-            Some(commit) => println!("restored {to} to {path} of commit {from}, in commit {commit}"),
+            Some(commit) => {
+                println!("restored {to} to {path} of commit {from}, in commit {commit}")
+            }
             None => println!("{to} is the same as {path} in commit {from}: nothing to restore"),
         }
         Ok(ExitCode::SUCCESS)

@@ -266,8 +266,10 @@ impl<'a> TaskPass<'a> {
             } else {
                 while !sees(change, self.form, console) {
                     if at.elapsed() > patience || console.failed.is_some() {
-                        let what =
-                            format!("a commit is not visible within {} s", patience.as_secs_f64());
+                        let what = format!(
+                            "a commit is not visible within {} s",
+                            patience.as_secs_f64()
+                        );
                         return Err((Outcome::Timeout, what));
                     }
                     std::thread::sleep(POLL_INTERVAL);
