@@ -394,7 +394,7 @@ impl Tokens {
             })
             .collect();
         let head = columns(&format!(
-            "policy | tokens are | calls | enter once | sent in all | sent anew | from cache | \
+            "policy | tokens are | calls | enter once | sent in all | uncached | from cache | \
              written | peak | {} full at call | expired | compactions | USD | USD, no cache",
             count(self.window)
         ));
@@ -461,7 +461,7 @@ fn more_words(found: &Reconciled) -> String {
     if let Some(cache) = &found.residual.cache {
         let (ours, theirs) = cache.fresh;
         text += &format!(
-            "  of the cache, over {} calls after the first: {} tokens sent anew here, {} reported ({}); {} calls expired here, {} read nothing from the cache, {} are both",
+            "  of the cache, over {} calls after the first: {} uncached tokens here, {} reported ({}); {} calls expired here, {} read nothing from the cache, {} are both",
             cache.calls,
             count(ours),
             count(theirs),
