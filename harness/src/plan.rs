@@ -557,7 +557,7 @@ states = ["hot"]
         assert_eq!(arms, [5, 5, 4, 4]);
     }
 
-    /// The plan of a suite with two sections over three backends, of which `direct` is there twice.
+    /// The plan of a suite with two sections over three backends, of which `direct` appears twice.
     fn of_sections(second: &str) -> (Plan, Vec<Arc<Workload>>, Vec<LiveArm>) {
         let text = format!(
             "essay = 'e'\nbackends = ['direct', 'memory', 'sqlite']\n[[section]]\nname = 'one'\nbudget = 4\n[[section.workload]]\nname = 'micro/read-1k'\nstates = ['hot', 'cold']\n[[section]]\nname = 'two'\n{second}\n[[section.workload]]\nname = 'micro/read-1k'\nstates = ['hot']\n"

@@ -356,7 +356,7 @@ impl ModelPrices {
                     None => "",
                 };
                 Err(format!(
-                    "a cache that lives {} s has no price for model {}: sold are 5m{hour}, and 0 is none",
+                    "a cache time of {} s has no price for model {}: use 5m{hour}, or 0 for no cache",
                     ttl_ms / 1000,
                     self.name
                 ))

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_withheld_verdict_contradicts_nothing() {
         let mut levels = comparison(0.5);
-        levels.withhold("two levels: the verdict depends on which");
+        levels.withhold("two levels, with different verdicts");
         let cells = [vec![comparison(1.5), levels]];
         let found = reproduced("sqlite", cells.iter());
         assert_eq!((found.verdicts, found.contradicting), (0, 0));

@@ -292,7 +292,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     // A second run into the same directory is refused.
     let output = suite_run(&scratch, &small, &out).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    has(&stderr(&output), &["holds a run"]);
+    has(&stderr(&output), &["contains a run"]);
 }
 
 /// A policy that no arm of a run of plain directories and databases fits.
@@ -757,14 +757,14 @@ fn a_run_that_is_being_made_is_neither_made_again_nor_resumed() {
     let second = command().stderr(Stdio::piped()).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(
-        stderr(&second).contains("holds a run, or one is being made in it"),
+        stderr(&second).contains("contains a run, or a run is in progress there"),
         "{}",
         stderr(&second)
     );
     let resumed = ctxbench(["run", "--resume", &name]).output().unwrap();
     assert_eq!(resumed.status.code(), Some(1));
     assert!(
-        stderr(&resumed).contains("still being made by another process"),
+        stderr(&resumed).contains("another process is still making this run"),
         "{}",
         stderr(&resumed)
     );

@@ -264,7 +264,7 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let parts = [
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
-        "The ledger against what the API reported",
+        "The ledger compared with the usage that the API reported",
         "No arm of this run (direct, direct-again, state) breaks a prompt's prefix",
         "The same for the prompt cache",
         "| simulated, from recorded |",

@@ -382,7 +382,7 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
             return Err((path.clone(), "is the workspace itself".to_owned()));
         }
         if !all.insert(path) {
-            return Err((path.clone(), "is there twice".to_owned()));
+            return Err((path.clone(), "appears twice".to_owned()));
         }
     }
     // In the order of their components, what lies below a file follows it. A path has no NUL.

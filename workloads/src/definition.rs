@@ -93,7 +93,7 @@ impl Definition {
 
     fn check(&self) -> Result<(), String> {
         let wrong = if self.essay.trim().len() < 80 {
-            "essay`: empty; say in a few sentences what the workload represents and what it does not show"
+            "essay`: too short; say in a few sentences what the workload represents and what it does not show"
         } else if self.states.is_empty() {
             "states`: name at least one of `hot`, `lukewarm`, `cold`"
         } else if self.shortened.is_some() && self.vsm_cycle.is_none() {

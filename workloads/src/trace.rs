@@ -634,7 +634,7 @@ mod tests {
         insta::assert_snapshot!(error(&cut), @"t.jsonl:3: the trace is cut off: no `end` record");
         insta::assert_snapshot!(error("{\"t\":1}\n"), @"t.jsonl:1: field `t` must be a string");
         let twice = r#"{"t": "head", "v": 1, "v": 1}"#;
-        insta::assert_snapshot!(error(twice), @"t.jsonl:1: cannot be read as JSON: `v` is there twice at line 1 column 29");
+        insta::assert_snapshot!(error(twice), @"t.jsonl:1: cannot be read as JSON: `v` appears twice at line 1 column 29");
         insta::assert_snapshot!(error("nonsense\n"), @"t.jsonl:1: cannot be read as JSON: expected ident at line 1 column 2");
         insta::assert_snapshot!(error(""), @"t.jsonl: is empty");
     }

@@ -34,7 +34,7 @@ fn two_writers_that_append_keep_every_line_once() {
     let both = merged("a\n", "a\nours\n", "a\ntheirs\n");
     assert_eq!(both.as_deref(), Some("a\ntheirs\nours\n"));
     assert_eq!(merged("", "x\n", "y\n").as_deref(), Some("y\nx\n"));
-    // A line that both append is there twice: neither writer loses one.
+    // A line that both append appears twice: neither writer loses one.
     assert_eq!(merged("", "x\n", "x\nx\n").as_deref(), Some("x\nx\nx\n"));
     assert_eq!(merged("a\n", "a\nb", "a\nc").as_deref(), Some("a\nc\nb"));
     // Latin-1, say.

@@ -48,7 +48,7 @@ fn believed_factor<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error>
     match factor > 0.0 && factor <= 10.0 {
         true => Ok(factor),
         false => Err(D::Error::custom(format_args!(
-            "{factor} is no factor between tokenizers (0 to 10)"
+            "{factor} is not a valid factor between tokenizers (0 to 10)"
         ))),
     }
 }

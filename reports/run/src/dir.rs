@@ -82,10 +82,10 @@ pub enum RunError {
         found: u64,
     },
     /// The directory holds a run, or one is being made in it.
-    #[error("{}: holds a run, or one is being made in it\n  fix: name another directory", .0.display())]
+    #[error("{}: contains a run, or a run is in progress there\n  fix: name another directory", .0.display())]
     Taken(PathBuf),
     /// Another process measures the run.
-    #[error("{}: the run is still being made by another process\n  fix: wait until it ends, or end it", .0.display())]
+    #[error("{}: another process is still making this run\n  fix: wait until that process ends, or stop it", .0.display())]
     Running(PathBuf),
     /// A file does not parse.
     #[error(transparent)]
@@ -236,7 +236,7 @@ fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String>
     match document {
         Document::Unsigned(number) => sum.sum += u128::from(*number),
         Document::Float(number) if !number.is_finite() || number.abs() > LARGEST => {
-            return Err(format!("the number {number:e} is no figure of a run"));
+            return Err(format!("the number {number:e} is out of range for a figure of a run"));
         }
         Document::List(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
         Document::Table(fields) => {
@@ -277,7 +277,7 @@ fn check_schema(file: &Path, line: Option<usize>, document: &Document) -> Result
             found,
         }),
         None => {
-            let problem = format!("field `{field}`: no version of the schema");
+            let problem = format!("field `{field}`: not a schema version");
             Err(broken(file, line, &problem))
         }
     }
@@ -369,7 +369,7 @@ fn records<T: DeserializeOwned>(
         check_numbers(&document, &mut sum).map_err(|problem| wrong(&problem))?;
         let epoch = document.unsigned("epoch");
         if let Some(epoch) = epoch.filter(|epoch| *epoch > u64::from(MOST_EPOCHS)) {
-            let problem = format!("field `epoch`: no run has an epoch {epoch}");
+            let problem = format!("field `epoch`: {epoch} is out of range");
             return Err(wrong(&problem));
         }
         let item = document.read();

@@ -39,7 +39,7 @@ fn check_bounds(unpacked: &[u8]) -> Result<(), String> {
     let is_ours = digits == u64::from(DIGITS) && low == 1 && high == LONGEST_NS;
     match is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
         true => Ok(()),
-        false => Err("histogram: is not one of times up to an hour with 3 digits".to_owned()),
+        false => Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned()),
     }
 }
 
@@ -111,7 +111,7 @@ impl Latencies {
             .decode(&self.0)
             .map_err(|error| format!("histogram: {error}"))?;
         // A cookie and the length of what follows it precede the packed bytes.
-        let packed = bytes.get(8..).ok_or("histogram: is cut off")?;
+        let packed = bytes.get(8..).ok_or("histogram: is truncated")?;
         let mut unpacked = Vec::new();
         ZlibDecoder::new(packed)
             .take(LONGEST_UNPACKED)

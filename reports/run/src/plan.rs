@@ -78,7 +78,7 @@ impl Plan {
             let mut known = BTreeSet::new();
             let twice = names.into_iter().find(|name| !known.insert(name.as_str()));
             twice.map_or(Ok(()), |name| {
-                Err(format!("field `{field}`: {name:?} is there twice"))
+                Err(format!("field `{field}`: {name:?} appears twice"))
             })
         };
         let workloads = self.workloads.iter();
@@ -114,7 +114,7 @@ impl Plan {
         for section in sections {
             let name = &section.name;
             if !known.insert(name) {
-                return wrong(name, "is there twice".to_owned());
+                return wrong(name, "appears twice".to_owned());
             }
             let looks = &section.looks.0;
             let mut numbers = looks.iter().map(|look| look.epochs);
@@ -151,7 +151,7 @@ impl Plan {
                     if !cells.insert((workload, state)) {
                         return wrong(
                             name,
-                            format!("has a cell that is there twice: {workload} {state}"),
+                            format!("has a cell that appears twice: {workload} {state}"),
                         );
                     }
                 }
@@ -662,7 +662,7 @@ mod tests {
         for (change, expected) in [
             (
                 (|sections| sections[1].name = "free".to_owned()) as fn(&mut Vec<Section>),
-                "\"free\" is there twice",
+                "\"free\" appears twice",
             ),
             (
                 |sections| drop(sections.pop()),
@@ -697,7 +697,7 @@ mod tests {
                     let states = sections[0].cells.get_mut("micro/stat").unwrap();
                     states.push("hot".to_owned());
                 },
-                "has a cell that is there twice: micro/stat hot",
+                "has a cell that appears twice: micro/stat hot",
             ),
         ] {
             let error = wrong(change);

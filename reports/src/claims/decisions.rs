@@ -35,7 +35,7 @@ impl Test for DecisionTest {
         };
         // `check` has read the policy before.
         let Ok((file, text)) = find(&self.policy) else {
-            return missing("there is no such policy".to_owned());
+            return missing("no policy has this name".to_owned());
         };
         let Ok(policy) = Policy::parse(&file, &text) else {
             return missing("it cannot be read".to_owned());
@@ -46,7 +46,7 @@ impl Test for DecisionTest {
         let decisions = decide(&policy, &text, &evidence);
         let mut decisions = decisions.iter();
         let Some(decision) = decisions.find(|decision| decision.candidate == arm) else {
-            return missing("it is no candidate of this run".to_owned());
+            return missing("it is not a candidate in this run".to_owned());
         };
         let words = format!("policy {} on {arm}: {}", self.policy, decision.why);
         match self.figure {

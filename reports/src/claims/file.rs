@@ -109,7 +109,7 @@ impl ClaimFile {
             return Err(self.wrong(
                 at,
                 "id",
-                format!("{:?} is the name of two claims", claim.id),
+                format!("two claims have the id {:?}", claim.id),
             ));
         }
         for (place, says, test) in claim.tests() {
@@ -124,7 +124,7 @@ impl ClaimFile {
             if !units.contains(&says.unit) {
                 let units: Vec<_> = units.iter().map(|unit| unit.name()).collect();
                 let message = format!(
-                    "{:?} is not a unit of this test, which gives {}",
+                    "{:?} is not a unit of this test; its units are {}",
                     says.unit.name(),
                     units.join(" or ")
                 );

@@ -55,7 +55,7 @@ impl Test for ModelTest {
     fn measure(&self, run: &RunEvidence<'_>) -> Finding {
         let Some(found) = run.model_files() else {
             return Finding::Missing(
-                "this run has nothing about files of a language model".to_owned(),
+                "this run has no results about files of a language model".to_owned(),
             );
         };
         let Some((value, interval, words)) = self.value(found) else {

@@ -335,7 +335,7 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
                         true => format!("{} {MORE}", command()),
                         false => command(),
                     };
-                    let words = format!("{words}: the interval reaches over an end of the range");
+                    let words = format!("{words}: the interval contains an end of the range");
                     TestResult {
                         settle: Some(more),
                         ..TestResult::found(ClaimStatus::NotMeasured, words)

@@ -26,7 +26,7 @@ fn no_counts(compared: CountTally) -> Option<String> {
             "the runs have no counted cell of one arm, workload and cache state in common (measure both with the same suite and backends)".to_owned()
         }
         CountTally { varying, .. } => format!(
-            "all {varying} counts that both have vary between epochs (measure workloads without background work, such as micro/stat)"
+            "all {varying} common counts vary between epochs (measure workloads without background work, such as micro/stat)"
         ),
     };
     Some(format!(

@@ -47,7 +47,7 @@ pub struct Compared {
     pub(crate) counts_compared: CountTally,
     /// Cells with other shares of failed passes.
     pub(crate) failures: Vec<FailureChange>,
-    /// Claims that stand otherwise.
+    /// Claims whose status changed.
     pub(crate) claims: Vec<ClaimChange>,
     /// Cells that only one side has.
     pub(crate) missing: Vec<String>,
@@ -206,7 +206,7 @@ pub fn compare(
         let found = differences(old.run, run.run);
         if !allow_mixed && !found.is_empty() {
             return Err(format!(
-                "{} cannot be compared with {}: {}\n  fix: compare runs of one plan on one machine, or say --mixed",
+                "{} cannot be compared with {}: {}\n  fix: compare runs of one plan on one machine, or add --mixed",
                 run.run.dir.display(),
                 old.run.dir.display(),
                 found.join("; ")
@@ -353,7 +353,7 @@ fn pair(
     let withheld = match difference {
         None if epochs < MIN_EPOCHS => Some("too few epochs"),
         None => Some("a busy machine, and no record of what waited for it"),
-        Some(_) if has_levels => Some("two levels: the verdict depends on which"),
+        Some(_) if has_levels => Some("two levels, with different verdicts"),
         Some(_) => None,
     };
     Some(Pair {

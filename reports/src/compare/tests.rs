@@ -320,7 +320,7 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
     for (written, words) in [
         (&page, "### Exact counts that rose"),
         (&page, "### Failed passes"),
-        (&page, "### Claims that stand otherwise"),
+        (&page, "### Claims whose status changed"),
         (&junit, "tests=\"6\" skipped=\"0\" failures=\"6\""),
         (&junit, "<testsuites name=\"ctxbench compare\""),
         (&junit, "<testcase name=\"sqlite read micro/read, hot\""),

@@ -264,7 +264,7 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
 fn would_flip(flip: Option<&Flip>, missing: &[Gap]) -> String {
     match (flip, missing) {
         (Some(flip), []) => flip.words(),
-        (None, []) => "no change of one margin or one measurement".to_owned(),
+        (None, []) => "no change of a single margin or figure".to_owned(),
         (_, [first, ..]) => format!("evidence of {} ({})", first.what, first.command),
     }
 }

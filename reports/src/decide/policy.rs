@@ -328,7 +328,7 @@ impl Policy {
             return wrong(&path, format!("must name the candidate as {CANDIDATE}"));
         }
         if policy.benefits.is_empty() {
-            let message = "needs at least one `[[benefit]]`: what has no benefit is never adopted";
+            let message = "needs at least one `[[benefit]]`: a candidate without benefits is never adopted";
             return Err(InputError::whole(file, message));
         }
         if policy.benefits_needed == 0 || policy.benefits_needed > policy.benefits.len() {
@@ -630,7 +630,7 @@ fn unknown(
         true => known.collect(),
         false => alike,
     };
-    let message = format!("unknown {name:?}; there are {}", shown.join(", "));
+    let message = format!("unknown {name:?}; use one of {}", shown.join(", "));
     toml_error(file, text, path, &message)
 }
 
@@ -654,7 +654,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     }
     if row.measure.scale(&row.unit).is_none() {
         let message = format!(
-            "{:?} is no unit of this measure; there are {}",
+            "{:?} is not a unit of this measure; use one of {}",
             row.unit,
             row.measure.units().join(", ")
         );
@@ -664,7 +664,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         (Some(bound), None) if !bound.is_finite() => Some(("at_most", "must be finite")),
         (None, Some(bound)) if !bound.is_finite() => Some(("at_least", "must be finite")),
         (None, None) => Some(("title", "the row needs `at_most` or `at_least`")),
-        (Some(_), Some(_)) => Some(("at_least", "`at_most` excludes it")),
+        (Some(_), Some(_)) => Some(("at_least", "cannot be used with `at_most`")),
         _ => None,
     };
     if let Some((name, message)) = wrong {
@@ -674,7 +674,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         return Some((field(name), message));
     }
     if row.if_measured && role != "cost" {
-        let message = format!("a {role} that no run measured decides; only a cost may be left out");
+        let message = format!("`if_measured` is for costs only: a {role} must be measured");
         return Some((field("if_measured"), message));
     }
     let condition = row.condition.as_ref()?;
@@ -751,7 +751,7 @@ pub fn built_in() -> Vec<String> {
 /// The built-in policy `name`, or the policy file at that path: its name for errors, and its text.
 ///
 /// # Errors
-/// [`InputError`] if there is no such policy.
+/// [`InputError`] if no policy has this name.
 pub fn find(name: &str) -> Result<(PathBuf, String), InputError> {
     let file = format!("{name}.toml");
     let found = POLICIES.get_file(&file);

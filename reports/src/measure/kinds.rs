@@ -285,7 +285,7 @@ impl Measure {
             Measure::Latency(Latency { state, .. }) | Measure::Tail(Latency { state, .. })
                 if !["hot", "lukewarm", "cold"].contains(&state.as_str()) =>
             {
-                let message = format!("{state:?}: there are hot, lukewarm and cold");
+                let message = format!("unknown state {state:?}; use hot, lukewarm or cold");
                 Some(("state", message))
             }
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
@@ -297,7 +297,7 @@ impl Measure {
             Measure::Score(score) => {
                 let mut counts = score.counts.iter();
                 let unknown = counts.find(|name| !SCORES.contains(&name.as_str()))?;
-                let message = format!("no count {unknown:?}; there are {}", SCORES.join(", "));
+                let message = format!("unknown count {unknown:?}; use one of {}", SCORES.join(", "));
                 Some(("counts", message))
             }
             Measure::Context(context)
@@ -306,7 +306,7 @@ impl Measure {
             {
                 let known = ContextCost::FIGURES.join(", ");
                 let figure = &context.figure;
-                let message = format!("no figure {figure:?}; there are {known}, {DOLLARS}");
+                let message = format!("unknown figure {figure:?}; use one of {known}, {DOLLARS}");
                 Some(("figure", message))
             }
             Measure::Context(ContextFigure {
@@ -318,11 +318,11 @@ impl Measure {
                 match (figure.as_str(), MODELS.contains(&model.as_str())) {
                     (DOLLARS, true) => None,
                     (DOLLARS, false) => {
-                        Some(("model", format!("no model {model:?}; there are {known}")))
+                        Some(("model", format!("unknown model {model:?}; use one of {known}")))
                     }
                     _ => Some((
                         "model",
-                        "goes with the figure dollars, and only there".to_owned(),
+                        "is only for the figure dollars".to_owned(),
                     )),
                 }
             }
@@ -337,7 +337,7 @@ impl Measure {
                     .iter()
                     .find(|name| !PROPERTIES.contains(&name.as_str()))?;
                 let message = format!(
-                    "no property {unknown:?}; there are {}",
+                    "unknown property {unknown:?}; use one of {}",
                     PROPERTIES.join(", ")
                 );
                 Some(("of", message))

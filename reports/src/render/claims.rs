@@ -7,7 +7,7 @@ use crate::claims::{ClaimResult, ClaimStatus, by_factor, tally};
 use crate::text::{columns, table};
 
 /// How claims are judged, in words.
-const RULES: &str = "A claim is judged by whether the whole 99 % interval lies where it says; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, and under another not, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. \"declared\": a constant of this project or of a backend's makers says so; nothing was tested. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
+const RULES: &str = "A claim is confirmed or refuted if the whole 99 % interval is inside or outside its range; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, but not under another one, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. \"declared\": a constant of this project or of a backend's makers says so; nothing was tested. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
 
 pub(super) fn claims(report: &Report<'_>, parts: &mut Vec<Part>) {
     // The page stands alone, so it links nowhere, and its section has a title.

@@ -155,7 +155,7 @@ fn parts(found: &Compared) -> Vec<Part> {
         parts.push(Table(head, failures.collect()));
     }
     if !found.claims.is_empty() {
-        parts.push(Heading(3, "Claims that stand otherwise".to_owned()));
+        parts.push(Heading(3, "Claims whose status changed".to_owned()));
         let rows = found.claims.iter().map(|change| {
             vec![
                 change.id.clone(),
@@ -179,7 +179,7 @@ fn parts(found: &Compared) -> Vec<Part> {
     let vary = counts(|change| !change.is_exact);
     if !vary.is_empty() {
         folded.push(Text(
-            "Counts that vary between epochs of one run, which gate nothing:".to_owned(),
+            "Counts that vary between epochs of one run, which no gate uses:".to_owned(),
         ));
         folded.push(Table(count_head, vary));
     }
@@ -204,7 +204,7 @@ fn parts(found: &Compared) -> Vec<Part> {
         found
             .mixed
             .iter()
-            .map(|difference| format!("compared all the same (--mixed): {difference}")),
+            .map(|difference| format!("compared anyway (--mixed): {difference}")),
     );
     notes.extend(found.missing.iter().cloned());
     parts.push(List(notes));
@@ -357,7 +357,7 @@ fn ranking_words(found: &Ranking) -> String {
     });
     let busy = match found.is_busy {
         true => {
-            " The machine was busy: a later rank is beyond what other processes can have changed."
+            " The machine was busy: ranks differ only if other processes cannot explain the difference."
         }
         false => "",
     };

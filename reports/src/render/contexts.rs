@@ -181,7 +181,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             rows.push(row);
         }
         parts.push(Text(format!(
-            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That counts each token once however often it is sent, and lets the model save a result without writing it; it calls the same results 50,000 tokens and 50,000 bytes. In the same session, where everything stays and simulated under the policies, with {} tokens a result:",
+            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That figure counts each token once, however often it is sent, and lets the model save a result without writing it. It also states the size of the same results as 50,000 tokens and as 50,000 bytes. In the same session, where everything stays and simulated under the policies, with {} tokens a result:",
             count(before.entering),
             count(after.entering),
             saved(before.entering as f64, after.entering as f64),
@@ -264,7 +264,7 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
         "session | model | calls | median residual | median size | worst | \
          median size without the constant | before the first message",
     );
-    parts.push(Text("The ledger against what the API reported: the residual of a call is its prompt here, divided by the reported one, less 1. System prompt and tool schemas are in no recording; where they are inferred, they are what the first call reported beyond what was recorded, no other call is fitted, and the first call is not compared.".to_owned()));
+    parts.push(Text("The ledger compared with the usage that the API reported. The residual of a call is its prompt in the ledger, divided by the reported one, minus 1. No recording contains the system prompt and tool schemas. If they are inferred, their size is the part of the first call's reported prompt that was not recorded; no other call is fitted, and the first call is not compared.".to_owned()));
     parts.push(Table(head, rows.collect()));
     cache_residuals(found, parts);
     let compacted = found.iter().filter_map(|residual| {
@@ -324,7 +324,7 @@ fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
          nothing read from the cache: reported | both | USD of prompts: ledger | reported | \
          residual",
     );
-    parts.push(Text("The same for the prompt cache, over all calls but the first, which may find what another session has left there. What is billed in full is where the ledger is off most; dollars are those of the prompts, at the recorded model's prices for a cache of five minutes.".to_owned()));
+    parts.push(Text("The same for the prompt cache, over all calls except the first one, which may hit a prefix that another session left there. The ledger is least exact for tokens that are billed in full. Dollars are those of the prompts, at the recorded model's prices with a cache of five minutes.".to_owned()));
     parts.push(Table(head, rows));
 }
 
@@ -363,7 +363,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
         "session | arm | state | longest turn waits: mean / slowest calls | \
          prompts expired: no waiting / mean / slowest | uncached | USD, {} | passes | \
          of them with calls that timed out or hung | failed passes, left out | \
-         calls of the session that nothing has timed, taken as 0",
+         calls of the session without a measured time, taken as 0",
         MODELS[0]
     ));
     let mut arms: Vec<&str> = delays.iter().map(|delay| delay.arm.as_str()).collect();
@@ -380,7 +380,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
     };
     parts.push(Text(format!(
-        "A prompt cache lives five minutes, and waiting for files takes from that. Each session three times: if files took no time, if each call takes the mean of its kind on that arm, and if each takes as long as the slowest that was seen (where calls timed out or hung, twice the call timeout, when they are cut off). {verdict}"
+        "A prompt cache lives five minutes, and waiting for files uses up a part of that time. The table has three variants of each session: files take no time; each call takes the mean of its kind on that arm; each call takes as long as the slowest one measured (twice the call timeout if calls timed out or hung, because they are aborted then). {verdict}"
     )));
     let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {

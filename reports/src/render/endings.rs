@@ -123,7 +123,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = columns("arm | passes | timed calls | failing passes, at most (95 %)");
     parts.push(Table(head, rows.collect()));
-    parts.push(Text("Every read, listing and size was compared with the reference model, outside the timed section. Skipped is not passed.".to_owned()));
+    parts.push(Text("Every read, listing and size was compared with the reference model after the timed section. A skipped pass does not count as passed.".to_owned()));
     failing(report, parts);
     let mut reasons = Vec::new();
     for ending in &report.summary.endings {
@@ -144,7 +144,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     if !reasons.is_empty() {
         parts.push(Folded(
-            format!("What was skipped or went wrong: {} reasons", reasons.len()),
+            format!("What was skipped or failed: {} reasons", reasons.len()),
             vec![List(reasons)],
         ));
     }
@@ -157,7 +157,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "A pass in which a call did not end with ok is in no time, ratio or verdict. This table has how long its caller waited, over all calls of the pass, beside the same calls on {}. The figures are medians of passes without intervals. They are no makespans, because the work was not done.",
+        "No time, ratio or verdict includes a pass with a failed call. This table shows how long the caller of such a pass waited, over all its calls, and the same for {}. The figures are medians of passes, without intervals. They are not makespans, because the work was not completed.",
         report.summary.baseline
     )));
     let rows = failing.iter().map(|found| {

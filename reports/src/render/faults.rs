@@ -149,7 +149,7 @@ fn first_page(run: &Run, parts: &mut Vec<Part>) {
         .filter(|outcome| outcome.label.is_some());
     parts.push(Part::Heading(
         1,
-        "What backends do when their world breaks".to_owned(),
+        "What backends do when a fault is injected".to_owned(),
     ));
     let mut facts = vec![
         format!(
@@ -169,15 +169,15 @@ fn first_page(run: &Run, parts: &mut Vec<Part>) {
             run.environment.user,
             run.environment.scratch,
         ),
-        "Every call on a mount is made by a process of its own under a watchdog. Records are numbered and checksummed; what was acknowledged is noted outside the mount; a pure checker says what became of each. One run of a scenario shows what can happen, not how often. A killed daemon leaves the kernel's page cache as it is: what was written and is in no disk yet survives it.".to_owned(),
+        "Every call on a mount is made by a separate process under a watchdog. Records are numbered and checksummed, every acknowledgement is noted outside the mount, and a checker compares the records with these notes. One run of a scenario shows what can happen, not how often it happens. A killed daemon does not affect the kernel's page cache, so written data that are not on the disk yet survive.".to_owned(),
     ];
     if run.environment.build.starts_with("debug") {
-        facts.push("This was a DEBUG build: times mean nothing, outcomes do.".to_owned());
+        facts.push("This was a DEBUG build: its times mean nothing, but its outcomes are valid.".to_owned());
     }
     parts.push(Part::List(facts));
     parts.push(Part::Chart(
         MATRIX,
-        "Backend by scenario: what it came to, the first error number that the agent saw, and the longest call where it took a second or more.",
+        "Backend by scenario: the outcome, the first error number that the agent saw, and the longest call if it took a second or more.",
     ));
 }
 
@@ -186,7 +186,7 @@ pub(super) fn findings(run: &Run) -> Vec<Part> {
         return Vec::new();
     }
     let said = Part::Text(
-        "The worst of each backend: promised data that was lost before hangs, hangs before recoveries by hand, those before other breaches. \"Needs a hand\" is no fault of a backend where its disk had to be repaired.".to_owned(),
+        "The worst outcome of each backend, in this order: lost data that were promised, hangs, recoveries by hand, other breaches. If the disk had to be repaired, \"needs a hand\" is not the backend's fault.".to_owned(),
     );
     let mut items = Vec::new();
     for backend in &run.plan.arms {
@@ -199,7 +199,7 @@ pub(super) fn findings(run: &Run) -> Vec<Part> {
             .collect();
         bad.sort_by_key(|outcome| std::cmp::Reverse(outcome.cell()));
         if bad.is_empty() {
-            items.push(format!("{}: nothing that must not be.", backend.name));
+            items.push(format!("{}: no breach.", backend.name));
         }
         items.extend(bad.iter().map(|outcome| finding(outcome)));
     }
@@ -232,7 +232,7 @@ fn finding(outcome: &FaultOutcome) -> String {
 fn promises(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "What each promises".to_owned()));
     parts.push(Part::Text(
-        "The weakest call after whose return data is kept, by what goes wrong; this is what the checker holds each to.".to_owned(),
+        "The weakest call whose return guarantees that data are kept, by kind of loss. The checker tests each backend against this promise.".to_owned(),
     ));
     let head =
         columns("backend | a killed daemon | power loss | loss of the machine | in its own words");

@@ -216,7 +216,7 @@ fn latency(parts: &mut Vec<Part>, results: &ModelFiles) {
         results.repeats.equal,
         results.repeats.asked_twice,
         match results.origin == RECORDED {
-            true => ", which says nothing: a recording always does",
+            true => ", which proves nothing, because a recording always does",
             false => "",
         },
         match results.repeats.has_own_sampling {

@@ -148,7 +148,7 @@ pub(super) fn place(
     match folder.symlink_metadata() {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {
-            let message = "is not a directory (remove it: a report is not written over a link)";
+            let message = "is not a directory (remove it: a report never follows a link)";
             return Err(io(io::Error::new(io::ErrorKind::NotADirectory, message)));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -96,7 +96,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     if all.is_empty() {
         parts.push(Text(
-            "This run was made for no policy: it has figures, and no answer for a use.".to_owned(),
+            "This run was made without a policy, so it has figures, but no answer for a use.".to_owned(),
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
@@ -684,7 +684,7 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
     let essays = report.run.plan.workloads.iter();
     let essays = essays.map(|w| format!("{}: {}", w.name, w.essay));
     parts.push(Folded(
-        "What the workloads stand for".to_owned(),
+        "What the workloads represent".to_owned(),
         vec![List(essays.collect())],
     ));
 }

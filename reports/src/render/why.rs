@@ -16,7 +16,7 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
     let uses = uses(&report.decisions);
     if uses.is_empty() {
         return vec![Text(
-            "This run was made for no policy, so nothing follows from it for a use (`ctxbench report --policy all` decides by the built-in ones).".to_owned(),
+            "This run was made without a policy, so it has no answer for a use (`ctxbench report --policy all` decides by the built-in policies).".to_owned(),
         )];
     }
     let mut parts = vec![Text(WORDS.to_owned())];

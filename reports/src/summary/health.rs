@@ -22,7 +22,7 @@ const NEED_A_JOURNAL: [&str; 6] = [
 ];
 
 /// The reason for a withheld verdict in a cell with two levels.
-const TWO_LEVELS: &str = "two levels: the verdict depends on which";
+const TWO_LEVELS: &str = "two levels, with different verdicts";
 
 /// The health of a run.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -172,7 +172,7 @@ impl Health {
             false => names.join(", "),
         };
         Some(format!(
-            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by what that can have changed, and only verdicts that hold all the same are given. For more of them, stop {stop}, and measure again.",
+            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by the largest possible effect of that work, and only verdicts that still hold are given. To get more verdicts, stop {stop}, and measure again.",
             self.busy_passes, self.passes
         ))
     }
@@ -203,7 +203,7 @@ pub(super) fn health(run: &Run) -> Health {
         let ended = run.epochs.iter().find(|ended| ended.epoch == epoch);
         match ended {
             Some(ended) => ended.void.clone().unwrap_or_default(),
-            None => "it did not come to its end".to_owned(),
+            None => "it is incomplete".to_owned(),
         }
     };
     let void: BTreeMap<u32, String> = void_epochs(run)
@@ -354,7 +354,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             failed => format!(" {failed} of its passes did not end well."),
         };
         notes.push(format!(
-            "Nothing of epoch {epoch} counts: {reason}.{failed}"
+            "Epoch {epoch} is void and does not count: {reason}.{failed}"
         ));
     }
     health.notes = notes;

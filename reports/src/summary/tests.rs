@@ -761,7 +761,7 @@ fn a_run_that_was_interrupted_in_an_epoch_says_so() {
     assert_eq!(health.epochs, EPOCHS as usize - 1);
     let notes = health.notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("did not come to its end"), "{notes:?}");
+    assert!(notes[0].contains("it is incomplete"), "{notes:?}");
     assert!(testing::summary().health.notes.is_empty());
 }
 

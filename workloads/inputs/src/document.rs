@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for Document {
                 let mut names = HashSet::new();
                 while let Some((name, value)) = input.next_entry::<String, Document>()? {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format_args!("`{name}` is there twice")));
+                        return Err(A::Error::custom(format_args!("`{name}` appears twice")));
                     }
                     fields.push((name, value));
                 }

@@ -211,7 +211,7 @@ impl Scenario {
     fn check(&self) -> Result<(), String> {
         if self.essay.trim().len() < 60 {
             return Err(
-                "field `essay`: empty; say what the scenario represents, and what a good backend does".into(),
+                "field `essay`: too short; say what the scenario represents, and what a good backend does".into(),
             );
         }
         let Work {

@@ -245,8 +245,8 @@ impl Files {
         (dir, Name(name.as_bytes().to_vec()))
     }
 
-    /// Notes that an operation replaces `before` by `after`. A token that is there twice, as after a snapshot, is destroyed
-    /// by two writers that each replace one.
+    /// Notes that an operation replaces `before` by `after`. A token that appears twice, as after a snapshot, is
+    /// destroyed by two writers that each replace one.
     fn destroy(&mut self, before: &Content, after: &[u8]) {
         let (was, kept) = (tokens_in(&whole(before)), tokens_in(after));
         let times = |all: &[String], token: &String| all.iter().filter(|it| *it == token).count();

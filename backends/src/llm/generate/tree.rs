@@ -193,7 +193,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             (_, _) => None,
         };
         if kinds.insert(path.clone(), entry.kind).is_some() {
-            return Err(refuse("is there twice"));
+            return Err(refuse("appears twice"));
         }
         entry.about = entry.about.filter(|about| !about.trim().is_empty());
         entry.path = path;
@@ -350,7 +350,7 @@ mod tests {
             (r#"{"kind":"file"}"#.to_owned(), "path"),
             (
                 r#"{"path":"a","path":"b","kind":"file"}"#.to_owned(),
-                "`path` is there twice",
+                "`path` appears twice",
             ),
             (String::new(), "no entries"),
         ];

@@ -151,7 +151,7 @@ impl ViewDefinition {
                 }
                 _ => None,
             });
-            let twice = (!paths.insert(path)).then(|| "it is there twice".to_owned());
+            let twice = (!paths.insert(path)).then(|| "it appears twice".to_owned());
             if let Some(fault) = twice.or_else(|| faults.find_map(|fault| fault)) {
                 return Err(wrong_path(path, format!("path {path:?}: {fault}")));
             }
@@ -371,7 +371,7 @@ impl ViewDefinition {
         let most = NAME_MAX - ATTRIBUTE.len();
         for column in &it.attributes {
             let fault = match column {
-                column if !seen.insert(column) => "is there twice".to_owned(),
+                column if !seen.insert(column) => "appears twice".to_owned(),
                 column if column.len() > most => format!("has more than {most} bytes"),
                 _ => continue,
             };

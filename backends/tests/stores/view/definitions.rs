@@ -22,7 +22,7 @@ fn a_fault_of_the_second_of_two_like_sections_has_its_line() {
     insta::assert_snapshot!(two("b/{id}", "body = '{text}'"), @"x.toml:14: rows: no column `text`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
     insta::assert_snapshot!(two("b/{id}", "body = '{body}'\nmodified = 'time'"), @"x.toml:14: rows: no column `time`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
     insta::assert_snapshot!(two("b/{id}", "body = '{body'"), @"x.toml:16: body: `{body`: a column ends with `}`");
-    insta::assert_snapshot!(two("a/{id}", "body = ''"), @r#"x.toml:15: path "a/{id}": it is there twice"#);
+    insta::assert_snapshot!(two("a/{id}", "body = ''"), @r#"x.toml:15: path "a/{id}": it appears twice"#);
     insta::assert_snapshot!(two("b/{subject}", "body = ''"), @"x.toml:15: path: a name without the key `{id}`, once, could be that of two rows (or say `unique = true`)");
 }
 
@@ -91,7 +91,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     let third = link.replace("path = '{subject}'", "path = 'a.txt/{subject}'");
     insta::assert_snapshot!(unique("{body}.txt", &format!("{link}\n{third}")), @r#"x.toml:7: path "{body}.txt": a name could also be "a.txt" in the same directory"#);
     insta::assert_snapshot!(file("{id}", all, "attributes = ['unread']"), @"x.toml:9: rows: no column `unread`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
-    insta::assert_snapshot!(file("{id}", all, "attributes = ['sender', 'sender']"), @"x.toml:11: attributes: `sender` is there twice");
+    insta::assert_snapshot!(file("{id}", all, "attributes = ['sender', 'sender']"), @"x.toml:11: attributes: `sender` appears twice");
     insta::assert_snapshot!(file("{id}", "SELECT *, 1 AS reason FROM messages", "attributes = ['reason']"), @"x.toml:11: attributes: `reason` says why a change was refused: name it otherwise");
     insta::assert_snapshot!(file("%~{id}", all, ""), @r#"x.toml:7: path "%~{id}": a name may not begin with `%~`"#);
     let long = file(&format!("{}{{id}}", "x".repeat(200)), all, "");

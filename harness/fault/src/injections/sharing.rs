@@ -48,7 +48,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
         bed.breach(format!("{torn} damaged lines were read"));
     }
     if lost_is_wrong && found.twice > 0 {
-        bed.breach(format!("{} lines are there twice", found.twice));
+        bed.breach(format!("{} lines appear twice", found.twice));
     }
     Ok(())
 }

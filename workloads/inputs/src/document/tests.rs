@@ -92,7 +92,7 @@ fn it_reads_what_serde_json_reads() {
 #[test]
 fn a_field_that_is_there_twice_is_refused() {
     let error = Document::from_json(r#"{"a": 1, "b": {"c": 1, "c": 2}}"#).unwrap_err();
-    insta::assert_snapshot!(error, @"`c` is there twice at line 1 column 30");
+    insta::assert_snapshot!(error, @"`c` appears twice at line 1 column 30");
 }
 
 #[test]
