@@ -230,7 +230,14 @@ fn a_log_level_that_is_none_is_named_and_changes_nothing() {
 fn a_directory_without_a_run_is_refused() {
     let scratch = Scratch::new();
     let message = refused(&["report", scratch.path().to_str().unwrap()]);
-    has(&message, &["plan.toml", "No such file"]);
+    has(
+        &message,
+        &[
+            "not the directory of a run",
+            "plan.toml",
+            "fix: name a directory",
+        ],
+    );
     let results = scratch.path().join("results");
     let message = refused(&["decide", "--results", results.to_str().unwrap()]);
     has(&message, &["make a run with `ctxbench run`"]);

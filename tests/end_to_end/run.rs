@@ -463,7 +463,7 @@ fn a_run_finds_a_state_that_is_not_whole_and_an_interrupted_power_cut_leaves_not
     wait_for("the power cuts", || {
         let said = text_of(scratch.path(), "said");
         assert_eq!(child.try_wait().unwrap(), None, "{said}");
-        said.contains("cutting the power")
+        said.contains("simulating power cuts")
     });
     std::thread::sleep(Duration::from_secs(2));
     signal(&child, Signal::INT);

@@ -202,7 +202,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     let output = run(["tokens", &good, &unknown]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("good.traj.json") && stderr(&output).contains("alpha"));
-    refuses(&["--workload", "micro/stat"], "is not a session");
+    refuses(&["--workload", "micro/stat"], "not a session");
 
     let policy = file("p.toml", "name = 'p'\nessay = 'e'\n[evict]\nabove = 1\n");
     let prices = file("prices.toml", "[[model]]\nname = 'm'\nprize = 1\n");

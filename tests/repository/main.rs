@@ -5,6 +5,7 @@
 mod borders;
 mod crates;
 mod documents;
+mod errors;
 mod imports;
 mod licences;
 mod names;

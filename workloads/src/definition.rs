@@ -316,10 +316,7 @@ impl Workload {
     /// The reason if the conversation is unknown.
     pub fn conversation(&self) -> Result<Conversation, String> {
         match &self.session {
-            SessionSource::None => Err(format!(
-                "{} is not a session: it has no conversation",
-                self.name
-            )),
+            SessionSource::None => Err("not a session: it has no conversation\n  fix: name a workload that is a session, such as agent/offload-comparison".to_owned()),
             SessionSource::Script => Ok(of_script(&self.script)),
             SessionSource::Stated { conversation, .. } => Ok(conversation.clone()),
             SessionSource::Recorded { conversation, .. } => conversation.clone(),

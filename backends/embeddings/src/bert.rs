@@ -26,12 +26,12 @@ const PIECES_MAX: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum SentenceModelError {
     /// A file of the model cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// A file of the model is invalid or unsupported.
     #[error("{}: {reason}", path.display())]
@@ -115,9 +115,9 @@ impl std::fmt::Debug for SentenceModel {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, SentenceModelError> {
-    std::fs::read(path).map_err(|source| SentenceModelError::Io {
+    std::fs::read(path).map_err(|error| SentenceModelError::Io {
         path: path.to_owned(),
-        source,
+        error,
     })
 }
 
@@ -169,7 +169,7 @@ impl Config {
             return Err(malformed(&path, "only mean pooling of tokens is supported"));
         }
         let path = dir.join(WEIGHTS);
-        std::fs::metadata(&path).map_err(|source| SentenceModelError::Io { path, source })?;
+        std::fs::metadata(&path).map_err(|error| SentenceModelError::Io { path, error })?;
         Ok(config)
     }
 }
@@ -318,9 +318,9 @@ impl SentenceModel {
         let mut model = Self {
             id,
             pieces_max: pieces_max.clamp(2, config.max_position_embeddings),
-            file: File::open(&path).map_err(|source| SentenceModelError::Io {
+            file: File::open(&path).map_err(|error| SentenceModelError::Io {
                 path: path.clone(),
-                source,
+                error,
             })?,
             rows_at: 8 + (header + rows.data_offsets.0) as u64,
             positions: tensors.take(
@@ -436,10 +436,10 @@ impl SentenceModel {
         for tokens in texts {
             for (token, position) in tokens.iter().zip(self.positions.chunks_exact(width)) {
                 let at = self.rows_at + u64::from(*token) * bytes.len() as u64;
-                self.file.read_exact_at(&mut bytes, at).map_err(|source| {
+                self.file.read_exact_at(&mut bytes, at).map_err(|error| {
                     SentenceModelError::Io {
                         path: self.weights.clone(),
-                        source,
+                        error,
                     }
                 })?;
                 let (row, _) = bytes.as_chunks::<4>();

@@ -46,10 +46,22 @@ pub enum HistoryError {
     NotFile(String, u64),
     /// Something else is where it would be restored to.
     #[error("cannot restore: {0} (choose another place with --to)")]
-    Occupied(#[from] Occupied),
+    Occupied(Occupied),
     /// The content cannot be written out.
     #[error("cannot write the content: {0}")]
-    Output(#[from] io::Error),
+    Output(io::Error),
+}
+
+impl From<Occupied> for HistoryError {
+    fn from(occupied: Occupied) -> Self {
+        Self::Occupied(occupied)
+    }
+}
+
+impl From<io::Error> for HistoryError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
 }
 
 /// The result of reading or changing a history.

@@ -24,13 +24,13 @@ pub(crate) const READS: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// A request has no result; trying again is right.
-    #[error("{0}")]
+    #[error(transparent)]
     Fault(#[from] Fault),
     /// The working copy's storage failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Replica(#[from] ReplicaError),
     /// The log is not the one that the working copy knows. Nothing may be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Broken(#[from] Broken),
     /// Other writers were faster all the time.
     #[error("other writers committed first, {0} times in a row")]

@@ -24,20 +24,20 @@ const FORCE_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// Its log cannot be opened.
-    #[error("cannot write the log {}: {source}", log.display())]
+    #[error("cannot write the log {}: {error}", log.display())]
     Log {
         /// Path of the log.
         log: PathBuf,
         /// The cause.
-        source: io::Error,
+        error: io::Error,
     },
     /// The program does not start.
-    #[error("cannot start {}: {source}", program.display())]
+    #[error("cannot start {}: {error}", program.display())]
     Spawn {
         /// Path of the program.
         program: PathBuf,
         /// The cause.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -60,7 +60,7 @@ impl Child {
         let open = || File::options().create(true).append(true).open(&log);
         let (stdout, stderr) = match (open(), open()) {
             (Ok(stdout), Ok(stderr)) => (stdout, stderr),
-            (Err(source), _) | (_, Err(source)) => return Err(ChildError::Log { log, source }),
+            (Err(error), _) | (_, Err(error)) => return Err(ChildError::Log { log, error }),
         };
         let program = PathBuf::from(launch.command.get_program());
         let mut command = Command::from(through(launcher, launch.command));
@@ -72,7 +72,7 @@ impl Child {
             .process_group(0);
         let process = command
             .spawn()
-            .map_err(|source| ChildError::Spawn { program, source })?;
+            .map_err(|error| ChildError::Spawn { program, error })?;
         Ok(Self {
             process,
             log,

@@ -61,14 +61,14 @@ impl std::fmt::Debug for ServerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Its directory, its port or its random credentials are not available.
-    #[error("{server} cannot {what}: {source}")]
+    #[error("{server} cannot {what}: {error}")]
     Setup {
         /// The server.
         server: ServerKind,
         /// The step that failed.
         what: String,
         /// The cause.
-        source: io::Error,
+        error: io::Error,
     },
     /// Its process does not start.
     #[error(transparent)]
@@ -156,10 +156,10 @@ pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
     let kind = options.server.kind();
     let setup = |what: &str| {
         let what = what.to_owned();
-        move |source| StartError::Setup {
+        move |error| StartError::Setup {
             server: kind,
             what,
-            source,
+            error,
         }
     };
     let inner_port = match options.rtt.is_zero() {

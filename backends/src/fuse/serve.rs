@@ -62,8 +62,8 @@ pub enum MountError {
     },
     /// The directory is already a mount point.
     #[error(
-        "{} is already a mount point ({kind})\n  fix: unmount it with `fusermount3 -u {}`, or choose another directory",
-        .dir.display(), .dir.display()
+        "{} is already a mount point ({kind})\n  fix: unmount it with `ctxbench unmount {}` or, if another program mounted it, with `fusermount3 -u {}`; or choose another directory",
+        .dir.display(), .dir.display(), .dir.display()
     )]
     AlreadyMounted {
         /// The directory.
@@ -100,7 +100,13 @@ pub enum MountError {
     },
     /// The store could not make its data durable at unmount.
     #[error("flushing the store at unmount: {0}")]
-    Flush(#[from] StoreError),
+    Flush(StoreError),
+}
+
+impl From<StoreError> for MountError {
+    fn from(error: StoreError) -> Self {
+        Self::Flush(error)
+    }
 }
 
 /// Stops a served mount from another thread.

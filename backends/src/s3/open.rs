@@ -38,12 +38,12 @@ pub struct OpenOptions {
 pub enum OpenError {
     /// The cache cannot be opened.
     #[error("{}", cache_error(.0))]
-    Store(#[from] sqlite::SqliteOpenError),
+    Store(sqlite::SqliteOpenError),
     /// The file is something else, or the cache of another memory.
     #[error("{0}")]
     Cache(String),
     /// The bucket cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Bucket(#[from] S3OpenError),
     /// A request for the log failed, though the bucket answers.
     #[error(
@@ -61,6 +61,12 @@ pub enum OpenError {
         /// The reason.
         broken: Broken,
     },
+}
+
+impl From<sqlite::SqliteOpenError> for OpenError {
+    fn from(error: sqlite::SqliteOpenError) -> Self {
+        Self::Store(error)
+    }
 }
 
 /// What is wrong with a cache, and what to do: its own advice is about databases that users name.

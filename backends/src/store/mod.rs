@@ -51,6 +51,11 @@ impl StoreError {
             reason: Some(reason.to_string()),
         }
     }
+
+    /// The reason or, without one, the meaning of the error number.
+    pub fn into_reason(self) -> String {
+        self.reason.unwrap_or_else(|| self.errno.to_string())
+    }
 }
 
 impl From<Errno> for StoreError {

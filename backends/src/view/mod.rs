@@ -58,7 +58,7 @@ struct State {
 #[derive(Debug, thiserror::Error)]
 pub enum ViewOpenError {
     /// Its definition is wrong.
-    #[error("{0}")]
+    #[error(transparent)]
     Definition(#[from] InputError),
     /// Its source cannot be reached.
     #[error("the source {place}: {reason}\n  fix: check --source")]
@@ -101,9 +101,15 @@ impl ViewStore {
         owner: &Caller,
     ) -> std::result::Result<Self, ViewOpenError> {
         let definition = ViewDefinition::parse(file, text)?;
-        let unreachable = |reason: String| ViewOpenError::Source {
-            place: source::without_password(place),
-            reason,
+        let unreachable = |reason: String| {
+            let place = source::without_password(place);
+            // A reason for the log names the source itself.
+            let named = format!("the source {place}: ");
+            let reason = reason
+                .strip_prefix(&named)
+                .map(str::to_owned)
+                .unwrap_or(reason);
+            ViewOpenError::Source { place, reason }
         };
         let kind = definition.source.kind_of(place).map_err(unreachable)?;
         definition.check_source(file, text, kind)?;
@@ -111,7 +117,7 @@ impl ViewStore {
         let mut tree = {
             let mut source = sources
                 .take()
-                .map_err(|error| unreachable(error.to_string()))?;
+                .map_err(|error| unreachable(error.into_reason()))?;
             definition.check(file, text, &mut *source)?;
             Tree::new(definition, &mut *source).map_err(|reason| InputError::whole(file, reason))?
         };

@@ -341,13 +341,15 @@ impl Tokens {
 
     fn page(&self, session: &SessionJson) -> String {
         let mut text = format!(
-            "{}: {}, recorded on {}; counted for {} ({})\n",
+            "{}: {}, {}; counted for {} ({})\n",
             session.session,
             session.agent,
             session
                 .recorded_model
                 .as_deref()
-                .unwrap_or("not recorded: it is generated"),
+                .map_or("generated".to_owned(), |model| format!(
+                    "recorded on {model}"
+                )),
             session.model,
             session.factor
         );

@@ -71,6 +71,9 @@ pub enum RunError {
         /// The system's error.
         error: io::Error,
     },
+    /// The directory has no plan.
+    #[error("{}: not the directory of a run: it has no {PLAN}\n  fix: name a directory that `ctxbench run` wrote", .0.display())]
+    NoRun(PathBuf),
     /// Another version of ctxbench with another schema made the run.
     #[error("{}{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
     Schema {
@@ -176,7 +179,12 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
-    let text = read_text(dir, PLAN)?;
+    let text = match read_text(dir, PLAN) {
+        Err(RunError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(RunError::NoRun(dir.to_owned()));
+        }
+        read => read?,
+    };
     let document = Document::from_toml(&text).map_err(|error| broken(&file, None, &error))?;
     check_schema(&file, None, &document)?;
     check_numbers(&document, &mut NumberSum::of(""))
@@ -236,7 +244,9 @@ fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String>
     match document {
         Document::Unsigned(number) => sum.sum += u128::from(*number),
         Document::Float(number) if !number.is_finite() || number.abs() > LARGEST => {
-            return Err(format!("the number {number:e} is out of range for a figure of a run"));
+            return Err(format!(
+                "the number {number:e} is out of range for a figure of a run"
+            ));
         }
         Document::List(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
         Document::Table(fields) => {

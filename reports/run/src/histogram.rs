@@ -39,7 +39,9 @@ fn check_bounds(unpacked: &[u8]) -> Result<(), String> {
     let is_ours = digits == u64::from(DIGITS) && low == 1 && high == LONGEST_NS;
     match is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
         true => Ok(()),
-        false => Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned()),
+        false => {
+            Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned())
+        }
     }
 }
 

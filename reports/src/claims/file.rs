@@ -106,11 +106,7 @@ impl ClaimFile {
             return Err(self.wrong(at, "", message));
         }
         if self.claims[..at].iter().any(|other| other.id == claim.id) {
-            return Err(self.wrong(
-                at,
-                "id",
-                format!("two claims have the id {:?}", claim.id),
-            ));
+            return Err(self.wrong(at, "id", format!("two claims have the id {:?}", claim.id)));
         }
         for (place, says, test) in claim.tests() {
             let Some(says) = says else {

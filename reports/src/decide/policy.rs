@@ -328,7 +328,8 @@ impl Policy {
             return wrong(&path, format!("must name the candidate as {CANDIDATE}"));
         }
         if policy.benefits.is_empty() {
-            let message = "needs at least one `[[benefit]]`: a candidate without benefits is never adopted";
+            let message =
+                "needs at least one `[[benefit]]`: a candidate without benefits is never adopted";
             return Err(InputError::whole(file, message));
         }
         if policy.benefits_needed == 0 || policy.benefits_needed > policy.benefits.len() {

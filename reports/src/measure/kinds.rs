@@ -297,7 +297,10 @@ impl Measure {
             Measure::Score(score) => {
                 let mut counts = score.counts.iter();
                 let unknown = counts.find(|name| !SCORES.contains(&name.as_str()))?;
-                let message = format!("unknown count {unknown:?}; use one of {}", SCORES.join(", "));
+                let message = format!(
+                    "unknown count {unknown:?}; use one of {}",
+                    SCORES.join(", ")
+                );
                 Some(("counts", message))
             }
             Measure::Context(context)
@@ -317,13 +320,11 @@ impl Measure {
                 let known = MODELS.join(", ");
                 match (figure.as_str(), MODELS.contains(&model.as_str())) {
                     (DOLLARS, true) => None,
-                    (DOLLARS, false) => {
-                        Some(("model", format!("unknown model {model:?}; use one of {known}")))
-                    }
-                    _ => Some((
+                    (DOLLARS, false) => Some((
                         "model",
-                        "is only for the figure dollars".to_owned(),
+                        format!("unknown model {model:?}; use one of {known}"),
                     )),
+                    _ => Some(("model", "is only for the figure dollars".to_owned())),
                 }
             }
             Measure::Burden { of } if of.is_empty() => {

@@ -172,7 +172,10 @@ fn first_page(run: &Run, parts: &mut Vec<Part>) {
         "Every call on a mount is made by a separate process under a watchdog. Records are numbered and checksummed, every acknowledgement is noted outside the mount, and a checker compares the records with these notes. One run of a scenario shows what can happen, not how often it happens. A killed daemon does not affect the kernel's page cache, so written data that are not on the disk yet survive.".to_owned(),
     ];
     if run.environment.build.starts_with("debug") {
-        facts.push("This was a DEBUG build: its times mean nothing, but its outcomes are valid.".to_owned());
+        facts.push(
+            "This was a DEBUG build: its times mean nothing, but its outcomes are valid."
+                .to_owned(),
+        );
     }
     parts.push(Part::List(facts));
     parts.push(Part::Chart(

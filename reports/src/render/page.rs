@@ -96,7 +96,8 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     if all.is_empty() {
         parts.push(Text(
-            "This run was made without a policy, so it has figures, but no answer for a use.".to_owned(),
+            "This run was made without a policy, so it has figures, but no answer for a use."
+                .to_owned(),
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }

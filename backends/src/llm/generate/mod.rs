@@ -99,7 +99,13 @@ pub enum GenerateError {
     Saved(#[from] SavedError),
     /// A node of the tree or a control file cannot be created.
     #[error("creating the files of the tree: {0}")]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for GenerateError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
 }
 
 /// A file system whose tree and content a model writes.

@@ -206,7 +206,7 @@ impl Sqlite {
             files: 0,
         };
         let began = source.begin(Instant::now() + timeout);
-        began.map_err(|error| error.to_string())?;
+        began.map_err(StoreError::into_reason)?;
         Ok(source)
     }
 
@@ -240,7 +240,7 @@ impl Sqlite {
             files: 0,
         };
         let began = source.begin(Instant::now() + timeout);
-        began.map_err(|error| error.to_string())?;
+        began.map_err(StoreError::into_reason)?;
         Ok(source)
     }
 

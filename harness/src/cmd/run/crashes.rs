@@ -51,7 +51,7 @@ pub(super) fn crash(
         return Ok(ScheduleEnd::Complete);
     }
     eprintln!(
-        "killing daemons and cutting the power of stores, {points} times each (at most {} s)",
+        "killing daemons and simulating power cuts, {points} times for each store (at most {} s)",
         LIMIT.as_secs()
     );
     let live = Live {

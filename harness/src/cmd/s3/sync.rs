@@ -23,6 +23,7 @@ pub struct Sync {
 impl Sync {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = self.path.display();
+        std::fs::metadata(&self.path).with_context(|| format!("reading {at}"))?;
         let said = match attribute::get(&self.path, "user.ctx.sync") {
             Ok(_) => "everything is in the bucket",
             // Not an `s3` mount: sync its file system.

@@ -69,7 +69,10 @@ fn a_time_is_judged_by_its_whole_interval() {
         .find(|cell| cell.arm == "sqlite" && cell.metric == "read");
     let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
     assert_eq!(edge.status, NotMeasured);
-    assert!(edge.evidence.contains("contains an end of the range"), "{edge:?}");
+    assert!(
+        edge.evidence.contains("contains an end of the range"),
+        "{edge:?}"
+    );
     assert!(edge.settle.unwrap().contains("--epochs"));
 }
 
