@@ -688,7 +688,7 @@ states = ["hot"]
             skip_reason(&usable(arm), &workload, CacheState::Hot, true).unwrap_or_default()
         };
         for arm in ["llm-history", "llm-history-given", "llm-history-recorded"] {
-            assert!(reason(arm, "micro/read-1k").contains("at each of its 1024 reads"));
+            assert!(reason(arm, "micro/read-1k").contains("at each of the 1024 reads"));
             assert_eq!(reason(arm, "micro/stat"), "");
         }
         assert_eq!(reason("llm-history", "agent/shortened"), "");

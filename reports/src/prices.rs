@@ -645,11 +645,11 @@ cache_write = 2.5
         let model = prices.of("m", "2026-06-01").unwrap();
         assert_eq!(model.cache(0), Ok(Cache::None));
         assert_eq!(model.cache(300_000), Ok(Cache::FiveMinutes));
-        insta::assert_snapshot!(model.cache(3_600_000).unwrap_err(), @"a cache that lives 3600 s has no price for model m: sold are 5m, and 0 is none");
+        insta::assert_snapshot!(model.cache(3_600_000).unwrap_err(), @"a cache time of 3600 s has no price for model m: use 5m, or 0 for no cache");
         let prices = parse(&format!("{ROW}cache_write_1h = 4.0\n")).unwrap();
         let model = prices.of("m", "2026-06-01").unwrap();
         assert_eq!(model.cache(3_600_000), Ok(Cache::Hour));
-        insta::assert_snapshot!(model.cache(600_000).unwrap_err(), @"a cache that lives 600 s has no price for model m: sold are 5m, 1h, and 0 is none");
+        insta::assert_snapshot!(model.cache(600_000).unwrap_err(), @"a cache time of 600 s has no price for model m: use 5m, 1h, or 0 for no cache");
         let dollars = model.dollars(&account(1_000_000, 0, 0), Cache::Hour);
         assert!((dollars - 4.0).abs() < 1e-9, "{dollars}");
         let tier = "[[model.tier]]\nabove_prompt_tokens = 1\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";

@@ -20,7 +20,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
         "run --epochs 2: 2 is not in 3..",
         "run --budget 0: above 0",
         "run --call-timeout 0: above 0",
-        "run --workload micro/rename --state cold: none of the workloads",
+        "run --workload micro/rename --state cold: no workload has any of the requested cache states",
         "mount nonsense /tmp: sqlite, agent-memory, s3, view, memory, null, llm-history, llm-generate",
         "mount memory /tmp --db x: unexpected argument '--db'",
         "mount view /tmp --source x: --definition",

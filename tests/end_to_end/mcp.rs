@@ -205,7 +205,7 @@ fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
     let asked = json!({"question": long_question()});
     session.says("recall", asked, "2 of 2 relevant notes");
     let long = json!({"question": "R".repeat(4096)});
-    session.refuses("recall", long, "4095 is the most");
+    session.refuses("recall", long, "the maximum is 4095");
     let few = json!({"question": "RSI", "max_tokens": 1});
     session.refuses("recall", few, "64 to 1,000,000");
     session.interrupt();

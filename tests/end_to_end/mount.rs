@@ -510,7 +510,7 @@ fn a_conformance_run_leaves_a_foreign_directory_as_it_was() {
     assert_eq!(stdout(&output).matches(" works").count(), 3);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     let unknown = conform(["floppy"]);
-    has(&stderr(&unknown), &["floppy: there is no such backend"]);
+    has(&stderr(&unknown), &["floppy: unknown backend"]);
 }
 
 #[test]

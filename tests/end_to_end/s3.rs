@@ -296,11 +296,14 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     refused("show plan.md", "plan.md is not in commit 4");
 
     let restored = done("restore notes --at 2");
-    assert_eq!(restored, "notes is as notes was in commit 2: commit 5\n");
+    assert_eq!(
+        restored,
+        "restored notes to notes of commit 2, in commit 5\n"
+    );
     wait_for("the restored file", || {
         fs::read(a.dir.join("notes/plan.md")).is_ok_and(|text| text == b"one")
     });
-    assert!(done("restore x.bin --at 4").ends_with("nothing had changed\n"));
+    assert!(done("restore x.bin --at 4").ends_with("nothing to restore\n"));
     assert!(done("check --mirror off").ends_with(": whole\n"));
 
     let planned = done("gc --older-than 0s --dry-run");
@@ -310,7 +313,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     let collected = done("gc --older-than 0s");
     has(&collected, &["history before commit 5 given up"]);
     has(&collected, &["nothing deleted: run this again in 24 hours"]);
-    let reason = "history begins with commit 5";
+    let reason = "history begins at commit 5";
     refused("show notes/plan.md --at 2", reason);
     // A new host begins with what is kept, and the mount goes on.
     fs::write(a.dir.join("after.md"), "after").unwrap();

@@ -215,14 +215,14 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         offload(&format!("--model {model}"), &reason);
     }
     let above = "p.toml:4: field `evict.above`: unknown field `above`";
-    let hour = "a cache that lives 3600 s has no price for model gpt-6.1-sol: sold are 5m";
+    let hour = "a cache time of 3600 s has no price for model gpt-6.1-sol: use 5m";
     for (line, reason) in [
         ("--policy nonsense", "there are inline, evict"),
         (&*format!("--policy {policy}"), above),
         (&*format!("--prices {prices}"), "prices.toml:3: "),
         (&*format!("--prices {prices}"), "unknown field `prize`"),
         ("--model gpt-6.1-sol --cache-ttl 1h", hour),
-        ("--cache-ttl 10m", "sold are 5m, 1h"),
+        ("--cache-ttl 10m", "use 5m, 1h"),
         ("--on tomorrow", "a day such as 2026-11-21"),
         ("--cache-ttl 5_minutes", "5m, 1h or 90s"),
     ] {

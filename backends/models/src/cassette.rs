@@ -435,7 +435,7 @@ mod tests {
         Recorder::open(Box::new(Upper), &path, "test").unwrap();
         let refused = Recorder::open(Box::new(Lower), &path, "test").map(|_| ());
         let refused = refused.unwrap_err().to_string();
-        for part in ["c.jsonl", "answers of upper", "those of lower"] {
+        for part in ["c.jsonl", "answers of upper", "answers of lower"] {
             assert!(refused.contains(part), "{refused}");
         }
     }

@@ -328,7 +328,7 @@ mod tests {
             (":recall?query=x&max_tokens=-5", "max_tokens is \"-5\""),
             (":recall?query=x&max_tokens=many", "max_tokens is \"many\""),
             (":recall?query=x&max_tokens=63", "from 64 to 1000000"),
-            (":recall?query=x&strategy=best", "no strategy \"best\""),
+            (":recall?query=x&strategy=best", "unknown strategy \"best\""),
             (":recall?query=x%00y", "NUL"),
             (":recall?file=a/b", "file of this directory"),
             (":recall?link=", "link of this directory"),
@@ -343,7 +343,7 @@ mod tests {
         assert!(
             parse(long.as_bytes())
                 .unwrap_err()
-                .contains("4096 is the most")
+                .contains("the maximum is 4096")
         );
     }
 }

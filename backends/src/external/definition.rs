@@ -395,7 +395,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             error(&WHOLE.replace("persistent", "persistant")),
             "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`, `properties`"
         );
-        assert!(error(&WHOLE.replace("{data}", "{date}")).contains("there is no variable `date`"));
+        assert!(error(&WHOLE.replace("{data}", "{date}")).contains("unknown variable `date`"));
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));
         assert!(
             error(&WHOLE.replace("[\"mount\", \"--version\"]", "[]")).contains("field `version`")
@@ -432,10 +432,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             assert!(refused.contains("not below {site} or {data}"), "{refused}");
         }
         let version = error(&WHOLE.replace("--version", "{mount}"));
-        assert!(
-            version.contains("there is no variable `mount`"),
-            "{version}"
-        );
+        assert!(version.contains("unknown variable `mount`"), "{version}");
     }
 
     #[test]
@@ -483,8 +480,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             assert!(refused.contains(said), "{text}: {refused}");
         }
         assert!(
-            error(&WHOLE.replace("{data}", "{snapshot}"))
-                .contains("there is no variable `snapshot`")
+            error(&WHOLE.replace("{data}", "{snapshot}")).contains("unknown variable `snapshot`")
         );
     }
 

@@ -141,7 +141,7 @@ impl Db {
         #[cfg(test)]
         self.panic_if_asked(sql);
         if self.is_broken.get() {
-            let reason = "a change could not be undone or a commit panicked (the log says which): nothing is read or written until the next mount";
+            let reason = "a rollback failed or a commit panicked (see the log): all reads and writes fail until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Counters::add(match self.is_committing.get() {
@@ -202,7 +202,7 @@ impl From<rusqlite::Error> for StoreError {
             .sqlite_error()
             .is_some_and(|error| is_damage(error.extended_code))
         {
-            let reason = "a page of the database is damaged (the log says which); `ctxbench doctor --store` names what is lost";
+            let reason = "a page of the database is damaged (the log names it); `ctxbench doctor --store` lists what is lost";
             return StoreError::storage(Errno::IO, reason);
         }
         let errno = match error.sqlite_error_code() {

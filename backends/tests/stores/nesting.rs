@@ -200,7 +200,7 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
             assert_eq!(errno(ask(store, bottom, ":search?note")), Errno::INVAL);
             has(
                 &ask(store, ROOT, ":stats").unwrap(),
-                &["nested in more than 256"],
+                &["more than 256 levels deep"],
             );
             let checked = timed("doctor", || check(&file).unwrap());
             assert_eq!(checked.problems, Vec::<String>::new());

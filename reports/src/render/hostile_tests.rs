@@ -463,7 +463,7 @@ fn a_broken_line_is_refused_with_its_file_and_line() {
         for (line, told) in [
             (&b"nonsense\n"[..], "expected ident"),
             (b"\xff\n", "is not UTF-8 text"),
-            (b"{}\n", "field `v`: no version of the schema"),
+            (b"{}\n", "field `v`: not a schema version"),
             (b"\n", "EOF"),
             (b"{\"v\": 99}\n", "schema version 99"),
             (b"{\"v\": 1e400}\n", "number out of range"),

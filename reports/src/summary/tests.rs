@@ -728,7 +728,9 @@ fn a_void_epoch_counts_for_nothing() {
     // A note names the failures of a void epoch.
     assert_eq!(
         health.notes,
-        ["Nothing of epoch 1 counts: the clock jumped by 3 s. 42 of its passes did not end well."]
+        [
+            "Epoch 1 is void and does not count: the clock jumped by 3 s. 42 of its passes did not end well."
+        ]
     );
 }
 

@@ -102,7 +102,7 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     let reason = getxattr(&path, "user.llmfs.error", &mut [0; 100]);
     assert!(reason.is_err(), "it is well now");
     let other = mount.dir.join("b.txt");
-    assert_eq!(errno(&other), Some(122), "EDQUOT: the budget is spent");
+    assert_eq!(errno(&other), Some(122), "EDQUOT: the budget is used up");
     has(&xattr(&other, "user.llmfs.error"), &["--max-tokens"]);
     mount.end();
 

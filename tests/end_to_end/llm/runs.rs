@@ -110,7 +110,7 @@ fn a_run_without_a_model_skips_the_live_arm_and_says_how_to_install_one() {
     let parts = [
         "skipped: llm-history-live:",
         "make model",
-        "llm-history-recorded replays the answers of an earlier one",
+        "the arm llm-history-recorded replays recorded answers",
     ];
     has(&said, &parts);
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());

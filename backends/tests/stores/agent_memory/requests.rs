@@ -154,7 +154,7 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             memory.refuses(request, reason);
         }
         let long = format!(":search?{}", "word+".repeat(13_000));
-        memory.refuses(&long, "4096 is the most");
+        memory.refuses(&long, "the maximum is 4096");
         // Valid requests with special characters.
         let question = format!("{} quoted", "what ".repeat(500));
         memory.write(ROOT, "question.txt", &question);
@@ -168,7 +168,7 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
             has(&memory.ask(ROOT, request), &["/a.md"]);
         }
         memory.write(ROOT, "large.txt", &"word ".repeat(13_000));
-        memory.refuses(":recall?file=large.txt", "4096 is the most");
+        memory.refuses(":recall?file=large.txt", "the maximum is 4096");
     });
 }
 

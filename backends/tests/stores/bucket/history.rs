@@ -88,7 +88,7 @@ async fn a_check_finds_a_gap_that_a_mount_committed_over() {
     let past = Key::Log(number + 2);
     assert_eq!(client.put_new(past, newest).await, Ok(Put::Created));
     let problems = world.check().await.problems;
-    let expected = "commit 3 is gone, and commit 4 exists";
+    let expected = "commit 3 is missing, but commit 4 exists";
     assert!(
         problems.len() == 1 && problems[0].starts_with(expected),
         "{problems:?}"

@@ -85,7 +85,7 @@ mod tests {
     fn the_help_names_the_grace_time() {
         let help = Gc::augment_args(clap::Command::new("gc"));
         let help = help.get_long_about().map(ToString::to_string);
-        assert!(help.is_some_and(|help| help.contains("by the first run that is a day later")));
+        assert!(help.is_some_and(|help| help.contains("A run at least one day later deletes")));
         assert_eq!(GRACE, 24 * 3600 * 1_000_000_000, "a day");
     }
 

@@ -460,7 +460,10 @@ fn an_unproved_cache_state_is_an_infra_failure() {
     // The files have just been written, so no read reaches the disk.
     let (outcome, reason) = made.passed().worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Infra);
-    assert!(reason.contains("the state cold is not proved"), "{reason}");
+    assert!(
+        reason.contains("the cache state cold is not proved"),
+        "{reason}"
+    );
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
     let unit = latency(READ, "below = 1.0").replace("'ms'", "'tokens'");
     let unit = error(&unit);
     assert!(
-        unit.starts_with("c.toml:5: field `claim[0].says.unit`: claim c: \"tokens\" is not a unit of this test, which gives ms"),
+        unit.starts_with("c.toml:5: field `claim[0].says.unit`: claim c: \"tokens\" is not a unit of this test; its units are ms"),
         "{unit}"
     );
     let figure = "says = { below = 1.0, unit = 'tokens' }\ntest.reading = { arm = 'p', measure.context = { workload = 'w', figure = 'f' } }";
@@ -37,7 +37,7 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
     let tie = "says = { equals = 1.0, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.results = { workload = 'micro/read' } }";
     assert!(error(tie).contains("equal by construction"));
     let twice = "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'";
-    assert!(error(twice).contains("\"c\" is the name of two claims"));
+    assert!(error(twice).contains("two claims have the id \"c\""));
 }
 
 #[test]
