@@ -11,11 +11,11 @@ use crate::common::{
 fn an_unknown_name_is_answered_with_the_known_ones() {
     // Each: a command line, and after the colon a part of the refusal.
     for case in [
-        "run --suite nonsense: there are agent-memory, bucket, bucket-peers, calibrate, context",
+        "run --suite nonsense: use one of agent-memory, bucket, bucket-peers, calibrate, context",
         "run --workload micro/nonsense: micro/read-1k",
-        "run --backend nonsense: there are direct, null, memory, sqlite",
+        "run --backend nonsense: use one of direct, null, memory, sqlite",
         "run --backend no-such-file.toml: no-such-file.toml: No such file",
-        "run --policy nonsense: there are agent-memory, coding-agent",
+        "run --policy nonsense: use one of agent-memory, coding-agent",
         "run --rounds 0: 0 is not in 1..",
         "run --epochs 2: 2 is not in 3..",
         "run --budget 0: above 0",

@@ -291,7 +291,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     assert_eq!(done("show notes/plan.md --at 2"), "one");
     assert_eq!(done("show kept/plan.md"), "two");
     assert_eq!(done("show x.bin").len(), 200_000);
-    let reason = "no commit 9: the newest is 4";
+    let reason = "no commit 9; the newest is 4";
     refused("show kept/plan.md --at 9", reason);
     refused("show plan.md", "plan.md is not in commit 4");
 

@@ -217,7 +217,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     let above = "p.toml:4: field `evict.above`: unknown field `above`";
     let hour = "a cache time of 3600 s has no price for model gpt-6.1-sol: use 5m";
     for (line, reason) in [
-        ("--policy nonsense", "there are inline, evict"),
+        ("--policy nonsense", "use one of inline, evict"),
         (&*format!("--policy {policy}"), above),
         (&*format!("--prices {prices}"), "prices.toml:3: "),
         (&*format!("--prices {prices}"), "unknown field `prize`"),
