@@ -105,7 +105,7 @@ fn the_ledger_compares_a_recorded_session_with_reported_usage() {
         "×1.00, measured: ",
         "gpt-5: 1.25 in, 10 out, 0.125 from the cache",
         "genai-prices",
-        "against what the API reported",
+        "compared with the usage that the API reported",
     ];
     has(&stdout(&run(words(&line))), &parts);
 }

@@ -354,7 +354,7 @@ impl Tokens {
             session.factor
         );
         text += &format!(
-            "  before everything: {} tokens of system prompt and tools, {}; thinking {}\n",
+            "    fixed part: {} tokens of system prompt and tool definitions, {}; thinking {}\n",
             count(session.fixed_tokens),
             session.fixed_is,
             session.thinking
@@ -445,7 +445,7 @@ fn words(found: &Residual) -> String {
     let percent = |share: f64| format!("{:+.1} %", share * 100.0);
     let size = |share: f64| format!("{:.1} %", share * 100.0);
     format!(
-        "against what the API reported for {} calls: prompts differ by {} at the median (sizes: {} median, {} worst); without the constant before everything, {} at the median; {} tokens here, {} reported",
+        "compared with the usage that the API reported for {} calls: prompts differ by {} in the median (absolute: {} median, {} worst), and without the fixed part by {}; {} tokens here, {} reported",
         found.calls,
         percent(found.median),
         size(found.median_abs),
@@ -463,7 +463,7 @@ fn more_words(found: &Reconciled) -> String {
     if let Some(cache) = &found.residual.cache {
         let (ours, theirs) = cache.fresh;
         text += &format!(
-            "  of the cache, over {} calls after the first: {} uncached tokens here, {} reported ({}); {} calls expired here, {} read nothing from the cache, {} are both",
+            "    prompt cache, over {} calls after the first: {} uncached tokens here, {} reported ({}); {} calls expired here, {} reported no cache read, {} did both",
             cache.calls,
             count(ours),
             count(theirs),

@@ -241,21 +241,21 @@ fn coverage(trace: &Trace) -> String {
     );
     if coverage.modelled > 0 {
         text += &format!(
-            "; in {} of them a walk or a search of the tree stands for a program",
+            "; in {} of them, a walk or a search of the tree represents a program",
             coverage.modelled
         );
     }
     text.push('\n');
     if coverage.read_bytes > 0 {
         text += &format!(
-            "  bytes of reads: {} shown, {} of them equal before a correction\n",
+            "    bytes that reads returned: {}, of which the replay reproduces {} without a correction\n",
             coverage.read_bytes,
             share(coverage.read_bytes_equal, coverage.read_bytes)
         );
     }
     if coverage.edits > 0 {
         text += &format!(
-            "  edits: {}, {} of them on the recorded text before a correction\n",
+            "    edits: {}, of which {} apply to the recorded text without a correction\n",
             coverage.edits,
             share(coverage.edits_equal, coverage.edits)
         );
@@ -279,9 +279,13 @@ fn trace_name(out: &Path) -> String {
 
 fn summary(trace: &Trace, script: &Script) -> String {
     let head = &trace.head;
+    let fidelity = match head.fidelity {
+        Fidelity::Shape => "shape",
+        Fidelity::Content => "content",
+    };
     let mut text = format!(
-        "{}: {} on {}, fidelity {:?}\n",
-        head.id, head.agent, head.model, head.fidelity
+        "{}: {} on {}, fidelity {fidelity}\n",
+        head.id, head.agent, head.model
     );
     let full = trace
         .files
@@ -290,12 +294,12 @@ fn summary(trace: &Trace, script: &Script) -> String {
         .count();
     let bytes: u64 = trace.files.iter().map(|f| f.content.bytes).sum();
     text += &format!(
-        "  files at the start: {} ({full} known in full), {bytes} bytes\n",
+        "  files at the start: {} ({full} completely known), {bytes} bytes\n",
         trace.files.len()
     );
     let count = |wanted: fn(&Event) -> bool| trace.events.iter().filter(|e| wanted(e)).count();
     text += &format!(
-        "  model calls: {}, user turns: {}, compactions: {}, changes from outside: {}\n",
+        "  model calls: {}, user turns: {}, compactions: {}, changes by other programs: {}\n",
         count(|e| matches!(e, Event::Api(_))),
         count(|e| matches!(e, Event::User(_))),
         count(|e| matches!(e, Event::Compact(_))),
