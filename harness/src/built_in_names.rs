@@ -78,7 +78,7 @@ mod tests {
         let file = ClaimFile::parse("HOWTO.md".as_ref(), text).unwrap();
         check(&file, &[&BuiltIn::default()]).unwrap();
         let judged = reports::claims::judge_file(&file, &[]);
-        let command = "ctxbench run --workload micro/read-1k --state lukewarm --backend sqlite";
+        let command = "ctxbench run --workload micro/read-1k --backend sqlite";
         assert_eq!(judged[0].settle.as_deref(), Some(command));
     }
 
@@ -86,35 +86,39 @@ mod tests {
     fn a_claim_about_an_unknown_cell_is_refused_with_file_line_and_field() {
         let error = |field: &str| {
             let text = format!(
-                "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = {{ below = 1.0, unit = 'ms' }}\n[claim.test.latency]\n{field}\n"
+                "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = {{ below = 1.0, unit = 'ms' }}\n[claim.test.reading]\n{field}\n"
             );
             let file = ClaimFile::parse("c.toml".as_ref(), &text).unwrap();
             check(&file, &[&BuiltIn::default()])
                 .unwrap_err()
                 .to_string()
         };
-        let unknown =
-            error("workload = 'micro/none'\narm = 'direct'\nstate = 'hot'\nmetric = 'read'");
+        let unknown = error(
+            "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/none'\nstate = 'hot'\nmetric = 'read'",
+        );
         assert!(
-            unknown.starts_with("c.toml:7: field `claim[0].test.workload`: claim c: unknown workload \"micro/none\", expected one of agent/claude"),
+            unknown.starts_with("c.toml:9: field `claim[0].test.measure.workload`: claim c: unknown workload \"micro/none\", expected one of agent/claude"),
             "{unknown}"
         );
-        let unknown =
-            error("arm = 'sqlight'\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'stat'");
+        let unknown = error(
+            "arm = 'sqlight'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'stat'",
+        );
         assert!(
             unknown.contains("unknown arm \"sqlight\", expected one of"),
             "{unknown}"
         );
-        let unknown =
-            error("arm = 'direct'\nworkload = 'micro/stat'\nstate = 'warm'\nmetric = 'stat'");
+        let unknown = error(
+            "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'warm'\nmetric = 'stat'",
+        );
         assert!(
-            unknown.contains("c.toml:9: field `claim[0].test.state`")
+            unknown.contains("field `claim[0].test.measure.state`")
                 && unknown
                     .contains("has no cache state \"warm\", expected one of cold, hot, lukewarm"),
             "{unknown}"
         );
-        let unknown =
-            error("arm = 'direct'\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'read'");
+        let unknown = error(
+            "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'read'",
+        );
         assert!(
             unknown.contains("micro/stat has no metric \"read\", expected one of ready, stat"),
             "{unknown}"

@@ -7,7 +7,7 @@ use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample};
 use stats::Table;
 
 use crate::context::{ContextCost, Contexts};
-use crate::summary::{FailedPasses, Handoffs, SharedFiles, Summary, void};
+use crate::summary::{FailedPasses, Found, Handoffs, SharedFiles, Summary, void};
 
 /// The scenario of `faults.jsonl`, which the probes of every run make.
 pub const CRON_KILL: &str = "cron-kill";
@@ -114,6 +114,12 @@ impl<'a> RunEvidence<'a> {
     pub(crate) fn shared_files(&self, workload: &str, arm: &str) -> Option<&'a SharedFiles> {
         let mut all = self.summary.shared_files.iter();
         all.find(|files| files.arm == arm && files.workload == workload)
+    }
+
+    /// What a method of search found on an arm in a workload.
+    pub(crate) fn searched(&self, workload: &str, arm: &str, method: &str) -> Option<&'a Found> {
+        let mut all = self.summary.found.iter();
+        all.find(|found| (&*found.workload, &*found.arm, &*found.method) == (workload, arm, method))
     }
 
     /// The cost of a session under a context policy.

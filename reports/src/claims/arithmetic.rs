@@ -1,11 +1,12 @@
 //! Claims about a source's own figures: they are computed, and no run is needed.
 
+use inputs::PathStep;
 use serde::Deserialize;
+use stats::Interval;
 
 use super::finding::{Finding, Test};
-use super::growth::exponent;
-use super::range::Unit;
 use crate::evidence::RunEvidence;
+use crate::measure::exponent;
 
 /// A computation over published figures.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,7 +87,10 @@ impl Arithmetic {
         };
         Finding::Value {
             value,
-            interval: None,
+            interval: Interval {
+                low: value,
+                high: value,
+            },
             words: format!("the source's own figures: {words}"),
             is_published: true,
         }
@@ -94,7 +98,7 @@ impl Arithmetic {
 }
 
 impl Test for Arithmetic {
-    fn measure(&self, _: &RunEvidence<'_>) -> Finding {
+    fn measure(&self, _: &RunEvidence<'_>, _: &str) -> Finding {
         self.computed()
     }
 
@@ -102,23 +106,23 @@ impl Test for Arithmetic {
         Some(self.computed())
     }
 
-    fn command(&self) -> String {
+    fn command(&self, _: &str) -> String {
         String::new()
     }
 
-    fn units(&self) -> Vec<Unit> {
-        match self {
-            Arithmetic::Sum(_) | Arithmetic::Product(_) => {
-                vec![Unit::Tokens, Unit::Count, Unit::Dollars, Unit::Ms]
-            }
-            Arithmetic::Saved(_) | Arithmetic::YearlyGrowth(_) => vec![Unit::Percent],
-            Arithmetic::Times(_) => vec![Unit::Times],
-            Arithmetic::TokensOf(_) => vec![Unit::Tokens],
-            Arithmetic::Exponent(_) => vec![Unit::Exponent],
-        }
+    fn units(&self) -> Vec<String> {
+        let units: &[&str] = match self {
+            Arithmetic::Sum(_) | Arithmetic::Product(_) => &["tokens", "USD", "ms"],
+            Arithmetic::Saved(_) => &["percent saved"],
+            Arithmetic::YearlyGrowth(_) => &["percent a year"],
+            Arithmetic::Times(_) => &["ratio"],
+            Arithmetic::TokensOf(_) => &["tokens"],
+            Arithmetic::Exponent(_) => &["exponent"],
+        };
+        units.iter().map(|unit| (*unit).to_owned()).collect()
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn problem(&self) -> Option<(Vec<PathStep<'static>>, String)> {
         let positive = |figures: &[f64]| figures.iter().all(|figure| *figure > 0.0);
         let is_sound = match self {
             Arithmetic::Sum(figures) | Arithmetic::Product(figures) => figures.len() >= 2,
@@ -133,12 +137,7 @@ impl Test for Arithmetic {
                         .all(|(size, value)| positive(&[*size, *value]))
             }
         };
-        match is_sound {
-            true => Ok(()),
-            false => Err(
-                "`arithmetic`: needs two figures or more, and above 0 where they are divided"
-                    .to_owned(),
-            ),
-        }
+        let message = "needs two figures or more, and above 0 where they are divided";
+        (!is_sound).then(|| (Vec::new(), message.to_owned()))
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use inputs::InputError;
+use inputs::PathStep::{Any, Field};
 use rundir::Run;
 
 use super::file::ClaimFile;
 use super::finding::Name;
-use super::latencies::READY;
+use crate::measure::READY;
 use crate::summary::MAKESPAN;
 
 /// A workload that claims may name.
@@ -74,8 +75,8 @@ pub fn check(file: &ClaimFile, known: &[&dyn Catalogue]) -> Result<(), InputErro
         for (place, _, test) in claim.tests() {
             for (field, name) in test.names() {
                 if let Some(problem) = unknown(name, known) {
-                    let field = format!("{place}test.{field}");
-                    return Err(file.wrong(at, &field, problem));
+                    let path = [&*place, &[Field("test"), Any], &*field].concat();
+                    return Err(file.wrong(at, &path, &problem));
                 }
             }
         }

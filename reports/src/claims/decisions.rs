@@ -1,9 +1,9 @@
 //! Decisions of policies: a source's own verdict, tested by the gates, benefits and costs of a policy.
 
+use inputs::PathStep::{self, Field};
 use serde::Deserialize;
 
 use super::finding::{Finding, Name, Test};
-use super::range::Unit;
 use crate::decide::{self, Policy, PolicyVerdict, RowRole, RowState, decide, find};
 use crate::evidence::RunEvidence;
 
@@ -27,7 +27,7 @@ enum DecisionFigure {
 }
 
 impl Test for DecisionTest {
-    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
+    fn measure(&self, run: &RunEvidence<'_>, _: &str) -> Finding {
         let arm = run.arm(&self.arm);
         let missing = |why: String| {
             let policy = &self.policy;
@@ -81,26 +81,28 @@ impl Test for DecisionTest {
         }
     }
 
-    fn units(&self) -> Vec<Unit> {
-        vec![Unit::Count]
+    fn units(&self) -> Vec<String> {
+        let unit = match self.figure {
+            DecisionFigure::Archive => "verdicts",
+            DecisionFigure::Benefits => "benefits",
+        };
+        vec![unit.to_owned()]
     }
 
-    fn check(&self) -> Result<(), String> {
-        match find(&self.policy) {
-            Ok(_) if !self.policy.ends_with(".toml") => Ok(()),
-            _ => Err(format!(
-                "`decision.policy`: no built-in policy {:?}, expected one of {}",
-                self.policy,
-                decide::built_in().join(", ")
-            )),
-        }
+    fn problem(&self) -> Option<(Vec<PathStep<'static>>, String)> {
+        let is_built_in = find(&self.policy).is_ok() && !self.policy.ends_with(".toml");
+        (!is_built_in).then(|| {
+            let known = decide::built_in().join(", ");
+            let message = format!("no built-in policy {:?}; there are {known}", self.policy);
+            (vec![Field("policy")], message)
+        })
     }
 
-    fn command(&self) -> String {
+    fn command(&self, _: &str) -> String {
         format!("ctxbench decide --policy {} RUN…", self.policy)
     }
 
-    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        vec![("arm", Name::Arm(&self.arm))]
+    fn names(&self) -> Vec<(Vec<PathStep<'static>>, Name<'_>)> {
+        vec![(vec![Field("arm")], Name::Arm(&self.arm))]
     }
 }

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use inputs::{InputError, parse_toml};
+use inputs::PathStep::{self, Any, Field, Item};
+use inputs::{InputError, parse_toml, toml_error};
 use serde::Deserialize;
 
+use super::arithmetic::Arithmetic;
+use super::decisions::DecisionTest;
 use super::finding::Test;
 use super::range::Range;
-use super::subject::Subject;
+use super::reading::ReadingTest;
 
 /// A file of claims from one source.
 #[derive(Clone, Debug)]
@@ -18,8 +21,6 @@ pub struct ClaimFile {
     pub source: String,
     /// The claims, in the file's order.
     pub(super) claims: Vec<Claim>,
-    /// The line of each claim's head, from 1.
-    lines: Vec<usize>,
     text: String,
 }
 
@@ -79,13 +80,10 @@ impl ClaimFile {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let document: ClaimDocument = parse_toml(file, text)?;
-        let heads = (1..).zip(text.lines());
-        let heads = heads.filter(|(_, line)| line.trim_start().starts_with("[[claim]]"));
         let parsed = Self {
             file: file.to_owned(),
             source: document.source,
             claims: document.claims,
-            lines: heads.map(|(number, _)| number).collect(),
             text: text.to_owned(),
         };
         for (at, claim) in parsed.claims.iter().enumerate() {
@@ -103,71 +101,86 @@ impl ClaimFile {
         ];
         if kinds.into_iter().filter(|is| *is).count() != 1 {
             let message = "needs exactly one of `test`, `case`, `elsewhere` and `untestable`";
-            return Err(self.wrong(at, "", message));
+            return Err(self.wrong(at, &[], message));
         }
         if self.claims[..at].iter().any(|other| other.id == claim.id) {
-            return Err(self.wrong(at, "id", format!("two claims have the id {:?}", claim.id)));
+            let message = format!("two claims have the id {:?}", claim.id);
+            return Err(self.wrong(at, &[Field("id")], &message));
         }
         for (place, says, test) in claim.tests() {
-            let Some(says) = says else {
-                return Err(self.wrong(at, &format!("{place}says"), "is missing"));
+            let wrong = |own: &[PathStep<'_>], message: &str| {
+                Err(self.wrong(at, &[&place, own].concat(), message))
             };
-            says.check()
-                .map_err(|message| self.wrong(at, &format!("{place}says"), message))?;
-            test.check()
-                .map_err(|message| self.wrong(at, &format!("{place}test"), message))?;
+            let Some(says) = says else {
+                return wrong(&[Field("says")], "is missing");
+            };
+            if let Some((field, message)) = says.problem() {
+                return wrong(&[Field("says"), Field(field)], message);
+            }
+            if let Some((path, message)) = test.problem() {
+                let path = [&[Field("test"), Any], &*path].concat();
+                return wrong(&path, &message);
+            }
             let units = test.units();
             if !units.contains(&says.unit) {
-                let units: Vec<_> = units.iter().map(|unit| unit.name()).collect();
                 let message = format!(
                     "{:?} is not a unit of this test; its units are {}",
-                    says.unit.name(),
-                    units.join(" or ")
+                    says.unit,
+                    units.join(", ")
                 );
-                return Err(self.wrong(at, &format!("{place}says.unit"), message));
+                return wrong(&[Field("says"), Field("unit")], &message);
+            }
+            if let Some(message) = says.one_sided(test.range(&says.unit)) {
+                return wrong(&[Field("says")], &message);
             }
         }
         Ok(())
     }
 
-    /// An error about a field of the claim at `at`. The line is the first of the claim with a quoted word of the
-    /// message, else the claim's head.
-    pub(super) fn wrong(&self, at: usize, field: &str, message: impl ToString) -> InputError {
-        let message = message.to_string();
-        let head = self.lines.get(at).copied();
-        let end = self.lines.get(at + 1).copied().unwrap_or(usize::MAX);
-        let quoted = message.split('"').nth(1);
-        let line = quoted.and_then(|quoted| {
-            let numbered = (1..).zip(self.text.lines());
-            let mut lines = numbered.filter(|(number, _)| Some(*number) >= head && *number < end);
-            let spelled = [format!("\"{quoted}\""), format!("'{quoted}'")];
-            lines
-                .find(|(_, line)| spelled.iter().any(|word| line.contains(word.as_str())))
-                .map(|(number, _)| number)
-        });
+    /// An error about a field of the claim at `at`.
+    pub(super) fn wrong(&self, at: usize, own: &[PathStep<'_>], message: &str) -> InputError {
+        let path = [&[Field("claim"), Item(at)], own].concat();
         let id = self.claims.get(at).map_or("", |claim| claim.id.as_str());
-        let field = match field {
-            "" => String::new(),
-            field => format!("field `claim[{at}].{field}`: "),
-        };
-        InputError {
-            file: self.file.clone(),
-            line: line.or(head),
-            message: format!("{field}claim {id}: {message}"),
-        }
+        let message = format!("claim {id}: {message}");
+        toml_error(&self.file, &self.text, &path, &message)
     }
 }
 
 impl Claim {
-    /// All tests of the claim: the field's place in it, the range and the subject.
-    pub(super) fn tests(&self) -> impl Iterator<Item = (String, Option<&Range>, &dyn Test)> {
+    /// All tests of the claim: the place in it, the range and the test.
+    pub(super) fn tests(
+        &self,
+    ) -> impl Iterator<Item = (Vec<PathStep<'static>>, Option<&Range>, &dyn Test)> {
         let one = self.test.iter();
-        let one = one.map(|subject| (String::new(), self.says.as_ref(), subject.test()));
+        let one = one.map(|subject| (Vec::new(), self.says.as_ref(), subject.test()));
         let cases = self.cases.iter().enumerate();
         let cases = cases.map(|(at, case)| {
             let says = case.says.as_ref().or(self.says.as_ref());
-            (format!("case[{at}]."), says, case.test.test())
+            (vec![Field("case"), Item(at)], says, case.test.test())
         });
         one.chain(cases)
+    }
+}
+
+/// A measure of a run, or of a claim's own figures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Subject {
+    /// A measure of an arm.
+    Reading(ReadingTest),
+    /// The decision of a policy.
+    Decision(DecisionTest),
+    /// The claim's own figures.
+    Arithmetic(Arithmetic),
+}
+
+impl Subject {
+    /// The test of this kind.
+    pub(super) fn test(&self) -> &dyn Test {
+        match self {
+            Subject::Reading(test) => test,
+            Subject::Decision(test) => test,
+            Subject::Arithmetic(test) => test,
+        }
     }
 }

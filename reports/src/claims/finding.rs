@@ -1,8 +1,8 @@
 //! Findings of a run about a claim, the names that a claim uses, and the interface of its tests.
 
+use inputs::PathStep;
 use stats::Interval;
 
-use super::range::Unit;
 use crate::evidence::RunEvidence;
 
 /// A name in a claim that must exist.
@@ -22,10 +22,10 @@ pub(super) enum Name<'a> {
 /// The finding of a run about a subject.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
-    /// A value, with an interval unless it is exact.
     Value {
         value: f64,
-        interval: Option<Interval>,
+        /// One point if the value is exact.
+        interval: Interval,
         words: String,
         /// The value follows from published figures alone.
         is_published: bool,
@@ -48,16 +48,10 @@ impl Finding {
     pub(super) fn exact(value: f64, words: String) -> Self {
         Finding::Value {
             value,
-            interval: None,
-            words,
-            is_published: false,
-        }
-    }
-
-    pub(super) fn measured(value: f64, interval: Interval, words: String) -> Self {
-        Finding::Value {
-            value,
-            interval: Some(interval),
+            interval: Interval {
+                low: value,
+                high: value,
+            },
             words,
             is_published: false,
         }
@@ -66,8 +60,8 @@ impl Finding {
 
 /// A test of a claim.
 pub(super) trait Test {
-    /// The finding of a run.
-    fn measure(&self, run: &RunEvidence<'_>) -> Finding;
+    /// The finding of a run, in one of `units`.
+    fn measure(&self, run: &RunEvidence<'_>, unit: &str) -> Finding;
 
     /// The measure of a test that needs no run.
     fn alone(&self) -> Option<Finding> {
@@ -75,18 +69,23 @@ pub(super) trait Test {
     }
 
     /// The command that makes the evidence, where no run was given.
-    fn command(&self) -> String;
+    fn command(&self, unit: &str) -> String;
 
     /// The units in which the measure can be given; the claim's range picks one.
-    fn units(&self) -> Vec<Unit>;
+    fn units(&self) -> Vec<String>;
 
-    /// Checks what the types leave open.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
+    /// The least and the largest figure that a run can have in one of `units`.
+    fn range(&self, _unit: &str) -> (f64, f64) {
+        (f64::NEG_INFINITY, f64::INFINITY)
+    }
+
+    /// The first problem that the types leave open: the field, and the problem in words.
+    fn problem(&self) -> Option<(Vec<PathStep<'static>>, String)> {
+        None
     }
 
     /// The names that must exist, with their fields.
-    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
+    fn names(&self) -> Vec<(Vec<PathStep<'static>>, Name<'_>)> {
         Vec::new()
     }
 }

@@ -1,21 +1,15 @@
 //! Published claims, and the status that run directories give to each.
-//! `file` reads claims, `subject` finds the test of one, `range` compares; `status` joins cases and runs.
+//! `file` reads claims, `reading` asks a measure, `range` compares; `status` joins cases and runs.
 //! Nothing here measures, and no claim is judged by its prose.
 
 mod arithmetic;
 mod catalogue;
-mod cells;
 mod decisions;
 mod file;
 mod finding;
-mod growth;
-mod latencies;
-mod model;
 mod range;
 mod reading;
-mod scores;
 mod status;
-mod subject;
 #[cfg(test)]
 mod tests;
 

@@ -1,59 +1,15 @@
 //! The range that a claim says, and whether a measured interval lies in it.
 
 use serde::Deserialize;
-
 use stats::Interval;
+
+use crate::measure::amount;
 
 /// The factor by which a measurement may differ from a claim of "about" a figure.
 const ABOUT: f64 = 2.0;
 
-inputs::named! {
-    /// The unit of a claim.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Unit, name {
-        /// Milliseconds.
-        Ms = "ms",
-        /// A ratio.
-        Times = "times",
-        /// The exponent of a growth: 0 for constant, 1 for linear.
-        Exponent = "exponent",
-        /// A share, or a saving, in percent.
-        Percent = "percent",
-        /// A share between 0 and 1.
-        Share = "share",
-        /// `o200k` tokens; those of a published account are its own.
-        Tokens = "tokens",
-        Dollars = "dollars",
-        /// A number of things.
-        Count = "count",
-    }
-}
-
-impl Unit {
-    /// A value in this unit, for pages.
-    pub(super) fn show(self, value: f64) -> String {
-        let number = match value {
-            value if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value}"),
-            value if value.abs() >= 100.0 => format!("{value:.1}"),
-            value if value.abs() >= 0.1 => format!("{value:.3}"),
-            value => format!("{value:.5}"),
-        };
-        match self {
-            Unit::Ms => format!("{number} ms"),
-            Unit::Times => format!("×{number}"),
-            Unit::Exponent => format!("n^{number}"),
-            Unit::Percent => format!("{number} %"),
-            Unit::Share => format!("{} %", Self::Count.show(value * 100.0)),
-            Unit::Tokens => format!("{number} tokens"),
-            Unit::Dollars => format!("${number}"),
-            Unit::Count => number,
-        }
-    }
-}
-
 /// The range of a claim: exactly one of the limits, and their unit.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Range {
     /// The upper limit, excluded.
@@ -66,7 +22,8 @@ pub(super) struct Range {
     about: Option<f64>,
     /// The exact figure.
     equals: Option<f64>,
-    pub unit: Unit,
+    /// A unit of the test, as those of a policy's rows.
+    pub unit: String,
 }
 
 /// Where a measurement lies.
@@ -81,43 +38,55 @@ pub(super) enum Fit {
 }
 
 impl Range {
-    pub(super) fn check(&self) -> Result<(), String> {
-        let given = [
-            self.below.is_some(),
-            self.above.is_some(),
-            self.between.is_some(),
-            self.about.is_some(),
-            self.equals.is_some(),
-        ];
-        if given.into_iter().filter(|is| *is).count() != 1 {
-            return Err(
-                "needs exactly one of `below`, `above`, `between`, `about` and `equals`".to_owned(),
-            );
+    /// The first problem: the field, empty for the whole range, and the problem in words.
+    pub(super) fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let one = [self.below, self.above, self.about, self.equals];
+        let given = one.iter().flatten().count() + usize::from(self.between.is_some());
+        let ends = self
+            .between
+            .map_or([None; 2], |(from, to)| [Some(from), Some(to)]);
+        let mut all = one.into_iter().chain(ends).flatten();
+        if given != 1 {
+            let message = "needs exactly one of `below`, `above`, `between`, `about` and `equals`";
+            return Some(("", message));
+        }
+        if !all.all(f64::is_finite) {
+            return Some(("", "must be finite"));
         }
         if self.between.is_some_and(|(from, to)| from > to) {
-            return Err("`between`: the first number is the larger one".to_owned());
+            return Some(("between", "the first number is the larger one"));
         }
-        if self.about.is_some_and(|about| about <= 0.0) {
-            return Err("`about`: must be above 0, as it is a factor of two either way".to_owned());
-        }
-        Ok(())
+        let is_wrong = self.about.is_some_and(|about| about <= 0.0);
+        is_wrong.then_some((
+            "about",
+            "must be above 0, as it is a factor of two either way",
+        ))
+    }
+
+    /// Why no run can refute or confirm it, where a figure can only be from `low` to `high`.
+    pub(super) fn one_sided(&self, (low, high): (f64, f64)) -> Option<String> {
+        // An open range excludes an infinite end, which is no figure.
+        let ends = Interval { low, high }.map(|end| end.clamp(f64::MIN, f64::MAX));
+        let word = match self.fit(ends.low, ends) {
+            Fit::Inside => "refute",
+            Fit::Outside(_) => "confirm",
+            Fit::Across => return None,
+        };
+        let unit = &self.unit;
+        Some(format!(
+            "no run can {word} it: the figure is from {low} to {high} ({unit})"
+        ))
     }
 
     /// Both ends, and whether a value at an end is inside.
     fn ends(&self) -> (f64, f64, bool) {
-        match (
-            self.below,
-            self.above,
-            self.between,
-            self.about,
-            self.equals,
-        ) {
+        match (self.below, self.above, self.between, self.about) {
             (Some(below), ..) => (f64::NEG_INFINITY, below, false),
             (_, Some(above), ..) => (above, f64::INFINITY, false),
-            (_, _, Some((from, to)), ..) => (from, to, true),
-            (_, _, _, Some(about), _) => (about / ABOUT, about * ABOUT, true),
-            (_, _, _, _, equals) => {
-                let equals = equals.unwrap_or(f64::NAN);
+            (_, _, Some((from, to)), _) => (from, to, true),
+            (.., Some(about)) => (about / ABOUT, about * ABOUT, true),
+            _ => {
+                let equals = self.equals.unwrap_or(f64::NAN);
                 (equals, equals, true)
             }
         }
@@ -147,7 +116,7 @@ impl Range {
 
     /// The range in words.
     pub(super) fn words(&self) -> String {
-        let show = |value| self.unit.show(value);
+        let show = |value| amount(value, &self.unit);
         match (self.below, self.above, self.between, self.about) {
             (Some(below), ..) => format!("below {}", show(below)),
             (_, Some(above), ..) => format!("above {}", show(above)),

@@ -1,173 +1,209 @@
-//! A measure of an arm or context policy, or its ratio to that of another one.
+//! A measure of an arm or context policy, alone or beside that of a baseline: what a run says of it.
 
+use inputs::PathStep::{self, Any, Field};
 use serde::Deserialize;
-use stats::Interval;
+use stats::{Interval, MIN_EPOCHS};
 
 use super::finding::{Finding, Name, Test};
-use super::range::Unit;
 use crate::evidence::{CRON_KILL, RunEvidence};
-use crate::measure::{Evidence, Found, Measure, Reading};
+use crate::measure::{Evidence, Figure, Found, Measure, Scale, spread};
 use crate::provenance::Provenance;
 use crate::summary::is_simulated;
 
+/// As a row of a policy: a measure, and the arm with which it is compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadingTest {
     arm: String,
     measure: Measure,
-    /// The arm by whose figure it is divided.
-    over: Option<String>,
-    /// The arm or context policy against which it saves, in percent.
-    saved_against: Option<String>,
+    /// The arm or context policy of comparison, where the unit compares.
+    baseline: Option<String>,
+}
+
+/// What a run without a usable figure says.
+fn without(found: Found) -> Finding {
+    let (words, is_final) = match found {
+        Found::Missing(gap) => return Finding::Missing(format!("this run has no {}", gap.what)),
+        Found::Value(reading) => (reading.words, false),
+        Found::NotOffered(words) | Found::Failed(words) => (words, true),
+        Found::Void(words) => (words, false),
+    };
+    Finding::Open { words, is_final }
 }
 
 impl ReadingTest {
-    /// Whether its arms are context policies.
-    fn is_context(&self) -> bool {
-        matches!(self.measure, Measure::Context(_))
-    }
-
-    fn is_time(&self) -> bool {
-        self.measure.kind() == "ms"
-    }
-
-    fn read(&self, evidence: &Evidence<'_>, arm: &str) -> Result<Reading, Finding> {
-        let barred = match self.is_time() || matches!(self.measure, Measure::Passes { .. }) {
+    /// A reading of one arm. What failed is in every figure but a time.
+    fn read(&self, evidence: &Evidence<'_>, arm: &str, is_base: bool) -> Result<f64, Found> {
+        let is_time = self.measure.is_timed() || self.measure.kind() == "ms";
+        let barred = match is_time || matches!(self.measure, Measure::Passes { .. }) {
             true => evidence.barred(&self.measure, arm, None),
-            // What failed is in the figure.
             false => None,
         };
-        let found = barred.unwrap_or_else(|| evidence.read(&self.measure, arm, false));
-        Err(match found {
-            Found::Value(reading) => return Ok(reading),
-            Found::Missing(gap) => Finding::Missing(format!("this run has no {}", gap.what)),
-            Found::NotOffered(words) | Found::Failed(words) => Finding::Open {
-                words,
-                is_final: true,
-            },
-            Found::Void(words) => Finding::Open {
-                words,
-                is_final: false,
-            },
-        })
+        let found = barred.unwrap_or_else(|| evidence.read(&self.measure, arm, is_base));
+        Ok(found.value()?.value)
     }
 
-    fn found(&self, run: &RunEvidence<'_>) -> Result<Finding, Finding> {
-        let evidence = Evidence {
-            runs: vec![run.clone()],
+    fn figure(
+        &self,
+        evidence: &Evidence<'_>,
+        (arm, baseline): (&str, Option<&str>),
+        scale: Scale,
+    ) -> Result<Figure, Found> {
+        let own = self.read(evidence, arm, false)?;
+        let Some(baseline) = baseline else {
+            let reading = evidence.read(&self.measure, arm, false).value()?;
+            return Ok(Figure::of(reading, String::new()));
         };
-        let arm = run.arm(&self.arm);
-        let reading = self.read(&evidence, arm)?;
-        let on = |reading: &Reading, arm: &str| match self.is_context() {
-            true => reading.words.clone(),
-            false => format!("{} on {arm}", reading.words),
-        };
-        let words = on(&reading, arm);
-        let (value, ends, words) = match self.over.as_ref().or(self.saved_against.as_ref()) {
-            None => (reading.value, (reading.low, reading.high), words),
-            Some(over) => {
-                let base = self.read(&evidence, run.arm(over))?;
-                let words = format!("{words}, {}", on(&base, over));
-                if base.value <= 0.0 {
-                    return Err(Finding::Open {
-                        words: format!("{words}: no ratio"),
-                        is_final: true,
-                    });
-                }
-                let ratio = reading.value / base.value;
-                let ends = (reading.low / base.high, reading.high / base.low);
-                let saved = |ratio: f64| (1.0 - ratio) * 100.0;
-                match self.saved_against {
-                    Some(_) => {
-                        let words = format!("{:.1} % saved: {words}", saved(ratio));
-                        (saved(ratio), (saved(ends.1), saved(ends.0)), words)
-                    }
-                    None => (ratio, ends, format!("×{ratio:.3}: {words}")),
-                }
+        let base = self.read(evidence, baseline, true)?;
+        if base <= 0.0 && matches!(scale, Scale::Ratio | Scale::Saved) {
+            let why = format!("no ratio: {own} on {arm}, {base} on {baseline}");
+            return Err(Found::NotOffered(why));
+        }
+        evidence.figure(&self.measure, scale, arm, baseline)
+    }
+
+    /// The figure in words, with the cell and the arms that it is of.
+    fn words(&self, figure: &Figure, (arm, baseline): (&str, Option<&str>), unit: &str) -> String {
+        let reading = &figure.reading;
+        // The arms of a context are policies, which its words name.
+        let on = |words: &str, arm: &str| match &self.measure {
+            Measure::Context(_) => words.to_owned(),
+            Measure::Latency(cell) => {
+                let (metric, workload, state) = (&cell.metric, &cell.workload, &cell.state);
+                format!("{words}, {metric} {workload} {state} on {arm}")
             }
+            _ => format!("{words} on {arm}"),
         };
-        if self.measure.is_declared() {
-            return Ok(Finding::Declared(words));
+        let words = on(&reading.words, arm);
+        let shown = spread(reading.value, (reading.low, reading.high), unit);
+        match baseline {
+            Some(baseline) => {
+                let base = on(&figure.baseline, baseline);
+                format!("{shown}: {words}, against {base}")
+            }
+            None if reading.low < reading.high => format!("{shown}: {words}"),
+            None => words,
         }
-        if self.is_time() && is_simulated(arm) {
-            return Ok(Finding::Simulated(format!(
-                "{words}; the distance is simulated by our own proxy"
-            )));
-        }
-        let (low, high) = ends;
-        Ok(Finding::Value {
-            value,
-            interval: Some(Interval { low, high }),
-            words,
-            is_published: reading.provenance == Provenance::Arithmetic,
-        })
     }
 }
 
 impl Test for ReadingTest {
-    fn measure(&self, run: &RunEvidence<'_>) -> Finding {
-        self.found(run).unwrap_or_else(|finding| finding)
+    fn measure(&self, run: &RunEvidence<'_>, unit: &str) -> Finding {
+        let evidence = Evidence {
+            runs: vec![run.clone()],
+        };
+        let arms = (
+            run.arm(&self.arm),
+            self.baseline.as_deref().map(|name| run.arm(name)),
+        );
+        // A parsed claim has no other unit.
+        let scale = self.measure.scale(unit).unwrap_or(Scale::Own);
+        let figure = match self.figure(&evidence, arms, scale) {
+            Ok(figure) => figure,
+            Err(found) => return without(found),
+        };
+        let words = self.words(&figure, arms, unit);
+        let reading = figure.reading;
+        if self.measure.is_declared() {
+            return Finding::Declared(words);
+        }
+        let open = |why: String| Finding::Open {
+            words: format!("{words}; {why}"),
+            is_final: false,
+        };
+        if self.measure.is_timed() && run.summary.health.is_busy {
+            let why = "this machine was busy, which neither confirms nor refutes a figure";
+            return open(why.to_owned());
+        }
+        let is_unbounded = reading.low.is_infinite() || reading.high.is_infinite();
+        if is_unbounded && reading.low < reading.high {
+            return open(format!(
+                "a verdict is withheld, or fewer than {MIN_EPOCHS} epochs say too little about spread"
+            ));
+        }
+        let is_time = self.measure.is_timed() || self.measure.kind() == "ms";
+        if is_time && (is_simulated(arms.0) || arms.1.is_some_and(is_simulated)) {
+            return Finding::Simulated(format!(
+                "{words}; the distance is simulated by our own proxy, which neither confirms nor refutes a figure about a real one"
+            ));
+        }
+        Finding::Value {
+            value: reading.value,
+            interval: Interval {
+                low: reading.low,
+                high: reading.high,
+            },
+            words,
+            is_published: reading.provenance == Provenance::Arithmetic,
+        }
     }
 
-    fn units(&self) -> Vec<Unit> {
-        vec![match (&self.over, self.measure.kind()) {
-            _ if self.saved_against.is_some() => Unit::Percent,
-            (Some(_), _) => Unit::Times,
-            (None, "USD") => Unit::Dollars,
-            (None, "ms") => Unit::Ms,
-            (None, "tokens") => Unit::Tokens,
-            (None, "share") => Unit::Share,
-            (None, _) => Unit::Count,
-        }]
+    /// The measure's own unit, or with a baseline those that compare with it.
+    fn units(&self) -> Vec<String> {
+        let mut units = self.measure.units();
+        match self.baseline {
+            Some(_) => drop(units.remove(0)),
+            None => units.truncate(1),
+        }
+        units
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn range(&self, unit: &str) -> (f64, f64) {
+        let scale = self.measure.scale(unit).unwrap_or(Scale::Own);
+        self.measure.range(scale)
+    }
+
+    fn problem(&self) -> Option<(Vec<PathStep<'static>>, String)> {
         if let Some((field, message)) = self.measure.problem() {
-            return Err(format!("`measure`: field `{field}`: {message}"));
+            return Some((vec![Field("measure"), Any, Field(field)], message));
         }
-        match (&self.measure, &self.over) {
-            (_, Some(_)) if self.saved_against.is_some() => {
-                Err("`over` excludes `saved_against`".to_owned())
-            }
-            (Measure::Results { .. }, Some(_)) => Err(
-                "`over`: all arms replay one script, so that the tokens of `results` are equal by construction"
-                    .to_owned(),
-            ),
-            _ => Ok(()),
-        }
+        let is_tie = matches!(self.measure, Measure::Results { .. }) && self.baseline.is_some();
+        let message =
+            "all arms replay one script, so that the tokens of `results` are equal by construction";
+        is_tie.then(|| (vec![Field("baseline")], message.to_owned()))
     }
 
     /// The command that fills the gap of no run at all.
-    fn command(&self) -> String {
-        match (Evidence { runs: Vec::new() }).read(&self.measure, &self.arm, false) {
-            Found::Missing(gap) => gap.command,
+    fn command(&self, unit: &str) -> String {
+        let evidence = Evidence { runs: Vec::new() };
+        let scale = self.measure.scale(unit).unwrap_or(Scale::Own);
+        let baseline = self.baseline.as_deref().unwrap_or(&self.arm);
+        match evidence.figure(&self.measure, scale, &self.arm, baseline) {
+            Err(Found::Missing(gap)) => gap.command,
             _ => format!("ctxbench run --backend {}", self.arm),
         }
     }
 
-    fn names(&self) -> Vec<(&'static str, Name<'_>)> {
-        let others = [("over", &self.over), ("saved_against", &self.saved_against)];
-        let others = others
-            .into_iter()
-            .filter_map(|(field, arm)| Some((field, arm.as_ref()?)));
-        let arms = std::iter::once(("arm", &self.arm)).chain(others);
+    fn names(&self) -> Vec<(Vec<PathStep<'static>>, Name<'_>)> {
+        let arms = [
+            ("arm", Some(&self.arm)),
+            ("baseline", self.baseline.as_ref()),
+        ];
+        let arms = arms.into_iter();
+        let arms = arms.filter_map(|(field, arm)| Some((vec![Field(field)], arm?)));
         let mut names: Vec<_> = arms
-            .map(|(field, arm)| match &self.measure {
-                Measure::Context(context) => (field, Name::Policy(&context.workload, arm)),
-                _ => (field, Name::Arm(arm)),
+            .map(|(path, arm)| match &self.measure {
+                Measure::Context(context) => (path, Name::Policy(&context.workload, arm)),
+                _ => (path, Name::Arm(arm)),
             })
             .collect();
+        let field = |name| match &self.measure {
+            Measure::Growth(_) | Measure::ScoreGrowth(_) if name == "workload" => {
+                vec![Field("measure"), Any, Field("sizes")]
+            }
+            _ => vec![Field("measure"), Any, Field(name)],
+        };
         for (workload, cell) in self.measure.cells() {
-            names.push(("measure.workload", Name::Workload(workload)));
+            names.push((field("workload"), Name::Workload(workload)));
             if let Some((state, metric)) = cell {
-                names.push(("measure.state", Name::State(workload, state)));
-                names.push(("measure.metric", Name::Metric(workload, metric)));
+                names.push((field("state"), Name::State(workload, state)));
+                names.push((field("metric"), Name::Metric(workload, metric)));
             }
         }
         if let Measure::Faults { scenarios, .. } = &self.measure {
             // Every run with probes kills a cron job's daemon.
             let listed = scenarios.iter().filter(|name| *name != CRON_KILL);
-            names.extend(listed.map(|name| ("measure.scenarios", Name::Scenario(name))));
+            names.extend(listed.map(|name| (field("scenarios"), Name::Scenario(name))));
         }
         names
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::Interval;
 
 use super::file::{Claim, ClaimFile};
 use super::finding::{Finding, Test};
@@ -246,14 +245,15 @@ fn of_runs(
     runs: &[RunEvidence<'_>],
     command: Option<&String>,
 ) -> TestResult {
-    let command = command.cloned().unwrap_or_else(|| test.command());
+    // A parsed claim has a range for each of its tests.
+    let Some(says) = says else {
+        return TestResult::new(ClaimStatus::NotMeasured, "no range");
+    };
+    let command = command.cloned();
+    let command = command.unwrap_or_else(|| test.command(&says.unit));
     let nothing = || TestResult {
         settle: Some(command.clone()),
         ..TestResult::new(ClaimStatus::NotMeasured, "no run was given")
-    };
-    // A parsed claim has a range for each of its tests.
-    let Some(says) = says else {
-        return nothing();
     };
     if let Some(finding) = test.alone() {
         return of_finding(finding, says, &command);
@@ -261,7 +261,10 @@ fn of_runs(
     let results = runs.iter().map(|run| {
         let name = run.run.dir.file_name();
         let name = name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
-        (name, of_finding(test.measure(run), says, &command))
+        (
+            name,
+            of_finding(test.measure(run, &says.unit), says, &command),
+        )
     });
     let results: Vec<(String, TestResult)> = results.collect();
     let settled = results
@@ -316,33 +319,25 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
             interval,
             words,
             is_published,
-        } => {
-            let point = Interval {
-                low: value,
-                high: value,
-            };
-            match says.fit(value, interval.unwrap_or(point)) {
-                Fit::Inside if is_published => {
-                    TestResult::found(ClaimStatus::ArithmeticOnly, words)
-                }
-                Fit::Inside => TestResult::found(ClaimStatus::Confirmed, words),
-                Fit::Outside(factor) => TestResult {
-                    factor,
-                    ..TestResult::found(ClaimStatus::Refuted, words)
-                },
-                Fit::Across => {
-                    let more = match command().starts_with("ctxbench run ") {
-                        true => format!("{} {MORE}", command()),
-                        false => command(),
-                    };
-                    let words = format!("{words}: the interval contains an end of the range");
-                    TestResult {
-                        settle: Some(more),
-                        ..TestResult::found(ClaimStatus::NotMeasured, words)
-                    }
+        } => match says.fit(value, interval) {
+            Fit::Inside if is_published => TestResult::found(ClaimStatus::ArithmeticOnly, words),
+            Fit::Inside => TestResult::found(ClaimStatus::Confirmed, words),
+            Fit::Outside(factor) => TestResult {
+                factor,
+                ..TestResult::found(ClaimStatus::Refuted, words)
+            },
+            Fit::Across => {
+                let more = match command().starts_with("ctxbench run ") {
+                    true => format!("{} {MORE}", command()),
+                    false => command(),
+                };
+                let words = format!("{words}: the interval contains an end of the range");
+                TestResult {
+                    settle: Some(more),
+                    ..TestResult::found(ClaimStatus::NotMeasured, words)
                 }
             }
-        }
+        },
     }
 }
 

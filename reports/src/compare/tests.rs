@@ -10,7 +10,7 @@ use crate::render::{comparison_junit, comparison_markdown, comparison_text};
 use crate::summary::summarise;
 use crate::testing;
 
-const CLAIM: &str = "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = { below = 0.3, unit = 'ms' }\ntest.latency = { arm = 'sqlite', workload = 'micro/read', state = 'hot', metric = 'read' }\n";
+const CLAIM: &str = "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = { below = 0.3, unit = 'ms' }\ntest.reading = { arm = 'sqlite', measure.latency = { workload = 'micro/read', state = 'hot', metric = 'read' } }\n";
 
 fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String> {
     let contexts = testing::contexts();

@@ -17,7 +17,7 @@ pub(crate) use places::ContextPlace;
 pub(crate) use policy::{CANDIDATE, arm_words};
 pub use policy::{Names, Policy, PolicyAdvice, built_in, find, identities, identity};
 use rows::{Bound, listed, row, without};
-pub(crate) use rows::{Row, RowEffect, RowRole, RowState, amount, digits};
+pub(crate) use rows::{Row, RowEffect, RowRole, RowState};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
@@ -25,6 +25,7 @@ use verdict::{conclude, fragility, smallest_flip};
 
 pub use crate::measure::{Evidence, check_compatible};
 use crate::measure::{Found, Gap};
+pub(crate) use crate::measure::{amount, digits};
 
 /// A decision on one candidate by one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -339,12 +339,23 @@ impl Policy {
             );
             return wrong(&[PathStep::Field("benefits_needed")], message);
         }
+        let of_contexts = !policy.candidates.contexts.is_empty();
         for (role, rows) in policy.rows() {
             for (at, row) in rows.iter().enumerate() {
                 if let Some((field, message)) = problem(role, row) {
                     let path = [PathStep::Field(role), PathStep::Item(at)];
                     let path: Vec<PathStep<'_>> = path.into_iter().chain(field).collect();
                     return wrong(&path, message);
+                }
+            }
+        }
+        if !of_contexts {
+            for (path, measure) in policy.measures() {
+                if matches!(measure, Measure::Context(context) if context.policy.is_none()) {
+                    let own = [PathStep::Field("measure"), PathStep::Any];
+                    let path: Vec<PathStep<'_>> = path.into_iter().chain(own).collect();
+                    let message = "needs the field `policy`: the candidates are arms, and no arm is a context policy";
+                    return wrong(&path, message.to_owned());
                 }
             }
         }
@@ -360,7 +371,6 @@ impl Policy {
                 return wrong(&path, message);
             }
         }
-        let of_contexts = !policy.candidates.contexts.is_empty();
         if of_contexts != policy.places.is_some() {
             let message = "context policies as candidates and `places` go together";
             return wrong(&[PathStep::Field("candidates")], message.to_owned());
@@ -674,6 +684,12 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     if let Some((name, message)) = one_sided(row) {
         return Some((field(name), message));
     }
+    let is_itself = row.baseline.as_deref() == Some(ITSELF) && row.scale() != Scale::Own;
+    if is_itself && !row.measure.compares_methods() {
+        let message = "compares the candidate's figure with the same figure, so that no candidate can win or lose; \
+                       name two methods or workloads in `measure.score`, or another arm";
+        return Some((field("baseline"), message.to_owned()));
+    }
     if row.if_measured && role != "cost" {
         let message = format!("`if_measured` is for costs only: a {role} must be measured");
         return Some((field("if_measured"), message));
@@ -707,14 +723,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
 /// Why no candidate can keep a bound, or none can break it: the field, and the problem in words.
 fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
     let scale = row.scale();
-    let is_share = row.measure.kind() == "share" && scale != Scale::Ratio;
-    // The range of the figure. A figure of one arm and a ratio are never below 0.
-    let low = match scale {
-        Scale::Own | Scale::Ratio => 0.0,
-        _ if is_share => -1.0,
-        _ => f64::NEG_INFINITY,
-    };
-    let high = if is_share { 1.0 } else { f64::INFINITY };
+    let (low, high) = row.measure.range(scale);
     let is_bounded = matches!(row.measure, Measure::Durability { .. }) && scale == Scale::Own;
     let (field, problem) = match (row.at_most, row.at_least) {
         (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
@@ -728,9 +737,10 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
         (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),
         _ => return None,
     };
-    let range = match high.is_finite() {
-        true => format!("from {low} to {high}"),
-        false => format!("{low} or more"),
+    let range = match (low.is_finite(), high.is_finite()) {
+        (true, true) => format!("from {low} to {high}"),
+        (true, false) => format!("{low} or more"),
+        _ => format!("{high} or less"),
     };
     let unit = &row.unit;
     Some((

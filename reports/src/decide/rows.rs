@@ -5,7 +5,8 @@ use stats::SeriesKey;
 
 use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
-    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS,
+    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits,
+    spread,
 };
 use crate::provenance::Provenance;
 
@@ -152,15 +153,10 @@ impl Row {
 
     /// The figure that is held against the bound, with its interval; empty without evidence.
     pub fn figure(&self) -> String {
-        let (value, unit) = (self.value(), &self.bound.unit);
-        match self.effect {
-            Some(RowEffect { low, high, .. })
-                if low.is_finite() && high.is_finite() && low < high =>
-            {
-                format!("{value} [{}, {}]", amount(low, unit), amount(high, unit))
-            }
-            _ => value,
-        }
+        let Some(effect) = self.effect else {
+            return String::new();
+        };
+        spread(effect.value, (effect.low, effect.high), &self.bound.unit)
     }
 }
 
@@ -334,53 +330,16 @@ impl Question<'_> {
         if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
             return Err(barred);
         }
-        if let (Measure::Mix { steps }, true) = (measure, scale != Scale::Own) {
-            let (candidate, baseline) = (self.candidate, self.baseline);
-            return self.evidence.mixed(steps, scale, candidate, baseline);
-        }
-        if let (Measure::Latency(latency), true) = (measure, scale != Scale::Own) {
-            let (candidate, baseline) = (self.candidate, self.baseline);
-            return self.evidence.timed(latency, scale, candidate, baseline);
-        }
-        let candidate = self.of_candidate(measure)?;
-        let other = self.of_baseline(measure);
-        if scale == Scale::Own {
-            let baseline = other.map_or(String::new(), |other| other.words);
-            return Ok(Figure::of(candidate, baseline));
-        }
-        let other = other?;
-        let combine = |figure: f64, other: f64| match scale {
-            Scale::Ratio if figure == other => 1.0,
-            Scale::Ratio => figure / other,
-            Scale::Fewer => other - figure,
-            _ => figure - other,
-        };
-        // The ends that make the result smallest and largest.
-        let (low, high) = match scale {
-            Scale::Fewer => (
-                combine(candidate.high, other.low),
-                combine(candidate.low, other.high),
-            ),
-            _ => (
-                combine(candidate.low, other.high),
-                combine(candidate.high, other.low),
-            ),
-        };
-        let reading = Reading {
-            value: combine(candidate.value, other.value),
-            low,
-            high,
-            ..candidate
-        };
-        Ok(Figure::of(reading, other.words))
+        self.evidence
+            .figure(measure, scale, self.candidate, self.baseline)
     }
 
     fn of_candidate(&self, measure: &Measure) -> Result<Reading, Found> {
-        value(self.evidence.read(measure, self.candidate, false))
+        self.evidence.read(measure, self.candidate, false).value()
     }
 
     fn of_baseline(&self, measure: &Measure) -> Result<Reading, Found> {
-        value(self.evidence.read(measure, self.baseline, true))
+        self.evidence.read(measure, self.baseline, true).value()
     }
 
     /// How much more the candidate has of a measure.
@@ -451,17 +410,10 @@ impl Question<'_> {
         });
         let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;
         let measure = &self.criterion.measure;
-        let time = |arm: &str| Some(value(self.evidence.read(measure, arm, false)).ok()?.value);
+        let time = |arm: &str| Some(self.evidence.read(measure, arm, false).value().ok()?.value);
         let undelayed = time(near)?;
         let slope = (time(&far)? - undelayed) / delay;
         (slope > 0.0).then(|| (most - undelayed) / slope)
-    }
-}
-
-pub(super) fn value(found: Found) -> Result<Reading, Found> {
-    match found {
-        Found::Value(reading) => Ok(reading),
-        other => Err(other),
     }
 }
 
@@ -472,86 +424,4 @@ fn whole(number: f64) -> String {
     }
     let size = 10f64.powf((number.log10().floor() - 1.0).max(0.0));
     crate::text::count(((number / size).floor() * size) as u64)
-}
-
-/// An amount with its unit.
-pub fn amount(value: f64, unit: &str) -> String {
-    if value.is_infinite() {
-        return "without end".to_owned();
-    }
-    match unit {
-        "ratio" => format!("×{}", digits(value)),
-        unit if unit.contains("share") => {
-            let rest = unit.strip_suffix("share").or(unit.strip_prefix("share"));
-            let of = match unit {
-                "session share" => " of the session",
-                "turn share" => " of a turn",
-                _ => rest.filter(|rest| !rest.is_empty()).unwrap_or_default(),
-            };
-            format!("{} %{of}", digits(value * 100.0))
-        }
-        unit => {
-            let number = digits(value);
-            let unit = match number.as_str() {
-                "1" => of_one(unit),
-                _ => unit.to_owned(),
-            };
-            format!("{number} {unit}")
-        }
-    }
-}
-
-/// A unit whose first word stands for one thing: `1 call more`.
-fn of_one(unit: &str) -> String {
-    let (word, rest) = unit.split_at(unit.find(' ').unwrap_or(unit.len()));
-    let one = match word {
-        word if word.len() < 4 => word.to_owned(),
-        word if word.ends_with("ies") => format!("{}y", &word[..word.len() - 3]),
-        word => {
-            let word = word
-                .strip_suffix("es")
-                .filter(|word| word.ends_with("ss"))
-                .unwrap_or(word);
-            match word.ends_with("ss") {
-                true => word.to_owned(),
-                false => word.strip_suffix('s').unwrap_or(word).to_owned(),
-            }
-        }
-    };
-    format!("{one}{rest}")
-}
-
-/// A number with at most three significant digits after the point, without trailing zeros.
-pub fn digits(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
-    let text = format!("{value:.places$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_amount_of_one_has_a_unit_of_one() {
-        for (value, unit, expected) in [
-            (1.0, "calls more", "1 call more"),
-            (2.0, "calls more", "2 calls more"),
-            (1.0, "passes", "1 pass"),
-            (1.0, "recoveries", "1 recovery"),
-            (1.0, "ms", "1 ms"),
-            (1.0, "per question", "1 per question"),
-            (1.0, "USD", "1 USD"),
-            (1.0, "seconds", "1 second"),
-            (0.01, "turn share", "1 % of a turn"),
-        ] {
-            assert_eq!(amount(value, unit), expected);
-        }
-    }
 }

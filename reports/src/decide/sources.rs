@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::policy::{Policy, Preference, SourceRow};
-use super::rows::value;
 use crate::measure::{Evidence, Found, Measure, Reading, Scale};
 
 /// A row of a source, tested.
@@ -73,8 +72,8 @@ fn compared(
     if let Some(barred) = evidence.barred(&row.measure, candidate, Some(baseline)) {
         return Err(barred);
     }
-    let reading = value(evidence.read(&row.measure, candidate, false))?;
-    let base = value(evidence.read(&row.measure, baseline, true))?;
+    let reading = evidence.read(&row.measure, candidate, false).value()?;
+    let base = evidence.read(&row.measure, baseline, true).value()?;
     let ratio = match &row.measure {
         Measure::Latency(latency) => {
             let timed = evidence.timed(latency, Scale::Ratio, candidate, baseline)?;

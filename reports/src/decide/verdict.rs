@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::rows::{Bound, Row, RowEffect, RowRole, RowState, amount};
+use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
+use crate::measure::amount;
 
 inputs::named! {
     /// The verdict of a decision.

@@ -7,12 +7,14 @@ use super::burden::BurdenPart;
 use super::contexts::ContextFigure;
 use super::costs::CostMeasure;
 use super::faults::{FaultFigure, Loss};
+use super::growth::{ScoreGrowth, TimeGrowth};
 use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep};
-use super::model_files::FileFigure;
+use super::model_files::FileMeasure;
 use super::probes::{Aspect, PROPERTIES};
-use super::scores::{Per, SCORES, ScoreMeasure};
+use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
 use crate::context::{ContextCost, DOLLARS, MODELS};
+use crate::evidence::CRON_KILL;
 use crate::provenance::Provenance;
 
 /// A measured or counted quantity of a candidate.
@@ -53,7 +55,7 @@ pub enum Measure {
     /// Tokens or dollars of a session's context under a context policy.
     Context(ContextFigure),
     /// Files that a language model makes up.
-    ModelFiles { figure: FileFigure },
+    ModelFiles(FileMeasure),
     /// The mean time until a task's reader sees a commit of another program, of the slowest pass.
     Lag { workload: String },
     /// An exact count of each timed call.
@@ -82,6 +84,12 @@ pub enum Measure {
     },
     /// The time that one call in a hundred takes or exceeds.
     Tail(Latency),
+    /// The share of a sample of questions that a method answers, with its interval.
+    Questions(QuestionShare),
+    /// How the time of a call grows with a size.
+    Growth(TimeGrowth),
+    /// How a count a question grows with a size.
+    ScoreGrowth(ScoreGrowth),
 }
 
 /// How a candidate's figure is put beside the baseline's.
@@ -95,6 +103,8 @@ pub enum Scale {
     More,
     /// Baseline minus candidate.
     Fewer,
+    /// What the candidate saves against the baseline, in percent.
+    Saved,
     /// The added wait as a share of the recorded session.
     SessionShare,
     /// The added wait as a share of a turn.
@@ -129,7 +139,10 @@ impl Measure {
             | Measure::Durability { .. }
             | Measure::Property { .. }
             | Measure::Tail(_)
-            | Measure::ModelFiles { .. }
+            | Measure::ModelFiles(_)
+            | Measure::Questions(_)
+            | Measure::Growth(_)
+            | Measure::ScoreGrowth(_)
             | Measure::Hosts { .. } => Provenance::Measured,
         }
     }
@@ -137,6 +150,14 @@ impl Measure {
     /// Whether its figure is a constant of this project or of a backend's makers.
     pub fn is_declared(&self) -> bool {
         self.provenance() == Provenance::Declared
+    }
+
+    /// Whether its figure is a time of calls, or how one grows, which a busy machine changes.
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(
+            self,
+            Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_)
+        )
     }
 
     /// The unit of its figure.
@@ -177,12 +198,9 @@ impl Measure {
             Measure::Durability { .. } => "share",
             Measure::Context(context) if context.figure == DOLLARS => "USD",
             Measure::Context(_) => "tokens",
-            Measure::ModelFiles { figure } => match figure {
-                FileFigure::Plausible | FileFigure::Consistent | FileFigure::Exact => "share",
-                FileFigure::FailedSteps => "steps",
-                FileFigure::TokensOverWriting => "times",
-                FileFigure::SecondsAFile => "seconds",
-            },
+            Measure::ModelFiles(files) => files.kind(),
+            Measure::Questions(_) => "share",
+            Measure::Growth(_) | Measure::ScoreGrowth(_) => "exponent",
             Measure::Hosts { figure, .. } => match figure {
                 HostFigure::LinesOutside | HostFigure::LostLines => "lines",
                 HostFigure::HandoffMs => "ms",
@@ -209,10 +227,12 @@ impl Measure {
         let mut all = vec![Scale::Own];
         match self {
             // Their baseline is no arm, or is part of the figure.
-            Measure::ModelFiles { .. } | Measure::Conformance { .. } | Measure::Passes { .. } => {
-                return all;
-            }
-            _ => all.extend([Scale::Ratio, Scale::More, Scale::Fewer]),
+            Measure::ModelFiles(_)
+            | Measure::Growth(_)
+            | Measure::ScoreGrowth(_)
+            | Measure::Conformance { .. }
+            | Measure::Passes { .. } => return all,
+            _ => all.extend([Scale::Ratio, Scale::More, Scale::Fewer, Scale::Saved]),
         }
         if matches!(self, Measure::Latency(_)) {
             all.extend([Scale::SessionShare, Scale::TurnShare]);
@@ -227,8 +247,45 @@ impl Measure {
             Scale::Ratio => "ratio".to_owned(),
             Scale::More => format!("{kind} more"),
             Scale::Fewer => format!("{kind} fewer"),
+            Scale::Saved => "percent saved".to_owned(),
             Scale::SessionShare => "session share".to_owned(),
             Scale::TurnShare => "turn share".to_owned(),
+        }
+    }
+
+    /// The least and the largest figure that a candidate can have.
+    pub(crate) fn range(&self, scale: Scale) -> (f64, f64) {
+        let most = match self {
+            Measure::Probes { names, .. } if !names.is_empty() => names.len() as f64,
+            Measure::Property { of } => of.len() as f64,
+            _ if self.kind() == "share" => 1.0,
+            _ => f64::INFINITY,
+        };
+        match scale {
+            Scale::Own if self.kind() == "exponent" => (f64::NEG_INFINITY, f64::INFINITY),
+            Scale::Own => (0.0, most),
+            Scale::Ratio => (0.0, f64::INFINITY),
+            Scale::Saved => (f64::NEG_INFINITY, 100.0),
+            Scale::More | Scale::Fewer => (-most, most),
+            Scale::SessionShare | Scale::TurnShare => (f64::NEG_INFINITY, f64::INFINITY),
+        }
+    }
+
+    /// Whether the candidate and its baseline have different figures although they are one arm: of two methods, two
+    /// workloads or two context policies.
+    pub(crate) fn compares_methods(&self) -> bool {
+        match self {
+            Measure::Score(score) => {
+                let is_other = |own: &String, other: &Option<String>| {
+                    other.as_ref().is_some_and(|other| other != own)
+                };
+                is_other(&score.workload, &score.baseline_workload)
+                    || is_other(&score.method, &score.baseline_method)
+            }
+            Measure::Context(context) => {
+                context.against.is_some() && context.policy != context.against
+            }
+            _ => false,
         }
     }
 
@@ -254,6 +311,16 @@ impl Measure {
                 all.extend(other.map(|name| (name.as_str(), None)));
                 all
             }
+            Measure::Growth(growth) => {
+                let cell = Some((&*growth.state, &*growth.metric));
+                let workloads = growth.sizes.workloads();
+                workloads.map(|workload| (workload, cell)).collect()
+            }
+            Measure::ScoreGrowth(growth) => {
+                let workloads = growth.sizes.workloads();
+                workloads.map(|workload| (workload, None)).collect()
+            }
+            Measure::Questions(share) => vec![(&share.workload, None)],
             Measure::Context(context) => vec![(&context.workload, None)],
             Measure::Cost(cost) => vec![(&cost.workload, None)],
             _ => Vec::new(),
@@ -291,18 +358,27 @@ impl Measure {
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
             }
+            Measure::Faults {
+                scenarios,
+                figure: FaultFigure::UpdatesLost,
+                ..
+            } if scenarios.iter().all(|name| name == CRON_KILL) => {
+                let message = format!("{CRON_KILL} counts no updates: the figure is always 0");
+                Some(("figure", message))
+            }
             Measure::Score(score) if score.counts.is_empty() => {
                 Some(("counts", "needs at least one count".to_owned()))
             }
-            Measure::Score(score) => {
-                let mut counts = score.counts.iter();
-                let unknown = counts.find(|name| !SCORES.contains(&name.as_str()))?;
-                let message = format!(
-                    "unknown count {unknown:?}; use one of {}",
-                    SCORES.join(", ")
-                );
-                Some(("counts", message))
+            Measure::Score(score) => Some(("counts", unknown_count(&score.counts)?)),
+            Measure::Questions(QuestionShare { count, .. })
+            | Measure::ScoreGrowth(ScoreGrowth { count, .. })
+                if unknown_count(std::slice::from_ref(count)).is_some() =>
+            {
+                Some(("count", unknown_count(std::slice::from_ref(count))?))
             }
+            Measure::Growth(growth) => growth.sizes.problem(),
+            Measure::ScoreGrowth(growth) => growth.sizes.problem(),
+            Measure::ModelFiles(files) => files.problem(),
             Measure::Context(context)
                 if context.figure != DOLLARS
                     && !ContextCost::FIGURES.contains(&context.figure.as_str()) =>

@@ -6,7 +6,8 @@ use rundir::{PlannedWorkload, SAMPLES};
 use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
-use super::{Evidence, Found, Reading, Scale, run_gap};
+use super::figure::saved;
+use super::{Evidence, Figure, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::{Cell, FailedPasses, MAKESPAN};
@@ -16,6 +17,9 @@ use crate::text::time;
 /// (docs/METHODOLOGY.md).
 pub(crate) const TURN_NS: f64 = 3.6e9;
 
+/// The metric of readiness: the time from the start of the daemon to a usable mount.
+pub(crate) const READY: &str = "ready";
+
 /// A cell without its arm.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,7 +27,7 @@ pub struct Latency {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// A kind of call, or `makespan`.
+    /// A kind of call, `makespan`, or [`READY`].
     pub metric: String,
 }
 
@@ -35,34 +39,12 @@ pub struct MixStep {
     pub times: f64,
 }
 
-/// A figure of a candidate beside the baseline's.
-#[derive(Clone, Debug)]
-pub(crate) struct Figure {
-    /// The figure in the unit of the row.
-    pub(crate) reading: Reading,
-    /// The baseline in words.
-    pub(crate) baseline: String,
-    /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
-    pub(crate) added_ns: Option<f64>,
-    /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
-    pub(crate) session: Option<String>,
-}
-
-impl Figure {
-    /// A figure that is no time.
-    pub(crate) fn of(reading: Reading, baseline: String) -> Self {
-        Self {
-            reading,
-            baseline,
-            added_ns: None,
-            session: None,
-        }
-    }
-}
-
 impl<'a> Evidence<'a> {
     /// The candidate's own time in milliseconds.
     pub(super) fn time(&self, latency: &Latency, arm: &str) -> Found {
+        if latency.metric == READY {
+            return self.ready(latency, arm);
+        }
         let readings = self.runs.iter().filter_map(|run| {
             let cell = cell(run, latency, arm)?;
             let known = cell.interval.filter(|_| !run.summary.health.is_busy);
@@ -84,6 +66,31 @@ impl<'a> Evidence<'a> {
             Some((_, reading)) => Found::Value(reading),
             None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
         }
+    }
+
+    /// The time until a mount is usable, in milliseconds.
+    fn ready(&self, latency: &Latency, arm: &str) -> Found {
+        let found = self.runs.iter().find_map(|run| {
+            let mut ready = run.summary.ready.iter();
+            ready.find(|ready| {
+                (&*ready.arm, &ready.workload, &ready.state)
+                    == (arm, &latency.workload, &latency.state)
+            })
+        });
+        let Some(ready) = found else {
+            return run_gap(&latency.workload, &[arm], not_measured(latency, arm));
+        };
+        let ends = ready.interval.map(|ends| (ends.low / 1e6, ends.high / 1e6));
+        let (low, high) = ends.unwrap_or((0.0, f64::INFINITY));
+        Found::Value(Reading {
+            low,
+            high,
+            ..Reading::exact(
+                ready.typical_ns / 1e6,
+                time(ready.typical_ns),
+                &source(latency),
+            )
+        })
     }
 
     /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval.
@@ -163,6 +170,7 @@ impl<'a> Evidence<'a> {
         let in_unit = |sum: f64| match scale {
             Scale::More => sum - of_baseline,
             Scale::Fewer => of_baseline - sum,
+            Scale::Saved => saved(sum / of_baseline),
             _ => sum / of_baseline,
         };
         let ends = [in_unit(sum.low), in_unit(sum.high)];
@@ -241,6 +249,7 @@ fn timed(
     let in_unit = |ratio: f64| {
         Some(match scale {
             Scale::Ratio => ratio,
+            Scale::Saved => saved(ratio),
             Scale::More => added(ratio) / 1e6,
             Scale::Fewer => -added(ratio) / 1e6,
             Scale::SessionShare => added(ratio) * of_pass / (workload.session_ms? as f64 * 1e6),

@@ -7,6 +7,8 @@ mod contexts;
 mod costs;
 mod failed;
 mod faults;
+mod figure;
+mod growth;
 mod hosts;
 mod kinds;
 mod latency;
@@ -15,6 +17,7 @@ mod names;
 mod passes;
 mod probes;
 mod scores;
+mod units;
 
 use rundir::{Arm, Run};
 use serde::Serialize;
@@ -25,11 +28,13 @@ use crate::provenance::Provenance;
 use crate::summary::Summary;
 
 pub use compatible::check_compatible;
+pub(crate) use figure::Figure;
+pub(crate) use growth::exponent;
 pub use kinds::{Measure, Scale};
-pub(crate) use latency::{Figure, TURN_NS};
-pub(crate) use model_files::plausible_imports;
+pub(crate) use latency::{READY, TURN_NS};
 pub(crate) use names::matches;
 pub use scores::ScoreMeasure;
+pub(crate) use units::{amount, digits, spread};
 
 /// The runs that a decision rests on.
 #[derive(Clone)]
@@ -91,6 +96,14 @@ pub(crate) enum Found {
 }
 
 impl Found {
+    /// The reading; everything else is the error.
+    pub(crate) fn value(self) -> Result<Reading, Found> {
+        match self {
+            Found::Value(reading) => Ok(reading),
+            other => Err(other),
+        }
+    }
+
     /// An exact count.
     fn exact(value: f64, words: String, source: &str) -> Self {
         Found::Value(Reading::exact(value, words, source))
@@ -167,7 +180,7 @@ impl<'a> Evidence<'a> {
             Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
             Measure::Context(figure) => self.context(figure, arm, as_baseline),
-            Measure::ModelFiles { figure } => self.model_files(*figure, arm),
+            Measure::ModelFiles(files) => self.model_files(files, arm),
             Measure::Lag { workload } => self.lag(workload, arm),
             Measure::Cost(cost) => self.cost(cost, arm),
             Measure::Durability { loss } => self.durability(loss.name(), arm),
@@ -176,6 +189,9 @@ impl<'a> Evidence<'a> {
             Measure::Property { of } => self.property(of, arm),
             Measure::Mix { steps } => self.mix(steps, arm),
             Measure::Tail(latency) => self.tail(latency, arm),
+            Measure::Questions(share) => self.questions(share, arm),
+            Measure::Growth(growth) => self.growth(growth, arm),
+            Measure::ScoreGrowth(growth) => self.score_growth(growth, arm),
         }
     }
 
@@ -206,7 +222,19 @@ fn missing(what: String, command: String) -> Found {
 
 /// A gap that a run of one workload fills.
 fn run_gap(workload: &str, arms: &[&str], what: String) -> Found {
+    runs_gap([workload], arms, what)
+}
+
+/// A gap that a run of several workloads fills.
+fn runs_gap<'a>(
+    workloads: impl IntoIterator<Item = &'a str>,
+    arms: &[&str],
+    what: String,
+) -> Found {
+    let workloads = workloads.into_iter();
+    let workloads = workloads.map(|workload| format!(" --workload {workload}"));
     let arms = arms.iter().filter(|arm| **arm != "direct");
-    let arms: String = arms.map(|arm| format!(" --backend {arm}")).collect();
-    missing(what, format!("ctxbench run --workload {workload}{arms}"))
+    let arms = arms.map(|arm| format!(" --backend {arm}"));
+    let options: String = workloads.chain(arms).collect();
+    missing(what, format!("ctxbench run{options}"))
 }

@@ -2,8 +2,9 @@
 
 use rundir::{MODEL_FILES, ModelFiles, MountedModel};
 use serde::Deserialize;
+use stats::{LEVEL, share_interval};
 
-use super::{Evidence, Found, matches, missing};
+use super::{Evidence, Found, Reading, matches, missing};
 
 /// The candidate that makes up files from their paths.
 pub(super) const GENERATE: &str = "llm-generate";
@@ -48,6 +49,72 @@ pub enum FileFigure {
     TokensOverWriting,
     /// Seconds for a made-up file.
     SecondsAFile,
+    /// Questions to the model in a step.
+    Calls,
+    /// Milliseconds of a step.
+    StepMs,
+    /// Share of byte-exact reads after a number of operations.
+    ExactReads,
+    /// Milliseconds of an answer after a number of operations.
+    AnswerMs,
+    /// The time of reading a made-up file again over that of reading one of `memory`.
+    Reread,
+}
+
+/// See [`super::Measure::ModelFiles`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMeasure {
+    pub figure: FileFigure,
+    /// The step, as `model-files.json` names it, for `calls` and `step-ms`.
+    pub step: Option<String>,
+    /// The number of operations in the history, for `exact-reads` and `answer-ms`.
+    pub operations: Option<u32>,
+}
+
+impl FileMeasure {
+    pub(super) fn kind(&self) -> &'static str {
+        match self.figure {
+            FileFigure::Plausible
+            | FileFigure::Consistent
+            | FileFigure::Exact
+            | FileFigure::ExactReads => "share",
+            FileFigure::FailedSteps => "steps",
+            FileFigure::TokensOverWriting | FileFigure::Reread => "times",
+            FileFigure::SecondsAFile => "seconds",
+            FileFigure::Calls => "calls",
+            FileFigure::StepMs | FileFigure::AnswerMs => "ms",
+        }
+    }
+
+    /// The field that the figure needs and lacks, or has and does not take.
+    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
+        let of_step = matches!(self.figure, FileFigure::Calls | FileFigure::StepMs);
+        let of_length = matches!(self.figure, FileFigure::ExactReads | FileFigure::AnswerMs);
+        let fields = [
+            ("step", of_step, self.step.is_some()),
+            ("operations", of_length, self.operations.is_some()),
+        ];
+        let mut wrong = fields.into_iter().filter(|(_, needs, has)| needs != has);
+        let (field, needs, _) = wrong.next()?;
+        let message = match needs {
+            true => format!("this figure needs `{field}`"),
+            false => format!("this figure does not take `{field}`"),
+        };
+        Some((field, message))
+    }
+
+    /// Whether it says how useful the files are, which depends on the model. Counts and times of the mount do not.
+    fn needs_capable_model(&self) -> bool {
+        !matches!(
+            self.figure,
+            FileFigure::Calls
+                | FileFigure::StepMs
+                | FileFigure::ExactReads
+                | FileFigure::AnswerMs
+                | FileFigure::Reread
+        )
+    }
 }
 
 impl Evidence<'_> {
@@ -82,7 +149,7 @@ impl Evidence<'_> {
         })
     }
 
-    pub(super) fn model_files(&self, figure: FileFigure, arm: &str) -> Found {
+    pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> Found {
         let gap = |what: &str| {
             let command = "ctxbench run --suite model-files".to_owned();
             missing(format!("{what} of {arm}"), command)
@@ -90,7 +157,9 @@ impl Evidence<'_> {
         let Some((found, mounted)) = self.made_up(arm) else {
             return gap("made-up files");
         };
-        if let Some(why) = Self::incapable_because(found) {
+        if measure.needs_capable_model()
+            && let Some(why) = Self::incapable_because(found)
+        {
             return missing(why, WITH_A_KEY.to_owned());
         }
         let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
@@ -100,7 +169,63 @@ impl Evidence<'_> {
         };
         let asked = mounted.steps.iter().filter(|step| step.calls > 0);
         let calls: u64 = asked.clone().map(|step| step.calls).sum();
-        let reading = match figure {
+        // Its counts are exact. Its times are those of the model when it was recorded.
+        if measure.kind() == "ms" && found.origin != "live" {
+            let origin = &found.origin;
+            return Found::Void(format!("times of a model that is {origin} settle nothing"));
+        }
+        let step = || {
+            let mut steps = mounted.steps.iter();
+            steps.find(|step| Some(&step.what) == measure.step.as_ref())
+        };
+        let at_length = || {
+            let mut lengths = found.fidelity.iter();
+            lengths.find(|length| Some(length.operations) == measure.operations)
+        };
+        let source = format!("{}, {}", found.model, found.origin);
+        let reading = match measure.figure {
+            FileFigure::Calls => step().map(|step| {
+                let words = format!("{} questions to the model for {:?}", step.calls, step.what);
+                (step.calls as f64, words)
+            }),
+            FileFigure::StepMs => step().map(|step| {
+                let ms = step.seconds * 1e3;
+                (ms, format!("{ms:.2} ms for {:?}", step.what))
+            }),
+            FileFigure::AnswerMs => {
+                let at = at_length().filter(|length| length.calls > 0);
+                at.map(|at| {
+                    let words = format!("{:.1} ms an answer", at.answer_ms);
+                    let words = format!("{words} after {} operations", at.operations);
+                    (at.answer_ms, words)
+                })
+            }
+            FileFigure::ExactReads => {
+                let Some(at) = at_length().filter(|length| !length.reads.is_empty()) else {
+                    return gap("reads after so many operations");
+                };
+                let exact = at.reads.iter().filter(|read| read.is_exact).count() as u64;
+                let (all, operations) = (at.reads.len() as u64, at.operations);
+                let ends = share_interval(exact, all, 1.0 - LEVEL);
+                let words =
+                    format!("{exact} of {all} reads exact after {operations} operations; {source}");
+                return Found::Value(Reading {
+                    low: ends.low,
+                    high: ends.high,
+                    ..Reading::exact(exact as f64 / all as f64, words, MODEL_FILES)
+                });
+            }
+            FileFigure::Reread => {
+                let Some((ratio, low, high)) = found.memory_ratio else {
+                    return gap("a made-up file read again");
+                };
+                let words = format!("a made-up file read again over a file of memory; {source}");
+                return Found::Value(Reading {
+                    low,
+                    high,
+                    ..Reading::exact(ratio, words, MODEL_FILES)
+                });
+            }
             FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
             FileFigure::Consistent => {
                 let checks = mounted.consistency.iter();
@@ -134,14 +259,13 @@ impl Evidence<'_> {
         let Some((value, words)) = reading else {
             return gap("a figure of made-up files");
         };
-        let words = format!("{words}; {}, {}", found.model, found.origin);
-        Found::exact(value, words, MODEL_FILES)
+        Found::exact(value, format!("{words}; {source}"), MODEL_FILES)
     }
 }
 
 /// Imports in made-up files that name a file of the tree, and all imports. The check reads `45 imports in the Python
 /// files, 0 of them of a file that is listed`.
-pub(crate) fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
+fn plausible_imports(mounted: &MountedModel) -> (u64, u64) {
     let checks = mounted.consistency.iter();
     let listed = checks.filter(|(what, _)| what.starts_with("listing against"));
     let numbers = listed.map(|(_, result)| {

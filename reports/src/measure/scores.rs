@@ -2,20 +2,22 @@
 
 use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
+use stats::{LEVEL, share_interval};
 
 use super::{Evidence, Found, Reading, matches, run_gap};
 use crate::provenance::Provenance;
 use crate::summary::TASK;
 use crate::text::count;
 
-/// The names of scores that a policy can count.
-pub const SCORES: [&str; 14] = [
+/// The names of scores that a policy or claim can count.
+pub const SCORES: [&str; 15] = [
     "evidence-in-budget",
     "found-at-1",
     "found-at-5",
     "found-at-10",
     "own-words",
     "other-words",
+    "old-first",
     "stale",
     "tokens",
     "definition-tokens",
@@ -42,6 +44,17 @@ pub struct ScoreMeasure {
     pub baseline_workload: Option<String>,
     /// The baseline's method, if it is another one.
     pub baseline_method: Option<String>,
+}
+
+/// See [`super::Measure::Questions`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionShare {
+    pub workload: String,
+    /// The method of search.
+    pub method: String,
+    /// The count, which is 0 or 1 of a question.
+    pub count: String,
 }
 
 /// The divisor of a score.
@@ -129,7 +142,41 @@ impl Evidence<'_> {
     }
 }
 
+/// Why `SCORES` has no such count.
+pub(super) fn unknown_count(counts: &[String]) -> Option<String> {
+    let unknown = counts
+        .iter()
+        .find(|name| !SCORES.contains(&name.as_str()))?;
+    Some(format!(
+        "unknown count {unknown:?}; use one of {}",
+        SCORES.join(", ")
+    ))
+}
+
 impl Evidence<'_> {
+    /// The share of a sample of questions that have a count, with its interval.
+    pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> Found {
+        let (workload, method, name) = (&share.workload, &share.method, &share.count);
+        let found = self.runs.iter().find_map(|run| {
+            let score = run.searched(workload, arm, method)?.score(name);
+            score.filter(|score| score.of > 0)
+        });
+        let Some(Sum { sum, of }) = found else {
+            let what = format!("{name} of {method} in {workload} on {arm}");
+            return run_gap(workload, &[arm], what);
+        };
+        let ends = share_interval(sum, of, 1.0 - LEVEL);
+        Found::Value(Reading {
+            low: ends.low,
+            high: ends.high,
+            ..Reading::exact(
+                sum as f64 / of as f64,
+                format!("{sum} of {of}, {name} of {method} in {workload}"),
+                &format!("{SAMPLES}: scores of {workload}, {name}"),
+            )
+        })
+    }
+
     pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {
         let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
         let lags_us: Vec<f64> = passes

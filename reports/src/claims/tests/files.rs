@@ -1,76 +1,72 @@
 //! Claim files: what is refused, what is counted, and the built-in ones.
 
-use super::{READ, cases, judged, latency, parse};
+use super::{READ, cases, judged, latency, of_sqlite, parse, reading};
 use crate::claims::{Catalogue, ClaimStatus, check, judge, tally};
 use crate::evidence::RunEvidence;
 use crate::testing;
 
 #[test]
 fn a_malformed_claim_is_refused_with_file_line_and_field() {
-    let error = |claim: &str| parse(claim).unwrap_err();
-    assert!(error("").starts_with("c.toml:2: claim c: needs exactly one of `test`, `case`"));
-    let both = format!("untestable = 'u'\n{}", latency(READ, "below = 1.0"));
-    assert!(error(&both).contains("needs exactly one of `test`, `case`"));
-    assert!(
-        error("colour = 'red'")
-            .starts_with("c.toml:5: field `claim[0].colour`: unknown field `colour`")
-    );
-    assert!(
-        error(&format!("test.latency = {READ}"))
-            .contains("field `claim[0].says`: claim c: is missing")
-    );
-    assert!(error(&latency(READ, "below = 1.0, above = 2.0")).contains("exactly one of `below`"));
-    assert!(
-        error(&latency(READ, "between = [2.0, 1.0]"))
-            .contains("the first number is the larger one")
-    );
-    let unit = latency(READ, "below = 1.0").replace("'ms'", "'tokens'");
-    let unit = error(&unit);
-    assert!(
-        unit.starts_with("c.toml:5: field `claim[0].says.unit`: claim c: \"tokens\" is not a unit of this test; its units are ms"),
-        "{unit}"
-    );
-    let figure = "says = { below = 1.0, unit = 'tokens' }\ntest.reading = { arm = 'p', measure.context = { workload = 'w', figure = 'f' } }";
-    assert!(error(figure).contains("no figure \"f\"; there are entering"));
-    let metric = format!("says = {{ below = 1.0, unit = 'ms' }}\ntest.latencies = {READ}");
-    assert!(error(&metric).contains("unknown variant `latencies`, expected one of `latency`"));
-    let tie = "says = { equals = 1.0, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.results = { workload = 'micro/read' } }";
-    assert!(error(tie).contains("equal by construction"));
-    let twice = "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'";
-    assert!(error(twice).contains("two claims have the id \"c\""));
+    let context = "context = { workload = 'w', figure = 'f' }";
+    let baseline = "arm = 'sqlite', baseline = 'direct'";
+    let results = "results = { workload = 'micro/read' }";
+    let sizes = "growth = { state = 'hot', metric = 'read', sizes = [[1, 'a'], [1, 'b']] }";
+    let errors = [
+        String::new(),
+        format!("untestable = 'u'\n{}", latency("below = 1.0")),
+        "colour = 'red'".to_owned(),
+        format!("test.reading = {{ arm = 'sqlite', measure.{READ} }}"),
+        latency("below = 1.0, above = 2.0"),
+        latency("below = inf"),
+        latency("between = [2.0, 1.0]"),
+        latency("above = -1.0"),
+        latency("below = 0.0"),
+        of_sqlite("probes", "above = 1", "probes = { aspect = 'tool', names = ['cat'] }"),
+        latency("about = 0.0"),
+        latency("below = 1.0").replace("'ms'", "'tokens'"),
+        of_sqlite("ratio", "below = 1.0", READ),
+        reading("ms", "below = 1.0", baseline, READ),
+        of_sqlite("tokens", "below = 1.0", context),
+        of_sqlite("exponent", "below = 1.0", sizes),
+        latency("below = 1.0").replace("latency", "latencies"),
+        reading("ratio", "equals = 1.0", baseline, results),
+        of_sqlite("calls", "equals = 1", "model-files = { figure = 'calls' }"),
+        "says = { equals = 1, unit = 'verdicts' }\ntest.decision = { policy = 'mine', arm = 'sqlite', figure = 'archive' }".to_owned(),
+        "says = { equals = 1, unit = 'tokens' }\ntest.arithmetic.sum = [1.0]".to_owned(),
+        "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'".to_owned(),
+    ];
+    let errors = errors.map(|claim| parse(&claim).unwrap_err());
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
 fn a_run_knows_its_own_parts() {
     let run = testing::run();
     let known: [&dyn Catalogue; 1] = [&run];
-    let fine = parse(&latency(READ, "below = 1.0")).unwrap();
+    let fine = parse(&latency("below = 1.0")).unwrap();
     assert!(check(&fine, &known).is_ok());
-    let wrong = parse(&latency(
-        &READ.replace("'sqlite'", "'sqlight'"),
-        "below = 1.0",
-    ))
-    .unwrap();
-    let error = check(&wrong, &known).unwrap_err().to_string();
-    assert!(
-        error.starts_with("c.toml:6: field `claim[0].test.arm`: claim c: unknown arm \"sqlight\", expected one of direct, direct-again, sqlite"),
-        "{error}"
-    );
-    let in_case = parse(&cases("below = 1.0", "missing")).unwrap();
-    let error = check(&in_case, &known).unwrap_err().to_string();
-    assert!(
-        error.contains("field `claim[0].case[1].test.workload`"),
-        "{error}"
-    );
+    let growth = "growth = { state = 'hot', metric = 'read', sizes = [[1, 'micro/read'], [2, 'micro/none']] }";
+    let errors = [
+        latency("below = 1.0").replace("'sqlite'", "'sqlight'"),
+        latency("below = 1.0").replace("'hot'", "'warm'"),
+        latency("below = 1.0").replace("'read'", "'red'"),
+        cases("below = 1.0", "missing"),
+        of_sqlite("exponent", "below = 1.0", growth),
+    ];
+    let errors = errors.map(|claim| {
+        let error = check(&parse(&claim).unwrap(), &known).unwrap_err();
+        error.to_string()
+    });
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
 fn the_tally_counts_what_is_settled_and_by_which_command_more_would_be() {
     let run = testing::run();
-    let missing = latency(&READ.replace("micro/read", "micro/none"), "below = 1.0");
+    let missing = latency("below = 1.0").replace("micro/read", "micro/none");
     let claims = [
-        latency(READ, "below = 1.0"),
-        latency(READ, "below = 0.01"),
+        latency("below = 1.0"),
+        latency("below = 0.01"),
         missing.clone(),
         missing,
         "elsewhere = 'there'".to_owned(),
@@ -79,7 +75,7 @@ fn the_tally_counts_what_is_settled_and_by_which_command_more_would_be() {
     let judged: Vec<_> = claims.iter().map(|claim| judged(claim, &[&run])).collect();
     let tally = tally(&judged);
     assert_eq!((tally.claims, tally.settled, tally.testable), (6, 3, 5));
-    let command = "ctxbench run --workload micro/none --state hot --backend sqlite";
+    let command = "ctxbench run --workload micro/none --backend sqlite";
     assert_eq!(tally.commands, [(command.to_owned(), 2)]);
     assert!(
         tally

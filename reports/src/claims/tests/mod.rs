@@ -9,7 +9,7 @@ use rundir::faults::{Audit, FaultOutcome, IN_USE};
 use rundir::{Outcome, Probe, Run, Sample, Score};
 
 use super::ClaimStatus::{
-    ArithmeticOnly, Conditional, Confirmed, Declared, NotMeasured, NotReproduced, Refuted,
+    self, ArithmeticOnly, Conditional, Confirmed, Declared, NotMeasured, NotReproduced, Refuted,
     Untestable,
 };
 use super::{ClaimFile, ClaimResult, judge_file, tally};
@@ -20,8 +20,8 @@ use crate::prices::Prices;
 use crate::summary::summarise;
 use crate::testing;
 
-const READ: &str = "{ arm = 'sqlite', workload = 'micro/read', state = 'hot', metric = 'read' }";
-const PLAIN: &str = "{ arm = 'direct', workload = 'micro/read', state = 'hot', metric = 'read' }";
+/// The cell `read` of `micro/read`.
+const READ: &str = "latency = { workload = 'micro/read', state = 'hot', metric = 'read' }";
 
 fn parse(claim: &str) -> Result<ClaimFile, String> {
     let text = format!("source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\n{claim}\n");
@@ -34,26 +34,56 @@ fn judged(claim: &str, runs: &[&Run]) -> ClaimResult {
         .iter()
         .map(|run| (summarise(run).unwrap(), contexts(run, &prices).unwrap()))
         .collect();
-    let evidence: Vec<_> = runs
-        .iter()
-        .zip(&derived)
-        .map(|(run, (summary, contexts))| RunEvidence::new(run, summary, contexts))
-        .collect();
-    judge_file(&parse(claim).unwrap(), &evidence).remove(0)
+    let runs = runs.iter().zip(&derived);
+    let evidence = runs.map(|(run, (summary, contexts))| RunEvidence::new(run, summary, contexts));
+    judge_file(&parse(claim).unwrap(), &evidence.collect::<Vec<_>>()).remove(0)
 }
 
-fn latency(place: &str, says: &str) -> String {
-    format!("says = {{ {says}, unit = 'ms' }}\ntest.latency = {place}")
+/// A claim of a measure: `arms` are the fields `arm` and `baseline`.
+fn reading(unit: &str, says: &str, arms: &str, measure: &str) -> String {
+    format!("says = {{ {says}, unit = '{unit}' }}\ntest.reading = {{ {arms}, measure.{measure} }}")
+}
+
+/// A claim of a measure of `sqlite`.
+fn of_sqlite(unit: &str, says: &str, measure: &str) -> String {
+    reading(unit, says, "arm = 'sqlite'", measure)
+}
+
+/// A claim of the time of a read on `sqlite`.
+fn latency(says: &str) -> String {
+    of_sqlite("ms", says, READ)
+}
+
+/// The status of a claim by one run.
+fn status(claim: &str, run: &Run) -> ClaimStatus {
+    judged(claim, &[run]).status
+}
+
+/// The scripted run after a change.
+fn changed(change: impl FnOnce(&mut Run)) -> Run {
+    let mut run = testing::run();
+    change(&mut run);
+    run
+}
+
+/// The scripted run whose first reads on `sqlite` are changed.
+fn first_read(change: impl FnOnce(&mut Sample)) -> Run {
+    changed(|run| {
+        let mut passes = testing::passes(run, "micro/read", "sqlite");
+        change(passes.next().unwrap());
+    })
 }
 
 #[test]
 fn a_time_is_judged_by_its_whole_interval() {
     // The scripted `sqlite` takes about 0.2 ms.
     let run = testing::run();
-    let of = |says: &str| judged(&latency(READ, says), &[&run]);
+    let of = |says: &str| judged(&latency(says), &[&run]);
     let confirmed = of("below = 1.0");
     assert_eq!(confirmed.status, Confirmed);
     assert_eq!((confirmed.settle, confirmed.factor), (None, None));
+    let none = "0 of 28 passes failed (≤ 10.7 %)";
+    assert!(confirmed.evidence.contains(none), "{}", confirmed.evidence);
     let refuted = of("between = [10.0, 50.0]");
     assert_eq!(refuted.status, Refuted);
     assert!(
@@ -63,10 +93,8 @@ fn a_time_is_judged_by_its_whole_interval() {
     assert_eq!(of("about = 0.15").status, Confirmed);
     assert_eq!(of("above = 0.1").status, Confirmed);
     let summary = testing::summary();
-    let cell = summary
-        .cells
-        .iter()
-        .find(|cell| cell.arm == "sqlite" && cell.metric == "read");
+    let mut cells = summary.cells.iter();
+    let cell = cells.find(|cell| cell.arm == "sqlite" && cell.metric == "read");
     let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
     assert_eq!(edge.status, NotMeasured);
     assert!(
@@ -79,70 +107,60 @@ fn a_time_is_judged_by_its_whole_interval() {
 #[test]
 fn a_time_that_no_run_has_names_the_command_that_measures_it() {
     let run = testing::run();
-    let place = READ.replace("micro/read", "micro/other");
-    let missing = judged(&latency(&place, "below = 1.0"), &[&run]);
+    let other = latency("below = 1.0").replace("micro/read", "micro/other");
+    let missing = judged(&other, &[&run]);
     assert_eq!(missing.status, NotMeasured);
-    let command = "ctxbench run --workload micro/other --state hot --backend sqlite";
+    let command = "ctxbench run --workload micro/other --backend sqlite";
     assert_eq!(missing.settle.as_deref(), Some(command));
-    let with_command = judged(
-        &format!("{}\nsettle = 'make it'", latency(&place, "below = 1.0")),
-        &[&run],
-    );
+    let with_command = judged(&format!("{other}\nsettle = 'make it'"), &[&run]);
     assert_eq!(with_command.settle.as_deref(), Some("make it"));
-    let without = judged(&latency(READ, "below = 1.0"), &[]);
-    assert_eq!(without.status, NotMeasured);
+    assert_eq!(judged(&latency("below = 1.0"), &[]).status, NotMeasured);
 }
 
 #[test]
 fn readiness_is_judged_by_the_daemons_start() {
     let run = testing::run();
-    let ready = READ.replace("metric = 'read'", "metric = 'ready'");
     // The scripted daemons take 12 ms to start.
-    let of = |place: &str, says: &str| judged(&latency(place, says), &[&run]).status;
-    assert_eq!(of(&ready, "about = 10.0"), Confirmed);
-    assert_eq!(of(&ready, "below = 5.0"), Refuted);
-    assert_eq!(
-        of(&ready.replace("sqlite", "direct"), "below = 1.0"),
-        NotMeasured
-    );
+    let of = |arm: &str, says: &str| {
+        let ready = READ.replace("metric = 'read'", "metric = 'ready'");
+        status(
+            &reading("ms", says, &format!("arm = '{arm}'"), &ready),
+            &run,
+        )
+    };
+    assert_eq!(of("sqlite", "about = 10.0"), Confirmed);
+    assert_eq!(of("sqlite", "below = 5.0"), Refuted);
+    assert_eq!(of("direct", "below = 1.0"), NotMeasured);
 }
 
 #[test]
 fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
-    let claim = latency(READ, "below = 1000.0");
-    let mut wrong = testing::run();
-    for sample in wrong.samples.iter_mut().filter(|pass| pass.arm == "sqlite") {
-        sample.outcome = Outcome::WrongData;
-        sample.outcomes = [(Outcome::WrongData, 4)].into();
+    let wrong = changed(|run| {
+        for pass in run.samples.iter_mut().filter(|pass| pass.arm == "sqlite") {
+            pass.outcome = Outcome::WrongData;
+            pass.outcomes = [(Outcome::WrongData, 4)].into();
+        }
+    });
+    let short = changed(|run| run.samples.retain(|pass| pass.epoch < 2));
+    for (run, words, another_helps) in [
+        (wrong, "28 of 28 passes failed", false),
+        (changed(testing::make_busy), "busy", true),
+        (short, "fewer than 3 epochs", true),
+    ] {
+        let found = judged(&latency("below = 1000.0"), &[&run]);
+        assert_eq!(found.status, NotMeasured);
+        assert!(found.evidence.contains(words), "{found:?}");
+        assert_eq!(found.settle.is_some(), another_helps, "{found:?}");
     }
-    let found = judged(&claim, &[&wrong]);
-    assert_eq!(found.status, NotMeasured);
-    assert!(
-        found.evidence.contains("a wrong answer has no latency"),
-        "{found:?}"
-    );
-    assert_eq!(found.settle, None, "another run would end in the same way");
-    let mut busy = testing::run();
-    testing::make_busy(&mut busy);
-    let found = judged(&claim, &[&busy]);
-    assert_eq!(found.status, NotMeasured);
-    assert!(
-        found.evidence.contains("busy") && found.settle.is_some(),
-        "{found:?}"
-    );
-    let mut short = testing::run();
-    short.samples.retain(|sample| sample.epoch < 2);
-    let found = judged(&claim, &[&short]);
-    assert_eq!(found.status, NotMeasured);
-    assert!(found.evidence.contains("fewer than 3 epochs"), "{found:?}");
 }
 
 #[test]
 fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
-    let mut far = testing::run();
-    testing::rename_arm(&mut far, "sqlite", "s3-minio@30ms");
-    let place = READ.replace("'sqlite'", "'s3@30ms'");
-    let found = judged(&latency(&place, "below = 1.0"), &[&far]);
+    let far = changed(|run| testing::rename_arm(run, "sqlite", "s3-minio@30ms"));
+    let found = judged(
+        &reading("ms", "below = 1.0", "arm = 's3@30ms'", READ),
+        &[&far],
+    );
     assert_eq!(found.status, NotReproduced);
     assert!(found.evidence.contains("simulated"), "{found:?}");
     let found = judged("elsewhere = 'macOS'", &[&far]);
@@ -150,102 +168,100 @@ fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
         (found.status, found.evidence.as_str()),
         (NotReproduced, "macOS")
     );
-    let found = judged("untestable = 'a judgement'", &[&far]);
-    assert_eq!(found.status, Untestable);
+    assert_eq!(status("untestable = 'a judgement'", &far), Untestable);
 }
 
 #[test]
-fn a_ratio_is_paired_in_one_cell_and_compared_between_cells() {
+fn a_ratio_is_paired_by_round_and_a_count_of_nothing_has_none() {
     let run = testing::run();
-    let of = |claim: String| judged(&claim, &[&run]);
-    let paired = of(format!(
-        "says = {{ between = [1.9, 2.1], unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {PLAIN} }}"
-    ));
+    let arms = "arm = 'sqlite', baseline = 'direct'";
+    let paired = judged(
+        &reading("ratio", "between = [1.9, 2.1]", arms, READ),
+        &[&run],
+    );
     assert_eq!(paired.status, Confirmed, "{paired:?}");
-    assert!(paired.evidence.contains("paired by round"));
-    let edit = "{ arm = 'direct', workload = 'agent/session', state = 'hot', metric = 'edit' }";
-    let apart = of(format!(
-        "says = {{ above = 10.0, unit = 'times' }}\ntest.ratio = {{ of = {READ}, to = {edit} }}"
-    ));
-    assert_eq!(apart.status, Refuted, "{apart:?}");
-    assert!(apart.evidence.contains("not paired"));
-}
-
-/// A run whose second workload is the first with twice the size and, on `sqlite`, this factor of the time.
-fn sizes(factor: f64) -> Run {
-    let mut run = testing::run();
-    testing::rename_calls(&mut run, "edit", "read");
-    for sample in run
-        .samples
-        .iter_mut()
-        .filter(|pass| pass.workload == "agent/session")
-    {
-        testing::scale_pass(sample, factor);
-    }
-    run
+    let saved = reading("percent saved", "between = [-110.0, -90.0]", arms, READ);
+    assert_eq!(status(&saved, &run), Confirmed);
+    let tools = "probes = { aspect = 'tool' }";
+    let none = changed(|run| {
+        run.probes = ["direct", "sqlite"]
+            .map(|arm| Probe::new("tool", "cat", arm, Outcome::Ok, ""))
+            .into();
+    });
+    let found = judged(&reading("ratio", "equals = 1", arms, tools), &[&none]);
+    assert_eq!(found.status, NotMeasured);
+    assert!(found.evidence.contains("no ratio: 0"), "{found:?}");
 }
 
 #[test]
 fn growth_is_the_exponent_over_sizes() {
-    let claim = |says: &str| {
-        format!(
-            "says = {{ {says}, unit = 'exponent' }}\ntest.growth = {{ arm = 'sqlite', state = 'hot', metric = 'read', sizes = [[100, 'micro/read'], [10000, 'agent/session']] }}"
-        )
-    };
-    for (factor, says, status) in [
+    let growth = "growth = { state = 'hot', metric = 'read', sizes = [[100, 'micro/read'], [10000, 'agent/session']] }";
+    for (factor, says, expected) in [
         (1.0, "between = [-0.1, 0.1]", Confirmed),
         (100.0, "between = [-0.1, 0.1]", Refuted),
         (100.0, "between = [0.9, 1.1]", Confirmed),
     ] {
-        let found = judged(&claim(says), &[&sizes(factor)]);
-        assert_eq!(found.status, status, "{found:?}");
+        // The second workload is the first with a larger size and this factor of the time.
+        let run = changed(|run| {
+            testing::rename_calls(run, "edit", "read");
+            let passes = run.samples.iter_mut();
+            passes
+                .filter(|pass| pass.workload == "agent/session")
+                .for_each(|pass| testing::scale_pass(pass, factor));
+        });
+        let found = judged(&of_sqlite("exponent", says, growth), &[&run]);
+        assert_eq!(found.status, expected, "{found:?}");
     }
+    let missing = judged(&of_sqlite("exponent", "above = 0.5", growth), &[]);
+    let command = "ctxbench run --workload micro/read --workload agent/session --backend sqlite";
+    assert_eq!(missing.settle.as_deref(), Some(command));
 }
 
 #[test]
 fn counts_are_exact() {
-    let mut run = testing::run();
-    let of = |run: &Run, says: &str, test: &str| {
-        let claim = format!(
-            "says = {{ {says}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.{test} }}"
-        );
-        judged(&claim, &[run])
-    };
+    let run = testing::run();
     let cost = |figure: &str| {
         format!("cost = {{ workload = 'micro/read', state = 'hot', figure = '{figure}' }}")
     };
-    assert_eq!(of(&run, "equals = 2", &cost("requests")).status, Confirmed);
-    let store = cost("sql_statements");
-    let found = of(&run, "equals = 1", &store);
+    let requests = of_sqlite("a call", "equals = 2", &cost("requests"));
+    assert_eq!(status(&requests, &run), Confirmed);
+    let statements = of_sqlite("a call", "equals = 1", &cost("sql_statements"));
+    let found = judged(&statements, &[&run]);
     assert_eq!((found.status, found.factor), (Refuted, Some(3.0)));
-    let tools = "probes = { aspect = 'tool' }";
-    run.probes.clear();
-    assert_eq!(of(&run, "equals = 0", tools).status, NotMeasured);
-    for (name, outcome) in [("cat", Outcome::Ok), ("git", Outcome::Errno)] {
-        run.probes
-            .push(Probe::new("tool", name, "sqlite", outcome, ""));
-    }
-    assert_eq!(of(&run, "equals = 1", tools).status, Confirmed);
-    assert_eq!(of(&run, "equals = 0", tools).status, Refuted);
-    let over = "says = { equals = 1, unit = 'times' }\ntest.reading = { arm = 'sqlite', over = 'direct', measure.cost = { workload = 'micro/read', state = 'hot', figure = 'system-calls' } }";
-    assert_eq!(judged(over, &[&run]).status, Confirmed);
+    let arms = "arm = 'sqlite', baseline = 'direct'";
+    let over = reading("ratio", "equals = 1", arms, &cost("system-calls"));
+    assert_eq!(status(&over, &run), Confirmed);
+    let tools = |says: &str, run: &Run| {
+        status(
+            &of_sqlite("probes", says, "probes = { aspect = 'tool' }"),
+            run,
+        )
+    };
+    assert_eq!(
+        tools("equals = 0", &changed(|run| run.probes.clear())),
+        NotMeasured
+    );
+    let one = changed(|run| {
+        run.probes = [("cat", Outcome::Ok), ("git", Outcome::Errno)]
+            .map(|(name, outcome)| Probe::new("tool", name, "sqlite", outcome, ""))
+            .into();
+    });
+    assert_eq!(tools("equals = 1", &one), Confirmed);
+    assert_eq!(tools("equals = 0", &one), Refuted);
 }
 
 #[test]
 fn claims_do_not_count_features_that_the_machine_itself_fails() {
-    let count = |run: &Run, equals: u32| {
-        let claim = format!(
-            "says = {{ equals = {equals}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.conformance = {{ groups = ['links'] }} }}"
-        );
-        judged(&claim, &[run]).status
+    let links = "conformance = { groups = ['links'] }";
+    let count = |run: &Run, number: u32| {
+        let says = format!("equals = {number}");
+        status(&of_sqlite("features", &says, links), run)
     };
     let probe = |arm, name, outcome| Probe::new(CONFORMANCE, name, arm, outcome, "");
     let mut run = testing::run();
-    run.probes = vec![
-        probe("sqlite", "links: hard", Outcome::Errno),
-        probe("sqlite", "links: symbolic", Outcome::Errno),
-        probe("sqlite", "xattr: set", Outcome::Errno),
-    ];
+    run.probes = ["links: hard", "links: symbolic", "xattr: set"]
+        .map(|name| probe("sqlite", name, Outcome::Errno))
+        .into();
     assert_eq!(count(&run, 2), Confirmed);
     run.probes
         .push(probe("direct", "links: hard", Outcome::Errno));
@@ -255,125 +271,120 @@ fn claims_do_not_count_features_that_the_machine_itself_fails() {
     assert_eq!(count(&run, 1), NotMeasured);
 }
 
-fn outcome(lost: u64) -> FaultOutcome {
-    FaultOutcome {
-        audits: BTreeMap::from([(
-            IN_USE.to_owned(),
-            Audit {
-                lost,
-                ..Audit::default()
-            },
-        )]),
-        ..FaultOutcome::ran("kill-idle", "daemon", "sqlite", 1)
-    }
-}
-
 #[test]
 fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
-    let claim = "says = { equals = 0, unit = 'count' }\ntest.reading = { arm = 'sqlite', measure.faults = { scenarios = ['kill-idle'], figure = 'lost-records' } }";
+    let lost = "faults = { scenarios = ['kill-idle'], figure = 'lost-records' }";
+    let claim = of_sqlite("records", "equals = 0", lost);
+    let outcome = |lost| {
+        let mut outcome = FaultOutcome::ran("kill-idle", "daemon", "sqlite", 1);
+        let audit = Audit {
+            lost,
+            ..Audit::default()
+        };
+        outcome.audits.insert(IN_USE.to_owned(), audit);
+        outcome
+    };
     let mut run = testing::run();
-    let none = judged(claim, &[&run]);
+    let none = judged(&claim, &[&run]);
     assert_eq!(none.status, NotMeasured);
     let command = "ctxbench fault --scenario kill-idle --backend sqlite";
     assert_eq!(none.settle.as_deref(), Some(command));
     run.fault_outcomes = vec![outcome(0), outcome(0)];
-    assert_eq!(judged(claim, &[&run]).status, Confirmed);
+    assert_eq!(status(&claim, &run), Confirmed);
     run.fault_outcomes.push(outcome(2));
-    assert_eq!(judged(claim, &[&run]).status, Refuted);
+    assert_eq!(status(&claim, &run), Refuted);
 }
 
 #[test]
 fn tokens_and_dollars_are_judged_by_the_count() {
     let run = testing::run();
-    let of = |unit: &str, says: &str, arms: &str, figure: &str| {
-        let claim = format!(
-            "says = {{ {says}, unit = '{unit}' }}\ntest.reading = {{ {arms}, measure.context = {{ workload = 'agent/session', figure = {figure} }} }}"
-        );
-        judged(&claim, &[&run]).status
-    };
-    let entering = "'entering'";
-    let about = "between = [51800, 51900]";
-    assert_eq!(
-        of("tokens", about, "arm = 'before'", entering),
-        ArithmeticOnly
-    );
-    assert_eq!(
-        of("tokens", "below = 1.0", "arm = 'before'", entering),
-        Refuted
-    );
-    assert_eq!(
-        of("tokens", "below = 50000.0", "arm = 'inline'", entering),
-        Confirmed
-    );
-    let evict = "arm = 'evict', saved_against = 'inline'";
-    assert_eq!(
-        of("percent", "between = [80.0, 90.0]", evict, entering),
-        Confirmed
-    );
-    assert_eq!(
-        of("tokens", "below = 1.0", "arm = 'nonsense'", entering),
-        NotMeasured
-    );
-    let bill = "'dollars', model = 'claude-opus-5-5'";
-    assert_eq!(
-        of("dollars", "above = 0.0", "arm = 'inline'", bill),
-        Confirmed
-    );
-    assert_eq!(of("percent", "above = 0.0", evict, bill), Confirmed);
+    let (entering, bill) = ("'entering'", "'dollars', model = 'claude-opus-5-5'");
+    let evict = "arm = 'evict', baseline = 'inline'";
+    for (unit, says, arms, figure, expected) in [
+        (
+            "tokens",
+            "between = [51800, 51900]",
+            "arm = 'before'",
+            entering,
+            ArithmeticOnly,
+        ),
+        ("tokens", "below = 1.0", "arm = 'before'", entering, Refuted),
+        (
+            "tokens",
+            "below = 50000.0",
+            "arm = 'inline'",
+            entering,
+            Confirmed,
+        ),
+        (
+            "percent saved",
+            "between = [80.0, 90.0]",
+            evict,
+            entering,
+            Confirmed,
+        ),
+        (
+            "tokens",
+            "below = 1.0",
+            "arm = 'nonsense'",
+            entering,
+            NotMeasured,
+        ),
+        ("USD", "above = 0.0", "arm = 'inline'", bill, Confirmed),
+        ("percent saved", "above = 0.0", evict, bill, Confirmed),
+    ] {
+        let measure = format!("context = {{ workload = 'agent/session', figure = {figure} }}");
+        let found = judged(&reading(unit, says, arms, &measure), &[&run]);
+        assert_eq!(found.status, expected, "{found:?}");
+    }
 }
 
 #[test]
 fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
-    let claim = "says = { below = 10.0, unit = 'ms' }\ntest.reading = { arm = 'sqlite', measure.lag = { workload = 'micro/read' } }";
+    let claim = |says: &str| of_sqlite("ms", says, "lag = { workload = 'micro/read' }");
     let mut run = testing::run();
-    assert_eq!(judged(claim, &[&run]).status, NotMeasured);
-    let is_reader = |pass: &&mut Sample| pass.arm == "sqlite" && pass.workload == "micro/read";
-    for (sample, lag_us) in run
-        .samples
-        .iter_mut()
-        .filter(is_reader)
-        .zip([300, 8_000, 500])
-    {
+    assert_eq!(status(&claim("below = 10.0"), &run), NotMeasured);
+    let passes = testing::passes(&mut run, "micro/read", "sqlite");
+    for (pass, lag_us) in passes.zip([300, 8_000, 500]) {
         let lag = Score {
             sum: 2 * lag_us,
             of: 2,
         };
         let counts = BTreeMap::from([("lag-us".to_owned(), lag)]);
-        sample.scores.insert("task".to_owned(), counts);
+        pass.scores.insert("task".to_owned(), counts);
     }
-    let seen = judged(claim, &[&run]);
+    let seen = judged(&claim("below = 10.0"), &[&run]);
     assert_eq!(seen.status, Confirmed);
     assert!(seen.evidence.contains("8.000 ms"), "{seen:?}");
-    assert_eq!(
-        judged(&claim.replace("10.0", "5.0"), &[&run]).status,
-        Refuted
-    );
-    run.samples.iter_mut().find(is_reader).unwrap().outcome = Outcome::WrongData;
-    assert_eq!(judged(claim, &[&run]).status, NotMeasured);
+    assert_eq!(status(&claim("below = 5.0"), &run), Refuted);
+    let mut passes = testing::passes(&mut run, "micro/read", "sqlite");
+    passes.next().unwrap().outcome = Outcome::WrongData;
+    drop(passes);
+    assert_eq!(status(&claim("below = 10.0"), &run), NotMeasured);
 }
 
 #[test]
-fn a_score_is_a_share_with_its_interval() {
-    let mut run = testing::run();
-    let score = |sum, of| BTreeMap::from([("found".to_owned(), Score { sum, of })]);
-    let of = |run: &Run, says: &str| {
-        let claim = format!(
-            "says = {{ {says}, unit = 'percent' }}\ntest.score = {{ arm = 'direct', workload = 'micro/read', method = 'own', figure = 'found', unit = 'percent' }}"
-        );
-        judged(&claim, &[run])
+fn a_share_of_questions_has_the_interval_of_a_sample_and_a_score_has_none() {
+    let questions = |says: &str, run: &Run| {
+        let measure =
+            "questions = { workload = 'micro/read', method = 'own', count = 'found-at-1' }";
+        status(&of_sqlite("share", says, measure), run)
     };
-    assert_eq!(of(&run, "above = 90.0").status, NotMeasured);
-    let put = |run: &mut Run, sum, of| {
-        let first = testing::passes(run, "micro/read", "direct").next();
-        let scores = &mut first.unwrap().scores;
-        scores.insert("own".to_owned(), score(sum, of));
+    let put = |sum, of| {
+        let counts = BTreeMap::from([("found-at-1".to_owned(), Score { sum, of })]);
+        first_read(|pass| _ = pass.scores.insert("own".to_owned(), counts))
     };
-    put(&mut run, 249, 250);
-    assert_eq!(of(&run, "above = 90.0").status, Confirmed);
-    put(&mut run, 100, 250);
-    assert_eq!(of(&run, "above = 90.0").status, Refuted);
-    put(&mut run, 1, 1);
-    assert_eq!(of(&run, "above = 90.0").status, NotMeasured, "one question");
+    assert_eq!(questions("above = 0.9", &testing::run()), NotMeasured);
+    assert_eq!(questions("above = 0.9", &put(249, 250)), Confirmed);
+    assert_eq!(questions("above = 0.9", &put(100, 250)), Refuted);
+    assert_eq!(
+        questions("above = 0.9", &put(1, 1)),
+        NotMeasured,
+        "one question"
+    );
+    let score = "score = { workload = 'micro/read', method = 'own', counts = ['found-at-1'] }";
+    let exact = of_sqlite("per question", "equals = 1", score);
+    assert_eq!(status(&exact, &put(1, 1)), Confirmed);
 }
 
 #[test]
@@ -381,62 +392,66 @@ fn counts_of_a_recorded_model_are_evidence_and_its_times_are_not() {
     let mut run = testing::run();
     let model = run.model_files.as_mut().unwrap();
     model.origin = "recorded".to_owned();
-    let step = &model.history.steps[0];
-    let (what, calls) = (step.what.clone(), step.calls);
-    let of = |run: &Run, says: &str, figure: &str| {
-        let claim = format!(
-            "says = {{ {says} }}\ntest.model = {{ figure = '{figure}', mount = 'history', step = \"{what}\" }}"
-        );
-        judged(&claim, &[run])
+    let (what, calls) = (
+        model.history.steps[0].what.clone(),
+        model.history.steps[0].calls,
+    );
+    let of = |unit: &str, says: &str, figure: &str| {
+        let measure = format!("model-files = {{ figure = '{figure}', step = \"{what}\" }}");
+        reading(unit, says, "arm = 'llm-history'", &measure)
     };
-    let counted = format!("equals = {calls}, unit = 'count'");
-    let count = |run: &Run| of(run, &counted, "calls");
-    let time = |run: &Run| of(run, "above = 0.0, unit = 'ms'", "time");
-    assert_eq!(count(&run).status, Confirmed);
-    assert_eq!(time(&run).status, NotMeasured);
+    let count = of("calls", &format!("equals = {calls}"), "calls");
+    let time = of("ms", "above = 0.0", "step-ms");
+    assert_eq!(status(&count, &run), Confirmed);
+    assert_eq!(status(&time, &run), NotMeasured);
     run.model_files.as_mut().unwrap().origin = "live".to_owned();
-    assert_eq!(time(&run).status, Confirmed);
+    assert_eq!(status(&time, &run), Confirmed);
     run.model_files = None;
-    let missing = count(&run);
-    assert_eq!(missing.settle.as_deref(), Some("make model-files"));
+    let missing = judged(&count, &[&run]);
+    let command = "ctxbench run --suite model-files";
+    assert_eq!(missing.settle.as_deref(), Some(command));
 }
 
 #[test]
 fn arithmetic_is_computed_without_a_run() {
-    let of = |unit: &str, says: &str, test: &str| {
-        let claim = format!("says = {{ {says}, unit = '{unit}' }}\ntest.arithmetic.{test}");
-        judged(&claim, &[])
-    };
     let growth = "yearly-growth = { from = 50.0, to = 2500.0, years = 3.0 }";
     let saved = "saved = { from = 109150.0, to = 15550.0 }";
     let power = "exponent = [[1, 2.0], [10, 20.0]]";
     let sum = "sum = [1.0, 2.0, 3.0]";
     let counted = "tokens-of = 'hello world'";
-    for (unit, says, test, status) in [
+    for (unit, says, test, expected) in [
         ("tokens", "equals = 6.0", sum, ArithmeticOnly),
-        ("percent", "between = [119.5, 120.5]", growth, Refuted),
-        ("percent", "between = [85.0, 86.0]", saved, ArithmeticOnly),
+        (
+            "percent a year",
+            "between = [119.5, 120.5]",
+            growth,
+            Refuted,
+        ),
+        (
+            "percent saved",
+            "between = [85.0, 86.0]",
+            saved,
+            ArithmeticOnly,
+        ),
         ("exponent", "between = [0.99, 1.01]", power, ArithmeticOnly),
         ("tokens", "equals = 2", counted, Confirmed),
     ] {
-        let found = of(unit, says, test);
-        assert_eq!(found.status, status, "{found:?}");
+        let claim = format!("says = {{ {says}, unit = '{unit}' }}\ntest.arithmetic.{test}");
+        let found = judged(&claim, &[]);
+        assert_eq!(found.status, expected, "{found:?}");
         assert_eq!(found.evidence.contains("268.4 %"), test == growth);
     }
 }
 
+/// A claim of two cases: reads of `sqlite` in a range, `far` behind a delay, or `missing`.
 fn cases(first: &str, second: &str) -> String {
-    let place = READ.replace("'sqlite'", "'s3@30ms'");
     let case = |says: &str| match says {
-        "far" => format!("says = {{ below = 1.0, unit = 'ms' }}\ntest.latency = {place}"),
-        "missing" => latency(&READ.replace("micro/read", "micro/none"), "below = 1.0"),
-        says => latency(READ, says),
+        "far" => reading("ms", "below = 1.0", "arm = 's3@30ms'", READ),
+        "missing" => latency("below = 1.0").replace("micro/read", "micro/none"),
+        says => latency(says),
     };
-    format!(
-        "[[claim.case]]\nwhen = 'one'\n{}\n[[claim.case]]\nwhen = 'two'\n{}",
-        case(first),
-        case(second)
-    )
+    let (first, second) = (case(first), case(second));
+    format!("[[claim.case]]\nwhen = 'one'\n{first}\n[[claim.case]]\nwhen = 'two'\n{second}")
 }
 
 #[test]
@@ -446,10 +461,9 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
     let of = |run: &Run, first, second| judged(&cases(first, second), &[run]);
     let differ = of(&run, yes, no);
     assert_eq!(differ.status, Conditional);
-    assert!(
-        differ.evidence.contains("when one: confirmed")
-            && differ.evidence.contains("when two: refuted")
-    );
+    for words in ["when one: confirmed", "when two: refuted"] {
+        assert!(differ.evidence.contains(words), "{differ:?}");
+    }
     assert_eq!(of(&run, yes, yes).status, Confirmed);
     let refuted = of(&run, no, "below = 0.1");
     assert_eq!(refuted.status, Refuted);
@@ -468,47 +482,37 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
 
 #[test]
 fn several_runs_are_judged_together_and_contradictions_are_named() {
-    let mut slow = testing::run();
-    testing::scale(&mut slow, "sqlite", 100.0);
-    slow.dir = "results/slow".into();
+    let slow = changed(|run| {
+        testing::scale(run, "sqlite", 100.0);
+        run.dir = "results/slow".into();
+    });
     let fast = testing::run();
-    let claim = latency(READ, "below = 1.0");
+    let claim = latency("below = 1.0");
     assert_eq!(judged(&claim, &[&fast, &fast]).status, Confirmed);
     let differ = judged(&claim, &[&fast, &slow]);
     assert_eq!(differ.status, Conditional);
-    assert!(
-        differ
-            .evidence
-            .starts_with("on the run: confirmed by scripted"),
-        "{differ:?}"
-    );
+    let words = "on the run: confirmed by scripted";
+    assert!(differ.evidence.starts_with(words), "{differ:?}");
     assert!(differ.evidence.contains("refuted by slow"), "{differ:?}");
     // A run without the cell changes nothing.
-    let mut other = testing::run();
-    other.samples.clear();
+    let other = changed(|run| run.samples.clear());
     assert_eq!(judged(&claim, &[&other, &fast]).status, Confirmed);
 }
 
 #[test]
 fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
-    let claim = latency(READ, "below = 1000.0");
-    let found = judged(&claim, &[&testing::run()]);
-    assert_eq!(found.status, Confirmed);
-    let none = "0 of 28 passes failed (≤ 10.7 %)";
-    assert!(found.evidence.contains(none), "{found:?}");
+    let arms = "arm = 'direct', baseline = 'sqlite'";
+    let ratio = reading("ratio", "above = 0.0", arms, READ);
     for (how, is_final) in [
         (Outcome::Errno, true),
         (Outcome::Timeout, true),
         (Outcome::Infra, false),
     ] {
-        let mut run = testing::run();
-        let mut passes = testing::passes(&mut run, "micro/read", "sqlite");
-        passes.nth(3).unwrap().outcome = how;
-        drop(passes);
-        let ratio = format!(
-            "says = {{ above = 0.0, unit = 'times' }}\ntest.ratio = {{ of = {PLAIN}, to = {READ} }}"
-        );
-        for claim in [&claim, &ratio] {
+        let run = changed(|run| {
+            let mut passes = testing::passes(run, "micro/read", "sqlite");
+            passes.nth(3).unwrap().outcome = how;
+        });
+        for claim in [&latency("below = 1000.0"), &ratio] {
             let found = judged(claim, &[&run]);
             assert_eq!(found.status, NotMeasured, "{how}: {found:?}");
             assert_eq!(found.settle.is_none(), is_final, "{how}: {found:?}");
@@ -520,24 +524,20 @@ fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
 #[test]
 fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
     let run = testing::run();
-    let count = |part: &str, says: &str| {
-        format!(
-            "says = {{ {says}, unit = 'count' }}\ntest.reading = {{ arm = 'sqlite', measure.burden = {{ of = ['{part}'] }} }}"
-        )
+    let burden = |says: &str, parts: &str| {
+        of_sqlite("items", says, &format!("burden = {{ of = [{parts}] }}"))
     };
-    for figure in ["processes", "dependencies", "mounts"] {
+    for part in ["'processes'", "'dependencies'", "'mounts'"] {
         for says in ["above = 0", "equals = 77"] {
-            let found = judged(&count(figure, says), &[&run]);
-            assert_eq!(found.status, Declared, "{figure}: {found:?}");
+            let found = judged(&burden(says, part), &[&run]);
+            assert_eq!(found.status, Declared, "{part}: {found:?}");
             assert_eq!((found.settle, found.factor), (None, None));
         }
     }
     // Beside what was measured, too: the weakest case decides.
-    let tools = "test.reading = { arm = 'sqlite', measure.probes = { aspect = 'tool' } }";
-    let needs = "test.reading = { arm = 'sqlite', measure.burden = { of = ['processes', 'mounts', 'privileges', 'dependencies'] } }";
-    let both = format!(
-        "[[claim.case]]\nwhen = 'a'\nsays = {{ equals = 0, unit = 'count' }}\n{tools}\n[[claim.case]]\nwhen = 'b'\nsays = {{ above = 0, unit = 'count' }}\n{needs}"
-    );
+    let tools = of_sqlite("probes", "equals = 0", "probes = { aspect = 'tool' }");
+    let needs = burden("above = 0", "'processes', 'dependencies'");
+    let both = format!("[[claim.case]]\nwhen = 'a'\n{tools}\n[[claim.case]]\nwhen = 'b'\n{needs}");
     let found = judged(&both, &[&run]);
     assert_eq!(found.status, Declared, "{found:?}");
     let counted = tally(std::slice::from_ref(&found));
@@ -546,17 +546,20 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
 
 #[test]
 fn wrong_passes_refute_that_every_answer_is_right() {
-    let claim = "says = { equals = 0, unit = 'count' }\ntest.reading = { arm = 'sqlite', measure.passes = { workload = 'micro/read' } }";
-    let ended = |how: Outcome| {
-        let mut run = testing::run();
-        let first = testing::passes(&mut run, "micro/read", "sqlite").next();
-        first.unwrap().outcome = how;
-        judged(claim, &[&run]).status
-    };
-    assert_eq!(ended(Outcome::Ok), Confirmed);
-    assert_eq!(ended(Outcome::WrongData), Refuted);
-    assert_eq!(ended(Outcome::Timeout), Refuted);
-    assert_eq!(ended(Outcome::Infra), NotMeasured);
+    let claim = of_sqlite(
+        "passes",
+        "equals = 0",
+        "passes = { workload = 'micro/read' }",
+    );
+    for (how, expected) in [
+        (Outcome::Ok, Confirmed),
+        (Outcome::WrongData, Refuted),
+        (Outcome::Timeout, Refuted),
+        (Outcome::Infra, NotMeasured),
+    ] {
+        let run = first_read(|pass| pass.outcome = how);
+        assert_eq!(status(&claim, &run), expected, "{how}");
+    }
     let nothing = claim.replace("micro/read", "micro/other");
-    assert_eq!(judged(&nothing, &[&testing::run()]).status, NotMeasured);
+    assert_eq!(status(&nothing, &testing::run()), NotMeasured);
 }

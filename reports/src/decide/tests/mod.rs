@@ -527,6 +527,24 @@ fn a_malformed_policy_names_file_line_and_field() {
             "measure.durability = { loss = \"power-loss\" }\nunit = \"share\"\nat_most = 1.0",
         ),
         error("can = [\"persistent\"]", "contexts = [\"evict\"]"),
+        error("at_most = 0.9", "at_most = 0.9\nbaseline = \"itself\""),
+        error(
+            "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
+            "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 2",
+        ),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.property = { of = [\"fork\", \"diff\"] }\nunit = \"properties more\"\nat_least = 3",
+        ),
+        error("figure = \"failed-calls\"", "figure = \"updates-lost\""),
+        error(
+            LATENCY,
+            "measure.context = { workload = \"micro/read\", figure = \"resent\" }",
+        ),
+        error(
+            "unit = \"ratio\"\nat_most = 0.9",
+            "unit = \"percent saved\"\nat_least = 101",
+        ),
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));

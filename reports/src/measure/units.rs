@@ -1,0 +1,96 @@
+//! Units of figures in words. Measures name their units in `kinds`.
+
+/// An amount with its interval, if it has one.
+pub(crate) fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
+    let [value, from, to] = [value, low, high].map(|end| amount(end, unit));
+    match low.is_finite() && high.is_finite() && low < high {
+        true => format!("{value} [{from}, {to}]"),
+        false => value,
+    }
+}
+
+/// An amount with its unit.
+pub(crate) fn amount(value: f64, unit: &str) -> String {
+    if value.is_infinite() {
+        return "without end".to_owned();
+    }
+    match unit {
+        "ratio" => format!("×{}", digits(value)),
+        "exponent" => format!("n^{}", digits(value)),
+        unit if unit.contains("share") => {
+            let rest = unit.strip_suffix("share").or(unit.strip_prefix("share"));
+            let of = match unit {
+                "session share" => " of the session",
+                "turn share" => " of a turn",
+                _ => rest.filter(|rest| !rest.is_empty()).unwrap_or_default(),
+            };
+            format!("{} %{of}", digits(value * 100.0))
+        }
+        unit => {
+            let unit = unit.replacen("percent", "%", 1);
+            let number = digits(value);
+            let unit = match number.as_str() {
+                "1" => of_one(&unit),
+                _ => unit,
+            };
+            format!("{number} {unit}")
+        }
+    }
+}
+
+/// A unit whose first word stands for one thing: `1 call more`.
+fn of_one(unit: &str) -> String {
+    let (word, rest) = unit.split_at(unit.find(' ').unwrap_or(unit.len()));
+    let one = match word {
+        word if word.len() < 4 => word.to_owned(),
+        word if word.ends_with("ies") => format!("{}y", &word[..word.len() - 3]),
+        word => {
+            let word = word
+                .strip_suffix("es")
+                .filter(|word| word.ends_with("ss"))
+                .unwrap_or(word);
+            match word.ends_with("ss") {
+                true => word.to_owned(),
+                false => word.strip_suffix('s').unwrap_or(word).to_owned(),
+            }
+        }
+    };
+    format!("{one}{rest}")
+}
+
+/// A number with at most three significant digits after the point, without trailing zeros.
+pub(crate) fn digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_of_one_has_a_unit_of_one() {
+        for (value, unit, expected) in [
+            (1.0, "calls more", "1 call more"),
+            (2.0, "calls more", "2 calls more"),
+            (1.0, "passes", "1 pass"),
+            (1.0, "recoveries", "1 recovery"),
+            (1.0, "ms", "1 ms"),
+            (1.0, "per question", "1 per question"),
+            (1.0, "USD", "1 USD"),
+            (1.0, "seconds", "1 second"),
+            (0.01, "turn share", "1 % of a turn"),
+            (53.8, "percent saved", "53.8 % saved"),
+            (0.5, "exponent", "n^0.5"),
+        ] {
+            assert_eq!(amount(value, unit), expected);
+        }
+    }
+}
