@@ -40,7 +40,10 @@ impl Compared {
         match gate {
             Gate::Worse => {
                 let slower = self.with(Verdict::Worse);
-                let slower = slower.map(|cell| format!("{}: ×{:.2}", cell.place(), cell.ratio));
+                let slower = slower.map(|cell| {
+                    let (place, ratio) = (cell.place(), cell.ratio);
+                    format!("{place}: ×{ratio:.2} ({})", cell.times())
+                });
                 let failing = self.failures.iter().filter(|change| change.is_worse());
                 let failing = failing.map(|change| {
                     format!(

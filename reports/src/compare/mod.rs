@@ -24,6 +24,7 @@ pub use gate::Gate;
 
 use crate::claims::{ClaimResult, ClaimStatus};
 use crate::evidence::RunEvidence;
+use crate::text::time;
 
 /// The chance of any wrong verdict among all cells of a comparison.
 pub const ALPHA: f64 = 1.0 - LEVEL;
@@ -53,6 +54,8 @@ pub struct Compared {
     pub(crate) missing: Vec<String>,
     /// The differences between machines or plans, if the user compares them all the same.
     pub(crate) mixed: Vec<String>,
+    /// The runs whose machine was busy, and what that means.
+    pub(crate) busy: Vec<String>,
     /// Notes that a reader needs before any figure.
     pub(crate) notes: Vec<String>,
 }
@@ -119,6 +122,11 @@ impl CellChange {
             "{} {} {}, {}",
             self.arm, self.metric, self.workload, self.state
         )
+    }
+
+    /// The arm's own times in words.
+    pub fn times(&self) -> String {
+        format!("{}, was {}", time(self.new_ns), time(self.old_ns))
     }
 }
 
@@ -269,7 +277,6 @@ pub fn compare(
             identical.len()
         ));
     }
-    notes.splice(0..0, busy);
     let (counts, counts_compared) = counts(old.run, &runs(new));
     Ok(Compared {
         old: RunName::of(old.run),
@@ -283,6 +290,7 @@ pub fn compare(
         claims: claims(judged.0, judged.1),
         missing,
         mixed,
+        busy,
         notes,
     })
 }

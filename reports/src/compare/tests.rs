@@ -173,7 +173,7 @@ fn two_epochs_get_no_verdict() {
     }
     let text = comparison_text(&found);
     assert!(
-        text.starts_with("None of 2 times could be decided: too few epochs"),
+        text.contains(" None of 2 times could be decided: too few epochs"),
         "{text}"
     );
 }
@@ -192,8 +192,17 @@ fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
     for factor in [0.7, 1.0, 1.2] {
         assert_all(&busy(factor), Verdict::Undecided);
     }
-    let text = comparison_text(&busy(4.0));
-    assert_eq!(text.matches("This machine was busy").count(), 1, "{text}");
+    let far = busy(4.0);
+    for (written, head) in [
+        (comparison_text(&far), ""),
+        (comparison_markdown(&far), "## ctxbench compare\n\n"),
+    ] {
+        let first = format!("{head}The machine was busy in 1 of 2 runs. 10 exact counts compared");
+        assert!(written.starts_with(&first), "{written}");
+        let why = written.find("This machine was busy").unwrap();
+        assert!(why < written.find("sqlite").unwrap(), "{written}");
+        assert_eq!(written.matches("This machine was busy").count(), 1);
+    }
     let unknown = {
         let mut busy = testing::seeded(2);
         testing::scale(&mut busy, "sqlite", 9.0);
@@ -212,7 +221,7 @@ fn no_count_compared_is_no_pass() {
     let mut new = testing::seeded(2);
     let same = found(&old, &[&new], false).unwrap();
     assert!(same.failing(Gate::Counts).is_empty());
-    assert!(comparison_text(&same).contains(" 10 exact counts compared, 0 rose."));
+    assert!(comparison_text(&same).starts_with("10 exact counts compared, 0 rose. 2 of 2 times"));
     for cell in &mut new.cells {
         cell.counted.calls = 0;
     }
@@ -225,7 +234,13 @@ fn no_count_compared_is_no_pass() {
         why.starts_with("no exact count was compared") && why.contains("same suite"),
         "{why}"
     );
-    assert!(comparison_text(&none).contains(" 0 exact counts compared, 0 rose."));
+    for written in [comparison_text(&none), comparison_markdown(&none)] {
+        let words = "No count was compared, which is not a pass.";
+        assert!(
+            written.contains(words) && !written.contains("0 rose"),
+            "{written}"
+        );
+    }
     let junit = comparison_junit(&none).unwrap();
     assert!(junit.contains("skipped=\"1\""), "{junit}");
     let mut vary = testing::seeded(2);
@@ -240,8 +255,15 @@ fn no_count_compared_is_no_pass() {
                 .for_each(|count| *count += at as u64);
         }
     }
-    let vary = found(&old, &[&vary], false).unwrap().failing(Gate::Counts);
-    assert!(vary[0].contains("all 10 common counts vary"), "{vary:?}");
+    let vary = found(&old, &[&vary], false).unwrap();
+    let text = comparison_text(&vary);
+    let words = "No exact count was compared, which is not a pass: all 10 vary between epochs.";
+    assert!(text.starts_with(words), "{text}");
+    let failing = vary.failing(Gate::Counts);
+    assert!(
+        failing[0].contains("all 10 common counts vary"),
+        "{failing:?}"
+    );
 }
 
 #[test]
@@ -304,11 +326,7 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
     let bad = worse();
     let page = comparison_markdown(&bad);
     assert!(
-        page.starts_with("## ctxbench compare\n\n2 of 2 times could be decided: 2 worse, 0 better, 0 same. 10 exact counts compared, 2 rose."),
-        "{page}"
-    );
-    assert!(
-        page.contains("no report yet: ctxbench report results/scripted"),
+        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 of 2 times could be decided: 2 worse, 0 better, 0 same."),
         "{page}"
     );
     assert!(page.contains("would have been found with a chance of 80 %"));
@@ -321,11 +339,40 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
         (&junit, "tests=\"6\" skipped=\"0\" failures=\"6\""),
         (&junit, "<testsuites name=\"ctxbench compare\""),
         (&junit, "<testcase name=\"sqlite read micro/read, hot\""),
+        (
+            &page,
+            "no report of the old run yet: ctxbench report results/scripted",
+        ),
+        (
+            &text,
+            "no report of the new run yet: ctxbench report results/scripted",
+        ),
         (&text, "worse: sqlite read micro/read, hot: ×"),
+        // Absolute times beside ratios, in every form.
+        (&text, "µs, was "),
+        (&junit, "µs, was "),
+        (&page, " µs | ×"),
         (&text, "claim: c: refuted, was confirmed"),
     ] {
         assert!(written.contains(words), "{words}: {written}");
     }
     let json = serde_json::to_value(&bad).unwrap();
     assert_eq!(json["cells"][0]["verdict"], "worse");
+}
+
+#[test]
+fn each_report_is_linked_by_its_path_and_a_hostile_path_stays_a_target() {
+    let mut linked = worse();
+    linked.old.report = Some("runs/base/report.html".to_owned());
+    linked.new[0].report = Some("a b/) [x](y)/report.html".to_owned());
+    let page = comparison_markdown(&linked);
+    for link in [
+        "- [report of the old run results/scripted](runs/base/report.html)",
+        "](a%20b/%29%20%5Bx%5D%28y%29/report.html)",
+    ] {
+        assert!(page.contains(link), "{page}");
+    }
+    let text = comparison_text(&linked);
+    let place = text.find("report of the old run results/scripted: runs/base/report.html");
+    assert!(place.unwrap() < text.find("arm ").unwrap(), "{text}");
 }

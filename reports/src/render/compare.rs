@@ -5,7 +5,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use stats::Verdict;
 
 use super::markdown::markdown;
-use super::part::Part::{self, Folded, Heading, List, Table, Text};
+use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
 use crate::compare::{CellChange, Compared, CountChange, Gate};
 use crate::rank::Ranking;
 use crate::text::{columns, count as count_words, table, time};
@@ -39,13 +39,44 @@ fn cells<'a>(cells: impl IntoIterator<Item = &'a CellChange>) -> Vec<Vec<String>
     cells.into_iter().map(row).collect()
 }
 
-/// Whether the times could be decided on at all, in a sentence; then what was found, and what was compared.
+/// Whether the comparison could decide at all: a busy machine, the counts, the times; then what was found.
 fn headline(found: &Compared) -> String {
+    let busy = match (found.busy.len(), 1 + found.new.len()) {
+        (0, _) => String::new(),
+        (busy, runs) => format!("The machine was busy in {busy} of {runs} runs. "),
+    };
+    let compared = found.counts_compared;
+    let risen = found.counts.iter().filter(|change| change.is_worse());
+    let counts = match (compared.exact, compared.varying) {
+        (0, 0) => "No count was compared, which is not a pass.".to_owned(),
+        (0, varying) => format!(
+            "No exact count was compared, which is not a pass: all {varying} vary between epochs."
+        ),
+        (exact, _) => {
+            let exact = count_words(exact as u64);
+            format!("{exact} exact counts compared, {} rose.", risen.count())
+        }
+    };
+    let failing = found.failures.iter().filter(|change| change.is_worse());
+    let detectable = found.detectable().map_or(String::new(), |ratio| {
+        format!(
+            " A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median)."
+        )
+    });
+    format!(
+        "{busy}{counts} {} {} cells fail more often. {} confirmed claims were lost.{detectable}",
+        times_words(found),
+        failing.count(),
+        found.failing(Gate::Claims).len()
+    )
+}
+
+/// How many times could be decided, and how.
+fn times_words(found: &Compared) -> String {
     let count = |verdict| found.with(verdict).count();
     let below = count(Verdict::BelowWhatMatters);
     let all = found.cells.len() - below;
-    let undecided = count(Verdict::Undecided);
-    let decided = match (all, all - undecided) {
+    let decided = match (all, all - count(Verdict::Undecided)) {
         (0, _) if below > 0 => "No time is long enough to matter.".to_owned(),
         (0, _) => "No time could be compared: the runs have no measured cell in common.".to_owned(),
         (_, 0) => format!(
@@ -59,24 +90,10 @@ fn headline(found: &Compared) -> String {
             count(Verdict::Same)
         ),
     };
-    let below = match below {
-        0 => String::new(),
-        below => format!(" Below what matters: {below} more."),
-    };
-    let detectable = found.detectable().map_or(String::new(), |ratio| {
-        format!(
-            " A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median)."
-        )
-    });
-    let failing = found.failures.iter().filter(|change| change.is_worse());
-    let risen = found.counts.iter().filter(|change| change.is_worse());
-    format!(
-        "{decided}{below} {} exact counts compared, {} rose. {} cells fail more often. {} confirmed claims were lost.{detectable}",
-        count_words(found.counts_compared.exact as u64),
-        risen.count(),
-        failing.count(),
-        found.failing(Gate::Claims).len()
-    )
+    match below {
+        0 => decided,
+        below => format!("{decided} Below what matters: {below} more."),
+    }
 }
 
 /// Why no time could be decided, and what to do.
@@ -100,21 +117,44 @@ fn origins(found: &Compared) -> String {
     )
 }
 
-/// The reports of the runs, or the commands that make them.
-fn reports(found: &Compared) -> Vec<String> {
-    let runs = std::iter::once(&found.old).chain(&found.new);
-    let reports = runs.map(|run| match &run.report {
-        Some(report) => format!("report: {report}"),
-        None => format!("no report yet: ctxbench report {}", run.dir),
-    });
-    reports.collect()
+/// The reports of the runs, each with words and path, and the commands that make the others.
+fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
+    let runs = std::iter::once(("old", &found.old));
+    let runs = runs.chain(found.new.iter().map(|run| ("new", run)));
+    let (mut links, mut others) = (Vec::new(), Vec::new());
+    for (side, run) in runs {
+        match &run.report {
+            Some(report) => {
+                links.push((
+                    format!("report of the {side} run {}", run.dir),
+                    report.clone(),
+                ));
+            }
+            None => others.push(format!(
+                "no report of the {side} run yet: ctxbench report {}",
+                run.dir
+            )),
+        }
+    }
+    (links, others)
+}
+
+/// What a reader needs before any figure.
+fn notes(found: &Compared) -> Vec<String> {
+    let mixed = found.mixed.iter();
+    let mixed = mixed.map(|difference| format!("compared anyway (--mixed): {difference}"));
+    let notes = found.busy.iter().chain(&found.notes).cloned();
+    notes.chain(mixed).collect()
 }
 
 fn parts(found: &Compared) -> Vec<Part> {
     let mut parts = vec![
         Heading(2, "ctxbench compare".to_owned()),
         Text(headline(found)),
+        List(notes(found)),
     ];
+    let (links, others) = reports(found);
+    parts.extend((!links.is_empty()).then_some(Files(links)));
     let is_decided = |cell: &&CellChange| matches!(cell.verdict, Verdict::Worse | Verdict::Better);
     let decided: Vec<&CellChange> = found.cells.iter().filter(is_decided).collect();
     if !decided.is_empty() {
@@ -197,17 +237,9 @@ fn parts(found: &Compared) -> Vec<Part> {
         "The baseline's own times: what changed on the machine".to_owned(),
         vec![List(drift.collect())],
     ));
-    let mut notes = vec![origins(found)];
-    notes.extend(reports(found));
-    notes.extend(found.notes.iter().cloned());
-    notes.extend(
-        found
-            .mixed
-            .iter()
-            .map(|difference| format!("compared anyway (--mixed): {difference}")),
-    );
-    notes.extend(found.missing.iter().cloned());
-    parts.push(List(notes));
+    let origins = std::iter::once(origins(found));
+    let missing = found.missing.iter().cloned();
+    parts.push(List(origins.chain(others).chain(missing).collect()));
     parts
 }
 
@@ -219,8 +251,15 @@ pub fn comparison_markdown(found: &Compared) -> String {
 /// A comparison for a terminal.
 pub fn comparison_text(found: &Compared) -> String {
     let mut text = format!("{}\n", headline(found));
-    for note in found.notes.iter().chain(&found.mixed).chain(&found.missing) {
+    for note in notes(found).iter().chain(&found.missing) {
         text += &format!("note: {note}\n");
+    }
+    let (links, others) = reports(found);
+    for (words, path) in links {
+        text += &format!("{words}: {path}\n");
+    }
+    for other in others {
+        text += &format!("{other}\n");
     }
     text.push('\n');
     text += &table(&columns(CELL_HEAD), &cells(&found.cells));
@@ -231,9 +270,6 @@ pub fn comparison_text(found: &Compared) -> String {
         }
     }
     text += &format!("{}\n", origins(found));
-    for report in reports(found) {
-        text += &format!("{report}\n");
-    }
     text
 }
 
@@ -255,7 +291,8 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
     };
     let mut times = TestSuite::new("times");
     for cell in &found.cells {
-        let words = row(cell).pop().unwrap_or_default();
+        let change = row(cell).pop().unwrap_or_default();
+        let words = format!("{change}: {}", cell.times());
         let mut test = match &cell.withheld {
             Some(why) => {
                 let mut status = TestCaseStatus::skipped();

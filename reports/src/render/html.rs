@@ -211,6 +211,9 @@ impl Page<'_> {
             Part::Heading(_, title) => html! { h3 id=(anchor(title)) { (shown(title)) } },
             Part::Text(text) => html! { p { (code(text)) } },
             Part::List(items) => html! { ul { @for item in items { li { (code(item)) } } } },
+            Part::Files(files) => html! {
+                ul { @for (words, path) in files { li { a href=(path) { (words) } } } }
+            },
             Part::Table(head, rows) => table(
                 head,
                 rows.len(),

@@ -23,6 +23,13 @@ pub(super) fn markdown(parts: &[Part]) -> String {
                 }
                 text.push('\n');
             }
+            Part::Files(files) => {
+                for (words, path) in files {
+                    let words = border::markdown(words);
+                    text += &format!("- [{words}]({})\n", target(path));
+                }
+                text.push('\n');
+            }
             Part::Table(head, rows) => text += &format!("{}\n", markdown_table(head, rows)),
             Part::Linked(head, rows) => {
                 let texts =
@@ -65,6 +72,17 @@ pub(super) fn markdown(parts: &[Part]) -> String {
         }
     }
     text
+}
+
+/// A path as the target of a link: every byte that could end it or mean something else is percent-encoded.
+fn target(path: &str) -> String {
+    let encoded = path.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    });
+    encoded.collect()
 }
 
 /// A table in Markdown.

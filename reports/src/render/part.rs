@@ -9,6 +9,8 @@ pub(super) enum Part {
     /// A paragraph.
     Text(String),
     List(Vec<String>),
+    /// Links to files: the words, and the path relative to where the command runs.
+    Files(Vec<(String, String)>),
     Table(Vec<String>, Vec<Vec<String>>),
     /// A table whose rows have anchors, and whose cells may be links.
     Linked(Vec<String>, Vec<LinkedRow>),
